@@ -1,0 +1,59 @@
+"""The one tree of exceptions. Every one says what went wrong, where, and what to do.
+
+DriftlineError
+|-- FlowError             a flow that cannot run, found when it is built or loaded
+|-- InputError            a record that cannot be read: names the file and the record
+|-- PayloadError          a value that cannot travel (not a msgpack type, integer too large)
+|-- MalformedMessage      bytes from a socket that are not a message of ours
+|-- FunctionFailed        a user function raised: operator, label, key, record
+|-- NotDeterministic      a replay gave other outputs than the first run
+|-- SnapshotDamaged       a snapshot whose checksum does not fit or that is incomplete
+|-- StateMismatch         a directory that belongs to another flow, version or layout
+`-- Unavailable           a server, port or file that is needed and not to be had
+"""
+
+
+class DriftlineError(Exception):
+    """Base of all errors that Driftline raises on purpose; its text is meant for the user."""
+
+
+class FlowError(DriftlineError):
+    """The flow cannot run; the text names the operator."""
+
+
+class InputError(DriftlineError):
+    """A record could not be read. `file` and `record` (its number, from 1) say which."""
+
+    def __init__(self, file: str, record: int, reason: str) -> None:
+        super().__init__(f"{file}, record {record}: {reason}")
+        self.file = file
+        self.record = record
+        self.reason = reason
+
+
+class PayloadError(DriftlineError):
+    """A value is not of the types that can travel and be stored (see `engine.codec`)."""
+
+
+class MalformedMessage(DriftlineError):
+    """Bytes that are not a message of ours; they are counted and dropped, never executed."""
+
+
+class FunctionFailed(DriftlineError):
+    """A user function raised, and not only in an order that was undone."""
+
+
+class NotDeterministic(DriftlineError):
+    """A replay produced other outputs than those that already left the system."""
+
+
+class SnapshotDamaged(DriftlineError):
+    """A snapshot cannot be loaded whole; an older one has to be used."""
+
+
+class StateMismatch(DriftlineError):
+    """A state or output directory belongs to another flow, version or layout."""
+
+
+class Unavailable(DriftlineError):
+    """Something outside that is needed is not to be had: a port, a file, a server."""
