@@ -10,8 +10,8 @@ once. In a frame with the children of one document the document's label and its 
 cost a few bytes, not a few bytes per word, and both directions run at the speed of C.
 
     >>> to_columns([(7, 0, 1), (7, 0, 2)])
-    (2, 3, (7, 0, (1, 2)))
-    >>> from_columns((2, 3, (7, 0, (1, 2))))
+    (2, 3, [7, 0, (1, 2)])
+    >>> from_columns((2, 3, [7, 0, (1, 2)]))
     [(7, 0, 1), (7, 0, 2)]
 """
 
@@ -115,7 +115,7 @@ def from_columns(encoded: Columns) -> list[object]:
             rows = list(
                 zip(
                     *[
-                        repeat(column, count) if mask >> i & 1 else column  # type: ignore[call-overload]
+                        repeat(column, count) if mask >> i & 1 else column
                         for i, column in enumerate(columns)
                     ],
                     strict=True,
