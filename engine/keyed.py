@@ -46,8 +46,8 @@ class Keyed:
         self.failures = failures
         self.journal: list[Change] = []
         self.cells = CellTable(vertex.states, self.journal)
-        self.changed: list[Change] = []
-        """Final changes since the last snapshot, in label order for each key."""
+        self.final: list[tuple[int, list[Change]]] = []
+        """(time, changes) of final elements since the last snapshot, in label order per key."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         """Take a block of elements."""
@@ -56,10 +56,11 @@ class Keyed:
     def settle(self, frontier: int) -> None:
         """Elements with a time below the frontier are final: forget how to undo them."""
 
-    def take_changed(self) -> list[Change]:
-        """The final changes since the last call."""
-        changed, self.changed = self.changed, []
-        return changed
+    def take_final(self, before: int) -> list[Change]:
+        """The changes of final elements below a time that were not taken yet."""
+        final = self.final
+        self.final = [part for part in final if part[0] >= before]
+        return [change for time, changes in final if time < before for change in changes]
 
     def call(self, cell: Cell, label: Label, value: object) -> object:
         """The result of the user function: an output, a list of outputs, or a Failure."""
@@ -100,7 +101,7 @@ class Arrival(Keyed):
             cell = cells[key]
             results.append(call(cell, label, value))
             if journal:
-                self.changed += journal
+                self.final.append((label[0], journal[:]))
                 if journal[-1][3] is MISSING and cell.is_empty():
                     del cells[key]
                 journal.clear()
@@ -244,9 +245,7 @@ class Speculative(Keyed):
                 return
             final = log[:count]
             del log[:count]
-        changed = self.changed
-        for entry in final:
-            changed += entry[2]
+        self.final += [(entry[0][0], entry[2]) for entry in final if entry[2]]
         if final[-1][2] and final[-1][2][-1][3] is MISSING and cell.is_empty():
             self.cells.pop(cell.key, None)
 

@@ -1,0 +1,1 @@
+"""The acker: tracks how far everything is settled, by the XOR of frame ids."""

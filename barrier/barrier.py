@@ -1,0 +1,84 @@
+"""What all barriers share: the queue of bundles to the consumer, and t_last.
+
+Takes outputs (`hold`), what the consumer says (`last`, `stored`), and what its policy goes by.
+Gives bundles (`take_bundle`). Invariant: at most one bundle is unacknowledged, t_last grows from
+bundle to bundle, and what the consumer has up to its t_last is never sent again: items and t_last
+at the consumer always belong together (Delivery, consistency, and determinism, section V-A2).
+
+t_last counts in the unit of the barrier: times of labels, numbers of epochs, or of bundles.
+"""
+
+from __future__ import annotations
+
+from engine.messages import Bundle
+from engine.operators import Labels, Signs, Values
+
+NOTHING = -1
+"""The t_last of a consumer that has no bundle yet."""
+
+
+class Barrier:
+    """Base of all barriers: holds outputs until they may leave, as blobs, in order."""
+
+    def __init__(self, name: str, groups: tuple[int, int]) -> None:
+        self.name = name
+        self.groups = groups
+        self.ready: list[tuple[int, bytes]] = []
+        """(time, blob) that may leave."""
+        self.moved_to = NOTHING
+        """Everything up to here is ready, outstanding, or at the consumer."""
+        self.checksum = 0
+        self.outstanding: Bundle | None = None
+        self.t_last = NOTHING
+        """The consumer has everything up to here."""
+        self.connected = False
+
+    def hold(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
+        """Take outputs of a sink, or (sign -1) take them back."""
+        raise NotImplementedError
+
+    def advance(self, frontier: int) -> None:
+        """Learn that every output with a smaller time is final."""
+        raise NotImplementedError
+
+    @property
+    def delivered(self) -> int:
+        """The consumer has every output below this time."""
+        raise NotImplementedError
+
+    def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
+        """Learn the consumer's last bundle: on recovery, and whenever the consumer comes back.
+
+        Raises NotDeterministic if it cannot be one of ours.
+        """
+        self.t_last = max(self.t_last, t_last)
+        self.connected = True
+        bundle, self.outstanding = self.outstanding, None
+        if bundle is not None and bundle.t_last > self.t_last:
+            self.outstanding = bundle
+        self.ready = [(time, blob) for time, blob in self.ready if time > self.t_last]
+
+    def stored(self, t_last: int) -> None:
+        """Learn that the consumer has stored the bundle that ended there."""
+        if self.outstanding is not None and self.outstanding.t_last == t_last:
+            self.outstanding = None
+            self.t_last = t_last
+
+    def take_bundle(self, incarnation: int) -> Bundle | None:
+        """The next bundle to send, if there is one and it may be sent now."""
+        if not self.ready or self.outstanding is not None or not self.connected:
+            return None
+        blobs = tuple(blob for _, blob in self.ready)
+        self.ready.clear()
+        self.outstanding = Bundle(
+            self.name, incarnation, self.groups, blobs, self.moved_to, self.checksum
+        )
+        return self.outstanding
+
+    def validate(self) -> None:
+        """Assert the invariant."""
+        times = [time for time, _ in self.ready]
+        assert times == sorted(times), f"{self.name}: ready out of order: {times}"
+        assert not times or times[0] > self.t_last, f"{self.name}: {times[0]} is delivered already"
+        if self.outstanding is not None:
+            assert self.outstanding.t_last > self.t_last

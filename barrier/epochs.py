@@ -1,0 +1,77 @@
+"""The barrier of two-phase: outputs wait for the epoch that they were made in to be committed.
+
+As Flink's transactional sinks do (State management in Apache Flink, section 4.2; thesis, 4.1.3):
+`seal` ends the epoch of a sink's segment when its inputs are aligned, the sealed outputs become
+durable with the node's part of the snapshot (pre-commit), and `commit` lets them go once the
+coordinator has decided. t_last is the number of the last epoch that the consumer has, which
+makes a repeated commit harmless.
+"""
+
+from __future__ import annotations
+
+from barrier.barrier import Barrier
+from engine.bundles import running_checksum, to_blob
+from engine.labels import INFINITY
+from engine.operators import Labels, Signs, Values
+
+Output = tuple[tuple[int, ...], int, object]
+
+
+class EpochBarrier(Barrier):
+    """Holds outputs per epoch. One epoch at a time is open, at most one is sealed."""
+
+    def __init__(self, name: str, groups: tuple[int, int]) -> None:
+        super().__init__(name, groups)
+        self.segment = 0
+        """The port whose segment is at work: segments do not pass from epoch to epoch together."""
+        self.open: dict[int, list[Output]] = {}
+        """Per segment, the outputs of its current epoch."""
+        self.sealing: dict[int, list[Output]] = {}
+        """Outputs of segments that have ended an epoch which others have not."""
+        self.sealed: dict[int, tuple[bytes, ...]] = {}
+        """Outputs of epochs that are pre-committed and not yet committed."""
+        self.complete = False
+
+    def hold(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
+        assert signs is None or signs == [1], "only an ordered barrier can take outputs back"
+        outputs = self.open.setdefault(self.segment, [])
+        outputs += [(label, sink, value) for label, value in zip(labels, values, strict=True)]
+
+    def advance(self, frontier: int) -> None:
+        self.complete = frontier >= INFINITY
+
+    def seal(self, segment: int, epoch: int) -> None:
+        """A segment has ended an epoch."""
+        self.sealing.setdefault(epoch, []).extend(self.open.pop(segment, ()))
+
+    def pre_commit(self, epoch: int) -> tuple[bytes, ...]:
+        """All segments have: the outputs, to become durable before the epoch is prepared."""
+        outputs = sorted(self.sealing.pop(epoch, ()), key=lambda output: output[0])
+        blobs: tuple[bytes, ...] = ()
+        if outputs:
+            labels, sinks, values = zip(*outputs, strict=True)
+            blobs = (to_blob(labels, sinks, values),)
+        self.sealed[epoch] = blobs
+        return blobs
+
+    def commit(self, epoch: int) -> None:
+        """The epoch is decided: its outputs may leave."""
+        for number in sorted(self.sealed):
+            if number > epoch:
+                continue
+            for blob in self.sealed.pop(number):
+                self.checksum = running_checksum(self.checksum, blob)
+                if number > self.t_last:
+                    self.ready.append((number, blob))
+            self.moved_to = max(self.moved_to, number)
+
+    @property
+    def delivered(self) -> int:
+        waiting = (
+            any(self.open.values())
+            or any(self.sealing.values())
+            or any(self.sealed.values())
+            or self.ready
+            or self.outstanding
+        )
+        return 0 if waiting or not self.complete or not self.connected else INFINITY

@@ -1,0 +1,170 @@
+"""The barrier of exactly-once: outputs leave in label order as soon as the frontier passes them.
+
+No checkpoint is waited for. A replay gives the same outputs again, and those with a time up to
+the consumer's t_last are dropped (Delivery, consistency, and determinism, section V-A2). That the
+replay did give the same is not taken on trust: a checksum runs over everything released, and is
+compared where the replay passes t_last (`NotDeterministic`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from itertools import repeat
+from operator import itemgetter
+
+from barrier.barrier import NOTHING, Barrier
+from engine.bundles import from_blob, running_checksum, to_blob
+from engine.codec import pack
+from engine.errors import NotDeterministic
+from engine.labels import Label
+from engine.operators import Labels, Signs, Values
+
+Output = tuple[Label, int, object]
+"""(label, sink, payload)"""
+
+_label_of = itemgetter(0)
+
+
+class OrderedBarrier(Barrier):
+    """Releases below the frontier; filters by t_last; guards determinism."""
+
+    def __init__(
+        self, name: str, groups: tuple[int, int], start: int = 0, checksum: int = 0
+    ) -> None:
+        super().__init__(name, groups)
+        self.moved_to = start - 1
+        self.checksum = checksum
+        self.pending: dict[int, list[Output]] = {}
+        self.times: list[int] = []
+        """A heap of the times in `pending`."""
+        self.taken_back: dict[int, list[Output]] = {}
+        self.history: deque[tuple[int, int]] = deque([(start - 1, checksum)])
+        """(time, checksum up to and with it), as far back as a snapshot may ask."""
+        self._replay: _Replay | None = None
+
+    def hold(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
+        if signs is None and labels[0][0] == labels[-1][0] and len(labels) < 3:
+            self._of(labels[0][0]).extend(zip(labels, repeat(sink), values))
+            return
+        if signs is None:
+            time = labels[0][0]
+            if labels[-1][0] == time and min(labels)[0] == time == max(labels)[0]:
+                self._of(time).extend(zip(labels, repeat(sink), values))
+                return
+            for output in zip(labels, repeat(sink), values):
+                self._of(output[0][0]).append(output)
+            return
+        for label, value, sign in zip(labels, values, signs, strict=True):
+            if sign > 0:
+                self._of(label[0]).append((label, sink, value))
+            else:
+                self._of(label[0])
+                self.taken_back.setdefault(label[0], []).append((label, sink, value))
+
+    def advance(self, frontier: int) -> None:
+        times = self.times
+        while times and times[0] < frontier:
+            time = heappop(times)
+            outputs = self.pending.pop(time)
+            for output in self.taken_back.pop(time, ()):
+                _remove(outputs, output)
+            if outputs:
+                outputs.sort(key=_label_of)
+                labels, sinks, values = zip(*outputs, strict=True)
+                self._release(time, to_blob(labels, sinks, values))
+        self.moved_to = max(self.moved_to, frontier - 1)
+        if self._replay is not None and self.moved_to >= self._replay.t_last:
+            self._end_replay()
+
+    @property
+    def delivered(self) -> int:
+        if self.ready or self.outstanding is not None or not self.connected:
+            return self.t_last + 1
+        return self.moved_to + 1
+
+    def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
+        if not self.connected and t_last != NOTHING:
+            self._replay = _Replay(self.name, t_last, checksum, blobs)
+            if self.moved_to >= t_last:
+                self._end_replay()
+        super().last(t_last, checksum, blobs)
+
+    def checksum_before(self, time: int) -> int:
+        """The checksum over everything below a time; forgets what came before."""
+        history = self.history
+        while len(history) > 1 and history[1][0] < time:
+            history.popleft()
+        return history[0][1]
+
+    def validate(self) -> None:
+        super().validate()
+        assert sorted(self.times) == sorted(self.pending)
+        assert not self.times or self.times[0] > self.moved_to, f"{self.name}: a late output"
+
+    def _of(self, time: int) -> list[Output]:
+        outputs = self.pending.get(time)
+        if outputs is None:
+            outputs = self.pending[time] = []
+            heappush(self.times, time)
+        return outputs
+
+    def _release(self, time: int, blob: bytes) -> None:
+        if self._replay is not None:
+            if time <= self._replay.t_last:
+                self._replay.blobs.append(blob)
+            else:
+                self._end_replay()
+        self.checksum = running_checksum(self.checksum, blob)
+        self.history.append((time, self.checksum))
+        if time > self.t_last:
+            self.ready.append((time, blob))
+
+    def _end_replay(self) -> None:
+        assert self._replay is not None
+        self._replay.check(self.checksum)
+        self._replay = None
+
+
+class _Replay:
+    """What the consumer has beyond the snapshot, to be compared with what the replay gives."""
+
+    def __init__(self, barrier: str, t_last: int, checksum: int, stored: tuple[bytes, ...]) -> None:
+        self.barrier = barrier
+        self.t_last = t_last
+        self.checksum = checksum
+        self.stored = stored
+        self.blobs: list[bytes] = []
+
+    def check(self, checksum: int) -> None:
+        if checksum == self.checksum:
+            return
+        raise NotDeterministic(
+            f"{self.barrier}: a replay gave other outputs than those that were delivered up to "
+            f"time {self.t_last}{self._where()}. A function of the flow is not deterministic: it "
+            "uses a clock, randomness, I/O, or changes its argument"
+        )
+
+    def _where(self) -> str:
+        replayed = {item.label: item for blob in self.blobs for item in from_blob(blob)}
+        for blob in self.stored:
+            for item in from_blob(blob):
+                again = replayed.get(item.label)
+                if again is None or pack(again.value) != pack(item.value):
+                    return f", first seen at label {list(item.label)}"
+        return ", before the last bundle"
+
+
+def _remove(outputs: list[Output], output: Output) -> None:
+    """Remove one output; equal is not the same for 1, 1.0 and True."""
+    label, sink, value = output
+    packed = pack(value)
+    candidates: Sequence[int] = [
+        i for i, (at, to, _) in enumerate(outputs) if at == label and to == sink
+    ]
+    for i in candidates:
+        if pack(outputs[i][2]) == packed:
+            del outputs[i]
+            return
+    raise AssertionError(f"a tombstone for {label}, which is not there")

@@ -1,0 +1,40 @@
+"""Outputs on their way to a consumer: one blob for the outputs of one time.
+
+A frontier is a time, so the outputs of one time always leave together. Therefore a bundle is a
+sequence of blobs that does not depend on where the bundles were cut, and the determinism guard
+can be one running checksum over blobs.
+"""
+
+from collections.abc import Sequence
+from zlib import crc32
+
+from engine.codec import from_columns, labels_to_columns, pack, to_columns, unpack
+from engine.errors import MalformedMessage
+from engine.labels import Label
+from engine.messages import columns
+from engine.reference import Item
+
+
+def to_blob(labels: Sequence[Label], sinks: Sequence[int], values: Sequence[object]) -> bytes:
+    """Encode outputs, in the order in which they are given."""
+    first = sinks[0]
+    sink = first if sinks.count(first) == len(sinks) else tuple(sinks)
+    return pack((labels_to_columns(labels), sink, to_columns(values)))
+
+
+def from_blob(blob: bytes) -> list[Item]:
+    """Decode what `to_blob` made. Raises MalformedMessage."""
+    parts = unpack(blob)
+    if not isinstance(parts, tuple) or len(parts) != 3:
+        raise MalformedMessage("not a blob of outputs")
+    labels = from_columns(columns(parts[0]))
+    values = from_columns(columns(parts[2]))
+    sinks = [parts[1]] * len(labels) if isinstance(parts[1], int) else list(parts[1])
+    if not len(labels) == len(sinks) == len(values):
+        raise MalformedMessage("a blob with columns of different lengths")
+    return [Item(*row) for row in zip(labels, sinks, values, strict=True)]  # type: ignore[arg-type]
+
+
+def running_checksum(checksum: int, blob: bytes) -> int:
+    """The checksum over everything up to and including this blob."""
+    return crc32(blob, checksum)

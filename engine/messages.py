@@ -1,0 +1,357 @@
+"""The messages, and how they look on the wire.
+
+A message is a small dataclass; on the wire it is one msgpack array
+``[MAGIC, sender, incarnation, sequence, kind, *fields]``. Decoding checks kind, number and types
+of the fields, so that what a role gets is well-formed; whatever is not raises MalformedMessage.
+
+Messages of the running protocol are numbered per channel and belong to one incarnation.
+*Control* messages (`control = True`) start and end incarnations and talk to consumers: they are
+idempotent, carry what they need themselves, and are neither numbered nor dropped by incarnation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from operator import attrgetter
+from typing import ClassVar, TypeVar, dataclass_transform, get_origin, get_type_hints
+
+from engine.codec import Columns, pack, unpack
+from engine.errors import MalformedMessage
+
+MAGIC = 0xD71
+
+
+M = TypeVar("M", bound="Message")
+
+
+class Message:
+    """Base of all messages."""
+
+    __slots__ = ()
+    kind: ClassVar[int]
+    control: ClassVar[bool]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Header:
+    """Who sent a message in which incarnation, and its number on the channel, from 1."""
+
+    sender: str
+    incarnation: int
+    sequence: int
+
+
+_KINDS: dict[int, tuple[type[Message], tuple[tuple[str, type], ...]]] = {}
+_FIELDS: dict[type[Message], Callable[[Message], tuple[object, ...]]] = {}
+
+
+@dataclass_transform(frozen_default=True)
+def _message(kind: int, *, control: bool = False) -> Callable[[type[M]], type[M]]:
+    def register(cls: type[M]) -> type[M]:
+        made: type[M] = dataclasses.dataclass(frozen=True, slots=True)(cls)
+        made.kind, made.control = kind, control
+        hints = get_type_hints(made)
+        names = [field.name for field in dataclasses.fields(made)]  # type: ignore[arg-type]
+        _KINDS[kind] = (made, tuple((n, get_origin(hints[n]) or hints[n]) for n in names))
+        _FIELDS[made] = _getter(names)
+        return made
+
+    return register
+
+
+def _getter(names: list[str]) -> Callable[[Message], tuple[object, ...]]:
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda message: tuple(getattr(message, name) for name in names)
+
+
+def encode(header: Header, message: Message) -> bytes:
+    """The bytes of a message. Raises PayloadError if a payload in it cannot travel."""
+    return pack(
+        (
+            MAGIC,
+            header.sender,
+            header.incarnation,
+            header.sequence,
+            message.kind,
+            *_FIELDS[type(message)](message),
+        )
+    )
+
+
+def decode(data: bytes) -> tuple[Header, Message]:
+    """What `encode` made. Raises MalformedMessage for anything else."""
+    parts = unpack(data)
+    if not isinstance(parts, tuple) or len(parts) < 5 or parts[0] != MAGIC:
+        raise MalformedMessage("not a Driftline message")
+    _, sender, incarnation, sequence, kind, *fields = parts
+    if type(sender) is not str or type(incarnation) is not int or type(sequence) is not int:
+        raise MalformedMessage("header of wrong types")
+    if type(kind) is not int or kind not in _KINDS:
+        raise MalformedMessage(f"unknown kind of message {kind!r}")
+    cls, wanted = _KINDS[kind]
+    if len(fields) != len(wanted):
+        raise MalformedMessage(f"{cls.__name__} with {len(fields)} fields")
+    for value, (name, expected) in zip(fields, wanted, strict=True):
+        if type(value) is not expected:
+            raise MalformedMessage(f"{cls.__name__}.{name} is a {type(value).__name__}")
+    return Header(sender, incarnation, sequence), cls(*fields)
+
+
+# Elements -------------------------------------------------------------------------------------
+
+
+@_message(1)
+class Frame(Message):
+    """Elements from one segment on one node (or from a front) to one port on one node.
+
+    `time`, the tracking time, is never above a time in the frame; `id` is random, 63 bits.
+    `signs` is empty when all are +1.
+    """
+
+    feeder: int
+    port: int
+    time: int
+    id: int
+    labels: Columns
+    values: Columns
+    signs: tuple[int, ...]
+
+
+@_message(2)
+class Marker(Message):
+    """The end of an epoch on the channel from a feeder's segment on the sender to a port."""
+
+    feeder: int
+    port: int
+    epoch: int
+
+
+# Progress -------------------------------------------------------------------------------------
+
+
+@_message(10)
+class Promise(Message):
+    """Front to acker: "my next time is >= `next`; what is below `durable` will not be forgotten".
+
+    `roots`: (time, xor of the ids of frames sent under it) since the last promise.
+    """
+
+    front: int
+    next: int
+    durable: int
+    roots: tuple[tuple[int, int], ...]
+
+
+@_message(11)
+class Acknowledge(Message):
+    """Node to acker: xor of ids received and sent, per (stage, time), applied as a whole.
+
+    `delivered`: the consumer has this node's outputs below that time.
+    """
+
+    cells: tuple[tuple[int, int, int], ...]
+    delivered: int
+
+
+@_message(12)
+class Frontier(Message):
+    """Acker to nodes: per stage, every element with a smaller time has been fully processed.
+
+    One number more than there are stages: the last one is what barriers go by.
+    """
+
+    stages: tuple[int, ...]
+
+
+@_message(13)
+class Progress(Message):
+    """Acker to fronts: roots below `processed` need no more work; below `delivered`, are out."""
+
+    processed: int
+    delivered: int
+
+
+@_message(14)
+class AskPromise(Message):
+    """Acker to a front that alone holds the frontier back: promise at least `next` if you can."""
+
+    next: int
+
+
+# Snapshots ------------------------------------------------------------------------------------
+
+
+@_message(20)
+class Prepare(Message):
+    """Coordinator to nodes: make the state as of `time` (the last frontier sent) durable."""
+
+    number: int
+    time: int
+
+
+@_message(21)
+class BeginEpoch(Message):
+    """Coordinator to fronts: send the marker of epoch `number`."""
+
+    number: int
+
+
+@_message(22)
+class Prepared(Message):
+    """Node or front to coordinator: my part of the snapshot is durable.
+
+    `offset`: where a front would go on from; 0 from nodes.
+    """
+
+    number: int
+    offset: int
+
+
+@_message(23)
+class PrepareFailed(Message):
+    """Node to coordinator: the snapshot could not be written; try a later one."""
+
+    number: int
+    reason: str
+
+
+@_message(24)
+class Committed(Message):
+    """Coordinator to nodes and fronts: the snapshot is valid; inputs below `trim` not needed."""
+
+    number: int
+    trim: int
+
+
+# Incarnations (control) -----------------------------------------------------------------------
+
+
+@_message(30, control=True)
+class Hello(Message):
+    """Node or front to master, again and again: I am here. `process` is new with each start."""
+
+    role: str
+    index: int
+    address: str
+    process: str
+
+
+@_message(31, control=True)
+class Recover(Message):
+    """Coordinator to a node: load snapshot `number` (0: empty), as of `time`."""
+
+    incarnation: int
+    number: int
+    time: int
+    addresses: tuple[tuple[str, str], ...]
+
+
+@_message(32, control=True)
+class Ready(Message):
+    """Node to coordinator: loaded, and the consumer's last bundle is known."""
+
+    incarnation: int
+
+
+@_message(33, control=True)
+class Unloadable(Message):
+    """Node to coordinator: snapshot `number` is damaged here; use an older one."""
+
+    incarnation: int
+    number: int
+    reason: str
+
+
+@_message(34, control=True)
+class Start(Message):
+    """Coordinator to a front: replay from `offset` on (-1: go on where you are)."""
+
+    incarnation: int
+    offset: int
+    epoch: int
+    addresses: tuple[tuple[str, str], ...]
+
+
+@_message(35, control=True)
+class Lost(Message):
+    """To the coordinator: something of this incarnation is lost; recover."""
+
+    incarnation: int
+    reason: str
+
+
+@_message(36, control=True)
+class Failed(Message):
+    """To the coordinator: the flow cannot go on, and a replay would not help."""
+
+    incarnation: int
+    error: str
+    text: str
+
+
+@_message(37, control=True)
+class Stop(Message):
+    """Coordinator to everybody: the run is over; `error` is empty when it did what was asked."""
+
+    error: str
+    text: str
+
+
+# Consumers (control) --------------------------------------------------------------------------
+
+
+@_message(40, control=True)
+class Bundle(Message):
+    """Barrier to consumer: outputs in label order, to be stored together with `t_last`, or not.
+
+    `blobs` hold the outputs of one time each (see `engine.bundles`); `checksum` runs over all
+    blobs released so far. `groups`: first and last key group that the barrier speaks for.
+    """
+
+    barrier: str
+    incarnation: int
+    groups: tuple[int, int]
+    blobs: tuple[bytes, ...]
+    t_last: int
+    checksum: int
+
+
+@_message(41, control=True)
+class BundleStored(Message):
+    """Consumer to barrier: the bundle that ended with `t_last` is durable."""
+
+    barrier: str
+    incarnation: int
+    t_last: int
+
+
+@_message(42, control=True)
+class FetchLast(Message):
+    """Barrier to consumer: which is the last bundle that you have of mine?"""
+
+    barrier: str
+    incarnation: int
+    groups: tuple[int, int]
+    address: str
+
+
+@_message(43, control=True)
+class LastBundle(Message):
+    """Consumer to barrier: the last bundle; t_last -1 when there is none."""
+
+    barrier: str
+    incarnation: int
+    blobs: tuple[bytes, ...]
+    t_last: int
+    checksum: int
+
+
+def columns(value: tuple[object, ...]) -> Columns:
+    """Check the shape of a block of columns. Raises MalformedMessage."""
+    if len(value) == 3:
+        count, mask, cols = value
+        if type(count) is int and type(mask) is int and isinstance(cols, (tuple, list)):
+            return count, mask, cols
+    raise MalformedMessage("not a block of columns")
