@@ -10,8 +10,11 @@ t_last counts in the unit of the barrier: times of labels, numbers of epochs, or
 
 from __future__ import annotations
 
+from engine.context import describe
+from engine.errors import FunctionFailed
+from engine.labels import Label
 from engine.messages import Bundle
-from engine.operators import Labels, Signs, Values
+from engine.operators import FAILURES, Labels, Signs, Values
 
 NOTHING = -1
 """The t_last of a consumer that has no bundle yet."""
@@ -20,8 +23,10 @@ NOTHING = -1
 class Barrier:
     """Base of all barriers: holds outputs until they may leave, as blobs, in order."""
 
-    def __init__(self, name: str, groups: tuple[int, int]) -> None:
+    def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
         self.name = name
+        self.dead_letters = dead_letters
+        """Whether failures are outputs like others; otherwise a final one stops the run."""
         self.groups = groups
         self.ready: list[tuple[int, bytes]] = []
         """(time, blob) that may leave."""
@@ -38,7 +43,7 @@ class Barrier:
         raise NotImplementedError
 
     def advance(self, frontier: int) -> None:
-        """Learn that every output with a smaller time is final."""
+        """Learn that every output with a smaller time is final. May raise FunctionFailed."""
         raise NotImplementedError
 
     @property
@@ -74,6 +79,12 @@ class Barrier:
             self.name, incarnation, self.groups, blobs, self.moved_to, self.checksum
         )
         return self.outstanding
+
+    def check_failure(self, sink: int, label: Label, value: object) -> None:
+        """Raises FunctionFailed for a final failure that nobody wants as a dead letter."""
+        if sink == FAILURES and not self.dead_letters:
+            assert isinstance(value, tuple)
+            raise FunctionFailed(describe(label, value))
 
     def validate(self) -> None:
         """Assert the invariant."""

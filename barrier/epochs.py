@@ -20,8 +20,8 @@ Output = tuple[tuple[int, ...], int, object]
 class EpochBarrier(Barrier):
     """Holds outputs per epoch. One epoch at a time is open, at most one is sealed."""
 
-    def __init__(self, name: str, groups: tuple[int, int]) -> None:
-        super().__init__(name, groups)
+    def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
+        super().__init__(name, groups, dead_letters)
         self.segment = 0
         """The port whose segment is at work: segments do not pass from epoch to epoch together."""
         self.open: dict[int, list[Output]] = {}
@@ -34,6 +34,7 @@ class EpochBarrier(Barrier):
 
     def hold(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
         assert signs is None or signs == [1], "only an ordered barrier can take outputs back"
+        self.check_failure(sink, labels[0], values[0])
         outputs = self.open.setdefault(self.segment, [])
         outputs += [(label, sink, value) for label, value in zip(labels, values, strict=True)]
 
@@ -45,25 +46,31 @@ class EpochBarrier(Barrier):
         self.sealing.setdefault(epoch, []).extend(self.open.pop(segment, ()))
 
     def pre_commit(self, epoch: int) -> tuple[bytes, ...]:
-        """All segments have: the outputs, to become durable before the epoch is prepared."""
+        """All segments have: the outputs to make durable before the epoch counts as prepared.
+
+        They include those of an earlier epoch that could not be committed.
+        """
         outputs = sorted(self.sealing.pop(epoch, ()), key=lambda output: output[0])
-        blobs: tuple[bytes, ...] = ()
         if outputs:
             labels, sinks, values = zip(*outputs, strict=True)
-            blobs = (to_blob(labels, sinks, values),)
-        self.sealed[epoch] = blobs
-        return blobs
+            self.sealed[epoch] = (to_blob(labels, sinks, values),)
+        return tuple(blob for number in sorted(self.sealed) for blob in self.sealed[number])
+
+    def restore(self, epoch: int, pre_committed: object) -> None:
+        """Begin after a committed epoch, whose outputs may not all have left."""
+        self.moved_to = epoch
+        if isinstance(pre_committed, tuple):
+            self.sealed[epoch] = pre_committed
+            self.commit(epoch)
 
     def commit(self, epoch: int) -> None:
         """The epoch is decided: its outputs may leave."""
-        for number in sorted(self.sealed):
-            if number > epoch:
-                continue
+        self.moved_to = max(self.moved_to, epoch)
+        for number in [number for number in sorted(self.sealed) if number <= epoch]:
             for blob in self.sealed.pop(number):
                 self.checksum = running_checksum(self.checksum, blob)
                 if number > self.t_last:
                     self.ready.append((number, blob))
-            self.moved_to = max(self.moved_to, number)
 
     @property
     def delivered(self) -> int:

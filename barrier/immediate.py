@@ -18,13 +18,14 @@ from engine.operators import Labels, Signs, Values
 class ImmediateBarrier(Barrier):
     """Holds nothing back."""
 
-    def __init__(self, name: str, groups: tuple[int, int]) -> None:
-        super().__init__(name, groups)
+    def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
+        super().__init__(name, groups, dead_letters)
         self.complete = False
         self._next = 0
 
     def hold(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
         assert signs is None or signs == [1], "only an ordered barrier can take outputs back"
+        self.check_failure(sink, labels[0], values[0])
         self.ready.append((self._next, to_blob(labels, list(repeat(sink, len(labels))), values)))
 
     def advance(self, frontier: int) -> None:

@@ -19,7 +19,7 @@ from engine.bundles import from_blob, running_checksum, to_blob
 from engine.codec import pack
 from engine.errors import NotDeterministic
 from engine.labels import Label
-from engine.operators import Labels, Signs, Values
+from engine.operators import FAILURES, Labels, Signs, Values
 
 Output = tuple[Label, int, object]
 """(label, sink, payload)"""
@@ -31,9 +31,14 @@ class OrderedBarrier(Barrier):
     """Releases below the frontier; filters by t_last; guards determinism."""
 
     def __init__(
-        self, name: str, groups: tuple[int, int], start: int = 0, checksum: int = 0
+        self,
+        name: str,
+        groups: tuple[int, int],
+        dead_letters: bool = False,
+        start: int = 0,
+        checksum: int = 0,
     ) -> None:
-        super().__init__(name, groups)
+        super().__init__(name, groups, dead_letters)
         self.moved_to = start - 1
         self.checksum = checksum
         self.pending: dict[int, list[Output]] = {}
@@ -73,6 +78,9 @@ class OrderedBarrier(Barrier):
             if outputs:
                 outputs.sort(key=_label_of)
                 labels, sinks, values = zip(*outputs, strict=True)
+                if FAILURES in sinks:
+                    for label, sink, value in outputs:
+                        self.check_failure(sink, label, value)
                 self._release(time, to_blob(labels, sinks, values))
         self.moved_to = max(self.moved_to, frontier - 1)
         if self._replay is not None and self.moved_to >= self._replay.t_last:

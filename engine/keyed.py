@@ -32,10 +32,24 @@ from engine.state import MISSING, Cell, CellTable, Change, Entry, undo
 _label_of = itemgetter(0)
 
 
-class Keyed:
-    """What all orders share: the cells, the call of the user function, the way out."""
+class Final:
+    """Changes of final elements that are not in a snapshot yet."""
 
-    def __init__(self, vertex: Vertex, after: Step, failures: Failures) -> None:
+    def __init__(self) -> None:
+        self.final: list[tuple[int, list[Change]]] = []
+        """(time, changes) in label order for each key."""
+
+
+class Keyed(Final):
+    """What all orders share: the cells, the call of the user function, the way out.
+
+    `record`: whether there are snapshots that the final changes are kept for.
+    """
+
+    def __init__(
+        self, vertex: Vertex, after: Step, failures: Failures, record: bool = True
+    ) -> None:
+        super().__init__()
         assert vertex.key is not None
         assert vertex.function is not None
         self.vertex = vertex
@@ -44,23 +58,26 @@ class Keyed:
         self.many = vertex.kind == "process"
         self.after = after
         self.failures = failures
+        self.record = record
         self.journal: list[Change] = []
         self.cells = CellTable(vertex.states, self.journal)
-        self.final: list[tuple[int, list[Change]]] = []
-        """(time, changes) of final elements since the last snapshot, in label order per key."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         """Take a block of elements."""
         raise NotImplementedError
 
-    def settle(self, frontier: int) -> None:
+    def settle(self, frontier: int, partly: bool = False) -> None:
         """Elements with a time below the frontier are final: forget how to undo them."""
 
-    def take_final(self, before: int) -> list[Change]:
-        """The changes of final elements below a time that were not taken yet."""
-        final = self.final
-        self.final = [part for part in final if part[0] >= before]
-        return [change for time, changes in final if time < before for change in changes]
+    def take_final(self) -> Final:
+        """The final changes so far; from now on others are collected."""
+        taken = Final()
+        taken.final, self.final = self.final, []
+        return taken
+
+    def validate(self) -> None:
+        """Assert what can be checked of the invariant."""
+        assert not self.journal
 
     def call(self, cell: Cell, label: Label, value: object) -> object:
         """The result of the user function: an output, a list of outputs, or a Failure."""
@@ -101,7 +118,8 @@ class Arrival(Keyed):
             cell = cells[key]
             results.append(call(cell, label, value))
             if journal:
-                self.final.append((label[0], journal[:]))
+                if self.record:
+                    self.final.append((label[0], journal[:]))
                 if journal[-1][3] is MISSING and cell.is_empty():
                     del cells[key]
                 journal.clear()
@@ -111,8 +129,10 @@ class Arrival(Keyed):
 class Speculative(Keyed):
     """Label order, by applying at once and undoing when an element comes late."""
 
-    def __init__(self, vertex: Vertex, after: Step, failures: Failures) -> None:
-        super().__init__(vertex, after, failures)
+    def __init__(
+        self, vertex: Vertex, after: Step, failures: Failures, record: bool = True
+    ) -> None:
+        super().__init__(vertex, after, failures, record)
         self.unsettled: deque[tuple[int, int, list[Cell]]] = deque()
         """(first time, last time, cells touched) of the blocks that are not settled yet."""
         self.applied = 0
@@ -250,11 +270,10 @@ class Speculative(Keyed):
             self.cells.pop(cell.key, None)
 
     def validate(self) -> None:
-        """Assert what can be checked of the invariant: logs are in label order."""
+        super().validate()
         for cell in self.cells.values():
             labels = [entry[0] for entry in cell.log]
             assert labels == sorted(labels), f"log of key {cell.key!r} out of order: {labels}"
-        assert not self.journal
 
 
 class _Corrections:

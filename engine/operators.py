@@ -172,6 +172,12 @@ class Outbound:
         if self.signs is not None:
             self.signs += signs if signs is not None else [1] * (len(self.labels) - len(self.signs))
 
+    def take(self) -> tuple[Labels, Values, Signs]:
+        """Everything that waits; nothing waits any more."""
+        taken = self.labels, self.values, self.signs
+        self.labels, self.values, self.signs = [], [], None
+        return taken
+
 
 class Shuffle:
     """Sends each element to the node that owns its key."""

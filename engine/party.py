@@ -35,6 +35,8 @@ class Party:
         self.outbox: list[tuple[str, bytes]] = []
         """(receiver, message), to be sent in this order."""
         self.jobs: list[Job] = []
+        self.addresses: dict[str, str] = {}
+        """Where the driver finds the parties of this incarnation."""
         self.malformed = 0
         self._sent: dict[str, int] = {}
         self._seen: dict[str, int] = {}

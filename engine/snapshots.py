@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from engine.codec import Columns, from_columns, pack, to_columns, unpack
 from engine.errors import MalformedMessage, SnapshotDamaged
 from engine.flow import Flow
+from engine.keyed import Final
 from engine.keygroups import GroupCache
 from engine.messages import columns
 from engine.party import Job
@@ -60,35 +61,46 @@ class Loaded:
 
 
 class Capture:
-    """The changes since the last snapshot on their way into segments."""
+    """The final changes of operators below a time, on their way into segments.
 
-    def __init__(self, changes: Mapping[str, list[Change]], groups: GroupCache) -> None:
+    What is final but not below the time yet is left for the next snapshot.
+    """
+
+    def __init__(self, operators: Mapping[str, Final], time: int, groups: GroupCache) -> None:
         self.segments: dict[int, bytes] = {}
-        self._work = self._steps(changes, groups)
+        self._work = self._steps(operators, time, groups)
 
     def step(self) -> bool:
         """Do a little. Returns False when `segments` is complete."""
-        return next(self._work, None) is not None
+        return next(self._work, False)
 
-    def _steps(self, changes: Mapping[str, list[Change]], groups: GroupCache) -> Iterator[bool]:
+    def _steps(
+        self, operators: Mapping[str, Final], time: int, groups: GroupCache
+    ) -> Iterator[bool]:
         rows: dict[int, dict[tuple[str, str], list[Row]]] = {}
-        for operator, records in changes.items():
+        for name, operator in operators.items():
+            final, operator.final = operator.final, []
+            later: list[tuple[int, list[Change]]] = []
             latest: dict[tuple[State, object], object] = {}
-            for i, (state, slot, _, new) in enumerate(records):
-                where = (state, slot)
-                latest.pop(where, None)  # the last change has to come last: order matters to ALL
-                latest[where] = new
+            for i, entry in enumerate(final, 1):
+                if entry[0] >= time:
+                    later.append(entry)
+                    continue
+                for state, slot, _, new in entry[1]:
+                    latest.pop((state, slot), None)  # the last change comes last: ALL needs it
+                    latest[state, slot] = new
                 if not i % STEP:
                     yield True
-            for i, ((state, slot), new) in enumerate(latest.items()):
+            operator.final = later + operator.final
+            for i, ((state, slot), new) in enumerate(latest.items(), 1):
                 key = state.cell.key
                 of_group = rows.setdefault(groups[key], {})
-                of_group.setdefault((operator, state.name), []).append(_row(key, slot, new))
+                of_group.setdefault((name, state.name), []).append(_row(key, slot, new))
                 if not i % STEP:
                     yield True
         for group, parts in rows.items():
             self.segments[group] = pack(
-                [(operator, state, to_columns(part)) for (operator, state), part in parts.items()]
+                [(name, state, to_columns(part)) for (name, state), part in parts.items()]
             )
             yield True
 
@@ -134,6 +146,13 @@ def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:
             yield operator, state, rows  # type: ignore[misc]
     except (MalformedMessage, AssertionError, ValueError) as error:
         raise SnapshotDamaged(f"a segment cannot be read: {error}") from None
+
+
+def join_segments(first: bytes, then: bytes | None) -> bytes:
+    """One segment that does what two do, one after the other, without looking at the rows."""
+    if then is None:
+        return first
+    return pack((*unpack(first), *unpack(then)))  # type: ignore[misc]
 
 
 def merge(flow: Flow, segments: Iterable[bytes]) -> bytes:

@@ -1,0 +1,1 @@
+"""The coordinator: decides on snapshots and recovery; the only writer of cluster metadata."""

@@ -1,0 +1,284 @@
+"""The coordinator: who takes part, when snapshots are taken, and how a failure is recovered from.
+
+Takes `Hello` (everybody), `Ready`, `Unloadable`, `Prepared`, `PrepareFailed`, `Lost`, `Failed`, the
+time, and the progress of the acker. Gives `Recover`, `Prepare` (nodes), `Start`, `BeginEpoch`
+(fronts), `Committed`, `Stop`, and writes to the registry.
+
+Recovery (Delivery, consistency, and determinism, section V-B): a new incarnation is written to the
+registry; nodes load the last committed snapshot and their barriers fetch the consumer's last
+bundle; when all are ready, fronts replay from the snapshot's time. The start of a run is the same
+with an empty snapshot.
+
+Snapshot (section V-A1): when all have prepared, writing its record is the commit. Barriers take
+no part. The time of a snapshot is the *delivered* frontier: what is above it is replayed, so an
+output that a consumer does not have yet can never be skipped by a snapshot.
+
+Invariants: a decision is sent only once it is in the registry; a snapshot is committed only if
+every part of it is durable; incarnations only grow.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from enum import Enum
+
+from coordinator.registry import ClusterState, SnapshotRecord, WriteState
+from engine.labels import INFINITY
+from engine.messages import (
+    BeginEpoch,
+    Committed,
+    Failed,
+    Hello,
+    Lost,
+    Message,
+    Prepare,
+    Prepared,
+    PrepareFailed,
+    Ready,
+    Recover,
+    Start,
+    Stop,
+    Unloadable,
+)
+from engine.party import Job
+from engine.policy import Cut, Output, Policy
+
+log = logging.getLogger("driftline")
+
+MISSING_AFTER_S = 5.0
+"""Silence after which a node or front counts as dead."""
+
+
+class Phase(Enum):
+    """Where the run stands."""
+
+    GATHERING = "waiting for nodes and fronts"
+    DECIDING = "writing a new incarnation"
+    LOADING = "nodes load a snapshot"
+    RUNNING = "running"
+    STOPPED = "stopped"
+
+
+@dataclass(slots=True)
+class _Member:
+    process: str
+    address: str
+    seen: float
+
+
+@dataclass(slots=True)
+class _Snapshot:
+    """One that is being taken."""
+
+    number: int
+    time: int
+    waiting: set[str]
+    offsets: dict[int, int] = field(default_factory=dict)
+    since: float = 0.0
+
+
+class Coordinator:
+    """Decides; `out` and `jobs` hold what it wants to be sent and written."""
+
+    def __init__(
+        self, nodes: int, fronts: int, policy: Policy, state: ClusterState, interval: float
+    ) -> None:
+        self.nodes = [f"node-{i}" for i in range(nodes)]
+        self.fronts = [f"front-{i}" for i in range(fronts)]
+        self.policy = policy
+        self.state = state
+        self.interval = interval
+        self.phase = Phase.GATHERING
+        self.out: list[tuple[str, Message]] = []
+        self.jobs: list[Job] = []
+        self.recoveries = 0
+        self.snapshots = 0
+        self._members: dict[str, _Member] = {}
+        self._ready: set[str] = set()
+        self._snapshot: _Snapshot | None = None
+        self._number = 0
+        self._next_snapshot = 0.0
+        self._last_time = 0
+        self._writing: WriteState | None = None
+        self._now = 0.0
+
+    @property
+    def start(self) -> SnapshotRecord:
+        """The snapshot that a recovery begins from; number 0 is the empty one."""
+        if self.state.snapshots:
+            return self.state.snapshots[0]
+        return SnapshotRecord(0, 0, (0,) * len(self.fronts))
+
+    # Members and failures.
+
+    def hello(self, name: str, message: Hello) -> None:
+        """A node or front is there, perhaps as a new process."""
+        if name not in self.nodes and name not in self.fronts:
+            return
+        known = self._members.get(name)
+        self._members[name] = _Member(message.process, message.address, self._now)
+        if self.phase is Phase.STOPPED:
+            return
+        if known is not None and known.process != message.process:
+            self._recover(f"{name} has been restarted")
+        elif self.phase is Phase.GATHERING:
+            self._recover("")
+
+    def lost(self, message: Lost) -> None:
+        """Somebody misses something."""
+        if message.incarnation == self.state.incarnation and self.phase is Phase.RUNNING:
+            self._recover(message.reason)
+
+    def failed(self, message: Failed) -> None:
+        """The flow cannot go on."""
+        if message.incarnation == self.state.incarnation and self.phase is not Phase.STOPPED:
+            self.stop(message.error, message.text)
+
+    def stop(self, error: str = "", text: str = "") -> None:
+        """End the run."""
+        self.phase = Phase.STOPPED
+        self._tell(self.nodes + self.fronts, Stop(error, text))
+
+    def tick(self, now: float) -> None:
+        """Notice silence."""
+        self._now = now
+        silent = [n for n, m in self._members.items() if now - m.seen > MISSING_AFTER_S]
+        for name in silent:
+            del self._members[name]
+        if silent and self.phase not in (Phase.STOPPED, Phase.GATHERING):
+            self._recover(f"{', '.join(silent)} did not answer for {MISSING_AFTER_S:g} s")
+
+    # Recovery.
+
+    def _recover(self, reason: str) -> None:
+        self._snapshot = None
+        if reason:
+            self.recoveries += 1
+            log.warning("recovering: %s", reason)
+        if len(self._members) < len(self.nodes) + len(self.fronts):
+            self.phase = Phase.GATHERING
+            return
+        self.phase = Phase.DECIDING
+        self._write(self.state.next(incarnation=self.state.incarnation + 1))
+
+    def _write(self, state: ClusterState) -> None:
+        self._writing = WriteState(state)
+        self.jobs.append(self._writing)
+
+    def done(self, job: Job, result: object) -> None:
+        """A write has been carried out, or failed."""
+        if job is not self._writing or self.phase is Phase.STOPPED:
+            return
+        self._writing = None
+        if isinstance(result, Exception):
+            # Whether it was written is unknown; only a new master can tell by reading.
+            self.stop(type(result).__name__, str(result))
+            return
+        assert isinstance(job, WriteState)
+        self.state = job.state
+        if self.phase is Phase.DECIDING:
+            self._load()
+        elif self.phase is Phase.RUNNING and self._snapshot is not None:
+            self._committed()
+
+    def _load(self) -> None:
+        self.phase = Phase.LOADING
+        self._ready.clear()
+        self._number = self.start.number
+        self._last_time = self.start.time
+        message = Recover(
+            self.state.incarnation, self.start.number, self.start.time, self._addresses()
+        )
+        self._tell(self.nodes, message)
+
+    def ready(self, sender: str, message: Ready) -> bool:
+        """A node is ready. Returns whether all are: the acker has to be begun anew."""
+        if message.incarnation != self.state.incarnation or self.phase is not Phase.LOADING:
+            return False
+        self._ready.add(sender)
+        if len(self._ready) < len(self.nodes):
+            return False
+        self.phase = Phase.RUNNING
+        self._next_snapshot = self._now + self.interval
+        offsets = self.start.offsets if self.policy.replay else (-1,) * len(self.fronts)
+        for front, offset in zip(self.fronts, offsets, strict=True):
+            self._tell(
+                [front],
+                Start(self.state.incarnation, offset, self.start.number, self._addresses()),
+            )
+        return True
+
+    def unloadable(self, sender: str, message: Unloadable) -> None:
+        """A snapshot is damaged: go back to the one before."""
+        if message.incarnation != self.state.incarnation or self.phase is not Phase.LOADING:
+            return
+        reason = f"{sender} cannot load snapshot {message.number}: {message.reason}"
+        if self.policy.output is Output.COMMIT or not message.number:
+            self.stop("SnapshotDamaged", reason)
+            return
+        log.warning("%s; the previous snapshot is used", reason)
+        self.phase = Phase.DECIDING
+        older = tuple(s for s in self.state.snapshots if s.number < message.number)
+        self._write(self.state.next(incarnation=self.state.incarnation + 1, snapshots=older))
+
+    # Snapshots.
+
+    def consider_snapshot(self, delivered: int, processed: int) -> None:
+        """Begin a snapshot if it is time for one and there is something new."""
+        if (
+            self.policy.cut is Cut.NONE
+            or self.phase is not Phase.RUNNING
+            or self._snapshot is not None
+            or self._now < self._next_snapshot
+        ):
+            return
+        self._next_snapshot = self._now + self.interval
+        by_label = self.policy.cut is Cut.LABEL
+        time = delivered if by_label else 0
+        if by_label and (time <= self._last_time or time >= INFINITY):
+            return
+        self._number += 1
+        waiting = set(self.nodes) if by_label else {*self.nodes, *self.fronts}
+        self._snapshot = _Snapshot(self._number, time, waiting, since=self._now)
+        if by_label:
+            self._tell(self.nodes, Prepare(self._number, time))
+        else:
+            self._tell(self.fronts, BeginEpoch(self._number))
+
+    def prepared(self, sender: str, message: Prepared) -> None:
+        """A part of the snapshot is durable."""
+        snapshot = self._snapshot
+        if snapshot is None or message.number != snapshot.number:
+            return
+        snapshot.waiting.discard(sender)
+        if sender in self.fronts:
+            snapshot.offsets[self.fronts.index(sender)] = message.offset
+        if snapshot.waiting or self._writing is not None:
+            return
+        offsets = tuple(snapshot.offsets.get(f, snapshot.time) for f in range(len(self.fronts)))
+        record = SnapshotRecord(snapshot.number, snapshot.time, offsets)
+        self._write(self.state.next(snapshots=(record, *self.state.snapshots[:1])))
+
+    def prepare_failed(self, sender: str, message: PrepareFailed) -> None:
+        """A part could not be written: this snapshot is given up, a later one is tried."""
+        if self._snapshot is not None and message.number == self._snapshot.number:
+            log.warning("snapshot %d: %s: %s", message.number, sender, message.reason)
+            self._snapshot = None
+
+    def _committed(self) -> None:
+        assert self._snapshot is not None
+        self._last_time = self._snapshot.time
+        self.snapshots += 1
+        number = self._snapshot.number
+        self._snapshot = None
+        oldest = self.state.snapshots[-1]
+        self._tell(self.nodes, Committed(number, 0))
+        for front, trim in zip(self.fronts, oldest.offsets, strict=True):
+            self._tell([front], Committed(number, trim))
+
+    def _addresses(self) -> tuple[tuple[str, str], ...]:
+        return tuple((name, member.address) for name, member in sorted(self._members.items()))
+
+    def _tell(self, names: list[str], message: Message) -> None:
+        self.out += [(name, message) for name in names]

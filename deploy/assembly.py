@@ -1,0 +1,173 @@
+"""What a node runs in one incarnation: segments, gates, barrier, and how snapshots are cut.
+
+This is the only place where a policy becomes parts; the node that works with them does not ask
+which policy it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from barrier.barrier import Barrier
+from barrier.epochs import EpochBarrier
+from barrier.immediate import ImmediateBarrier
+from barrier.ordered import OrderedBarrier
+from deploy.gates import Block, BufferingGate, Gate
+from engine.alignment import Alignment
+from engine.codec import pack, unpack
+from engine.errors import SnapshotDamaged
+from engine.flow import Vertex
+from engine.keyed import Arrival, Final, Keyed, Speculative
+from engine.keygroups import owned_by
+from engine.operators import Failures, Outbound, Segments, Step
+from engine.plan import Plan
+from engine.policy import Cut, Output, Policy
+
+NewId = Callable[[], int]
+
+
+@dataclass(slots=True)
+class Assembly:
+    """The parts of a node, by label cut; the epochs' variant is below."""
+
+    plan: Plan
+    barrier: Barrier
+    segments: Segments
+    keyed: dict[str, Keyed]
+    gates: list[Gate]
+    alignments: dict[int, Alignment[Block]] = field(default_factory=dict)
+    leaving: dict[int, list[tuple[int, list[Outbound]]]] = field(init=False)
+    """feeder -> (port, its outbounds per node)"""
+
+    def __post_init__(self) -> None:
+        self.leaving = {port.number: [] for port in self.plan.ports}
+        for (feeder, port), outbounds in self.segments.outbounds.items():
+            self.leaving[feeder].append((port, outbounds))
+
+    def enter(self, port: int) -> None:
+        """A port's segment is about to work."""
+
+    def settle(self, frontier: int, partly: bool = False) -> None:
+        """Elements below the frontier are final."""
+        for step in self.keyed.values():
+            step.settle(frontier, partly)
+
+    def cut(self, time: int) -> Mapping[str, Final]:
+        """What a snapshot as of a time has to write, per operator."""
+        self.settle(time, partly=True)
+        return self.keyed
+
+    def meta(self, time: int) -> bytes:
+        """What a snapshot says beside the state: the barrier's checksum as of its time."""
+        assert isinstance(self.barrier, OrderedBarrier)
+        return pack(self.barrier.checksum_before(time))
+
+    def end_epoch(self, port: int, epoch: int) -> bool:
+        """A port's epoch is over. Returns whether it is for the whole node."""
+        raise AssertionError("there are no epochs in this policy")
+
+    def commit(self, number: int) -> None:
+        """A snapshot is valid."""
+
+    def validate(self) -> None:
+        """Assert the invariants of the parts."""
+        self.barrier.validate()
+        for step in self.keyed.values():
+            step.validate()
+
+
+@dataclass(slots=True)
+class EpochAssembly(Assembly):
+    """Snapshots are cut by markers, operator by operator."""
+
+    number: int = 0
+    taken: dict[str, Final] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
+
+    def enter(self, port: int) -> None:
+        if isinstance(self.barrier, EpochBarrier):
+            self.barrier.segment = port
+
+    def cut(self, time: int) -> Mapping[str, Final]:
+        taken, self.taken = self.taken, {}
+        return taken
+
+    def meta(self, time: int) -> bytes:
+        if isinstance(self.barrier, EpochBarrier):
+            return pack(self.barrier.pre_commit(self.number))
+        return pack(())
+
+    def end_epoch(self, port: int, epoch: int) -> bool:
+        self.number = epoch
+        vertex = self.plan.ports[port].vertex
+        if vertex.name in self.keyed:
+            self.taken[vertex.name] = self.keyed[vertex.name].take_final()
+        if isinstance(self.barrier, EpochBarrier):
+            self.barrier.seal(port, epoch)
+        self.ended.add(port)
+        if len(self.ended) < len(self.plan.ports):
+            return False
+        self.ended.clear()
+        return True
+
+    def commit(self, number: int) -> None:
+        if isinstance(self.barrier, EpochBarrier):
+            self.barrier.commit(number)
+
+
+def assemble(
+    plan: Plan,
+    policy: Policy,
+    index: int,
+    nodes: int,
+    new_id: NewId,
+    *,
+    dead_letters: bool = False,
+    start: int = 0,
+    number: int = 0,
+    meta: bytes = b"",
+) -> Assembly:
+    """The parts of node `index` of `nodes`, as of a snapshot. Raises SnapshotDamaged."""
+    groups = owned_by(index, nodes, plan.flow.groups)
+    name = f"barrier-{index}"
+    about = unpack(meta) if meta else None
+    barrier: Barrier
+    if policy.output is Output.FRONTIER:
+        if not isinstance(about, int | None):
+            raise SnapshotDamaged(f"snapshot {number} was taken under another policy")
+        barrier = OrderedBarrier(name, (groups[0], groups[-1]), dead_letters, start, about or 0)
+    elif policy.output is Output.COMMIT:
+        barrier = EpochBarrier(name, (groups[0], groups[-1]), dead_letters)
+        barrier.restore(number, about)
+    else:
+        barrier = ImmediateBarrier(name, (groups[0], groups[-1]), dead_letters)
+
+    keyed: dict[str, Keyed] = {}
+
+    def make(vertex: Vertex, after: Step, failures: Failures) -> Step:
+        order = Speculative if policy.ordered else Arrival
+        step = keyed[vertex.name] = order(
+            vertex, after, failures, record=policy.cut is not Cut.NONE
+        )
+        return step
+
+    segments = Segments(plan, nodes, barrier, make)
+    gates = [
+        BufferingGate(entry, port.stage, new_id)
+        if policy.ordering == "buffered" and port.vertex.keyed
+        else Gate(entry)
+        for port, entry in zip(plan.ports, segments.entries, strict=True)
+    ]
+    if policy.cut not in (Cut.MARKERS, Cut.ALIGNED_MARKERS):
+        return Assembly(plan, barrier, segments, keyed, gates)
+    alignments = {
+        port.number: Alignment[Block](
+            {(f"front-{port.front}", port.number)}
+            if port.front is not None
+            else {(f"node-{node}", feeder) for node in range(nodes) for feeder in port.feeders},
+            aligned=policy.cut is Cut.ALIGNED_MARKERS,
+        )
+        for port in plan.ports
+    }
+    return EpochAssembly(plan, barrier, segments, keyed, gates, alignments)

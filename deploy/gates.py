@@ -1,0 +1,94 @@
+"""Gates: what stands between the arrival of a block and its segment.
+
+`Gate` lets everything through at once. `BufferingGate` is the buffered ordering that the
+literature compares with: elements wait until the frontier of their stage has passed them and are
+then applied in label order, so nothing is ever undone, at the price of one more acker round trip.
+
+While elements wait, their frames are acknowledged already (otherwise the stage's frontier could
+never pass them); a *token* in the next stage's cell stands for what they will send later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from operator import itemgetter
+
+from engine.operators import Labels, Signs, Step, Values
+
+Token = tuple[int, int, int]
+"""(stage, time, id): to be XORed at the acker when it is given, and again when it is taken."""
+
+
+class Block:
+    """Elements that wait to be worked off at a port, from one frame."""
+
+    __slots__ = ("id", "labels", "port", "signs", "time", "values")
+
+    def __init__(
+        self, port: int, time: int, id: int, labels: Labels, values: Values, signs: Signs
+    ) -> None:
+        self.port = port
+        self.time = time
+        self.id = id
+        self.labels = labels
+        self.values = values
+        self.signs = signs
+
+
+class Gate:
+    """Lets blocks through at once."""
+
+    holds_back = False
+
+    def __init__(self, entry: Step) -> None:
+        self.entry = entry
+
+    def push(self, block: Block) -> list[Token]:
+        """Take a block. Returns new tokens."""
+        self.entry.push(block.labels, block.values, block.signs)
+        return []
+
+    def release(self, frontier: int) -> list[Token]:
+        """Let go what is below the frontier of the stage. Returns tokens taken, by time."""
+        return []
+
+
+class BufferingGate(Gate):
+    """Holds elements back until they are in order."""
+
+    holds_back = True
+
+    def __init__(self, entry: Step, stage: int, new_id: Callable[[], int]) -> None:
+        super().__init__(entry)
+        self.stage = stage
+        self.new_id = new_id
+        self.held: dict[int, tuple[Token, list[tuple[tuple[int, ...], object]]]] = {}
+        self.times: list[int] = []
+        """A heap of the times in `held`."""
+
+    def push(self, block: Block) -> list[Token]:
+        assert block.signs is None, "in order, nothing is ever taken back"
+        tokens = []
+        for label, value in zip(block.labels, block.values, strict=True):
+            time = label[0]
+            if time not in self.held:
+                token = (self.stage + 1, time, self.new_id())
+                self.held[time] = token, []
+                heappush(self.times, time)
+                tokens.append(token)
+            self.held[time][1].append((label, value))
+        return tokens
+
+    def release(self, frontier: int) -> list[Token]:
+        tokens = []
+        elements: list[tuple[tuple[int, ...], object]] = []
+        while self.times and self.times[0] < frontier:
+            token, waiting = self.held.pop(heappop(self.times))
+            waiting.sort(key=itemgetter(0))
+            elements += waiting
+            tokens.append(token)
+        if elements:
+            labels, values = zip(*elements, strict=True)
+            self.entry.push(list(labels), list(values), None)
+        return tokens

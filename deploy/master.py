@@ -1,0 +1,138 @@
+"""The master: acker and coordinator in one process.
+
+Takes `Promise` (fronts), `Acknowledge` (nodes) and what the coordinator takes; gives `Frontier`
+(nodes), `Progress`, `AskPromise` (fronts) and what the coordinator gives. What came in one turn is
+applied first; then the frontier is published once.
+"""
+
+from __future__ import annotations
+
+from acker.tracker import Tracker
+from coordinator.coordinator import Coordinator, Phase
+from coordinator.registry import ClusterState, WriteState
+from engine.errors import MalformedMessage
+from engine.labels import INFINITY
+from engine.messages import (
+    Acknowledge,
+    AskPromise,
+    Failed,
+    Frontier,
+    Hello,
+    Lost,
+    Message,
+    Prepared,
+    PrepareFailed,
+    Progress,
+    Promise,
+    Ready,
+    Unloadable,
+)
+from engine.party import Job, Party
+from engine.plan import Plan
+from engine.policy import Policy
+
+
+class Master(Party):
+    """Tracks progress and decides."""
+
+    def __init__(
+        self, nodes: int, plan: Plan, policy: Policy, state: ClusterState, interval: float
+    ) -> None:
+        super().__init__("master")
+        self.nodes = nodes
+        self.plan = plan
+        self.policy = policy
+        self.coordinator = Coordinator(nodes, plan.fronts, policy, state, interval)
+        self.tracker: Tracker | None = None
+        self._published: tuple[int, ...] = ()
+        self._progress = (-1, -1)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the run is over."""
+        return self.coordinator.phase is Phase.STOPPED
+
+    def handle(self, sender: str, message: Message) -> None:
+        coordinator, tracker = self.coordinator, self.tracker
+        if isinstance(message, Acknowledge):
+            if tracker is not None:
+                tracker.acknowledge(message.cells)
+                tracker.deliver(int(sender.removeprefix("node-")), message.delivered)
+        elif isinstance(message, Promise):
+            if tracker is not None:
+                tracker.promise(message.front, message.next, message.durable, message.roots)
+        elif isinstance(message, Hello):
+            self.addresses[sender] = message.address
+            coordinator.hello(sender, message)
+        elif isinstance(message, Ready):
+            if coordinator.ready(sender, message):
+                self._begin()
+        elif isinstance(message, Prepared):
+            coordinator.prepared(sender, message)
+        elif isinstance(message, PrepareFailed):
+            coordinator.prepare_failed(sender, message)
+        elif isinstance(message, Unloadable):
+            coordinator.unloadable(sender, message)
+        elif isinstance(message, Lost):
+            coordinator.lost(message)
+        elif isinstance(message, Failed):
+            coordinator.failed(message)
+        else:
+            raise MalformedMessage(f"{type(message).__name__} is not for a master")
+        self._pass_on()
+
+    def channel_lost(self, sender: str) -> None:
+        self.coordinator.lost(Lost(self.incarnation, f"the master misses messages of {sender}"))
+
+    def done(self, job: Job, result: object) -> None:
+        if isinstance(job, WriteState):
+            self.coordinator.done(job, result)
+            self._pass_on()
+
+    def tick(self, now: float) -> None:
+        self.coordinator.tick(now)
+        if self.tracker is not None and self.coordinator.phase is Phase.RUNNING:
+            self.coordinator.consider_snapshot(self.tracker.delivered, self.tracker.processed)
+        self._pass_on()
+
+    def turn(self) -> bool:
+        if self.coordinator.phase is not Phase.RUNNING or self.tracker is None:
+            return False
+        frontiers = self.tracker.frontiers()
+        seen = frontiers if self.policy.ordered else (INFINITY if frontiers[-1] >= INFINITY else 0,)
+        if self.policy.ordering == "speculative":
+            seen = frontiers[-1:]
+        if seen != self._published:
+            self._published = seen
+            for node in self.coordinator.nodes:
+                self.send(node, Frontier(frontiers))
+        delivered = self.tracker.delivered
+        if delivered >= INFINITY:
+            self.coordinator.stop()
+            self._pass_on()
+            return False
+        if (frontiers[-1], delivered) != self._progress:
+            self._progress = (frontiers[-1], delivered)
+            for front in self.coordinator.fronts:
+                self.send(front, Progress(frontiers[-1], delivered))
+        for front, time in self.tracker.to_ask():
+            self.send(self.coordinator.fronts[front], AskPromise(time))
+        return False
+
+    def _begin(self) -> None:
+        start = min(self.coordinator.start.offsets) if self.policy.replay else 0
+        self.tracker = Tracker(self.plan.stages, self.plan.fronts, self.nodes, start)
+        self._published = ()
+        self._progress = (-1, -1)
+
+    def _pass_on(self) -> None:
+        """Send and write what the coordinator decided."""
+        coordinator = self.coordinator
+        self.jobs += coordinator.jobs
+        coordinator.jobs = []
+        if coordinator.state.incarnation > self.incarnation:
+            self.enter(coordinator.state.incarnation)
+            self.tracker = None
+        for name, message in coordinator.out:
+            self.send(name, message)
+        coordinator.out = []

@@ -1,0 +1,436 @@
+"""The node: executes every operator of the flow for its key groups, and holds one barrier.
+
+Takes frames and markers (fronts, nodes), frontiers, `Prepare`, `Committed`, `Recover`, `Stop`
+(master), `LastBundle`, `BundleStored` (consumer). Gives frames and markers, one `Acknowledge` a
+turn, `Prepared`, `Ready`, bundles.
+
+A turn works off everything that has come, stage by stage and within a stage in label order, so
+that few elements come late; what it made for other nodes leaves as soon as its stage is done.
+
+Invariant: an id is acknowledged in the same batch as the ids of all frames sent because of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+
+from barrier.barrier import Barrier
+from deploy.assembly import Assembly, assemble
+from deploy.gates import Block
+from engine.codec import from_columns, labels_to_columns, pack, to_columns, travelled, unpack
+from engine.context import Failure
+from engine.errors import DriftlineError, MalformedMessage, PayloadError, SnapshotDamaged
+from engine.keygroups import GroupCache, owned_by
+from engine.labels import INFINITY
+from engine.messages import (
+    Acknowledge,
+    BundleStored,
+    Committed,
+    Failed,
+    FetchLast,
+    Frame,
+    Frontier,
+    Hello,
+    LastBundle,
+    Lost,
+    Marker,
+    Message,
+    Prepare,
+    Prepared,
+    PrepareFailed,
+    Ready,
+    Recover,
+    Stop,
+    Unloadable,
+    columns,
+)
+from engine.operators import Labels, Outbound, Signs, Values
+from engine.party import Job, Party
+from engine.plan import Plan
+from engine.policy import Policy
+from engine.snapshots import (
+    Capture,
+    CommitSnapshot,
+    Loaded,
+    LoadSnapshot,
+    StoreSnapshot,
+    join_segments,
+    restore,
+)
+
+HELLO_EVERY_S = 0.2
+ASK_CONSUMER_EVERY_S = 1.0
+
+
+class Node(Party):
+    """One node, with whatever policy."""
+
+    def __init__(
+        self,
+        index: int,
+        nodes: int,
+        plan: Plan,
+        policy: Policy,
+        new_id: Callable[[], int],
+        *,
+        process: str = "",
+        address: str = "",
+        dead_letters: bool = False,
+    ) -> None:
+        super().__init__(f"node-{index}")
+        self.index = index
+        self.nodes = nodes
+        self.plan = plan
+        self.policy = policy
+        self.new_id = new_id
+        self.process = process
+        self.address = address
+        self.dead_letters = dead_letters
+        self.stopped: Stop | None = None
+        self.running = False
+        self.groups = GroupCache(plan.flow.groups)
+        self.range = owned_by(index, nodes, plan.flow.groups)
+        self.assembly: Assembly = self._assemble()
+        self._ports_of_stage = [
+            [port for port in plan.ports if port.stage == stage] for stage in range(plan.stages)
+        ]
+        self._next_hello = 0.0
+        self._ask_consumer_at = 0.0
+        self._now = 0.0
+        self._start = 0
+        self._begin(LoadSnapshot(0))
+
+    def _assemble(self, start: int = 0, number: int = 0, meta: bytes = b"") -> Assembly:
+        return assemble(
+            self.plan,
+            self.policy,
+            self.index,
+            self.nodes,
+            self.new_id,
+            dead_letters=self.dead_letters,
+            start=start,
+            number=number,
+            meta=meta,
+        )
+
+    def _begin(self, load: LoadSnapshot) -> None:
+        """Drop everything volatile."""
+        self.running = False
+        self._ready = False
+        self._loaded = False
+        self._load = load
+        self._waiting: list[list[Block]] = [[] for _ in range(self.plan.stages)]
+        self._acks: dict[tuple[int, int], int] = {}
+        self._delivered_told = 0
+        self._frontier = 0
+        self._prepare: Prepare | None = None
+        self._capture: Capture | None = None
+        self._meta = b""
+        self._storing: StoreSnapshot | None = None
+        self._unstored: dict[int, bytes] = {}
+
+    @property
+    def barrier(self) -> Barrier:
+        """The barrier of this incarnation."""
+        return self.assembly.barrier
+
+    # What comes in.
+
+    def handle(self, sender: str, message: Message) -> None:
+        if isinstance(message, Frame):
+            self._take_frame(sender, message)
+        elif isinstance(message, Frontier):
+            self._take_frontier(message)
+        elif isinstance(message, BundleStored):
+            if message.incarnation == self.incarnation:
+                self.barrier.stored(message.t_last)
+        elif isinstance(message, Marker):
+            self.assembly.alignments[message.port].mark((sender, message.feeder), message.epoch)
+        elif isinstance(message, Prepare):
+            self._prepare = message
+        elif isinstance(message, Committed):
+            self.assembly.commit(message.number)
+            self.jobs.append(CommitSnapshot(message.number))
+        elif isinstance(message, LastBundle):
+            self._take_last(message)
+        elif isinstance(message, Recover):
+            self._recover(message)
+        elif isinstance(message, Stop):
+            self.stopped = message
+        else:
+            raise MalformedMessage(f"{type(message).__name__} is not for a node")
+
+    def channel_lost(self, sender: str) -> None:
+        self.send("master", Lost(self.incarnation, f"{self.name} misses messages of {sender}"))
+
+    def tick(self, now: float) -> None:
+        self._now = now
+        if now >= self._next_hello:
+            self._next_hello = now + HELLO_EVERY_S
+            self.send("master", Hello("node", self.index, self.address, self.process))
+        if now >= self._ask_consumer_at:
+            self._ask_consumer_at = now + ASK_CONSUMER_EVERY_S
+            if self.barrier.outstanding is not None or (self._loaded and not self._ready):
+                self._ask_consumer()
+
+    def done(self, job: Job, result: object) -> None:
+        if job is self._load:
+            self._finish_load(result)
+        elif job is self._storing and isinstance(job, StoreSnapshot):
+            self._storing = None
+            if isinstance(result, Exception):
+                self._unstored = job.segments
+                self.send("master", PrepareFailed(job.number, str(result)))
+            else:
+                self.send("master", Prepared(job.number, 0))
+
+    # Recovery.
+
+    def _recover(self, message: Recover) -> None:
+        if message.incarnation <= self.incarnation:
+            return
+        self.enter(message.incarnation)
+        self.addresses = dict(message.addresses)
+        self._begin(LoadSnapshot(message.number))
+        self._start = message.time
+        self.jobs.append(self._load)
+
+    def _finish_load(self, result: object) -> None:
+        try:
+            if isinstance(result, Exception):
+                raise result
+            assert isinstance(result, Loaded)
+            self.assembly = self._assemble(self._start, self._load.number, result.meta)
+            tables = {name: step.cells for name, step in self.assembly.keyed.items()}
+            restore(self.plan.flow, tables, result.segments)
+        except (SnapshotDamaged, MalformedMessage) as error:
+            number = self._load.number
+            self.send("master", Unloadable(self.incarnation, number, str(error)))
+            return
+        except DriftlineError as error:
+            self._fail(error)
+            return
+        self._loaded = True
+        self._frontier = self._start
+        self._delivered_told = self._start
+        self._ask_consumer()
+
+    def _ask_consumer(self) -> None:
+        groups = (self.range[0], self.range[-1])
+        self.send("consumer", FetchLast(self.name, self.incarnation, groups, self.address))
+
+    def _take_last(self, message: LastBundle) -> None:
+        if message.incarnation != self.incarnation or not self._loaded:
+            return
+        outstanding = self.barrier.outstanding
+        try:
+            self.barrier.last(message.t_last, message.checksum, message.blobs)
+        except DriftlineError as error:
+            self._fail(error)
+            return
+        if outstanding is not None and self.barrier.outstanding is outstanding:
+            self.send("consumer", outstanding)
+        if not self._ready:
+            self._ready = self.running = True
+            self.send("master", Ready(self.incarnation))
+
+    def _fail(self, error: Exception) -> None:
+        self.running = False
+        self.send("master", Failed(self.incarnation, type(error).__name__, str(error)))
+
+    # Elements.
+
+    def _take_frame(self, sender: str, frame: Frame) -> None:
+        labels = from_columns(columns(frame.labels))
+        values = from_columns(columns(frame.values))
+        if not 0 <= frame.port < len(self.plan.ports) or len(labels) != len(values) or not labels:
+            raise MalformedMessage("a frame that does not fit the flow")
+        signs = list(frame.signs) if frame.signs else None
+        block = Block(frame.port, frame.time, frame.id, labels, values, signs)  # type: ignore[arg-type]
+        self._admit(sender, frame.feeder, block)
+
+    def _admit(self, sender: str, feeder: int, block: Block) -> None:
+        alignments = self.assembly.alignments
+        if not alignments or alignments[block.port].admit((sender, feeder), block):
+            self._waiting[self.plan.ports[block.port].stage].append(block)
+
+    def turn(self) -> bool:
+        if not self.running:
+            return False
+        try:
+            for stage in range(self.plan.stages):
+                self._work_off(stage)
+            more = any(self._waiting) or self._snapshot_step()
+        except DriftlineError as error:
+            self._fail(error)
+            return False
+        bundle = self.barrier.take_bundle(self.incarnation)
+        if bundle is not None:
+            self.send("consumer", bundle)
+            self._ask_consumer_at = self._now + ASK_CONSUMER_EVERY_S
+        self._acknowledge()
+        return more
+
+    def _work_off(self, stage: int) -> None:
+        blocks = self._waiting[stage]
+        if blocks:
+            self._waiting[stage] = []
+            if len(blocks) > 1:
+                blocks.sort(key=attrgetter("time"))
+            acks = self._acks
+            for block in blocks:
+                self.assembly.enter(block.port)
+                for token in self.assembly.gates[block.port].push(block):
+                    acks[token[:2]] = acks.get(token[:2], 0) ^ token[2]
+                where = (stage, block.time)
+                acks[where] = acks.get(where, 0) ^ block.id
+            for port in self._ports_of_stage[stage]:
+                times = [block.time for block in blocks if block.port == port.number]
+                if times:
+                    self._flush(port.number, min(times))
+        if self.assembly.alignments:
+            for port in self._ports_of_stage[stage]:
+                if self.assembly.alignments[port.number].complete:
+                    self._end_epoch(port.number)
+
+    def _flush(self, feeder: int, time: int) -> None:
+        """Send what a segment made of blocks with tracking times from `time` on."""
+        for port, outbounds in self.assembly.leaving[feeder]:
+            stage = self.plan.ports[port].stage
+            for node, outbound in enumerate(outbounds):
+                if not outbound.labels:
+                    continue
+                labels, values, signs = outbound.take()
+                try:
+                    self._send_elements(feeder, port, stage, node, time, labels, values, signs)
+                except PayloadError:
+                    labels, values, signs = self._without_bad_payloads(port, labels, values, signs)
+                    if labels:
+                        self._send_elements(feeder, port, stage, node, time, labels, values, signs)
+
+    def _send_elements(
+        self,
+        feeder: int,
+        port: int,
+        stage: int,
+        node: int,
+        time: int,
+        labels: Labels,
+        values: Values,
+        signs: Signs,
+    ) -> None:
+        frame_id = self.new_id()
+        encoded = to_columns(values)
+        if node == self.index:
+            # Own elements pass the wire format too: functions see the same types everywhere.
+            values = from_columns(unpack(pack(encoded)))  # type: ignore[arg-type]
+            self._admit(self.name, feeder, Block(port, time, frame_id, labels, values, signs))
+        else:
+            self.send(
+                f"node-{node}",
+                Frame(
+                    feeder,
+                    port,
+                    time,
+                    frame_id,
+                    labels_to_columns(labels),
+                    encoded,
+                    () if signs is None else tuple(signs),
+                ),
+            )
+        where = (stage, time)
+        self._acks[where] = self._acks.get(where, 0) ^ frame_id
+
+    def _without_bad_payloads(
+        self, port: int, labels: Labels, values: Values, signs: Signs
+    ) -> tuple[Labels, Values, Signs]:
+        """Turn payloads that cannot travel into failures of the operator that they were for."""
+        good = Outbound()
+        vertex = self.plan.ports[port].vertex
+        for i, (label, value) in enumerate(zip(labels, values, strict=True)):
+            sign = 1 if signs is None else signs[i]
+            try:
+                travelled(value)
+            except PayloadError as error:
+                assert vertex.key is not None
+                failure = Failure.of(vertex.name, vertex.key(value), value, error)
+                self.assembly.segments.failures.add(label, failure, sign)
+            else:
+                good.add([label], [value], None if signs is None else [sign])
+        return good.take()
+
+    # Progress.
+
+    def _take_frontier(self, message: Frontier) -> None:
+        if not self.running:
+            return
+        try:
+            for port in self.plan.ports:
+                if self.assembly.gates[port.number].holds_back:
+                    self._release(port.number, message.stages[port.stage])
+            frontier = message.stages[-1]
+            if frontier > self._frontier:
+                self._frontier = frontier
+                self.assembly.settle(frontier)
+                self.barrier.advance(frontier)
+        except DriftlineError as error:
+            self._fail(error)
+
+    def _release(self, port: int, frontier: int) -> None:
+        """Let a buffering gate apply what is below its stage's frontier."""
+        released = self.assembly.gates[port].release(frontier)
+        if not released:
+            return
+        self._flush(port, released[0][1])
+        for stage, time, token in released:
+            self._acks[stage, time] = self._acks.get((stage, time), 0) ^ token
+
+    def _acknowledge(self) -> None:
+        delivered = self.barrier.delivered
+        cells = tuple((stage, time, ids) for (stage, time), ids in self._acks.items() if ids)
+        if cells or delivered > self._delivered_told:
+            self._delivered_told = max(delivered, self._delivered_told)
+            self.send("master", Acknowledge(cells, min(delivered, INFINITY)))
+        self._acks.clear()
+
+    # Snapshots.
+
+    def _end_epoch(self, port: int) -> None:
+        """All markers have come to a port: cut its state, pass the marker on."""
+        alignment = self.assembly.alignments[port]
+        epoch = alignment.epoch
+        whole = self.assembly.end_epoch(port, epoch)
+        for after, _ in self.assembly.leaving[port]:
+            for node in range(self.nodes):
+                if node == self.index:
+                    self.assembly.alignments[after].mark((self.name, port), epoch)
+                else:
+                    self.send(f"node-{node}", Marker(port, after, epoch))
+        self._waiting[self.plan.ports[port].stage] += alignment.next_epoch()
+        if whole:
+            self._prepare = Prepare(epoch, INFINITY)
+
+    def _snapshot_step(self) -> bool:
+        """Do a little of the snapshot's work. Returns whether there is more."""
+        if self._prepare is None:
+            return False
+        if self._capture is None:
+            time = self._prepare.time
+            self._meta = self.assembly.meta(time)
+            self._capture = Capture(self.assembly.cut(time), time, self.groups)
+        if self._capture.step():
+            return True
+        segments = self._capture.segments
+        for group, segment in self._unstored.items():
+            segments[group] = join_segments(segment, segments.get(group))
+        self._unstored = {}
+        self._storing = StoreSnapshot(self._prepare.number, segments, self._meta)
+        self.jobs.append(self._storing)
+        self._capture = self._prepare = None
+        return False
+
+    def validate(self) -> None:
+        """Assert the invariants of everything in the node."""
+        if self._loaded:
+            self.assembly.validate()

@@ -1,0 +1,70 @@
+"""Policies: what a run guarantees, as one small object each.
+
+The nodes, transport, operators and flow are the same for all of them. A policy says in which
+order keyed operators see elements, when outputs leave, how snapshots are cut, and from where a
+front goes on after a failure.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from engine.errors import FlowError
+
+
+class Output(Enum):
+    """When outputs leave a node."""
+
+    AT_ONCE = "at once"
+    FRONTIER = "when the frontier passes them"
+    COMMIT = "when their epoch is committed"
+
+
+class Cut(Enum):
+    """What a snapshot is a cut of."""
+
+    NONE = "no snapshots"
+    LABEL = "all elements below a label"
+    MARKERS = "what came before a marker on some channel"
+    ALIGNED_MARKERS = "what came before a marker on every channel"
+
+
+ORDERINGS = ("speculative", "buffered")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a run guarantees."""
+
+    name: str
+    ordering: str  # speculative, buffered, arrival
+    output: Output
+    cut: Cut
+    replay: bool
+
+    @property
+    def ordered(self) -> bool:
+        """Whether order-sensitive operators see elements in label order."""
+        return self.ordering != "arrival"
+
+
+POLICIES = {
+    policy.name: policy
+    for policy in (
+        Policy("none", "arrival", Output.AT_ONCE, Cut.NONE, replay=False),
+        Policy("at-least-once", "arrival", Output.AT_ONCE, Cut.MARKERS, replay=True),
+        Policy("exactly-once", "speculative", Output.FRONTIER, Cut.LABEL, replay=True),
+        Policy("two-phase", "arrival", Output.COMMIT, Cut.ALIGNED_MARKERS, replay=True),
+    )
+}
+
+
+def policy(name: str, ordering: str = "speculative") -> Policy:
+    """The policy of that name; `ordering` is for exactly-once. Raises FlowError."""
+    if name not in POLICIES:
+        raise FlowError(f"unknown policy {name!r}; there are {', '.join(POLICIES)}")
+    if ordering not in ORDERINGS:
+        raise FlowError(f"unknown ordering {ordering!r}; there are {', '.join(ORDERINGS)}")
+    found = POLICIES[name]
+    if not found.ordered:
+        return found
+    return Policy(found.name, ordering, found.output, found.cut, found.replay)

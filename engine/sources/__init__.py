@@ -1,0 +1,25 @@
+"""Sources: where records come from. Files of the usual formats, Wikimedia dumps, generated text.
+
+source = open_source("talks.jsonl.gz", text_field="body")
+for time, document in strict(source.read(1)):
+    ...
+"""
+
+from engine.sources.files import FileSource, open_source
+from engine.sources.memory import ListSource
+from engine.sources.repeat import Repeated
+from engine.sources.sample import find_sample
+from engine.sources.source import BadRecord, Source, strict
+from engine.sources.zipf import ZipfSource
+
+__all__ = [
+    "BadRecord",
+    "FileSource",
+    "ListSource",
+    "Repeated",
+    "Source",
+    "ZipfSource",
+    "find_sample",
+    "open_source",
+    "strict",
+]

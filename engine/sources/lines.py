@@ -1,0 +1,86 @@
+"""Formats of one record a line: JSON objects, and plain text.
+
+Lines end with a newline, with or without a carriage return before it, and are UTF-8, with or
+without a byte order mark. Blank lines are no records and take no number.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+
+from engine.sources.record import TEXT_CHARS, Malformed, Row
+
+MAX_LINE_BYTES = 2**26
+"""Longest line that is accepted: a file without newlines must not fill the memory."""
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def json_rows(blocks: Iterable[bytes]) -> Iterator[Row]:
+    """One JSON object a line."""
+    for line in lines(blocks):
+        if line.strip():
+            yield _object(line)
+
+
+def text_rows(blocks: Iterable[bytes]) -> Iterator[Row]:
+    """{"text": line} for each line that is not blank."""
+    for line in lines(blocks):
+        if line.strip():
+            try:
+                yield {"text": _decoded(line).removesuffix("\r")}
+            except Malformed as malformed:
+                yield malformed
+
+
+def lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines without their newlines; of one that is too long, MAX_LINE_BYTES + 1 bytes."""
+    found = _lines(blocks)
+    for first in found:
+        yield first.removeprefix(_BYTE_ORDER_MARK)
+        yield from found
+
+
+def _lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    begun: list[bytes] = []  # the pieces of the line that goes on in the next block
+    room = MAX_LINE_BYTES + 1
+    for block in blocks:
+        *complete, rest = block.split(b"\n")
+        for line in complete:
+            yield b"".join([*begun, line[:room]]) if begun else line
+            begun, room = [], MAX_LINE_BYTES + 1
+        if rest and room:
+            begun.append(rest[:room])
+            room -= len(begun[-1])
+    if begun:
+        yield b"".join(begun)
+
+
+def _object(line: bytes) -> Row:
+    try:
+        text = _decoded(line)
+        value: object = json.loads(text, parse_constant=_refuse)
+    except Malformed as malformed:
+        return malformed
+    except json.JSONDecodeError as error:
+        return Malformed(f"malformed JSON: {error.msg} at column {error.colno}", text)
+    except (ValueError, RecursionError) as error:
+        return Malformed(f"malformed JSON: {error}", text)
+    if not isinstance(value, dict):
+        kind = type(value).__name__
+        return Malformed(f"expected a JSON object in each line, found a {kind}", text)
+    return value
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _decoded(line: bytes) -> str:
+    beginning = line[: 4 * TEXT_CHARS].decode("utf-8", "replace")
+    if len(line) > MAX_LINE_BYTES:
+        raise Malformed(f"a line longer than {MAX_LINE_BYTES} bytes", beginning)
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        reason = f"not UTF-8: byte 0x{line[error.start]:02x} at position {error.start}"
+        raise Malformed(reason, beginning) from None

@@ -1,0 +1,122 @@
+"""From a row of a file to the documents of a flow: ids, the text, sections.
+
+Whatever the format, a document is a dict with an "id" that is a str or an int and with values as
+they are after a shuffle (`engine.codec`): a user function must not see lists or tuples depending
+on where it runs.
+
+    >>> [*Shape().documents(5, {"text": "to be"})]
+    [{'text': 'to be', 'id': 5}]
+    >>> page = {"id": 7, "title": "Cat", "text": "A ''cat''.\\n== Food ==\\nMice."}
+    >>> [document["title"] for document in Shape(sections=True).documents(1, page)]
+    ['Cat', 'Cat: Food']
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from reprlib import Repr
+
+from engine.codec import travelled
+from engine.errors import MalformedMessage, PayloadError
+from engine.sources.wikitext import clean, sections
+
+TEXT_CHARS = 200
+"""How much of a bad record is shown."""
+
+NESTING_MAX = 100
+"""Lists in dicts in lists ...; far from msgpack's limit, so that messages can wrap a record."""
+
+_REPR = Repr()
+_REPR.maxstring = TEXT_CHARS // 2
+
+
+class Malformed(Exception):
+    """A row that cannot be read; the ones after it can. Never leaves `engine.sources`."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.text = text[:TEXT_CHARS]
+
+
+Row = dict[str, object] | Malformed
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Which fields are the id and the text, and whether a page is one document or many."""
+
+    id_field: str | None = None
+    text_field: str | None = None
+    sections: bool = False
+
+    def documents(self, number: int, row: Row) -> Iterator[Row]:
+        """The documents of a row (one, or one for each section), or what is wrong with it."""
+        if isinstance(row, Malformed):
+            yield row
+            return
+        try:
+            record = self._normalised(number, row)
+            yield from _sections(record) if self.sections else [record]
+        except Malformed as malformed:
+            yield malformed
+
+    def _normalised(self, number: int, row: dict[str, object]) -> dict[str, object]:
+        record = {**row, "id": self._id(number, row)}
+        if self.text_field is not None:
+            record["text"] = _field(row, self.text_field)
+        if _is_deeper(record, NESTING_MAX):
+            raise Malformed(f"nested more than {NESTING_MAX} deep", _shown(row))
+        try:
+            value = travelled(record)
+        except (PayloadError, MalformedMessage) as error:
+            raise Malformed(str(error), _shown(row)) from None
+        assert isinstance(value, dict)
+        return value
+
+    def _id(self, number: int, row: dict[str, object]) -> int | str:
+        if self.id_field is not None:
+            name, value = self.id_field, _field(row, self.id_field)
+        else:
+            name = "id" if "id" in row else "url"
+            value = row.get(name, number)
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            kind = type(value).__name__
+            raise Malformed(f"field {name!r} is to be the id, but is of type {kind}", _shown(row))
+        return value
+
+
+def _field(row: dict[str, object], name: str) -> object:
+    if name not in row:
+        raise Malformed(f"field {name!r} is missing", _shown(row))
+    return row[name]
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    if isinstance(value, dict):
+        return levels == 0 or any(_is_deeper(inner, levels - 1) for inner in value.values())
+    if isinstance(value, list):
+        return levels == 0 or any(_is_deeper(inner, levels - 1) for inner in value)
+    return False
+
+
+def _shown(row: dict[str, object]) -> str:
+    """The row for people: short whatever it holds, and without characters that cannot be stored."""
+    return _REPR.repr(row)
+
+
+def _sections(page: dict[str, object]) -> Iterator[dict[str, object]]:
+    """A document for each section with a word in it; `#n` counts as MediaWiki's `section=n`."""
+    text = _field(page, "text")
+    if not isinstance(text, str):
+        kind = type(text).__name__
+        raise Malformed(f"field 'text' cannot have sections: it is of type {kind}", _shown(page))
+    title = page.get("title")
+    for n, (heading, wikitext) in enumerate(sections(text)):
+        body = clean(wikitext)
+        if any(map(str.isalnum, body)):
+            titles = (title if isinstance(title, str) else "", clean(heading))
+            yield {
+                "id": f"{page['id']}#{n}",
+                "title": ": ".join(filter(None, titles)),
+                "text": body,
+            }
