@@ -97,9 +97,10 @@ class Tracker:
                 asked.append((front, needed))
         return asked
 
-    def open_cells(self) -> list[tuple[int, int]]:
-        """(stage, time) of everything in flight, for messages to people."""
-        return sorted((s, t) for s, cells in enumerate(self._cells) for t in cells)
+    def oldest(self) -> tuple[int, int] | None:
+        """(time, stage) of the oldest work in flight."""
+        self.frontiers()  # clears what is done off the heaps
+        return min(((times[0], s) for s, times in enumerate(self._times) if times), default=None)
 
     def _flip(self, stage: int, time: int, ids: int) -> None:
         cells = self._cells[stage]

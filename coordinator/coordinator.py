@@ -1,6 +1,6 @@
 """The coordinator: who takes part, when snapshots are taken, and how a failure is recovered from.
 
-Takes `Hello` (everybody), `Ready`, `Unloadable`, `Prepared`, `PrepareFailed`, `Lost`, `Failed`, the
+Takes `Hello` (everybody), `Unloadable`, `Prepared`, `PrepareFailed`, `Lost`, `Failed`, the
 time, and the progress of the acker. Gives `Recover`, `Prepare` (nodes), `Start`, `BeginEpoch`
 (fronts), `Committed`, `Stop`, and writes to the registry.
 
@@ -35,7 +35,6 @@ from engine.messages import (
     Prepare,
     Prepared,
     PrepareFailed,
-    Ready,
     Recover,
     Start,
     Stop,
@@ -58,6 +57,7 @@ class Phase(Enum):
     LOADING = "nodes load a snapshot"
     RUNNING = "running"
     STOPPED = "stopped"
+    BROKEN = "a new master is needed"
 
 
 @dataclass(slots=True)
@@ -92,6 +92,8 @@ class Coordinator:
         self.phase = Phase.GATHERING
         self.out: list[tuple[str, Message]] = []
         self.jobs: list[Job] = []
+        self.error = ""
+        """Why the run was stopped, if it did not do what was asked."""
         self.recoveries = 0
         self.snapshots = 0
         self._members: dict[str, _Member] = {}
@@ -118,12 +120,18 @@ class Coordinator:
             return
         known = self._members.get(name)
         self._members[name] = _Member(message.process, message.address, self._now)
-        if self.phase is Phase.STOPPED:
+        if self.phase in (Phase.STOPPED, Phase.BROKEN):
             return
         if known is not None and known.process != message.process:
             self._recover(f"{name} has been restarted")
         elif self.phase is Phase.GATHERING:
             self._recover("")
+        elif message.incarnation < self.state.incarnation:
+            self._tell_where_we_are(name)
+        elif self.phase is Phase.LOADING and message.ready and name in self.nodes:
+            self._ready.add(name)
+            if len(self._ready) == len(self.nodes):
+                self._run()
 
     def lost(self, message: Lost) -> None:
         """Somebody misses something."""
@@ -138,6 +146,7 @@ class Coordinator:
     def stop(self, error: str = "", text: str = "") -> None:
         """End the run."""
         self.phase = Phase.STOPPED
+        self.error = f"{error}: {text}" if error else ""
         self._tell(self.nodes + self.fronts, Stop(error, text))
 
     def tick(self, now: float) -> None:
@@ -146,8 +155,15 @@ class Coordinator:
         silent = [n for n, m in self._members.items() if now - m.seen > MISSING_AFTER_S]
         for name in silent:
             del self._members[name]
-        if silent and self.phase not in (Phase.STOPPED, Phase.GATHERING):
+        if silent and self.phase in (Phase.DECIDING, Phase.LOADING, Phase.RUNNING):
             self._recover(f"{', '.join(silent)} did not answer for {MISSING_AFTER_S:g} s")
+
+    @property
+    def deadline(self) -> float:
+        """When it wants to be told the time again."""
+        if self.phase is not Phase.RUNNING or self.policy.cut is Cut.NONE:
+            return self._now + MISSING_AFTER_S / 4
+        return min(self._now + MISSING_AFTER_S / 4, max(self._next_snapshot, self._now + 0.001))
 
     # Recovery.
 
@@ -168,12 +184,13 @@ class Coordinator:
 
     def done(self, job: Job, result: object) -> None:
         """A write has been carried out, or failed."""
-        if job is not self._writing or self.phase is Phase.STOPPED:
+        if job is not self._writing or self.phase in (Phase.STOPPED, Phase.BROKEN):
             return
         self._writing = None
         if isinstance(result, Exception):
-            # Whether it was written is unknown; only a new master can tell by reading.
-            self.stop(type(result).__name__, str(result))
+            # Whether it was written is unknown; a new master can tell, by reading.
+            log.error("the registry cannot be written: %s", result)
+            self.phase = Phase.BROKEN
             return
         assert isinstance(job, WriteState)
         self.state = job.state
@@ -187,27 +204,24 @@ class Coordinator:
         self._ready.clear()
         self._number = self.start.number
         self._last_time = self.start.time
-        message = Recover(
-            self.state.incarnation, self.start.number, self.start.time, self._addresses()
-        )
-        self._tell(self.nodes, message)
+        for node in self.nodes:
+            self._tell_where_we_are(node)
 
-    def ready(self, sender: str, message: Ready) -> bool:
-        """A node is ready. Returns whether all are: the acker has to be begun anew."""
-        if message.incarnation != self.state.incarnation or self.phase is not Phase.LOADING:
-            return False
-        self._ready.add(sender)
-        if len(self._ready) < len(self.nodes):
-            return False
+    def _run(self) -> None:
         self.phase = Phase.RUNNING
         self._next_snapshot = self._now + self.interval
-        offsets = self.start.offsets if self.policy.replay else (-1,) * len(self.fronts)
-        for front, offset in zip(self.fronts, offsets, strict=True):
-            self._tell(
-                [front],
-                Start(self.state.incarnation, offset, self.start.number, self._addresses()),
-            )
-        return True
+        for front in self.fronts:
+            self._tell_where_we_are(front)
+
+    def _tell_where_we_are(self, name: str) -> None:
+        """Begin the incarnation at a node or front; again if the first message was lost."""
+        incarnation, start = self.state.incarnation, self.start
+        addresses = tuple((name, member.address) for name, member in sorted(self._members.items()))
+        if name in self.nodes and self.phase in (Phase.LOADING, Phase.RUNNING):
+            self._tell([name], Recover(incarnation, start.number, start.time, addresses))
+        elif name in self.fronts and self.phase is Phase.RUNNING:
+            offset = start.offsets[self.fronts.index(name)] if self.policy.replay else -1
+            self._tell([name], Start(incarnation, offset, addresses))
 
     def unloadable(self, sender: str, message: Unloadable) -> None:
         """A snapshot is damaged: go back to the one before."""
@@ -224,7 +238,7 @@ class Coordinator:
 
     # Snapshots.
 
-    def consider_snapshot(self, delivered: int, processed: int) -> None:
+    def consider_snapshot(self, delivered: int) -> None:
         """Begin a snapshot if it is time for one and there is something new."""
         if (
             self.policy.cut is Cut.NONE
@@ -276,9 +290,6 @@ class Coordinator:
         self._tell(self.nodes, Committed(number, 0))
         for front, trim in zip(self.fronts, oldest.offsets, strict=True):
             self._tell([front], Committed(number, trim))
-
-    def _addresses(self) -> tuple[tuple[str, str], ...]:
-        return tuple((name, member.address) for name, member in sorted(self._members.items()))
 
     def _tell(self, names: list[str], message: Message) -> None:
         self.out += [(name, message) for name in names]

@@ -14,7 +14,7 @@ from typing import Protocol
 from zlib import crc32
 
 from engine.codec import pack, unpack
-from engine.errors import MalformedMessage, StateMismatch, Unavailable
+from engine.errors import StateMismatch, Unavailable
 from engine.party import Job
 
 
@@ -118,16 +118,13 @@ def encode_state(state: ClusterState) -> bytes:
 
 def decode_state(data: bytes, where: str) -> ClusterState:
     """What `encode_state` made. Raises StateMismatch if it is damaged."""
-    try:
-        if crc32(data[4:]).to_bytes(4, "big") != data[:4]:
-            raise MalformedMessage("checksum does not fit")
-        form, identity, version, incarnation, snapshots = unpack(data[4:])  # type: ignore[misc]
-    except (MalformedMessage, ValueError, TypeError) as error:
-        raise StateMismatch(
-            f"registry {where} is damaged ({error}): restore or remove it"
-        ) from None
-    if form != _FORMAT:
+    if crc32(data[4:]).to_bytes(4, "big") != data[:4]:
+        raise StateMismatch(f"registry {where} is damaged: restore it, or remove it to begin anew")
+    parts = unpack(data[4:])
+    assert isinstance(parts, tuple), "what the checksum covers, we have written"
+    if parts[0] != _FORMAT:
         raise StateMismatch(f"registry {where} was written by another version of Driftline")
+    _, identity, version, incarnation, snapshots = parts
     return ClusterState(
         identity, version, incarnation, tuple(SnapshotRecord(*record) for record in snapshots)
     )

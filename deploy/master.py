@@ -24,12 +24,17 @@ from engine.messages import (
     PrepareFailed,
     Progress,
     Promise,
-    Ready,
     Unloadable,
 )
 from engine.party import Job, Party
 from engine.plan import Plan
 from engine.policy import Policy
+
+
+STALLED_AFTER_S = 10.0
+"""How long the oldest work may stay unfinished before it counts as lost."""
+
+REPEAT_EVERY_S = 1.0
 
 
 class Master(Party):
@@ -46,11 +51,19 @@ class Master(Party):
         self.tracker: Tracker | None = None
         self._published: tuple[int, ...] = ()
         self._progress = (-1, -1)
+        self._oldest: tuple[int, int] | None = None
+        self._oldest_since = 0.0
+        self._repeated = 0.0
 
     @property
     def stopped(self) -> bool:
         """Whether the run is over."""
         return self.coordinator.phase is Phase.STOPPED
+
+    @property
+    def broken(self) -> bool:
+        """Whether only a new master can go on."""
+        return self.coordinator.phase is Phase.BROKEN
 
     def handle(self, sender: str, message: Message) -> None:
         coordinator, tracker = self.coordinator, self.tracker
@@ -64,9 +77,6 @@ class Master(Party):
         elif isinstance(message, Hello):
             self.addresses[sender] = message.address
             coordinator.hello(sender, message)
-        elif isinstance(message, Ready):
-            if coordinator.ready(sender, message):
-                self._begin()
         elif isinstance(message, Prepared):
             coordinator.prepared(sender, message)
         elif isinstance(message, PrepareFailed):
@@ -89,21 +99,21 @@ class Master(Party):
             self.coordinator.done(job, result)
             self._pass_on()
 
-    def tick(self, now: float) -> None:
+    def tick(self, now: float) -> float:
         self.coordinator.tick(now)
         if self.tracker is not None and self.coordinator.phase is Phase.RUNNING:
-            self.coordinator.consider_snapshot(self.tracker.delivered, self.tracker.processed)
+            self._watch(now, self.tracker)
+            self.coordinator.consider_snapshot(self.tracker.delivered)
         self._pass_on()
+        return self.coordinator.deadline
 
     def turn(self) -> bool:
         if self.coordinator.phase is not Phase.RUNNING or self.tracker is None:
             return False
         frontiers = self.tracker.frontiers()
-        seen = frontiers if self.policy.ordered else (INFINITY if frontiers[-1] >= INFINITY else 0,)
-        if self.policy.ordering == "speculative":
-            seen = frontiers[-1:]
-        if seen != self._published:
-            self._published = seen
+        shown = self._shown(frontiers)
+        if shown != self._published:
+            self._published = shown
             for node in self.coordinator.nodes:
                 self.send(node, Frontier(frontiers))
         delivered = self.tracker.delivered
@@ -115,9 +125,31 @@ class Master(Party):
             self._progress = (frontiers[-1], delivered)
             for front in self.coordinator.fronts:
                 self.send(front, Progress(frontiers[-1], delivered))
-        for front, time in self.tracker.to_ask():
-            self.send(self.coordinator.fronts[front], AskPromise(time))
+        for idle, time in self.tracker.to_ask():
+            self.send(self.coordinator.fronts[idle], AskPromise(time))
         return False
+
+    def _watch(self, now: float, tracker: Tracker) -> None:
+        """Notice what is lost without anybody having noticed."""
+        oldest = tracker.oldest()
+        if oldest is None or oldest != self._oldest:
+            self._oldest, self._oldest_since = oldest, now
+        elif now - self._oldest_since > STALLED_AFTER_S:
+            self._oldest_since = now
+            reason = f"time {oldest[0]} is not processed to its end in stage {oldest[1]}"
+            self.coordinator.lost(Lost(self.incarnation, reason))
+            return
+        if now - self._repeated >= REPEAT_EVERY_S:
+            # Also when nothing has changed: it shows the others whether something was lost.
+            self._repeated = now
+            self._published = ()
+            self._progress = (-1, -1)
+
+    def _shown(self, frontiers: tuple[int, ...]) -> tuple[int, ...]:
+        """What nodes of this policy go by; a change of the rest is not worth a message."""
+        if self.policy.ordering == "buffered":
+            return frontiers
+        return frontiers[-1:] if self.policy.ordered else (frontiers[-1] // INFINITY,)
 
     def _begin(self) -> None:
         start = min(self.coordinator.start.offsets) if self.policy.replay else 0
@@ -133,6 +165,8 @@ class Master(Party):
         if coordinator.state.incarnation > self.incarnation:
             self.enter(coordinator.state.incarnation)
             self.tracker = None
+        if coordinator.phase is Phase.RUNNING and self.tracker is None:
+            self._begin()
         for name, message in coordinator.out:
             self.send(name, message)
         coordinator.out = []

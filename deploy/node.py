@@ -39,7 +39,6 @@ from engine.messages import (
     Prepare,
     Prepared,
     PrepareFailed,
-    Ready,
     Recover,
     Stop,
     Unloadable,
@@ -88,6 +87,8 @@ class Node(Party):
         self.address = address
         self.dead_letters = dead_letters
         self.stopped: Stop | None = None
+        self.trouble: Message | None = None
+        """What the master has to do something about."""
         self.running = False
         self.groups = GroupCache(plan.flow.groups)
         self.range = owned_by(index, nodes, plan.flow.groups)
@@ -118,6 +119,7 @@ class Node(Party):
         """Drop everything volatile."""
         self.running = False
         self._ready = False
+        self.trouble = None
         self._loaded = False
         self._load = load
         self._waiting: list[list[Block]] = [[] for _ in range(self.plan.stages)]
@@ -162,17 +164,26 @@ class Node(Party):
             raise MalformedMessage(f"{type(message).__name__} is not for a node")
 
     def channel_lost(self, sender: str) -> None:
-        self.send("master", Lost(self.incarnation, f"{self.name} misses messages of {sender}"))
+        self._report(Lost(self.incarnation, f"{self.name} misses messages of {sender}"))
 
-    def tick(self, now: float) -> None:
+    def tick(self, now: float) -> float:
         self._now = now
         if now >= self._next_hello:
             self._next_hello = now + HELLO_EVERY_S
-            self.send("master", Hello("node", self.index, self.address, self.process))
+            self._hello()
         if now >= self._ask_consumer_at:
             self._ask_consumer_at = now + ASK_CONSUMER_EVERY_S
             if self.barrier.outstanding is not None or (self._loaded and not self._ready):
                 self._ask_consumer()
+        return min(self._next_hello, self._ask_consumer_at)
+
+    def _hello(self) -> None:
+        self.send("master", Hello(self.address, self.process, self.incarnation, int(self._ready)))
+        if self.trouble is not None:
+            self.send("master", self.trouble)
+        elif self.running:
+            # Also when nothing has changed: it shows the master whether something was lost.
+            self.send("master", Acknowledge((), self._delivered_told))
 
     def done(self, job: Job, result: object) -> None:
         if job is self._load:
@@ -191,7 +202,7 @@ class Node(Party):
         if message.incarnation <= self.incarnation:
             return
         self.enter(message.incarnation)
-        self.addresses = dict(message.addresses)
+        self.addresses.update(message.addresses)
         self._begin(LoadSnapshot(message.number))
         self._start = message.time
         self.jobs.append(self._load)
@@ -205,8 +216,7 @@ class Node(Party):
             tables = {name: step.cells for name, step in self.assembly.keyed.items()}
             restore(self.plan.flow, tables, result.segments)
         except (SnapshotDamaged, MalformedMessage) as error:
-            number = self._load.number
-            self.send("master", Unloadable(self.incarnation, number, str(error)))
+            self._report(Unloadable(self.incarnation, self._load.number, str(error)))
             return
         except DriftlineError as error:
             self._fail(error)
@@ -233,11 +243,16 @@ class Node(Party):
             self.send("consumer", outstanding)
         if not self._ready:
             self._ready = self.running = True
-            self.send("master", Ready(self.incarnation))
+            self._hello()
 
     def _fail(self, error: Exception) -> None:
         self.running = False
-        self.send("master", Failed(self.incarnation, type(error).__name__, str(error)))
+        self._report(Failed(self.incarnation, type(error).__name__, str(error)))
+
+    def _report(self, trouble: Message) -> None:
+        """Tell the master, and tell again until there is a new incarnation."""
+        self.trouble = trouble
+        self.send("master", trouble)
 
     # Elements.
 

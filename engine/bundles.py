@@ -8,7 +8,7 @@ can be one running checksum over blobs.
 from collections.abc import Sequence
 from zlib import crc32
 
-from engine.codec import from_columns, labels_to_columns, pack, to_columns, unpack
+from engine.codec import PLAIN, from_columns, labels_to_columns, pack, to_columns, unpack
 from engine.errors import MalformedMessage
 from engine.labels import Label
 from engine.messages import columns
@@ -38,3 +38,23 @@ def from_blob(blob: bytes) -> list[Item]:
 def running_checksum(checksum: int, blob: bytes) -> int:
     """The checksum over everything up to and including this blob."""
     return crc32(blob, checksum)
+
+
+def payload_columns(blob: bytes, width: int) -> list[Sequence[object]]:
+    """The payloads of a blob as columns, where all are tuples of this width: no row is built.
+
+    Raises MalformedMessage if they are not.
+    """
+    parts = unpack(blob)
+    if not isinstance(parts, tuple) or len(parts) != 3:
+        raise MalformedMessage("not a blob of outputs")
+    count, mask, cols = columns(parts[2])
+    if mask == PLAIN:
+        cols = list(zip(*from_columns((count, mask, cols)), strict=True))
+        mask = 0
+    if len(cols) != width:
+        raise MalformedMessage(f"payloads are not tuples of {width}")
+    return [
+        [column] * count if mask >> i & 1 else column  # type: ignore[misc]
+        for i, column in enumerate(cols)
+    ]

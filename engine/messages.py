@@ -230,12 +230,15 @@ class Committed(Message):
 
 @_message(30, control=True)
 class Hello(Message):
-    """Node or front to master, again and again: I am here. `process` is new with each start."""
+    """Node or front to master, again and again: I am here, and this is where I stand.
 
-    role: str
-    index: int
+    `process` is new with each start. `ready` is 1 once it is loaded and has heard from the consumer.
+    """
+
     address: str
     process: str
+    incarnation: int
+    ready: int
 
 
 @_message(31, control=True)
@@ -246,13 +249,6 @@ class Recover(Message):
     number: int
     time: int
     addresses: tuple[tuple[str, str], ...]
-
-
-@_message(32, control=True)
-class Ready(Message):
-    """Node to coordinator: loaded, and the consumer's last bundle is known."""
-
-    incarnation: int
 
 
 @_message(33, control=True)
@@ -270,7 +266,6 @@ class Start(Message):
 
     incarnation: int
     offset: int
-    epoch: int
     addresses: tuple[tuple[str, str], ...]
 
 

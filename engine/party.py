@@ -58,8 +58,9 @@ class Party:
     def done(self, job: Job, result: object) -> None:
         """A job was carried out; `result` is an exception if it failed."""
 
-    def tick(self, now: float) -> None:
-        """Learn the time (seconds, monotonic)."""
+    def tick(self, now: float) -> float:
+        """Learn the time (seconds, monotonic). Returns when it wants to be told again."""
+        return now + 1.0
 
     def turn(self) -> bool:
         """Work off what came. Returns whether there is more to do without any new input."""

@@ -6,6 +6,7 @@ for time, document in strict(source.read(1)):
 """
 
 from engine.sources.files import FileSource, open_source
+from engine.sources.live import LiveSource, QueueSource
 from engine.sources.memory import ListSource
 from engine.sources.repeat import Repeated
 from engine.sources.sample import find_sample
@@ -16,6 +17,8 @@ __all__ = [
     "BadRecord",
     "FileSource",
     "ListSource",
+    "LiveSource",
+    "QueueSource",
     "Repeated",
     "Source",
     "ZipfSource",

@@ -1,0 +1,156 @@
+"""Driftline under the meter: the inverted index on a local cluster, fed and drained by this process.
+
+This process holds the front, with documents in memory to replay, and the consumer: a custom
+server that sends, receives and measures, as in the paper's experiments (section VI-A).
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+from bench.meter import Arrival
+from deploy.cluster import LocalCluster
+from deploy.consumer import ConsumerServer
+from deploy.front import WINDOW, Front
+from deploy.process import ProcessConfig, new_id
+from deploy.runtime import Runtime
+from engine.bundles import payload_columns
+from engine.errors import Unavailable
+from engine.messages import Bundle
+from engine.plan import plan
+from engine.policy import policy
+from engine.sinks.consumer import Last
+from engine.sources import QueueSource
+from index.flow import inverted_index
+
+START_S = 30.0
+
+Documents = Sequence[tuple[str, str]]
+
+
+class CountingConsumer:
+    """Keeps the last bundles and hands records to the meter; lives as long as the run."""
+
+    def __init__(self, documents: Documents) -> None:
+        self.arrivals: list[Arrival] = []
+        self._numbers = {document: number for number, (document, _) in enumerate(documents)}
+        self._last: dict[str, Last] = {}
+
+    def deliver(self, bundle: Bundle) -> None:
+        """Take a bundle. A blob holds the records of one document."""
+        self._last[bundle.barrier] = Last(bundle.t_last, bundle.checksum, bundle.blobs)
+        numbers = self._numbers
+        for blob in bundle.blobs:
+            words, ids, _, _ = payload_columns(blob, 4)
+            if ids[0] == ids[-1] and ids.count(ids[0]) == len(ids):
+                self.arrivals.append((numbers[str(ids[0])], words))
+            else:  # outputs of several documents that left together, in no order
+                for word, document in zip(words, ids, strict=True):
+                    self.arrivals.append((numbers[str(document)], (word,)))
+
+    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+        """The last bundle of a barrier."""
+        return self._last.get(barrier, Last(-1, 0, ()))
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class Engine:
+    """A running cluster with the producer's and the consumer's ends. A context manager."""
+
+    def __init__(
+        self,
+        documents: Documents,
+        policy_name: str,
+        *,
+        nodes: int = 2,
+        ordering: str = "speculative",
+        checkpoint_s: float = 1.0,
+        window: int = WINDOW,
+    ) -> None:
+        self.documents = documents
+        self._directory = tempfile.mkdtemp(prefix="driftline-bench-")
+        sockets = Path(self._directory) / "sockets"
+        sockets.mkdir()
+        config = ProcessConfig(
+            flow="index",
+            nodes=nodes,
+            policy=policy_name,
+            ordering=ordering,
+            checkpoint_s=checkpoint_s,
+            state=str(Path(self._directory) / "state"),
+            sockets=str(sockets),
+            identity="bench",
+            dead_letters=False,
+        )
+        self.source = QueueSource("documents")
+        self.consumer = CountingConsumer(documents)
+        self.runtime = Runtime()
+        self.front = Front(
+            0,
+            nodes,
+            plan(inverted_index()),
+            policy(policy_name, ordering),
+            self.source,
+            new_id,
+            process="bench",
+            window=window,
+        )
+        self.front.address = self.runtime.add(self.front, config.address("front-0"))
+        self.front.addresses["master"] = config.address("master")
+        self.server = ConsumerServer(lambda barrier: self.consumer)
+        self.runtime.add(self.server, config.address("consumer"))
+        self.cluster = LocalCluster(config)
+
+    def __enter__(self) -> Self:
+        try:
+            self.cluster.__enter__()
+            deadline = monotonic() + START_S
+            while not self.front.incarnation:
+                self.runtime.step(wait_s=0.05)
+                self.cluster.supervise()
+                if monotonic() > deadline:
+                    raise Unavailable(f"the cluster did not start within {START_S:g} s")
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def send(self, number: int) -> None:
+        """Hand over a document."""
+        document, text = self.documents[number]
+        self.source.put({"id": document, "text": text})
+        self.front.turn()
+        self.runtime.flush(self.front)
+
+    def receive(self) -> list[Arrival]:
+        """What has arrived."""
+        self.runtime.step(more=True)
+        arrivals, self.consumer.arrivals = self.consumer.arrivals, []
+        return arrivals
+
+    def wait(self, timeout_ms: int) -> None:
+        """Sleep until something has arrived."""
+        if not self.consumer.arrivals:
+            self.runtime.step(wait_s=timeout_ms / 1000)
+
+    def close(self) -> None:
+        """End the cluster and remove everything; any number of times."""
+        self.cluster.stop(wait_s=0.0)
+        self.runtime.close(linger_ms=0)
+        shutil.rmtree(self._directory, ignore_errors=True)

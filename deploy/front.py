@@ -1,0 +1,224 @@
+"""The front: where elements enter. Reads a source, gives labels, and can replay.
+
+Takes `Start`, `Progress`, `AskPromise`, `BeginEpoch`, `Committed`, `Stop` (master). Gives frames
+(nodes) and, in the same turn, a `Promise` that registers them (acker); `Prepared` for an epoch.
+
+Invariants: times grow; after `Start` with an offset the same records get the same labels again;
+at most `window` roots are unsettled, so a slow system slows the input instead of filling memory.
+
+At low load a frame holds one record. Under load a turn takes what the window allows, and sends one
+frame to each node, tracked under the smallest time in it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from engine.codec import labels_to_columns, to_columns
+from engine.errors import DriftlineError, InputError, MalformedMessage
+from engine.keygroups import owner, root_group
+from engine.labels import INFINITY, Label
+from engine.messages import (
+    AskPromise,
+    BeginEpoch,
+    Committed,
+    Failed,
+    Frame,
+    Hello,
+    Lost,
+    Marker,
+    Message,
+    Prepared,
+    Progress,
+    Promise,
+    Start,
+    Stop,
+)
+from engine.party import Party
+from engine.plan import Plan
+from engine.policy import Output, Policy
+from engine.sources import BadRecord, LiveSource, Source
+
+HELLO_EVERY_S = 0.2
+WINDOW = 384
+"""Roots that may be unsettled, unless said otherwise."""
+
+BATCH = 24
+"""Roots that one turn takes at most; more would let the other nodes wait."""
+
+Record = tuple[int, object] | BadRecord | None
+
+
+class Front(Party):
+    """One front and its source."""
+
+    def __init__(
+        self,
+        index: int,
+        nodes: int,
+        plan: Plan,
+        policy: Policy,
+        source: Source | LiveSource,
+        new_id: Callable[[], int],
+        *,
+        process: str = "",
+        address: str = "",
+        window: int = WINDOW,
+        on_bad: Callable[[BadRecord], None] | None = None,
+    ) -> None:
+        super().__init__(f"front-{index}")
+        self.index = index
+        self.nodes = nodes
+        self.groups = plan.flow.groups
+        self.policy = policy
+        self.source = source
+        self.live = source if isinstance(source, LiveSource) else None
+        self.new_id = new_id
+        self.process = process
+        self.address = address
+        self.window = window
+        self.on_bad = on_bad
+        self.stopped: Stop | None = None
+        self.trouble: Message | None = None
+        self.next = 1
+        """No record below this time will be sent any more in this incarnation."""
+        self.settled = 0
+        """Roots below this time count as done."""
+        self._records: Iterator[Record] | None = None
+        self._ended = False
+        self._flight: deque[int] = deque()
+        self._promised = (0, 0)
+        self._epochs: list[tuple[int, int]] = []
+        self._next_hello = 0.0
+
+    def handle(self, sender: str, message: Message) -> None:
+        if isinstance(message, Progress):
+            self._settle(message)
+        elif isinstance(message, AskPromise):
+            if self.live is not None and not self._ended:
+                self.next = max(self.next, self.live.move_to(message.next))
+        elif isinstance(message, BeginEpoch):
+            for node in range(self.nodes):
+                self.send(f"node-{node}", Marker(self.index, self.index, message.number))
+            self._epochs.append((message.number, self.next))
+        elif isinstance(message, Committed):
+            if self.live is not None:
+                self.live.trim(message.trim)
+        elif isinstance(message, Start):
+            self._start(message)
+        elif isinstance(message, Stop):
+            self.stopped = message
+        else:
+            raise MalformedMessage(f"{type(message).__name__} is not for a front")
+
+    def channel_lost(self, sender: str) -> None:
+        self._report(Lost(self.incarnation, f"{self.name} misses messages of {sender}"))
+
+    def _report(self, trouble: Message) -> None:
+        """Tell the master, and tell again until there is a new incarnation."""
+        self.trouble = trouble
+        self.send("master", trouble)
+
+    def tick(self, now: float) -> float:
+        if now >= self._next_hello:
+            self._next_hello = now + HELLO_EVERY_S
+            self.send("master", Hello(self.address, self.process, self.incarnation, 1))
+            if self.trouble is not None:
+                self.send("master", self.trouble)
+            elif self._records is not None:
+                # Also when nothing has changed: it shows the master whether something was lost.
+                self.send("master", Promise(self.index, *self._promised, ()))
+        return self._next_hello
+
+    def turn(self) -> bool:
+        if self._records is None or self.stopped is not None:
+            return False
+        more = self._pump(self._records)
+        durable = INFINITY if self.live is None else self.live.durable
+        while self._epochs and min(self._epochs[0][1], INFINITY) <= durable:
+            number, offset = self._epochs.pop(0)
+            self.send("master", Prepared(number, offset))
+        return more
+
+    def _start(self, message: Start) -> None:
+        if message.incarnation <= self.incarnation:
+            return
+        self.enter(message.incarnation)
+        self.addresses.update(message.addresses)
+        self.trouble = None
+        if message.offset >= 0:
+            self.next = max(1, message.offset)
+        self._ended = self.next >= INFINITY
+        self._records = iter(()) if self._ended else self.source.read(self.next)
+        self._flight.clear()
+        self._promised = (0, 0)
+        self._epochs.clear()
+        self.settled = 0
+
+    def _settle(self, message: Progress) -> None:
+        by_delivery = self.policy.output is Output.FRONTIER
+        self.settled = message.delivered if by_delivery else message.processed
+        flight = self._flight
+        while flight and flight[0] < self.settled:
+            flight.popleft()
+
+    def _pump(self, records: Iterator[Record]) -> bool:
+        """Send what may be sent. Returns whether there may be more at once."""
+        batches: dict[int, tuple[list[Label], list[object]]] = {}
+        room = min(BATCH, self.window - len(self._flight))
+        taken = 0
+        while taken < room and not self._ended:
+            try:
+                record = next(records)
+            except StopIteration:
+                self._ended = True
+                self.next = INFINITY
+                break
+            if record is None:
+                break
+            taken += 1
+            if isinstance(record, BadRecord):
+                self._set_aside(record)
+                continue
+            time, payload = record
+            assert time >= self.next, f"{self.source.name}: time {time} after {self.next - 1}"
+            self.next = time + 1
+            self._flight.append(time)
+            node = owner(root_group(time, self.index, self.groups), self.nodes, self.groups)
+            labels, values = batches.setdefault(node, ([], []))
+            labels.append((time, self.index))
+            values.append(payload)
+        self._send(batches)
+        return bool(taken) and taken == room and not self._ended
+
+    def _send(self, batches: dict[int, tuple[list[Label], list[object]]]) -> None:
+        roots = []
+        for node, (labels, values) in batches.items():
+            time, frame_id = labels[0][0], self.new_id()
+            self.send(
+                f"node-{node}",
+                Frame(
+                    self.index,
+                    self.index,
+                    time,
+                    frame_id,
+                    labels_to_columns(labels),
+                    to_columns(values),
+                    (),
+                ),
+            )
+            roots.append((time, frame_id))
+        durable = INFINITY if self.live is None else self.live.durable
+        if roots or (self.next, durable) != self._promised:
+            self._promised = (self.next, durable)
+            self.send("master", Promise(self.index, self.next, durable, tuple(roots)))
+
+    def _set_aside(self, record: BadRecord) -> None:
+        self.next = max(self.next, record.time + 1)
+        if self.on_bad is not None:
+            self.on_bad(record)
+            return
+        error: DriftlineError = InputError(record.file, record.time, record.reason)
+        self._ended = True
+        self._report(Failed(self.incarnation, "InputError", str(error)))

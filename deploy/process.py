@@ -1,0 +1,142 @@
+"""The process of a node or of the master: ``python -m deploy.process CONFIG``.
+
+CONFIG is the JSON form of `ProcessConfig`. The process runs until it is told to stop, or until the
+one that started it is gone. Exit status 0: stopped; 2: it could not start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from coordinator.registry import FileRegistry, WriteState, check_identity
+from deploy.consumer import ConsumerServer
+from deploy.loading import load_flow
+from deploy.master import Master
+from deploy.node import Node
+from deploy.runtime import Runtime
+from engine.errors import DriftlineError
+from engine.party import Job
+from engine.plan import Plan, plan
+from engine.policy import Policy, policy
+from engine.snapshots import merge
+from engine.store import LmdbStore, PartStore
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessConfig:
+    """All that the processes of a run have in common, and which of them this is."""
+
+    flow: str
+    nodes: int
+    policy: str
+    ordering: str
+    checkpoint_s: float
+    state: str
+    """Directory of registry and snapshots."""
+    sockets: str
+    """Directory of the ipc sockets."""
+    identity: str
+    dead_letters: bool
+    output: str = ""
+    """Directory of the JSON-lines consumer; without one, a consumer has its own process."""
+    role: str = ""
+    index: int = 0
+
+    def to_json(self) -> str:
+        """As the process takes it."""
+        return json.dumps(asdict(self))
+
+    def address(self, name: str) -> str:
+        """Where a party that does not move listens."""
+        return f"ipc://{self.sockets}/{name}"
+
+
+BROKEN = 3
+"""Exit status of a master that another one has to take over from."""
+
+
+def new_id() -> int:
+    """A random id of 63 bits."""
+    return secrets.randbits(63) or 1
+
+
+def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> None:
+    """A node, with its store and, if it writes files, its consumer."""
+    process = secrets.token_hex(8)
+    flow = flow_plan.flow
+    store = PartStore(
+        LmdbStore(Path(config.state) / f"node-{config.index}", config.identity),
+        lambda segments: merge(flow, segments),
+    )
+    node = Node(
+        config.index,
+        config.nodes,
+        flow_plan,
+        chosen,
+        new_id,
+        process=process,
+        dead_letters=config.dead_letters,
+    )
+    runtime = Runtime(store.carry_out)
+    node.address = runtime.add(node, config.address(f"node-{config.index}-{process}"))
+    node.addresses["master"] = config.address("master")
+    if config.output:
+        from engine.sinks.jsonl import JsonLinesConsumer
+
+        consumer = JsonLinesConsumer(
+            Path(config.output), f"barrier-{config.index}", flow, config.identity
+        )
+        runtime.host(ConsumerServer(lambda barrier: consumer), node)
+    else:
+        node.addresses["consumer"] = config.address("consumer")
+    runtime.run(lambda: node.stopped is not None or _orphaned())
+    runtime.close()
+
+
+def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> None:
+    """The master, with the embedded registry."""
+    registry = FileRegistry(Path(config.state) / "registry")
+    state = check_identity(registry.read(), config.identity, config.state)
+
+    def carry_out(job: Job) -> None:
+        assert isinstance(job, WriteState)
+        registry.write(job.state)
+
+    master = Master(config.nodes, flow_plan, chosen, state, config.checkpoint_s)
+    runtime = Runtime(carry_out)
+    runtime.add(master, config.address("master"))
+    runtime.run(lambda: master.stopped or master.broken or _orphaned())
+    runtime.close()
+    if master.broken:
+        raise SystemExit(BROKEN)
+
+
+_parent = os.getppid()
+
+
+def _orphaned() -> bool:
+    return os.getppid() != _parent
+
+
+def main(argument: str) -> int:
+    """Run the process that a JSON text describes. Returns the exit status."""
+    config = ProcessConfig(**json.loads(argument))
+    try:
+        flow_plan = plan(load_flow(config.flow))
+        chosen = policy(config.policy, config.ordering)
+        (run_master if config.role == "master" else run_node)(config, flow_plan, chosen)
+    except DriftlineError as error:
+        print(f"driftline {config.role}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

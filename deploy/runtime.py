@@ -1,0 +1,257 @@
+"""The ZeroMQ runtime: drives the parties of a process with real sockets, clock and disk.
+
+One single-threaded loop per process around a poller. A turn: take what has come (bounded), let the
+party work it off, send what it wants sent. The loop sleeps when there is nothing; it never spins
+and never waits for a disk: durable work is done by one background thread, in order.
+
+Sockets: a PULL that everybody sends to, and a PUSH for each party that is sent to. Neither drops
+anything at a high-water mark (there is none; windows bound what is under way); what a reconnect
+loses is noticed by the numbers of the channel. The cyclic garbage collector is off: reference
+counting frees all that the data path makes, and a collection would stop the loop for long.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import queue
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from math import ceil
+from time import monotonic
+
+import zmq
+
+from engine.errors import DriftlineError, Unavailable
+from engine.party import Job, Party
+
+log = logging.getLogger("driftline")
+
+DRAIN = 64
+"""Messages that a turn takes at most."""
+
+SWITCH_S = 0.0005
+"""How long the background thread may keep the interpreter while the loop wants it."""
+
+CarryOut = Callable[[Job], object]
+
+
+class Runtime:
+    """Drives the parties of a process until it is told to stop."""
+
+    def __init__(self, carry_out: CarryOut | None = None) -> None:
+        self._context = zmq.Context()
+        self._poller = zmq.Poller()
+        self._seats: list[_Seat] = []
+        self._outs: dict[tuple[str, str], tuple[str, zmq.Socket[bytes]]] = {}
+        self._local: dict[str, LocalParty] = {}
+        self._disk = _Worker(self._context, "disk", carry_out)
+        self._poller.register(self._disk.done, zmq.POLLIN)
+
+    def add(self, party: Party, address: str) -> str:
+        """Give a party an inbox. Returns its address; raises Unavailable if it is taken."""
+        inbox = self._context.socket(zmq.PULL)
+        inbox.set_hwm(0)
+        try:
+            inbox.bind(address)
+        except zmq.ZMQError as error:
+            inbox.close(linger=0)
+            raise Unavailable(
+                f"{party.name} cannot listen on {address}: {error.strerror}; "
+                "is it in use by another run?"
+            ) from None
+        self._seats.append(_Seat(party, inbox))
+        self._poller.register(inbox, zmq.POLLIN)
+        return inbox.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def host(self, other: Party, partner: Party) -> None:
+        """Let a party live in a thread of its own beside its only partner: an embedded consumer."""
+        local = LocalParty(self._context, other, partner)
+        self._local[other.name] = local
+        self._poller.register(local.answers, zmq.POLLIN)
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Loop until the condition holds."""
+        quiet_collector()
+        more = False
+        while not until():
+            more = self.step(more)
+
+    def step(self, more: bool = False, wait_s: float = 1.0) -> bool:
+        """One turn; waits for input at most `wait_s`, and not at all if there is `more` to do.
+
+        Returns whether there is more to do.
+        """
+        if more:
+            self._poller.poll(0)
+        else:
+            tick_at = min(seat.tick_at for seat in self._seats)
+            self._poller.poll(ceil(max(0.0, min(tick_at - monotonic(), wait_s)) * 1000))
+        for seat in self._seats:
+            seat.drain()
+        for party, job, result in self._disk.results():
+            party.done(job, result)
+        for local in self._local.values():
+            local.drain()
+        more = False
+        now = monotonic()
+        for seat in self._seats:
+            if now >= seat.tick_at:
+                seat.tick_at = seat.party.tick(now)
+            more |= seat.party.turn()
+            self.flush(seat.party)
+        return more
+
+    def flush(self, party: Party) -> None:
+        """Send what a party wants sent, begin the jobs that it wants done."""
+        for to, data in party.outbox:
+            if to in self._local:
+                self._local[to].put(data)
+            else:
+                self._send(party, to, data)
+        party.outbox.clear()
+        for job in party.jobs:
+            self._disk.put(party, job)
+        party.jobs.clear()
+
+    def close(self, linger_ms: int = 500) -> None:
+        """Send what is still to be sent, finish jobs, release the sockets."""
+        for seat in self._seats:
+            self.flush(seat.party)
+        self._disk.stop()
+        for local in self._local.values():
+            local.stop()
+        self._context.destroy(linger=linger_ms)
+
+    def _send(self, party: Party, to: str, data: bytes) -> None:
+        address = party.addresses.get(to)
+        if address is None:
+            return  # nobody there yet: whoever needs it will ask
+        known = self._outs.get((party.name, to))
+        if known is None or known[0] != address:
+            if known is not None:
+                known[1].close(linger=0)
+            socket: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
+            socket.set_hwm(0)
+            socket.connect(address)
+            known = self._outs[party.name, to] = address, socket
+        known[1].send(data, zmq.NOBLOCK)
+
+
+def quiet_collector() -> None:
+    """Keep the cyclic garbage collector, and other threads, out of a loop's way."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    sys.setswitchinterval(SWITCH_S)
+
+
+class _Seat:
+    """A party in a runtime."""
+
+    def __init__(self, party: Party, inbox: zmq.Socket[bytes]) -> None:
+        self.party = party
+        self.inbox = inbox
+        self.tick_at = 0.0
+
+    def drain(self) -> None:
+        receive, take = self.inbox.recv, self.party.receive
+        try:
+            for _ in range(DRAIN):
+                take(receive(zmq.NOBLOCK))
+        except zmq.Again:
+            pass
+
+
+class _Worker:
+    """A thread that does things in order and wakes the loop with what came of it."""
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], name: str, work: CarryOut | None
+    ) -> None:
+        endpoint = f"inproc://{name}"
+        self.done = context.socket(zmq.PULL)
+        self.done.bind(endpoint)
+        self._ring = context.socket(zmq.PUSH)
+        self._ring.connect(endpoint)
+        self._tasks: queue.SimpleQueue[tuple[Party, Job] | None] = queue.SimpleQueue()
+        self._results: deque[tuple[Party, Job, object]] = deque()
+        self._work = work
+        self._thread: threading.Thread | None = None
+
+    def put(self, party: Party, job: Job) -> None:
+        """Have a job of a party done."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._loop, daemon=True)
+            self._thread.start()
+        self._tasks.put((party, job))
+
+    def results(self) -> list[tuple[Party, Job, object]]:
+        """What has been done since the last call."""
+        found = []
+        while self._results:
+            self.done.recv()
+            found.append(self._results.popleft())
+        return found
+
+    def stop(self) -> None:
+        """Finish what was begun."""
+        self._tasks.put(None)
+        if self._thread is not None:
+            self._thread.join(timeout=10)
+
+    def _loop(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            party, job = task
+            try:
+                assert self._work is not None, f"nobody to carry out {job!r}"
+                result: object = self._work(job)
+            except DriftlineError as error:
+                result = error
+            self._results.append((party, job, result))
+            self._ring.send(b"")
+
+
+class LocalParty:
+    """A party in a thread of its own, with one other to talk to."""
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], party: Party, partner: Party
+    ) -> None:
+        endpoint = f"inproc://{party.name}"
+        self.answers = context.socket(zmq.PULL)
+        self.answers.bind(endpoint)
+        self._ring = context.socket(zmq.PUSH)
+        self._ring.connect(endpoint)
+        self._party = party
+        self._partner = partner
+        self._tasks: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._loop, daemon=True)
+        self._thread.start()
+
+    def put(self, data: bytes) -> None:
+        """Send it a message."""
+        self._tasks.put(data)
+
+    def drain(self) -> None:
+        """Hand its answers to the partner."""
+        try:
+            while True:
+                self._partner.receive(self.answers.recv(zmq.NOBLOCK))
+        except zmq.Again:
+            pass
+
+    def stop(self) -> None:
+        """Let it finish what it has got."""
+        self._tasks.put(None)
+        self._thread.join(timeout=10)
+
+    def _loop(self) -> None:
+        party = self._party
+        while (data := self._tasks.get()) is not None:
+            party.receive(data)
+            for _, answer in party.outbox:
+                self._ring.send(answer)
+            party.outbox.clear()

@@ -1,0 +1,130 @@
+"""The flows that are simulated, and what of their output does not depend on the order.
+
+All take records ``{"id": int, "key": str, "text": str}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+
+from engine.context import Context
+from engine.flow import Flow
+from engine.state import ListState, MapState, ReducingState, ValueState
+
+Record = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """A flow to simulate. `view`: the part of an output that no order of arrival changes."""
+
+    spec: str
+    view: Callable[[object], object] | None
+
+
+def _word_and_number(value: object) -> object:
+    assert isinstance(value, tuple)
+    return value[0], value[-1]
+
+
+SIMULATED = (
+    Simulated("deploy.simulation.flows:concatenation", None),
+    Simulated("deploy.simulation.flows:two_stages", None),
+    Simulated("deploy.simulation.flows:two_fronts", None),
+    Simulated("deploy.simulation.flows:counts", _word_and_number),
+    Simulated("deploy.simulation.flows:failing", None),
+    Simulated("index", _word_and_number),
+)
+
+
+def records(chance: Random, count: int, front: int) -> list[object]:
+    """Random records: few keys and few words, so that much meets at the same key."""
+    words = "the of and to in a is that for it".split()
+    return [
+        {
+            "id": front * 1000 + number,
+            "key": chance.choice("abc"),
+            "text": " ".join(chance.choice(words) for _ in range(chance.randrange(1, 7))),
+        }
+        for number in range(1, count + 1)
+    ]
+
+
+def _key(record: Record) -> object:
+    return record["key"]
+
+
+def _append(record: Record, all_ids: ValueState[str]) -> tuple[object, str]:
+    joined = f"{all_ids.get('')}.{record['id']}"
+    all_ids.set(joined)
+    return record["key"], joined
+
+
+def _words(record: Record) -> list[tuple[str, object]]:
+    return [(word, record["id"]) for word in str(record["text"]).split()]
+
+
+def _count(element: tuple[str, object], total: ReducingState[int]) -> tuple[str, object, int]:
+    return element[0], element[1], total.add(1)
+
+
+def _gather(
+    context: Context,
+    element: tuple[str, object, int],
+    seen: ListState[str],
+    last: MapState[str, object],
+) -> Iterator[tuple[object, ...]]:
+    """Not commutative, several outputs or none, and state that is cleared now and then."""
+    word, document, count = element
+    seen.append(word)
+    last[word] = document
+    if len(seen) > 4:
+        yield (context.key, "full", tuple(seen), tuple(last.items()))
+        seen.clear()
+        if word in last:
+            del last[word]
+    if count % 2:
+        yield (context.key, word, context.random.randrange(100), len(last))
+
+
+def _sum(one: int, other: int) -> int:
+    return one + other
+
+
+def _fail_on_long(record: Record, all_ids: ValueState[str]) -> tuple[object, str]:
+    """Raises in some orders; whether it does in the final one, only the final one tells."""
+    key, joined = _append(record, all_ids)
+    if len(joined) % 5 == 3:
+        raise ValueError(f"{joined} has an awkward length")
+    return key, joined
+
+
+concatenation = Flow("concatenation")
+concatenation.source("records").key_by(_key).scan(_append, ValueState[str]("ids")).sink()
+
+two_stages = Flow("two-stages")
+_counted = (
+    two_stages.source("records")
+    .flat_map(_words, name="words")
+    .key_by(0)
+    .scan(_count, ReducingState("total", _sum), name="count")
+)
+_counted.key_by(2).process(
+    _gather, ListState[str]("seen"), MapState[str, object]("last"), name="gather"
+).sink("gathered")
+_counted.filter(lambda element: element[2] == 3, name="third").sink("third")
+
+two_fronts = Flow("two-fronts")
+two_fronts.source("left").union(
+    two_fronts.source("right").filter(lambda record: len(record["text"]) > 8, name="long")
+).key_by(_key).scan(_append, ValueState[str]("ids")).sink()
+
+counts = Flow("counts")
+counts.source("records").flat_map(_words, name="words").key_by(0).scan(
+    _count, ReducingState("total", _sum), name="count"
+).sink()
+
+failing = Flow("failing")
+failing.source("records").key_by(_key).scan(_fail_on_long, ValueState[str]("ids")).sink()

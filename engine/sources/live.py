@@ -1,0 +1,80 @@
+"""Live sources: records that come while the flow runs, kept until they are not needed any more.
+
+A live source gives a record its time once, when it comes, and can replay it with that time until
+it is told to `trim`. `QueueSource` keeps records in memory: for tests and for producers that live
+and die with their front.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from operator import itemgetter
+
+from engine.labels import INFINITY
+from engine.sources.source import BadRecord
+
+
+class LiveSource:
+    """Base of live sources; `read` yields None when there is nothing at the moment."""
+
+    name = "live"
+    durable = INFINITY
+    """Records below this time will not be forgotten, whatever happens."""
+
+    def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
+        """Records with time >= start that are retained, then those that come; ends when closed."""
+        raise NotImplementedError
+
+    def move_to(self, time: int) -> int:
+        """Give no time below this one any more. Returns the smallest one that may still come."""
+        raise NotImplementedError
+
+    def trim(self, time: int) -> None:
+        """Records below this time will not be asked for again."""
+
+    def progress(self) -> tuple[int, int] | None:
+        return None
+
+    def identity(self) -> str:
+        return self.name
+
+
+class QueueSource(LiveSource):
+    """Records put in by the same process; times 1, 2, ..."""
+
+    def __init__(self, name: str = "queue") -> None:
+        self.name = name
+        self._records: list[tuple[int, object]] = []
+        self._next = 1
+        self._closed = False
+
+    def put(self, payload: object) -> int:
+        """Add a record. Returns its time."""
+        time = self._next
+        self._next += 1
+        self._records.append((time, payload))
+        return time
+
+    def close(self) -> None:
+        """No more records will come."""
+        self._closed = True
+
+    def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
+        after = start - 1
+        while True:
+            at = bisect_right(self._records, after, key=itemgetter(0))
+            if at < len(self._records):
+                after = self._records[at][0]
+                yield self._records[at]
+            elif self._closed:
+                return
+            else:
+                yield None
+
+    def move_to(self, time: int) -> int:
+        self._next = max(self._next, time)
+        return self._next
+
+    def trim(self, time: int) -> None:
+        del self._records[: bisect_left(self._records, time, key=itemgetter(0))]
