@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from engine.errors import FlowError
 from engine.keygroups import GROUPS
@@ -60,8 +60,8 @@ class Flow:
     groups: int = GROUPS
     vertices: list[Vertex] = field(default_factory=list)
 
-    def source(self, name: str, *, fields: Sequence[str] | None = None) -> Stream[object]:
-        """An input of the flow; what it reads from is said when the flow is run."""
+    def source(self, name: str, *, fields: Sequence[str] | None = None) -> Stream[Any]:
+        """An input of the flow; what it reads from, and so its type, is said when it is run."""
         return Stream(self, self._add("source", name, (), fields=_fields(fields)))
 
     def union(self, first: Stream[T], *others: Stream[T]) -> Stream[T]:

@@ -49,7 +49,7 @@ def inverted_index() -> Flow:
     flow = Flow("inverted-index")
     (
         flow.source("documents")
-        .flat_map(postings, name="words", fields=("word", "document", "positions"))  # type: ignore[arg-type]
+        .flat_map(postings, name="words", fields=("word", "document", "positions"))
         .key_by("word")
         .scan(
             update,
