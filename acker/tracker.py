@@ -28,7 +28,7 @@ class Tracker:
         self._times: list[list[int]] = [[] for _ in range(stages + 1)]
         self._next = [start] * fronts
         self._durable = [start] * fronts
-        self._delivered = [start] * nodes
+        self._delivered = [0] * nodes
         self._asked = [start] * fronts
         self._last: tuple[int, ...] = (start,) * (stages + 1)
 

@@ -48,6 +48,9 @@ log = logging.getLogger("driftline")
 MISSING_AFTER_S = 5.0
 """Silence after which a node or front counts as dead."""
 
+UNPREPARED_AFTER_S = 30.0
+"""How long a snapshot may take; a marker that is lost is noticed by nothing else."""
+
 
 class Phase(Enum):
     """Where the run stands."""
@@ -75,6 +78,7 @@ class _Snapshot:
     time: int
     waiting: set[str]
     offsets: dict[int, int] = field(default_factory=dict)
+    failed: bool = False
     since: float = 0.0
 
 
@@ -155,6 +159,9 @@ class Coordinator:
         silent = [n for n, m in self._members.items() if now - m.seen > MISSING_AFTER_S]
         for name in silent:
             del self._members[name]
+        snapshot = self._snapshot
+        if snapshot is not None and now - snapshot.since > UNPREPARED_AFTER_S:
+            self._recover(f"snapshot {snapshot.number} is not prepared: a marker may be lost")
         if silent and self.phase in (Phase.DECIDING, Phase.LOADING, Phase.RUNNING):
             self._recover(f"{', '.join(silent)} did not answer for {MISSING_AFTER_S:g} s")
 
@@ -265,20 +272,30 @@ class Coordinator:
         snapshot = self._snapshot
         if snapshot is None or message.number != snapshot.number:
             return
-        snapshot.waiting.discard(sender)
         if sender in self.fronts:
             snapshot.offsets[self.fronts.index(sender)] = message.offset
+        self._answered(snapshot, sender)
+
+    def prepare_failed(self, sender: str, message: PrepareFailed) -> None:
+        """A part could not be written: this snapshot is given up, a later one is tried."""
+        snapshot = self._snapshot
+        if snapshot is None or message.number != snapshot.number:
+            return
+        log.warning("snapshot %d: %s: %s", message.number, sender, message.reason)
+        snapshot.failed = True
+        self._answered(snapshot, sender)
+
+    def _answered(self, snapshot: _Snapshot, sender: str) -> None:
+        """Decide once everybody has answered: two snapshots are never under way together."""
+        snapshot.waiting.discard(sender)
         if snapshot.waiting or self._writing is not None:
+            return
+        if snapshot.failed:
+            self._snapshot = None
             return
         offsets = tuple(snapshot.offsets.get(f, snapshot.time) for f in range(len(self.fronts)))
         record = SnapshotRecord(snapshot.number, snapshot.time, offsets)
         self._write(self.state.next(snapshots=(record, *self.state.snapshots[:1])))
-
-    def prepare_failed(self, sender: str, message: PrepareFailed) -> None:
-        """A part could not be written: this snapshot is given up, a later one is tried."""
-        if self._snapshot is not None and message.number == self._snapshot.number:
-            log.warning("snapshot %d: %s: %s", message.number, sender, message.reason)
-            self._snapshot = None
 
     def _committed(self) -> None:
         assert self._snapshot is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from barrier.barrier import Barrier
+from barrier.barrier import NOTHING, Barrier
 from barrier.epochs import EpochBarrier
 from barrier.immediate import ImmediateBarrier
 from barrier.ordered import OrderedBarrier
@@ -63,6 +63,10 @@ class Assembly:
         assert isinstance(self.barrier, OrderedBarrier)
         return pack(self.barrier.checksum_before(time))
 
+    def may_prepare(self) -> bool:
+        """Whether nothing but the disk stands between the snapshot and its being prepared."""
+        return True
+
     def end_epoch(self, port: int, epoch: int) -> bool:
         """A port's epoch is over. Returns whether it is for the whole node."""
         raise AssertionError("there are no epochs in this policy")
@@ -82,6 +86,8 @@ class EpochAssembly(Assembly):
     """Snapshots are cut by markers, operator by operator."""
 
     number: int = 0
+    to_deliver: int = NOTHING
+    """The bundle that holds the last outputs of the epoch that is ending."""
     taken: dict[str, Final] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
 
@@ -96,7 +102,12 @@ class EpochAssembly(Assembly):
     def meta(self, time: int) -> bytes:
         if isinstance(self.barrier, EpochBarrier):
             return pack(self.barrier.pre_commit(self.number))
+        self.to_deliver = self.barrier.moved_to + bool(self.barrier.ready)
         return pack(())
+
+    def may_prepare(self) -> bool:
+        # Outputs that leave at once are in no snapshot: they have to be out before it is one.
+        return isinstance(self.barrier, EpochBarrier) or self.barrier.t_last >= self.to_deliver
 
     def end_epoch(self, port: int, epoch: int) -> bool:
         self.number = epoch

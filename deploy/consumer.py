@@ -1,8 +1,11 @@
 """stub"""
 from collections.abc import Callable
+
 from engine.messages import *
 from engine.party import Party
 from engine.sinks.consumer import Consumer
+
+
 class ConsumerServer(Party):
     def __init__(self, make: Callable[[str], Consumer]) -> None:
         super().__init__("consumer"); self.make=make; self.fence: dict[str,int]={}

@@ -30,7 +30,6 @@ from engine.party import Job, Party
 from engine.plan import Plan
 from engine.policy import Policy
 
-
 STALLED_AFTER_S = 10.0
 """How long the oldest work may stay unfinished before it counts as lost."""
 

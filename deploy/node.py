@@ -20,7 +20,13 @@ from deploy.assembly import Assembly, assemble
 from deploy.gates import Block
 from engine.codec import from_columns, labels_to_columns, pack, to_columns, travelled, unpack
 from engine.context import Failure
-from engine.errors import DriftlineError, MalformedMessage, PayloadError, SnapshotDamaged
+from engine.errors import (
+    DriftlineError,
+    MalformedMessage,
+    PayloadError,
+    SnapshotDamaged,
+    Unavailable,
+)
 from engine.keygroups import GroupCache, owned_by
 from engine.labels import INFINITY
 from engine.messages import (
@@ -45,7 +51,7 @@ from engine.messages import (
     columns,
 )
 from engine.operators import Labels, Outbound, Signs, Values
-from engine.party import Job, Party
+from engine.party import Job, Party, log
 from engine.plan import Plan
 from engine.policy import Policy
 from engine.snapshots import (
@@ -121,6 +127,7 @@ class Node(Party):
         self._ready = False
         self.trouble = None
         self._loaded = False
+        self._load_again = False
         self._load = load
         self._waiting: list[list[Block]] = [[] for _ in range(self.plan.stages)]
         self._acks: dict[tuple[int, int], int] = {}
@@ -171,6 +178,9 @@ class Node(Party):
         if now >= self._next_hello:
             self._next_hello = now + HELLO_EVERY_S
             self._hello()
+            if self._load_again:
+                self._load_again = False
+                self.jobs.append(self._load)
         if now >= self._ask_consumer_at:
             self._ask_consumer_at = now + ASK_CONSUMER_EVERY_S
             if self.barrier.outstanding is not None or (self._loaded and not self._ready):
@@ -218,6 +228,10 @@ class Node(Party):
         except (SnapshotDamaged, MalformedMessage) as error:
             self._report(Unloadable(self.incarnation, self._load.number, str(error)))
             return
+        except Unavailable as error:
+            log.warning("%s: %s; trying again", self.name, error)
+            self._load_again = True
+            return
         except DriftlineError as error:
             self._fail(error)
             return
@@ -228,7 +242,7 @@ class Node(Party):
 
     def _ask_consumer(self) -> None:
         groups = (self.range[0], self.range[-1])
-        self.send("consumer", FetchLast(self.name, self.incarnation, groups, self.address))
+        self.send("consumer", FetchLast(self.barrier.name, self.incarnation, groups, self.address))
 
     def _take_last(self, message: LastBundle) -> None:
         if message.incarnation != self.incarnation or not self._loaded:
@@ -291,7 +305,8 @@ class Node(Party):
         blocks = self._waiting[stage]
         if blocks:
             self._waiting[stage] = []
-            if len(blocks) > 1:
+            # Label order makes late elements few; but a tombstone must not overtake its element.
+            if len(blocks) > 1 and all(block.signs is None for block in blocks):
                 blocks.sort(key=attrgetter("time"))
             acks = self._acks
             for block in blocks:
@@ -436,6 +451,8 @@ class Node(Party):
             self._capture = Capture(self.assembly.cut(time), time, self.groups)
         if self._capture.step():
             return True
+        if not self.assembly.may_prepare():
+            return False
         segments = self._capture.segments
         for group, segment in self._unstored.items():
             segments[group] = join_segments(segment, segments.get(group))

@@ -18,10 +18,15 @@ Record = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """A flow to simulate. `view`: the part of an output that no order of arrival changes."""
+    """A flow to simulate.
+
+    `view`: the part of an output that no order of arrival changes, None if there is none.
+    `any_order`: whether the labels of the outputs are the same in every order of arrival.
+    """
 
     spec: str
-    view: Callable[[object], object] | None
+    view: Callable[[object], object] | None = None
+    any_order: bool = True
 
 
 def _word_and_number(value: object) -> object:
@@ -30,18 +35,19 @@ def _word_and_number(value: object) -> object:
 
 
 SIMULATED = (
-    Simulated("deploy.simulation.flows:concatenation", None),
-    Simulated("deploy.simulation.flows:two_stages", None),
-    Simulated("deploy.simulation.flows:two_fronts", None),
+    Simulated("deploy.simulation.flows:concatenation"),
+    Simulated("deploy.simulation.flows:two_stages", any_order=False),
+    Simulated("deploy.simulation.flows:two_fronts"),
     Simulated("deploy.simulation.flows:counts", _word_and_number),
-    Simulated("deploy.simulation.flows:failing", None),
+    Simulated("deploy.simulation.flows:two_counts", _word_and_number),
+    Simulated("deploy.simulation.flows:failing", any_order=False),
     Simulated("index", _word_and_number),
 )
 
 
 def records(chance: Random, count: int, front: int) -> list[object]:
     """Random records: few keys and few words, so that much meets at the same key."""
-    words = "the of and to in a is that for it".split()
+    words = ["the", "of", "and", "to", "in", "a", "is", "that", "for", "it"]
     return [
         {
             "id": front * 1000 + number,
@@ -114,7 +120,7 @@ _counted = (
 _counted.key_by(2).process(
     _gather, ListState[str]("seen"), MapState[str, object]("last"), name="gather"
 ).sink("gathered")
-_counted.filter(lambda element: element[2] == 3, name="third").sink("third")
+_counted.filter(lambda element: element[2] == 3, name="is-third").sink("third")
 
 two_fronts = Flow("two-fronts")
 two_fronts.source("left").union(
@@ -125,6 +131,19 @@ counts = Flow("counts")
 counts.source("records").flat_map(_words, name="words").key_by(0).scan(
     _count, ReducingState("total", _sum), name="count"
 ).sink()
+
+two_counts = Flow("two-counts")
+_words_counted = (
+    two_counts.source("records")
+    .flat_map(_words, name="words")
+    .key_by(0)
+    .scan(_count, ReducingState("total", _sum), name="count")
+)
+_by_initial = _words_counted.map(lambda element: (element[0][0], element[1]), name="initial")
+_by_initial.union(
+    two_counts.source("others").map(lambda record: (record["key"], record["id"]), name="keys")
+).key_by(0).scan(_count, ReducingState("total", _sum), name="count-initials").sink("initials")
+_words_counted.sink("words-counted")
 
 failing = Flow("failing")
 failing.source("records").key_by(_key).scan(_fail_on_long, ValueState[str]("ids")).sink()
