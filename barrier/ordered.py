@@ -9,7 +9,6 @@ compared where the replay passes t_last (`NotDeterministic`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import repeat
 from operator import itemgetter
@@ -73,8 +72,9 @@ class OrderedBarrier(Barrier):
         while times and times[0] < frontier:
             time = heappop(times)
             outputs = self.pending.pop(time)
-            for output in self.taken_back.pop(time, ()):
-                _remove(outputs, output)
+            taken_back = self.taken_back.pop(time, None)
+            if taken_back is not None:
+                outputs = _without(outputs, taken_back)
             if outputs:
                 outputs.sort(key=_label_of)
                 labels, sinks, values = zip(*outputs, strict=True)
@@ -164,15 +164,19 @@ class _Replay:
         return ", before the last bundle"
 
 
-def _remove(outputs: list[Output], output: Output) -> None:
-    """Remove one output; equal is not the same for 1, 1.0 and True."""
-    label, sink, value = output
-    packed = pack(value)
-    candidates: Sequence[int] = [
-        i for i, (at, to, _) in enumerate(outputs) if at == label and to == sink
-    ]
-    for i in candidates:
-        if pack(outputs[i][2]) == packed:
-            del outputs[i]
-            return
-    raise AssertionError(f"a tombstone for {label}, which is not there")
+def _without(outputs: list[Output], taken_back: list[Output]) -> list[Output]:
+    """The outputs less those taken back. Equal is not the same for 1, 1.0 and True."""
+    gone: dict[tuple[Label, int], list[bytes]] = {}
+    for label, sink, value in taken_back:
+        gone.setdefault((label, sink), []).append(pack(value))
+    kept: list[Output] = []
+    for output in outputs:
+        candidates = gone.get(output[:2])
+        if candidates:
+            packed = pack(output[2])
+            if packed in candidates:
+                candidates.remove(packed)
+                continue
+        kept.append(output)
+    assert not any(gone.values()), "a tombstone for an output that is not there"
+    return kept

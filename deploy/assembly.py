@@ -106,8 +106,11 @@ class EpochAssembly(Assembly):
         return pack(())
 
     def may_prepare(self) -> bool:
-        # Outputs that leave at once are in no snapshot: they have to be out before it is one.
-        return isinstance(self.barrier, EpochBarrier) or self.barrier.t_last >= self.to_deliver
+        # Outputs that are out of the barrier's hands are in no snapshot from this one on: those
+        # that left at once, and those of earlier epochs, have to be with the consumer by now.
+        if isinstance(self.barrier, EpochBarrier):
+            return not self.barrier.ready and self.barrier.outstanding is None
+        return self.barrier.t_last >= self.to_deliver
 
     def end_epoch(self, port: int, epoch: int) -> bool:
         self.number = epoch

@@ -21,9 +21,12 @@ Token = tuple[int, int, int]
 
 
 class Block:
-    """Elements that wait to be worked off at a port, from one frame."""
+    """Elements that wait to be worked off at a port, from one frame.
 
-    __slots__ = ("id", "labels", "port", "signs", "time", "values")
+    `time`: the tracking time; `last`: the largest time; `roots`: how many different times.
+    """
+
+    __slots__ = ("id", "labels", "last", "port", "roots", "signs", "time", "values")
 
     def __init__(
         self, port: int, time: int, id: int, labels: Labels, values: Values, signs: Signs
@@ -34,6 +37,45 @@ class Block:
         self.labels = labels
         self.values = values
         self.signs = signs
+        times = {labels[0][0], labels[-1][0]}
+        if len(times) > 1:
+            times = set(map(itemgetter(0), labels))
+        self.roots = len(times)
+        self.last = max(times)
+
+
+def in_order(blocks: list[Block]) -> list[Block]:
+    """Blocks of one port as they are best worked off: joined, their elements in label order.
+
+    Where something is taken back the order of arrival stays: a tombstone must not overtake its
+    element.
+    """
+    if len(blocks) == 1 or any(block.signs is not None for block in blocks):
+        return blocks
+    elements = [pair for block in blocks for pair in zip(block.labels, block.values, strict=True)]
+    elements.sort(key=itemgetter(0))
+    labels, values = zip(*elements, strict=True)
+    return [Block(blocks[0].port, 0, 0, list(labels), list(values), None)]
+
+
+SPECULATE_UP_TO = 4
+"""Roots that may wait at a port and still be applied at once, in whatever order they come."""
+
+
+def may_go(blocks: list[Block], complete: int) -> tuple[list[Block], list[Block]]:
+    """The blocks of one port that are worth applying now, and those that are not yet.
+
+    Speculation saves latency while there is little to do. Under load it would only make elements
+    come late: then a block waits until the frontier of the stage before has passed it, so that
+    everything it could meet has been sent. This is a matter of speed alone; what comes late all
+    the same is put in its place.
+    """
+    if sum(block.roots for block in blocks) <= SPECULATE_UP_TO:
+        return blocks, []
+    if any(block.signs is not None for block in blocks):
+        return blocks, []  # a tombstone must not be parted from its element
+    now = [block for block in blocks if block.last < complete]
+    return now, [block for block in blocks if block.last >= complete]
 
 
 class Gate:

@@ -35,6 +35,9 @@ STALLED_AFTER_S = 10.0
 
 REPEAT_EVERY_S = 1.0
 
+BUSY = 8
+"""Cells under way above which nodes hold back and go by the frontiers of all stages."""
+
 
 class Master(Party):
     """Tracks progress and decides."""
@@ -146,7 +149,10 @@ class Master(Party):
 
     def _shown(self, frontiers: tuple[int, ...]) -> tuple[int, ...]:
         """What nodes of this policy go by; a change of the rest is not worth a message."""
-        if self.policy.ordering == "buffered":
+        assert self.tracker is not None
+        if self.policy.ordering == "buffered" or (
+            self.policy.ordered and self.tracker.under_way > BUSY
+        ):
             return frontiers
         return frontiers[-1:] if self.policy.ordered else (frontiers[-1] // INFINITY,)
 

@@ -13,11 +13,10 @@ Invariant: an id is acknowledged in the same batch as the ids of all frames sent
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import attrgetter
 
 from barrier.barrier import Barrier
 from deploy.assembly import Assembly, assemble
-from deploy.gates import Block
+from deploy.gates import Block, in_order, may_go
 from engine.codec import from_columns, labels_to_columns, pack, to_columns, travelled, unpack
 from engine.context import Failure
 from engine.errors import (
@@ -102,6 +101,7 @@ class Node(Party):
         self._ports_of_stage = [
             [port for port in plan.ports if port.stage == stage] for stage in range(plan.stages)
         ]
+        self._hold_back = policy.ordering == "speculative"
         self._next_hello = 0.0
         self._ask_consumer_at = 0.0
         self._now = 0.0
@@ -130,6 +130,7 @@ class Node(Party):
         self._load_again = False
         self._load = load
         self._waiting: list[list[Block]] = [[] for _ in range(self.plan.stages)]
+        self._frontiers: tuple[int, ...] = (0,) * (self.plan.stages + 1)
         self._acks: dict[tuple[int, int], int] = {}
         self._delivered_told = 0
         self._frontier = 0
@@ -289,8 +290,9 @@ class Node(Party):
             return False
         try:
             for stage in range(self.plan.stages):
-                self._work_off(stage)
-            more = any(self._waiting) or self._snapshot_step()
+                if self._waiting[stage] or self.assembly.alignments:
+                    self._work_off(stage)
+            more = self._snapshot_step()
         except DriftlineError as error:
             self._fail(error)
             return False
@@ -302,27 +304,28 @@ class Node(Party):
         return more
 
     def _work_off(self, stage: int) -> None:
-        blocks = self._waiting[stage]
-        if blocks:
-            self._waiting[stage] = []
-            # Label order makes late elements few; but a tombstone must not overtake its element.
-            if len(blocks) > 1 and all(block.signs is None for block in blocks):
-                blocks.sort(key=attrgetter("time"))
-            acks = self._acks
-            for block in blocks:
-                self.assembly.enter(block.port)
-                for token in self.assembly.gates[block.port].push(block):
-                    acks[token[:2]] = acks.get(token[:2], 0) ^ token[2]
-                where = (stage, block.time)
-                acks[where] = acks.get(where, 0) ^ block.id
-            for port in self._ports_of_stage[stage]:
-                times = [block.time for block in blocks if block.port == port.number]
-                if times:
-                    self._flush(port.number, min(times))
-        if self.assembly.alignments:
-            for port in self._ports_of_stage[stage]:
-                if self.assembly.alignments[port.number].complete:
-                    self._end_epoch(port.number)
+        """Work off what waits at the ports of a stage and what may be worked off now."""
+        waiting, self._waiting[stage] = self._waiting[stage], []
+        for port in self._ports_of_stage[stage]:
+            here = [block for block in waiting if block.port == port.number]
+            if here and self._hold_back and port.feeders:
+                here, later = may_go(here, self._frontiers[stage - 1])
+                self._waiting[stage] += later
+            if here:
+                self.assembly.enter(port.number)
+                gate = self.assembly.gates[port.number]
+                for block in in_order(here):
+                    for token in gate.push(block):
+                        self._acknowledge_later(*token)
+                for block in here:
+                    self._acknowledge_later(stage, block.time, block.id)
+                self._flush(port.number, min(block.time for block in here))
+            if self.assembly.alignments and self.assembly.alignments[port.number].complete:
+                self._end_epoch(port.number)
+
+    def _acknowledge_later(self, stage: int, time: int, ids: int) -> None:
+        """Put ids into the batch of this turn."""
+        self._acks[stage, time] = self._acks.get((stage, time), 0) ^ ids
 
     def _flush(self, feeder: int, time: int) -> None:
         """Send what a segment made of blocks with tracking times from `time` on."""
@@ -369,8 +372,7 @@ class Node(Party):
                     () if signs is None else tuple(signs),
                 ),
             )
-        where = (stage, time)
-        self._acks[where] = self._acks.get(where, 0) ^ frame_id
+        self._acknowledge_later(stage, time, frame_id)
 
     def _without_bad_payloads(
         self, port: int, labels: Labels, values: Values, signs: Signs
@@ -395,6 +397,7 @@ class Node(Party):
     def _take_frontier(self, message: Frontier) -> None:
         if not self.running:
             return
+        self._frontiers = message.stages
         try:
             for port in self.plan.ports:
                 if self.assembly.gates[port.number].holds_back:
@@ -413,8 +416,8 @@ class Node(Party):
         if not released:
             return
         self._flush(port, released[0][1])
-        for stage, time, token in released:
-            self._acks[stage, time] = self._acks.get((stage, time), 0) ^ token
+        for token in released:
+            self._acknowledge_later(*token)
 
     def _acknowledge(self) -> None:
         delivered = self.barrier.delivered

@@ -1,0 +1,23 @@
+"""Sinks: where bundles go. Every one stores items and t_last in one atomic, durable step.
+
+consumer = JsonLinesConsumer(Path("out"), "barrier-0", flow, identity)
+consumer.deliver(bundle)  # returns when it is durable
+consumer.last("barrier-0", groups).t_last == bundle.t_last
+"""
+
+from engine.sinks.consumer import NO_BUNDLE, Consumer, Last
+from engine.sinks.jsonl import JsonLinesConsumer
+from engine.sinks.lines import Lines
+from engine.sinks.lmdb import LmdbConsumer, read_items
+from engine.sinks.memory import MemoryConsumer
+
+__all__ = [
+    "NO_BUNDLE",
+    "Consumer",
+    "JsonLinesConsumer",
+    "Last",
+    "Lines",
+    "LmdbConsumer",
+    "MemoryConsumer",
+    "read_items",
+]

@@ -1,13 +1,69 @@
-"""stub"""
+"""The consumer: whatever receives bundles. Two calls, `deliver` and `last`.
+
+It stores the items of a bundle and its t_last in one atomic step, and can return the last bundle.
+That is all that exactly-once output asks of it (Delivery, consistency, and determinism, section
+V-A2); a target that cannot do so is no consumer.
+
+Invariants: per barrier t_last grows; after a crash at any moment `last` gives either the bundle
+before or the one that was being delivered, and the items fit what it gives.
+"""
+
+from __future__ import annotations
+
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
+
+from engine.bundles import from_blob
+from engine.errors import MalformedMessage
 from engine.messages import Bundle
+from engine.operators import FAILURES
+from engine.reference import Item
+
+
 @dataclass(frozen=True, slots=True)
 class Last:
+    """A consumer's last bundle of a barrier; t_last -1 when there is none yet."""
+
     t_last: int
     checksum: int
     blobs: tuple[bytes, ...]
+
+
+NO_BUNDLE = Last(-1, 0, ())
+
+
 class Consumer(Protocol):
-    def deliver(self, bundle: Bundle) -> None: ...
-    def last(self, barrier: str, groups: tuple[int, int]) -> Last: ...
-    def close(self) -> None: ...
+    """Where the outputs of one barrier, or of several, are kept."""
+
+    def deliver(self, bundle: Bundle) -> None:
+        """Store a bundle; returns when it is durable. One that it has already changes nothing.
+
+        Raises Unavailable if it is not known to be durable: `last` tells whether it is there,
+        whole, or not at all. Raises PayloadError for a payload that the target cannot hold:
+        then nothing of the bundle is.
+        """
+
+    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+        """The last bundle of a barrier. Raises StateMismatch if it is of other key groups."""
+
+    def close(self) -> None:
+        """Release what is held; any number of times. Everything delivered stays."""
+
+
+def items_of(bundle: Bundle, sinks: int | None = None) -> list[Item]:
+    """The items of a bundle for a flow with so many sinks. Raises MalformedMessage.
+
+    It came over a network: what is checked here needs no check in a connector.
+    """
+    items = [item for blob in bundle.blobs for item in from_blob(blob)]
+    labels = [item.label for item in items]
+    if set(map(type, labels)) - {tuple}:
+        raise MalformedMessage("a bundle with a label that is no tuple")
+    numbers = list(chain.from_iterable(labels))
+    if set(map(type, numbers)) - {int} or min(numbers, default=0) < 0:
+        raise MalformedMessage("a bundle with a label that is not made of numbers from 0")
+    for sink in {item.sink for item in items}:
+        if type(sink) is not int or sink < FAILURES or (sinks is not None and sink >= sinks):
+            raise MalformedMessage(f"a bundle for sink {sink!r}, which is not in the flow")
+    return items

@@ -1,0 +1,137 @@
+"""The output directory: to which flow it belongs, and which process writes which part of it.
+
+``.driftline/identity`` says whose outputs the directory holds; ``.driftline/<barrier>.lock`` is
+locked as long as a process writes that barrier's part. The nodes of a run share one directory
+and may open it at the same moment.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from engine.errors import MalformedMessage, StateMismatch, Unavailable
+
+_FORMAT = "driftline outputs 1"
+
+
+class OutputDirectory:
+    """A claim to the part of one barrier; held until it is closed."""
+
+    def __init__(self, path: Path, barrier: str, identity: str, foreign: str) -> None:
+        """`foreign`: a pattern of files that a directory which is not ours yet must not hold."""
+        self.path = path
+        self.number = barrier_number(barrier)
+        self.hidden = path / ".driftline"
+        self._lock = -1
+        with reported(path):
+            # In this order: whoever of the same run is faster makes the hidden directory first.
+            others = sorted(path.glob(foreign))
+            if others and not self.hidden.is_dir():
+                raise StateMismatch(
+                    f"{path} holds {others[0].name}, which Driftline has not written there: "
+                    "give another --output, or remove it"
+                )
+            make_directory(self.hidden)
+            self._check_identity(f"{_FORMAT}\n{identity}\n".encode())
+            self._lock = _locked(self.hidden / f"barrier-{self.number}.lock", wait=False)
+
+    def close(self) -> None:
+        """Let others write."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _check_identity(self, mine: bytes) -> None:
+        file = self.hidden / "identity"
+        lock = _locked(self.hidden / "identity.lock", wait=True)
+        try:
+            if not file.exists():
+                replace_file(file, mine)
+            elif file.read_bytes() != mine:
+                raise StateMismatch(
+                    f"{self.path} holds the outputs of another flow, input, policy, format or "
+                    "version of Driftline: give another --output, or remove this one"
+                )
+        finally:
+            os.close(lock)
+
+
+def barrier_number(barrier: str) -> int:
+    """The number of a barrier, which names its files. Raises MalformedMessage.
+
+    A name may have come over a network; as a part of a path it must not lead elsewhere.
+    """
+    found = re.fullmatch(r"[a-z]+-([0-9]{1,6})", barrier)
+    if found is None:
+        raise MalformedMessage(f"{barrier!r} is not the name of a barrier")
+    return int(found[1])
+
+
+@contextmanager
+def reported(path: Path) -> Iterator[None]:
+    """Tell what the operating system refuses as Unavailable."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or path
+        raise Unavailable(f"output {where}: {error.strerror or error}") from None
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it, durably."""
+    if not path.is_dir():
+        make_directory(path.parent)
+        path.mkdir(exist_ok=True)
+        sync_directory(path.parent)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace a file's content in one atomic, durable step."""
+    new = path.with_name(path.name + ".new")
+    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        write_at(file, data, 0)
+        os.fdatasync(file)
+    finally:
+        os.close(file)
+    new.rename(path)
+    sync_directory(path.parent)
+
+
+def write_at(file: int, data: bytes, offset: int) -> None:
+    """Write all of the data, also where the operating system takes only a part at a time."""
+    rest = memoryview(data)
+    while rest:
+        written = os.pwrite(file, rest, offset)
+        rest = rest[written:]
+        offset += written
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    file = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _locked(path: Path, *, wait: bool) -> int:
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        raise Unavailable(
+            f"another process is writing the outputs of {path.stem} to {path.parent.parent}: "
+            "stop it, or give another --output"
+        ) from None
+    except OSError:
+        os.close(file)
+        raise
+    return file

@@ -1,0 +1,172 @@
+"""The consumer of JSON lines: files that anybody can read, with exactly-once behind them.
+
+Each barrier has files of its own, so that nodes share nothing but the directory: for each sink
+``<sink>-<barrier>.jsonl``, and ``dead-letters/<barrier>.jsonl`` once there is one. All ``*.jsonl``
+of the directory merged by ``t`` are the whole output. A line looks as `engine.sinks.lines` says.
+
+Delivery: append the lines, make them durable, then replace ``.driftline/barrier-<n>.progress``,
+which holds the lengths of the files and the bundle. The replacement is the commit. On opening,
+and after anything failed, the files are cut to the lengths in the progress: an uncommitted bundle
+disappears, whole or torn, and is delivered again. Nothing is ever guessed: a file that is shorter
+than what was committed, or a progress that is damaged or gone, is refused.
+
+Readers may see lines of a bundle shortly before it is committed.
+
+Cost: one write and one fdatasync for each file that the bundle touches; for the commit a file
+of the size of the bundle, its fdatasync, and an fsync of its directory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from engine.errors import StateMismatch
+from engine.flow import Flow
+from engine.messages import Bundle
+from engine.operators import FAILURES
+from engine.sinks.consumer import Last, items_of
+from engine.sinks.directory import (
+    OutputDirectory,
+    make_directory,
+    replace_file,
+    reported,
+    sync_directory,
+    write_at,
+)
+from engine.sinks.lines import DEAD_LETTERS, Lines
+from engine.sinks.progress import Progress
+
+
+class JsonLinesConsumer:
+    """The files of one barrier. Raises StateMismatch, Unavailable on opening."""
+
+    def __init__(self, directory: Path, barrier: str, flow: Flow, identity: str) -> None:
+        self.directory = directory
+        self._claim = OutputDirectory(directory, barrier, f"JSON lines\n{identity}", "*.jsonl")
+        number = self._claim.number
+        self._record = self._claim.hidden / f"barrier-{number}.progress"
+        self._lines = Lines(flow)
+        self._sinks = len(flow.sinks)
+        self.paths: dict[int, Path] = {FAILURES: directory / DEAD_LETTERS / f"{number}.jsonl"}
+        """Per sink, its file."""
+        for sink in range(self._sinks):
+            self.paths[sink] = directory / f"{file_name(self._lines.names[sink])}-{number}.jsonl"
+        self._files: dict[int, int] = {}
+        self._progress: Progress | None = None
+        """What is committed; None when that has to be read first."""
+        try:
+            with reported(directory):
+                self._committed()
+        except BaseException:
+            self.close()
+            raise
+
+    def deliver(self, bundle: Bundle) -> None:
+        """Append the bundle's lines and commit them."""
+        with reported(self.directory):
+            before = self._committed()
+            if bundle.t_last <= before.last.t_last:
+                return
+            texts = self._texts(bundle)
+            # If something fails from here on, only the disk knows how far it went.
+            self._progress = None
+            lengths = dict(before.lengths)
+            for sink, text in texts.items():
+                lengths[sink] = self._append(sink, lengths.get(sink, 0), text)
+            after = Progress.of(bundle, tuple(lengths.items()))
+            replace_file(self._record, after.encode())
+            self._progress = after
+
+    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+        """The last committed bundle."""
+        with reported(self.directory):
+            return self._committed().of_groups(groups, str(self.directory))
+
+    def close(self) -> None:
+        """Close the files and let others write them."""
+        for file in self._files.values():
+            os.close(file)
+        self._files.clear()
+        self._progress = None
+        self._claim.close()
+
+    def _texts(self, bundle: Bundle) -> dict[int, bytes]:
+        lines: dict[int, list[str]] = {}
+        for item in items_of(bundle, self._sinks):
+            lines.setdefault(item.sink, []).append(self._lines.format(item) + "\n")
+        return {sink: "".join(parts).encode() for sink, parts in lines.items()}
+
+    def _append(self, sink: int, length: int, text: bytes) -> int:
+        """Make the text durable after the first `length` bytes. Returns the new length."""
+        file = self._file(sink)
+        write_at(file, text, length)
+        os.fdatasync(file)
+        return length + len(text)
+
+    def _file(self, sink: int) -> int:
+        if sink not in self._files:
+            path = self.paths[sink]
+            make_directory(path.parent)
+            self._files[sink] = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            sync_directory(path.parent)
+        return self._files[sink]
+
+    # Recovery.
+
+    def _committed(self) -> Progress:
+        """What is committed; the files are as long as it says."""
+        if self._progress is None:
+            progress = self._read_progress()
+            lengths = dict(progress.lengths)
+            for sink, path in self.paths.items():
+                self._cut(sink, path, lengths.get(sink, 0))
+            self._progress = progress
+        return self._progress
+
+    def _read_progress(self) -> Progress:
+        sync_directory(self._claim.hidden)  # what we see now must not be gone tomorrow
+        if self._record.exists():
+            return Progress.decode(self._record.read_bytes(), str(self._record))
+        # The record is written before any file is: files without one have lost theirs.
+        for path in self.paths.values():
+            if _size(path):
+                raise StateMismatch(
+                    f"{path} has outputs, but {self._record}, which tells how many of them are "
+                    f"delivered, is missing. {_ADVICE}"
+                )
+        replace_file(self._record, Progress().encode())
+        return Progress()
+
+    def _cut(self, sink: int, path: Path, length: int) -> None:
+        size = _size(path)
+        if size < length:
+            raise StateMismatch(
+                f"{path} has {size} bytes, but {length} were delivered to it: somebody changed "
+                f"or removed it. {_ADVICE}"
+            )
+        if size or sink != FAILURES:  # dead letters get a file when there is one
+            os.ftruncate(self._file(sink), length)
+
+
+_ADVICE = (
+    "Restore it from a copy, or remove the output directory together with the state directory "
+    "and run again from the beginning"
+)
+
+
+def file_name(sink: str) -> str:
+    """The name of a sink as a part of a file's name; what a path cannot hold is escaped."""
+    return re.sub(r'^\.|[%/\\:*?"<>|\x00-\x1f\x7f\ud800-\udfff]', _escape, sink)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"%{ord(found[0]):02X}"
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,74 @@
+"""The JSON line of an output: the one place that says how an output looks as text.
+
+    {"t": [time, front, child, ...], "value": ...}
+
+The value is an object where the sink's stream names its fields and the payload has that many,
+else the payload itself, sequences as arrays. Whoever writes outputs as text (the connector for
+files, the reference interpreter, a batch run of the same flow) gets the same bytes from here.
+
+    >>> from engine.flow import Flow
+    >>> flow = Flow("counts")
+    >>> flow.source("words", fields=("word", "count")).sink()
+    >>> Lines(flow).format(Item((7, 0), 0, ("мир", 2)))
+    '{"t": [7, 0], "value": {"word": "мир", "count": 2}}'
+
+Cost: about 3 microseconds for a small payload.
+"""
+
+from __future__ import annotations
+
+import json
+
+from engine.context import FAILURE_FIELDS
+from engine.errors import PayloadError
+from engine.flow import Fields, Flow
+from engine.operators import FAILURES
+from engine.reference import Item
+
+DEAD_LETTERS = "dead-letters"
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False).encode
+_LEAVES = frozenset((str, int, float, bool, type(None)))
+
+
+class Lines:
+    """The outputs of a flow as JSON lines, without their line ends."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.names: dict[int, str] = {FAILURES: DEAD_LETTERS}
+        """Per sink, its name."""
+        self._fields: dict[int, Fields] = {FAILURES: FAILURE_FIELDS}
+        for number, sink in enumerate(flow.sinks):
+            self.names[number] = sink.name
+            self._fields[number] = sink.fields
+
+    def format(self, item: Item) -> str:
+        """The line of an item. Raises PayloadError if JSON cannot hold the payload."""
+        value = item.value
+        fields = self._fields[item.sink]
+        # A payload that has not travelled yet may still be a list: it will be a tuple.
+        if fields is not None and isinstance(value, (tuple, list)) and len(value) == len(fields):
+            value = dict(zip(fields, value, strict=True))
+        try:
+            if type(value) not in _LEAVES:
+                _check_keys(value)
+            return f'{{"t": {list(item.label)}, "value": {_encode(value)}}}'
+        except (TypeError, ValueError, RecursionError) as error:
+            raise PayloadError(
+                f"sink {self.names[item.sink]!r} cannot write the output at label "
+                f"{list(item.label)} as JSON: {error}. Convert it in a map before the sink"
+            ) from None
+
+
+def _check_keys(value: object) -> None:
+    """JSON would silently turn a key 1 into "1" and None into "null": two keys could become one."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"the key {key!r} of a dict is not a string")
+            if type(inner) not in _LEAVES:
+                _check_keys(inner)
+    elif isinstance(value, (tuple, list)):
+        for inner in value:
+            if type(inner) not in _LEAVES:
+                _check_keys(inner)

@@ -1,0 +1,37 @@
+"""The consumer in memory: for tests, the simulation, and users who test their own flows."""
+
+from __future__ import annotations
+
+from engine.messages import Bundle
+from engine.reference import Item
+from engine.sinks.consumer import Last, items_of
+from engine.sinks.progress import Progress
+
+
+class MemoryConsumer:
+    """Keeps the items of any number of barriers in lists; as durable as the object is."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        """All items, in the order in which they came."""
+        self.by_barrier: dict[str, list[Item]] = {}
+        self._progress: dict[str, Progress] = {}
+
+    def deliver(self, bundle: Bundle) -> None:
+        """Keep the items and the bundle."""
+        if bundle.t_last <= self._of(bundle.barrier).last.t_last:
+            return
+        items = items_of(bundle)
+        self.items += items
+        self.by_barrier.setdefault(bundle.barrier, []).extend(items)
+        self._progress[bundle.barrier] = Progress.of(bundle)
+
+    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+        """The last bundle of a barrier."""
+        return self._of(barrier).of_groups(groups, f"the memory of {barrier}")
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def _of(self, barrier: str) -> Progress:
+        return self._progress.get(barrier, Progress())

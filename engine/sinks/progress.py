@@ -1,0 +1,82 @@
+"""The progress of a barrier: what a connector stores together with the items of a bundle.
+
+It holds the last bundle, so that after a replay the first output that differs can be named. A
+bundle of more than `KEPT_BYTES` is kept without its blobs: its checksum still tells *that*
+something differs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from zlib import crc32
+
+from engine.codec import pack, unpack
+from engine.errors import StateMismatch
+from engine.messages import Bundle
+from engine.sinks.consumer import NO_BUNDLE, Last
+
+KEPT_BYTES = 1 << 26
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The last bundle, the key groups that it speaks for, and the length of the sinks' files."""
+
+    groups: tuple[int, int] = (0, 0)
+    last: Last = NO_BUNDLE
+    lengths: tuple[tuple[int, int], ...] = ()
+    """(sink, bytes) for a connector that writes files."""
+
+    @staticmethod
+    def of(bundle: Bundle, lengths: tuple[tuple[int, int], ...] = ()) -> Progress:
+        """The progress when a bundle is stored."""
+        size = sum(map(len, bundle.blobs))
+        blobs = bundle.blobs if size <= KEPT_BYTES else ()
+        return Progress(bundle.groups, Last(bundle.t_last, bundle.checksum, blobs), lengths)
+
+    def of_groups(self, groups: tuple[int, int], where: str) -> Last:
+        """The last bundle, for a barrier with these key groups. Raises StateMismatch.
+
+        t_last would be wrong for a barrier of other groups: it would skip or repeat outputs.
+        """
+        if self.last != NO_BUNDLE and groups != self.groups:
+            raise StateMismatch(
+                f"{where} holds the outputs of key groups {self.groups[0]} to {self.groups[1]}, "
+                f"not {groups[0]} to {groups[1]}: it was written with another number of nodes. "
+                "Run with that number, or give another --output"
+            )
+        return self.last
+
+    def encode(self) -> bytes:
+        """As bytes, with a checksum."""
+        data = pack(
+            (
+                _FORMAT,
+                self.groups,
+                self.last.t_last,
+                self.last.checksum,
+                self.last.blobs,
+                self.lengths,
+            )
+        )
+        return crc32(data).to_bytes(4, "big") + data
+
+    @staticmethod
+    def decode(data: bytes, where: str) -> Progress:
+        """What `encode` made. Raises StateMismatch for anything else."""
+        if len(data) < 5 or crc32(data[4:]) != int.from_bytes(data[:4], "big"):
+            raise StateMismatch(
+                f"{where} is damaged, so what was delivered is not known any more. Restore the "
+                "output directory from a copy, or remove it together with the state directory "
+                "and run again from the beginning"
+            )
+        parts = unpack(data[4:])
+        if not isinstance(parts, tuple) or parts[:1] != (_FORMAT,):
+            raise StateMismatch(
+                f"{where} was written by another version of Driftline: "
+                "go on with that one, or give another --output"
+            )
+        _, groups, t_last, checksum, blobs, lengths = parts
+        return Progress(groups, Last(t_last, checksum, blobs), lengths)
