@@ -41,7 +41,7 @@ from engine.messages import (
     Unloadable,
 )
 from engine.party import Job
-from engine.policy import Cut, Output, Policy
+from engine.policy import Output, Policy, SnapshotCut
 
 log = logging.getLogger("driftline")
 
@@ -168,7 +168,7 @@ class Coordinator:
     @property
     def deadline(self) -> float:
         """When it wants to be told the time again."""
-        if self.phase is not Phase.RUNNING or self.policy.cut is Cut.NONE:
+        if self.phase is not Phase.RUNNING or self.policy.cut is SnapshotCut.NONE:
             return self._now + MISSING_AFTER_S / 4
         return min(self._now + MISSING_AFTER_S / 4, max(self._next_snapshot, self._now + 0.001))
 
@@ -248,14 +248,14 @@ class Coordinator:
     def consider_snapshot(self, delivered: int) -> None:
         """Begin a snapshot if it is time for one and there is something new."""
         if (
-            self.policy.cut is Cut.NONE
+            self.policy.cut is SnapshotCut.NONE
             or self.phase is not Phase.RUNNING
             or self._snapshot is not None
             or self._now < self._next_snapshot
         ):
             return
         self._next_snapshot = self._now + self.interval
-        by_label = self.policy.cut is Cut.LABEL
+        by_label = self.policy.cut is SnapshotCut.LABEL
         time = delivered if by_label else 0
         if by_label and (time <= self._last_time or time >= INFINITY):
             return

@@ -6,7 +6,7 @@ which policy it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from barrier.barrier import NOTHING, Barrier
@@ -18,11 +18,13 @@ from engine.alignment import Alignment
 from engine.codec import pack, unpack
 from engine.errors import SnapshotDamaged
 from engine.flow import Vertex
-from engine.keyed import Arrival, Final, Keyed, Speculative
-from engine.keygroups import owned_by
+from engine.keyed import Arrival, Keyed, Speculative
+from engine.keygroups import GroupCache, OwnerCache, owned_by
 from engine.operators import Failures, Outbound, Segments, Step
 from engine.plan import Plan
-from engine.policy import Cut, Output, Policy
+from engine.policy import Output, Policy, SnapshotCut
+from engine.snapshots import Capture
+from engine.state import StateTable
 
 NewId = Callable[[], int]
 
@@ -48,15 +50,21 @@ class Assembly:
     def enter(self, port: int) -> None:
         """A port's segment is about to work."""
 
-    def settle(self, frontier: int, partly: bool = False) -> None:
+    def settle(self, frontier: int) -> None:
         """Elements below the frontier are final."""
         for step in self.keyed.values():
-            step.settle(frontier, partly)
+            step.settle(frontier)
 
-    def cut(self, time: int) -> Mapping[str, Final]:
-        """What a snapshot as of a time has to write, per operator."""
-        self.settle(time, partly=True)
-        return self.keyed
+    def capture(self, number: int, time: int) -> Capture:
+        """Begin to write the state as of a time."""
+        for step in self.keyed.values():
+            step.settle(time, exactly=True)
+        return Capture(self.tables, before=time)
+
+    @property
+    def tables(self) -> dict[str, StateTable]:
+        """Operator -> its states."""
+        return {name: step.table for name, step in self.keyed.items()}
 
     def meta(self, time: int) -> bytes:
         """What a snapshot says beside the state: the barrier's checksum as of its time."""
@@ -88,16 +96,14 @@ class EpochAssembly(Assembly):
     number: int = 0
     to_deliver: int = NOTHING
     """The bundle that holds the last outputs of the epoch that is ending."""
-    taken: dict[str, Final] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
 
     def enter(self, port: int) -> None:
         if isinstance(self.barrier, EpochBarrier):
             self.barrier.segment = port
 
-    def cut(self, time: int) -> Mapping[str, Final]:
-        taken, self.taken = self.taken, {}
-        return taken
+    def capture(self, number: int, time: int) -> Capture:
+        return Capture(self.tables, before=number + 1)
 
     def meta(self, time: int) -> bytes:
         if isinstance(self.barrier, EpochBarrier):
@@ -115,8 +121,9 @@ class EpochAssembly(Assembly):
     def end_epoch(self, port: int, epoch: int) -> bool:
         self.number = epoch
         vertex = self.plan.ports[port].vertex
-        if vertex.name in self.keyed:
-            self.taken[vertex.name] = self.keyed[vertex.name].take_final()
+        step = self.keyed.get(vertex.name)
+        if isinstance(step, Arrival):
+            step.epoch = epoch + 1
         if isinstance(self.barrier, EpochBarrier):
             self.barrier.seal(port, epoch)
         self.ended.add(port)
@@ -158,30 +165,34 @@ def assemble(
         barrier = ImmediateBarrier(name, (groups[0], groups[-1]), dead_letters)
 
     keyed: dict[str, Keyed] = {}
+    group_cache = GroupCache(plan.flow.groups)
 
     def make(vertex: Vertex, after: Step, failures: Failures) -> Step:
         order = Speculative if policy.ordered else Arrival
         step = keyed[vertex.name] = order(
-            vertex, after, failures, record=policy.cut is not Cut.NONE
+            vertex, after, failures, group_cache, record=policy.cut is not SnapshotCut.NONE
         )
         return step
 
-    segments = Segments(plan, nodes, barrier, make)
+    segments = Segments(plan, OwnerCache(nodes, group_cache), barrier, make)
     gates = [
         BufferingGate(entry, port.stage, new_id)
         if policy.ordering == "buffered" and port.vertex.keyed
         else Gate(entry)
         for port, entry in zip(plan.ports, segments.entries, strict=True)
     ]
-    if policy.cut not in (Cut.MARKERS, Cut.ALIGNED_MARKERS):
+    if policy.cut not in (SnapshotCut.MARKERS, SnapshotCut.ALIGNED_MARKERS):
         return Assembly(plan, barrier, segments, keyed, gates)
     alignments = {
         port.number: Alignment[Block](
             {(f"front-{port.front}", port.number)}
             if port.front is not None
             else {(f"node-{node}", feeder) for node in range(nodes) for feeder in port.feeders},
-            aligned=policy.cut is Cut.ALIGNED_MARKERS,
+            aligned=policy.cut is SnapshotCut.ALIGNED_MARKERS,
         )
         for port in plan.ports
     }
+    for step in keyed.values():
+        if isinstance(step, Arrival):
+            step.epoch = number + 1
     return EpochAssembly(plan, barrier, segments, keyed, gates, alignments)

@@ -26,7 +26,7 @@ from engine.errors import (
     SnapshotDamaged,
     Unavailable,
 )
-from engine.keygroups import GroupCache, owned_by
+from engine.keygroups import owned_by
 from engine.labels import INFINITY
 from engine.messages import (
     Acknowledge,
@@ -95,7 +95,6 @@ class Node(Party):
         self.trouble: Message | None = None
         """What the master has to do something about."""
         self.running = False
-        self.groups = GroupCache(plan.flow.groups)
         self.range = owned_by(index, nodes, plan.flow.groups)
         self.assembly: Assembly = self._assemble()
         self._ports_of_stage = [
@@ -224,8 +223,7 @@ class Node(Party):
                 raise result
             assert isinstance(result, Loaded)
             self.assembly = self._assemble(self._start, self._load.number, result.meta)
-            tables = {name: step.cells for name, step in self.assembly.keyed.items()}
-            restore(self.plan.flow, tables, result.segments)
+            restore(self.plan.flow, self.assembly.tables, result.segments)
         except (SnapshotDamaged, MalformedMessage) as error:
             self._report(Unloadable(self.incarnation, self._load.number, str(error)))
             return
@@ -451,7 +449,7 @@ class Node(Party):
         if self._capture is None:
             time = self._prepare.time
             self._meta = self.assembly.meta(time)
-            self._capture = Capture(self.assembly.cut(time), time, self.groups)
+            self._capture = self.assembly.capture(self._prepare.number, time)
         if self._capture.step():
             return True
         if not self.assembly.may_prepare():

@@ -6,90 +6,85 @@ once. One that comes late is put in its place: what came after it is undone, it 
 rest is applied again, and outputs that are no longer true are taken back by tombstones.
 `Arrival` applies elements as they come, for the modes that have no order.
 
-Invariant of `Speculative`: the states of a cell equal those that its log, applied in label order
-to the settled state, gives; and what was sent downstream and not taken back are exactly the
-results in the logs. `settle` moves what is final out of the logs; its changes, read forwards,
-are what the next snapshot writes.
+Invariant of `Speculative`: the states of a key equal those that its log, applied in label order to
+the settled state, gives; and what was sent downstream and not taken back are exactly the results
+in the logs. `settle` takes what is final out of the logs; its changes, read forwards, are what
+the next snapshot writes.
 
-Cost: in order, one dictionary look-up, one comparison, the user's function, one append. Late by
-k elements: 2k applications.
+Cost: in order, two dictionary look-ups, one comparison, the user's function, two appends, and as
+much again to settle. Late by k elements: 2k applications.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import deque
 from itertools import compress
 from operator import itemgetter
 
 from engine.codec import pack
 from engine.context import Context, Failure
 from engine.flow import Vertex
+from engine.keygroups import GroupCache
 from engine.labels import Label
 from engine.operators import Failures, Labels, Signs, Step, Values, children, iterable
-from engine.state import MISSING, Cell, CellTable, Change, Entry, undo
+from engine.state import MISSING, Change, StateTable, keep_rows, undo
+
+Entry = tuple[Label, object, object, tuple[Change, ...], object]
+"""(label, key, payload, changes, result) of an applied element."""
 
 _label_of = itemgetter(0)
 
 
-class Final:
-    """Changes of final elements that are not in a snapshot yet."""
+class Keyed:
+    """What all orders share: the states, the call of the user function, the way out.
 
-    def __init__(self) -> None:
-        self.final: list[tuple[int, list[Change]]] = []
-        """(time, changes) in label order for each key."""
-
-
-class Keyed(Final):
-    """What all orders share: the cells, the call of the user function, the way out.
-
-    `record`: whether there are snapshots that the final changes are kept for.
+    `record`: whether there are snapshots that final changes are kept for.
     """
 
     def __init__(
-        self, vertex: Vertex, after: Step, failures: Failures, record: bool = True
+        self,
+        vertex: Vertex,
+        after: Step,
+        failures: Failures,
+        groups: GroupCache,
+        record: bool = True,
     ) -> None:
-        super().__init__()
         assert vertex.key is not None
         assert vertex.function is not None
         self.vertex = vertex
         self.key = vertex.key
         self.function = vertex.function
         self.many = vertex.kind == "process"
+        self.apply = self.function if len(vertex.states) == 1 and not self.many else None
+        """The function itself where it takes just an element and a state: the fast way."""
         self.after = after
         self.failures = failures
         self.record = record
         self.journal: list[Change] = []
-        self.cells = CellTable(vertex.states, self.journal)
+        """The changes of the element that is being applied."""
+        self.table = StateTable(vertex.states, self.journal, groups)
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         """Take a block of elements."""
         raise NotImplementedError
 
-    def settle(self, frontier: int, partly: bool = False) -> None:
-        """Elements with a time below the frontier are final: forget how to undo them."""
+    def settle(self, frontier: int, exactly: bool = False) -> None:
+        """Elements with a time below the frontier are final.
 
-    def take_final(self) -> Final:
-        """The final changes so far; from now on others are collected."""
-        taken = Final()
-        taken.final, self.final = self.final, []
-        return taken
+        What lies in a block that is only partly final is left for later, unless `exactly`.
+        """
 
-    def validate(self) -> None:
-        """Assert what can be checked of the invariant."""
-        assert not self.journal
-
-    def call(self, cell: Cell, label: Label, value: object) -> object:
+    def call(self, label: Label, key: object, value: object) -> object:
         """The result of the user function: an output, a list of outputs, or a Failure."""
+        states = self.table.states(key)
         try:
             if self.many:
-                context = Context(label, cell.key)
-                return iterable(self.function(context, value, *cell.states))
-            return self.function(value, *cell.states)
+                return iterable(self.function(Context(label, key), value, *states))
+            return self.function(value, *states)
         except Exception as error:
             undo(self.journal)
             self.journal.clear()
-            return Failure.of(self.vertex.name, cell.key, value, error)
+            return Failure.of(self.vertex.name, key, value, error)
 
     def emit(self, labels: Labels, results: Values, signs: Signs) -> None:
         """Send results on; failures go where failures go."""
@@ -106,22 +101,40 @@ class Keyed(Final):
         if labels:
             self.after.push(labels, results, signs)
 
+    def validate(self) -> None:
+        """Assert what can be checked of the invariant."""
+        assert not self.journal
+
 
 class Arrival(Keyed):
     """No order: elements are applied as they come, and nothing can be undone."""
 
+    epoch = 1
+    """The version of the rows that are made: the snapshot that they go into."""
+
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         assert signs is None, "without an order nothing is ever taken back"
-        call, cells, journal = self.call, self.cells, self.journal
+        call, apply, journal, record = self.call, self.apply, self.journal, self.record
+        keys = list(map(self.key, values))
         results: Values = []
-        for label, value, key in zip(labels, values, map(self.key, values), strict=True):
-            cell = cells[key]
-            results.append(call(cell, label, value))
+        for label, key, value, state in zip(
+            labels, keys, values, map(self.table.__getitem__, keys), strict=True
+        ):
+            if apply is not None:
+                try:
+                    result = apply(value, state)
+                except Exception:
+                    undo(journal)
+                    journal.clear()
+                    result = call(label, key, value)
+            else:
+                result = call(label, key, value)
+            results.append(result)
             if journal:
-                if self.record:
-                    self.final.append((label[0], journal[:]))
-                if journal[-1][3] is MISSING and cell.is_empty():
-                    del cells[key]
+                if record:
+                    keep_rows(journal, self.epoch)
+                if journal[-1][3] is MISSING:
+                    self.table.reclaim(key)
                 journal.clear()
         self.emit(labels, results, None)
 
@@ -130,47 +143,64 @@ class Speculative(Keyed):
     """Label order, by applying at once and undoing when an element comes late."""
 
     def __init__(
-        self, vertex: Vertex, after: Step, failures: Failures, record: bool = True
+        self,
+        vertex: Vertex,
+        after: Step,
+        failures: Failures,
+        groups: GroupCache,
+        record: bool = True,
     ) -> None:
-        super().__init__(vertex, after, failures, record)
-        self.unsettled: deque[tuple[int, int, list[Cell]]] = deque()
-        """(first time, last time, cells touched) of the blocks that are not settled yet."""
-        self.applied = 0
+        super().__init__(vertex, after, failures, groups, record)
+        self.logs: dict[object, list[Entry]] = {}
+        """key -> its elements that are not settled yet, in label order."""
+        self.blocks: list[tuple[int, int, list[Entry]]] = []
+        """The same elements in the order in which they were applied: (first time, last time,
+        entries) of each block."""
+        self.undone: set[int] = set()
+        """Identities of entries in `blocks` that are not in a log any more."""
+        self.elements = 0
         self.late = 0
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
-        self.applied += len(labels)
-        touched: list[Cell] = []
-        self.unsettled.append((min(labels)[0], max(labels)[0], touched))
+        self.elements += len(labels)
+        entries: list[Entry] = []
         if signs is not None:
-            self._push_signed(labels, values, signs, touched)
+            self._push_signed(labels, values, signs, entries)
+            self._keep(entries)
             return
         # The hot path of the whole system. Late elements are rare: they are put aside.
-        call, cells, journal = self.call, self.cells, self.journal
-        plain = None if self.many else self.function
+        call, apply, journal, logs = self.call, self.apply, self.journal, self.logs
+        find_log, note = logs.get, entries.append
+        keys = list(map(self.key, values))
         results: Values = []
         late: list[int] = []
-        for label, value, key in zip(labels, values, map(self.key, values), strict=True):
-            cell = cells[key]
-            log = cell.log
-            if log and log[-1][0] > label:
+        for label, key, value, state in zip(
+            labels, keys, values, map(self.table.__getitem__, keys), strict=True
+        ):
+            log = find_log(key)
+            if log is not None and log[-1][0] > label:
                 late.append(len(results))
                 results.append(None)
                 continue
-            if plain is not None:
+            if apply is not None:
                 try:
-                    result = plain(value, *cell.states)
+                    result = apply(value, state)
                 except Exception:
                     undo(journal)
                     journal.clear()
-                    result = call(cell, label, value)
+                    result = call(label, key, value)
             else:
-                result = call(cell, label, value)
-            log.append((label, value, journal[:], result))
+                result = call(label, key, value)
+            entry = (label, key, value, tuple(journal), result)
             journal.clear()
+            if log is None:
+                logs[key] = [entry]
+            else:
+                log.append(entry)
+            note(entry)
             results.append(result)
-            touched.append(cell)
         if not late:
+            self._keep(entries)
             self.emit(labels, results, None)
             return
         on_time = [True] * len(labels)
@@ -179,101 +209,110 @@ class Speculative(Keyed):
         self.emit(list(compress(labels, on_time)), list(compress(results, on_time)), None)
         out = _Corrections()
         for i in late:
-            self._insert(labels[i], values[i], touched, out)
+            self._insert(labels[i], values[i], entries, out)
+        self._keep(entries)
         self.emit(out.labels, out.results, out.signs)
 
     def _push_signed(
-        self, labels: Labels, values: Values, signs: list[int], touched: list[Cell]
+        self, labels: Labels, values: Values, signs: list[int], entries: list[Entry]
     ) -> None:
         out = _Corrections()
         for label, value, sign in zip(labels, values, signs, strict=True):
             if sign > 0:
-                self._insert(label, value, touched, out)
+                self._insert(label, value, entries, out)
             else:
-                self._remove(label, value, touched, out)
+                self._remove(label, value, entries, out)
         self.emit(out.labels, out.results, out.signs)
 
-    def _insert(self, label: Label, value: object, touched: list[Cell], out: _Corrections) -> None:
-        cell = self.cells[self.key(value)]
+    def _insert(self, label: Label, value: object, entries: list[Entry], out: _Corrections) -> None:
+        key = self.key(value)
         # Behind its equals: an element that is about to be taken back may still be there.
-        at = bisect_right(cell.log, label, key=_label_of)
-        undone = self._rewind(cell, at)
+        undone = self._rewind(key, bisect_right(self.logs.get(key, ()), label, key=_label_of))
         self.late += bool(undone)
-        result = self._apply(cell, label, value)
-        out.add(label, result, 1)
-        self._replay(cell, undone, out)
-        touched.append(cell)
+        out.add(label, self._apply(key, label, value, entries), 1)
+        self._replay(key, undone, entries, out)
 
-    def _remove(self, label: Label, value: object, touched: list[Cell], out: _Corrections) -> None:
-        cell = self.cells[self.key(value)]
-        at = bisect_left(cell.log, label, key=_label_of)
-        while not _same(cell.log[at][1], value):
+    def _remove(self, label: Label, value: object, entries: list[Entry], out: _Corrections) -> None:
+        key = self.key(value)
+        log = self.logs[key]
+        at = bisect_left(log, label, key=_label_of)
+        while not _same(log[at][2], value):
             at += 1
-        assert cell.log[at][0] == label, f"a tombstone for {label}, which is not there"
-        undone = self._rewind(cell, at)
-        out.add(label, undone[0][3], -1)
-        self._replay(cell, undone[1:], out)
-        touched.append(cell)
+        assert log[at][0] == label, f"a tombstone for {label}, which is not there"
+        undone = self._rewind(key, at)
+        out.add(label, undone[0][4], -1)
+        self._replay(key, undone[1:], entries, out)
 
-    def _rewind(self, cell: Cell, at: int) -> list[Entry]:
+    def _rewind(self, key: object, at: int) -> list[Entry]:
         """Undo the entries of a log from position `at` on; they are returned."""
-        undone = cell.log[at:]
+        log = self.logs.get(key, [])
+        undone = log[at:]
         for entry in reversed(undone):
-            undo(entry[2])
-        del cell.log[at:]
+            undo(entry[3])
+            self.undone.add(id(entry))  # `blocks` keeps it alive, so the identity is its own
+        del log[at:]
+        if undone and not log:
+            del self.logs[key]
         return undone
 
-    def _replay(self, cell: Cell, undone: list[Entry], out: _Corrections) -> None:
-        for label, value, _, before in undone:
-            result = self._apply(cell, label, value)
+    def _replay(
+        self, key: object, undone: list[Entry], entries: list[Entry], out: _Corrections
+    ) -> None:
+        for label, _, value, _, before in undone:
+            result = self._apply(key, label, value, entries)
             if not _same(before, result):
                 out.add(label, before, -1)
                 out.add(label, result, 1)
 
-    def _apply(self, cell: Cell, label: Label, value: object) -> object:
-        result = self.call(cell, label, value)
-        cell.log.append((label, value, self.journal[:], result))
+    def _apply(self, key: object, label: Label, value: object, entries: list[Entry]) -> object:
+        result = self.call(label, key, value)
+        entry = (label, key, value, tuple(self.journal), result)
         self.journal.clear()
+        self.logs.setdefault(key, []).append(entry)
+        entries.append(entry)
         return result
 
-    def settle(self, frontier: int, partly: bool = False) -> None:
-        """Move what is final out of the logs.
+    def _keep(self, entries: list[Entry]) -> None:
+        if entries:
+            times = [entry[0][0] for entry in entries]
+            self.blocks.append((min(times), max(times), entries))
 
-        Blocks that are only partly final are left for later, unless `partly` (a snapshot needs
-        them exactly).
-        """
-        unsettled = self.unsettled
-        for _ in range(len(unsettled)):
-            block = unsettled.popleft()
-            first, last, touched = block
-            if last < frontier or (partly and first < frontier):
-                for cell in touched:
-                    self._settle_cell(cell, frontier)
-            if last >= frontier:
-                unsettled.append(block)
+    def settle(self, frontier: int, exactly: bool = False) -> None:
+        blocks: list[tuple[int, int, list[Entry]]] = []
+        for block in self.blocks:
+            first, last, entries = block
+            if last < frontier:
+                self._settle(entries, frontier)
+            elif exactly and first < frontier:
+                self._settle([e for e in entries if e[0][0] < frontier], frontier)
+                blocks.append((frontier, last, [e for e in entries if e[0][0] >= frontier]))
+            else:
+                blocks.append(block)
+        self.blocks = blocks
 
-    def _settle_cell(self, cell: Cell, frontier: int) -> None:
-        log = cell.log
-        if not log:
-            return
-        if log[-1][0][0] < frontier:
-            final = log
-            cell.log = []
-        else:
-            count = bisect_left(log, (frontier,), key=_label_of)
-            if not count:
-                return
-            final = log[:count]
-            del log[:count]
-        self.final += [(entry[0][0], entry[2]) for entry in final if entry[2]]
-        if final[-1][2] and final[-1][2][-1][3] is MISSING and cell.is_empty():
-            self.cells.pop(cell.key, None)
+    def _settle(self, entries: list[Entry], frontier: int) -> None:
+        logs, undone, find_log = self.logs, self.undone, self.logs.get
+        for entry in entries:
+            if undone and id(entry) in undone:
+                undone.discard(id(entry))
+                continue
+            label, key, _, changes, _ = entry
+            keep_rows(changes, label[0])
+            log = find_log(key)
+            if log is not None:
+                if log[-1][0][0] < frontier:
+                    del logs[key]
+                elif log[0][0][0] < frontier:
+                    del log[: bisect_left(log, (frontier,), key=_label_of)]
+            if changes and changes[-1][3] is MISSING and key not in logs:
+                self.table.reclaim(key)
 
     def validate(self) -> None:
         super().validate()
-        for cell in self.cells.values():
-            labels = [entry[0] for entry in cell.log]
-            assert labels == sorted(labels), f"log of key {cell.key!r} out of order: {labels}"
+        for key, log in self.logs.items():
+            labels = [entry[0] for entry in log]
+            assert labels == sorted(labels), f"log of key {key!r} out of order: {labels}"
+            assert log, f"an empty log of key {key!r}"
 
 
 class _Corrections:

@@ -226,14 +226,14 @@ class Segments:
     `outbounds[p, q][n]` collects what the segment of port p sends to port q of node n.
     """
 
-    def __init__(self, plan: Plan, nodes: int, barrier: Hold, keyed: KeyedStep) -> None:
+    def __init__(self, plan: Plan, owners: OwnerCache, barrier: Hold, keyed: KeyedStep) -> None:
         self.plan = plan
         self.barrier = barrier
         self.keyed = keyed
         self.failures = Failures(barrier)
-        self.owners = OwnerCache(nodes, plan.flow.groups)
+        self.owners = owners
         self.outbounds = {
-            (before, port.number): [Outbound() for _ in range(nodes)]
+            (before, port.number): [Outbound() for _ in range(owners.nodes)]
             for port in plan.ports
             for before in port.feeders
         }

@@ -19,7 +19,7 @@ class Output(Enum):
     COMMIT = "when their epoch is committed"
 
 
-class Cut(Enum):
+class SnapshotCut(Enum):
     """What a snapshot is a cut of."""
 
     NONE = "no snapshots"
@@ -38,7 +38,7 @@ class Policy:
     name: str
     ordering: str  # speculative, buffered, arrival
     output: Output
-    cut: Cut
+    cut: SnapshotCut
     replay: bool
 
     @property
@@ -50,10 +50,10 @@ class Policy:
 POLICIES = {
     policy.name: policy
     for policy in (
-        Policy("none", "arrival", Output.AT_ONCE, Cut.NONE, replay=False),
-        Policy("at-least-once", "arrival", Output.AT_ONCE, Cut.MARKERS, replay=True),
-        Policy("exactly-once", "speculative", Output.FRONTIER, Cut.LABEL, replay=True),
-        Policy("two-phase", "arrival", Output.COMMIT, Cut.ALIGNED_MARKERS, replay=True),
+        Policy("none", "arrival", Output.AT_ONCE, SnapshotCut.NONE, replay=False),
+        Policy("at-least-once", "arrival", Output.AT_ONCE, SnapshotCut.MARKERS, replay=True),
+        Policy("exactly-once", "speculative", Output.FRONTIER, SnapshotCut.LABEL, replay=True),
+        Policy("two-phase", "arrival", Output.COMMIT, SnapshotCut.ALIGNED_MARKERS, replay=True),
     )
 }
 

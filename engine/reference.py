@@ -25,7 +25,7 @@ from engine.errors import FunctionFailed
 from engine.flow import Flow, Vertex
 from engine.labels import Label, child
 from engine.operators import FAILURES, iterable
-from engine.state import Cell, CellTable, StrictJournal, undo
+from engine.state import State, StateTable, StrictJournal, undo
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,9 @@ class _Interpreter:
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self.journal = StrictJournal()
-        self.cells = {v.number: CellTable(v.states, self.journal) for v in flow.vertices if v.keyed}
+        self.tables = {
+            v.number: StateTable(v.states, self.journal) for v in flow.vertices if v.keyed
+        }
 
     def follow(self, vertex: Vertex, label: Label, value: object) -> Iterator[Item]:
         """Everything that an output of a vertex leads to."""
@@ -109,12 +111,14 @@ class _Interpreter:
         if vertex.kind == "union":
             return [value]
         assert vertex.function is not None
-        cell: Cell | None = None
+        key: object = None
+        states: tuple[State, ...] = ()
         name = vertex.name
         try:
             if vertex.key is not None:
                 name = f"key of {vertex.name}"
-                cell = self.cells[vertex.number][vertex.key(value)]
+                key = vertex.key(value)
+                states = self.tables[vertex.number].states(key)
                 name = vertex.name
                 value = travelled(value)
             if vertex.kind == "map":
@@ -123,12 +127,11 @@ class _Interpreter:
                 return [value] if vertex.function(value) else []
             if vertex.kind == "flat_map":
                 return iterable(vertex.function(value))
-            assert cell is not None
             if vertex.kind == "scan":
-                return [vertex.function(value, *cell.states)]
-            return iterable(vertex.function(Context(label, cell.key), value, *cell.states))
+                return [vertex.function(value, *states)]
+            return iterable(vertex.function(Context(label, key), value, *states))
         except Exception as error:
             undo(self.journal)
-            return Failure.of(name, cell and cell.key, value, error)
+            return Failure.of(name, key, value, error)
         finally:
             self.journal.clear()

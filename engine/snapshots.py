@@ -17,16 +17,9 @@ from dataclasses import dataclass
 from engine.codec import Columns, from_columns, pack, to_columns, unpack
 from engine.errors import MalformedMessage, SnapshotDamaged
 from engine.flow import Flow
-from engine.keyed import Final
-from engine.keygroups import GroupCache
 from engine.messages import columns
 from engine.party import Job
-from engine.state import ALL, MISSING, CellTable, Change, State
-
-Row = tuple[object, ...]
-
-STEP = 256
-"""Changes that a capture works off at a time."""
+from engine.state import ALL, MISSING, Row, StateTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,57 +54,47 @@ class Loaded:
 
 
 class Capture:
-    """The final changes of operators below a time, on their way into segments.
+    """The rows of operators with a version below `before`, on their way into segments.
 
-    What is final but not below the time yet is left for the next snapshot.
+    Rows of later versions stay for the next snapshot.
     """
 
-    def __init__(self, operators: Mapping[str, Final], time: int, groups: GroupCache) -> None:
+    def __init__(self, tables: Mapping[str, StateTable], before: int) -> None:
         self.segments: dict[int, bytes] = {}
-        self._work = self._steps(operators, time, groups)
+        self._work = self._steps(tables, before)
 
     def step(self) -> bool:
         """Do a little. Returns False when `segments` is complete."""
         return next(self._work, False)
 
-    def _steps(
-        self, operators: Mapping[str, Final], time: int, groups: GroupCache
-    ) -> Iterator[bool]:
-        rows: dict[int, dict[tuple[str, str], list[Row]]] = {}
-        for name, operator in operators.items():
-            final, operator.final = operator.final, []
-            later: list[tuple[int, list[Change]]] = []
-            latest: dict[tuple[State, object], object] = {}
-            for i, entry in enumerate(final, 1):
-                if entry[0] >= time:
-                    later.append(entry)
-                    continue
-                for state, slot, _, new in entry[1]:
-                    latest.pop((state, slot), None)  # the last change comes last: ALL needs it
-                    latest[state, slot] = new
-                if not i % STEP:
-                    yield True
-            operator.final = later + operator.final
-            for i, ((state, slot), new) in enumerate(latest.items(), 1):
-                key = state.cell.key
-                of_group = rows.setdefault(groups[key], {})
-                of_group.setdefault((name, state.name), []).append(_row(key, slot, new))
-                if not i % STEP:
-                    yield True
-        for group, parts in rows.items():
-            self.segments[group] = pack(
-                [(name, state, to_columns(part)) for (name, state), part in parts.items()]
-            )
+    def _steps(self, tables: Mapping[str, StateTable], before: int) -> Iterator[bool]:
+        parts: dict[int, list[tuple[str, str, Columns]]] = {}
+        for name, table in tables.items():
+            for group, bucket in list(table.buckets.items()):
+                for state, rows in zip(table.declared, bucket, strict=True):
+                    taken = _take(rows, before)
+                    if taken:
+                        if state.overwrites:
+                            taken = list({row[0]: row for row in taken}.values())
+                        part = name, state.name, to_columns([row[:-1] for row in taken])
+                        parts.setdefault(group, []).append(part)
+                        yield True
+        for group, of_group in parts.items():
+            self.segments[group] = pack(of_group)
             yield True
 
 
-def _row(key: object, slot: object, value: object) -> Row:
-    if slot is ALL:
-        return (key,)
-    return (key, slot) if value is MISSING else (key, slot, value)
+def _take(rows: list[Row], before: int) -> list[Row]:
+    """Take the rows with a version below `before` out of a bucket."""
+    taken = [row for row in rows if row[-1] < before]  # type: ignore[operator]
+    if len(taken) == len(rows):
+        rows.clear()
+    elif taken:
+        rows[:] = [row for row in rows if row[-1] >= before]  # type: ignore[operator]
+    return taken
 
 
-def restore(flow: Flow, tables: Mapping[str, CellTable], segments: Iterable[bytes]) -> None:
+def restore(flow: Flow, tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> None:
     """Put the rows of segments into the cells of operators. Raises SnapshotDamaged."""
     places = {
         (vertex.name, state.name): (tables[vertex.name], index)
@@ -124,7 +107,7 @@ def restore(flow: Flow, tables: Mapping[str, CellTable], segments: Iterable[byte
                 raise SnapshotDamaged(f"state {name!r} of operator {operator!r} is not in the flow")
             table, index = places[operator, name]
             for row in rows:
-                state = table[row[0]].states[index]
+                state = table.states(row[0])[index]
                 if len(row) == 3:
                     state.assign(row[1], row[2])
                 elif len(row) == 2:
@@ -132,8 +115,8 @@ def restore(flow: Flow, tables: Mapping[str, CellTable], segments: Iterable[byte
                 else:
                     state.assign(ALL, MISSING)
     for table in tables.values():
-        for key in [key for key, cell in table.items() if cell.is_empty()]:
-            del table[key]
+        for key in list(table):
+            table.reclaim(key)
 
 
 def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:
@@ -157,15 +140,15 @@ def join_segments(first: bytes, then: bytes | None) -> bytes:
 
 def merge(flow: Flow, segments: Iterable[bytes]) -> bytes:
     """One segment that does what a sequence of segments does."""
-    tables = {v.name: CellTable(v.states, []) for v in flow.vertices if v.keyed}
+    tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.keyed}
     restore(flow, tables, segments)
     parts: list[tuple[str, str, Columns]] = []
     for vertex in flow.vertices:
         for index, state in enumerate(vertex.states):
             rows = [
-                (cell.key, slot, value)
-                for cell in tables[vertex.name].values()
-                for slot, value in cell.states[index].slots()
+                (key, slot, value)
+                for key in tables[vertex.name]
+                for slot, value in tables[vertex.name].states(key)[index].slots()
             ]
             if rows:
                 parts.append((vertex.name, state.name, to_columns(rows)))

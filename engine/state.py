@@ -10,18 +10,20 @@ Values are immutable: None, bool, int, float, str, bytes and tuples of these. A 
 changed behind the back of the journal could not be undone; the reference interpreter and the
 simulation refuse it (`StrictJournal`).
 
-    >>> total = ReducingState("total", lambda a, b: a + b).bind(Cell("key"), [])
+    >>> table = StateTable((ReducingState("total", lambda a, b: a + b),), [])
+    >>> total = table["key"]
     >>> total.add(2), total.add(3)
     (2, 5)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final, Generic, SupportsIndex, TypeVar, cast, overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, Generic, NoReturn, SupportsIndex, TypeVar, cast, overload
 
 from engine.codec import pack
 from engine.errors import PayloadError
+from engine.keygroups import GROUPS, GroupCache
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -44,36 +46,29 @@ MISSING: Final = _Mark("MISSING")
 ALL: Final = _Mark("ALL")
 """The slot that stands for the whole state: `clear`, and its undoing."""
 
-
-class Cell:
-    """What an operator keeps for one key: its states and the log of not yet final elements."""
-
-    __slots__ = ("key", "log", "states")
-
-    def __init__(self, key: object) -> None:
-        self.key = key
-        self.states: tuple[State, ...] = ()
-        self.log: list[Entry] = []
-        """Applied elements with labels >= the frontier (and some that are settled already but not
-        yet cleared away), in label order."""
-
-    def is_empty(self) -> bool:
-        """Whether nothing would be lost if the cell were forgotten."""
-        return not self.log and all(state.is_empty() for state in self.states)
+Row = tuple[object, ...]
+"""A final change as a snapshot takes it: (key, slot, value, version), (key, slot, version) for a
+removed slot, (key, version) for a clear. The version is a time, or the number of an epoch."""
 
 
 class State:
-    """Base of all state types. A declared state is the pattern that `bind` makes copies of."""
+    """Base of all state types. A declared state is the pattern for those of the keys."""
 
-    __slots__ = ("cell", "journal", "name")
+    __slots__ = ()
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.cell = _NOWHERE
-        self.journal: list[Change] = []
+    name: str
+    key: object
+    """The key that it is the state of."""
+    journal: list[Change]
+    """Where its changes go."""
+    rows: list[Row]
+    """Where the next snapshot finds the rows of this state and key group."""
 
-    def bind(self, cell: Cell, journal: list[Change]) -> State:
-        """The state of one key, empty; its changes go to the journal."""
+    overwrites = False
+    """Whether every change replaces the whole state, so that a snapshot needs only the last."""
+
+    def fresh(self, key: object, journal: list[Change], rows: list[Row]) -> State:
+        """An empty state like this one, of a key."""
         raise NotImplementedError
 
     def is_empty(self) -> bool:
@@ -89,28 +84,25 @@ class State:
         raise NotImplementedError
 
 
-_NOWHERE: Final = Cell(None)
-
 Change = tuple[State, object, object, object]
 """(state, slot, old value, new value)"""
-
-Entry = tuple[tuple[int, ...], object, list[Change], object]
-"""(label, payload, changes, result) of an applied element in the log of a cell."""
 
 
 class ValueState(State, Generic[V]):
     """One value per key."""
 
-    __slots__ = ("data",)
+    __slots__ = ("data", "journal", "key", "name", "rows")
+
+    overwrites = True
 
     def __init__(self, name: str) -> None:
-        super().__init__(name)
+        self.name = name
         self.data: object = MISSING
 
-    def bind(self, cell: Cell, journal: list[Change]) -> ValueState[V]:
-        bound = ValueState[V](self.name)
-        bound.cell, bound.journal = cell, journal
-        return bound
+    def fresh(self, key: object, journal: list[Change], rows: list[Row]) -> ValueState[V]:
+        made = ValueState[V](self.name)
+        made.key, made.journal, made.rows = key, journal, rows
+        return made
 
     @overload
     def get(self) -> V | None: ...
@@ -151,10 +143,10 @@ class ReducingState(ValueState[V]):
         super().__init__(name)
         self.reduce = reduce
 
-    def bind(self, cell: Cell, journal: list[Change]) -> ReducingState[V]:
-        bound = ReducingState[V](self.name, self.reduce)
-        bound.cell, bound.journal = cell, journal
-        return bound
+    def fresh(self, key: object, journal: list[Change], rows: list[Row]) -> ReducingState[V]:
+        made = ReducingState[V](self.name, self.reduce)
+        made.key, made.journal, made.rows = key, journal, rows
+        return made
 
     def add(self, value: V) -> V:
         """Fold a value in and return the new total."""
@@ -168,16 +160,16 @@ class ReducingState(ValueState[V]):
 class ListState(State, Generic[V]):
     """A list per key."""
 
-    __slots__ = ("data",)
+    __slots__ = ("data", "journal", "key", "name", "rows")
 
     def __init__(self, name: str) -> None:
-        super().__init__(name)
+        self.name = name
         self.data: list[V] = []
 
-    def bind(self, cell: Cell, journal: list[Change]) -> ListState[V]:
-        bound = ListState[V](self.name)
-        bound.cell, bound.journal = cell, journal
-        return bound
+    def fresh(self, key: object, journal: list[Change], rows: list[Row]) -> ListState[V]:
+        made = ListState[V](self.name)
+        made.key, made.journal, made.rows = key, journal, rows
+        return made
 
     def append(self, value: V) -> None:
         """Add at the end."""
@@ -231,92 +223,136 @@ class ListState(State, Generic[V]):
         return iter(enumerate(self.data))
 
 
-class MapState(State, Generic[K, V]):
-    """A map per key.
+class MapState(dict[K, V], State):
+    """A map per key: a dictionary, read as fast as any, whose changes leave a trace.
 
     Iteration is in the order of the encoded keys, O(n log n): the order of insertion would differ
-    after an undo or a recovery.
+    after an undo or a recovery. It changes by assignment, `del` and `clear` only.
     """
 
-    __slots__ = ("data",)
+    __slots__ = ("journal", "key", "name", "rows")
 
     def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.data: dict[K, V] = {}
+        super().__init__()
+        self.name = name
 
-    def bind(self, cell: Cell, journal: list[Change]) -> MapState[K, V]:
-        bound = MapState[K, V](self.name)
-        bound.cell, bound.journal = cell, journal
-        return bound
-
-    def __getitem__(self, key: K) -> V:
-        return self.data[key]
+    def fresh(self, key: object, journal: list[Change], rows: list[Row]) -> MapState[K, V]:
+        made: MapState[K, V] = MapState.__new__(MapState)
+        made.name = self.name
+        made.key, made.journal, made.rows = key, journal, rows
+        return made
 
     def __setitem__(self, key: K, value: V) -> None:
-        data = self.data
-        self.journal.append((self, key, data.get(key, MISSING), value))
-        data[key] = value
+        self.journal.append((self, key, self.get(key, MISSING), value))
+        _dict_set(self, key, value)
 
     def __delitem__(self, key: K) -> None:
-        self.journal.append((self, key, self.data.pop(key), MISSING))
-
-    @overload
-    def get(self, key: K) -> V | None: ...
-    @overload
-    def get(self, key: K, default: D) -> V | D: ...
-    def get(self, key: K, default: object = None) -> object:
-        """The value of a key, or the default."""
-        return self.data.get(key, default)
+        self.journal.append((self, key, self[key], MISSING))
+        dict.__delitem__(self, key)
 
     def clear(self) -> None:
-        """Remove everything, in O(1)."""
-        if self.data:
-            self.journal.append((self, ALL, self.data, MISSING))
-            self.data = {}
-
-    def __contains__(self, key: object) -> bool:
-        return key in self.data
-
-    def __len__(self) -> int:
-        return len(self.data)
+        """Remove everything."""
+        if self:
+            self.journal.append((self, ALL, dict(dict.items(self)), MISSING))
+            dict.clear(self)
 
     def __iter__(self) -> Iterator[K]:
-        return iter(sorted(self.data, key=pack))
+        return iter(sorted(dict.__iter__(self), key=pack))
 
-    def items(self) -> Iterator[tuple[K, V]]:
+    def keys(self) -> list[K]:  # type: ignore[override]
+        """The keys in the order of their encoding."""
+        return list(self)
+
+    def values(self) -> list[V]:  # type: ignore[override]
+        """The values in the order of the encoded keys."""
+        return [self[key] for key in self]
+
+    def items(self) -> list[tuple[K, V]]:  # type: ignore[override]
         """(key, value) pairs in the order of the encoded keys."""
-        return ((key, self.data[key]) for key in self)
+        return [(key, self[key]) for key in self]
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("a MapState changes by map[key] = value, del map[key] and map.clear() only")
+
+    pop = popitem = setdefault = update = __ior__ = _refuse
 
     def is_empty(self) -> bool:
-        return not self.data
+        return not self
 
     def assign(self, slot: object, value: object) -> None:
         if slot is ALL:
-            self.data = {} if value is MISSING else cast(dict[K, V], value)
+            dict.clear(self)
+            if value is not MISSING:
+                dict.update(self, cast(dict[K, V], value))
         elif value is MISSING:
-            self.data.pop(cast(K, slot), None)
+            dict.pop(self, cast(K, slot), None)
         else:
-            self.data[cast(K, slot)] = cast(V, value)
+            _dict_set(self, cast(K, slot), cast(V, value))
 
     def slots(self) -> Iterator[tuple[object, object]]:
-        return iter(self.data.items())
+        return iter(dict.items(self))
 
 
-class CellTable(dict[object, Cell]):
-    """key -> cell; a key that is not there yet gets a fresh one. A hit is a plain dict hit."""
+_dict_set = dict.__setitem__
 
-    def __init__(self, declared: tuple[State, ...], journal: list[Change]) -> None:
+
+class StateTable(dict[object, object]):
+    """key -> what the user's function gets beside the element: its state, or a tuple of them.
+
+    A new key gets fresh states; a hit is a plain dict hit.
+    """
+
+    def __init__(
+        self,
+        declared: tuple[State, ...],
+        journal: list[Change],
+        groups: GroupCache | None = None,
+    ) -> None:
         super().__init__()
         self.declared = declared
         self.journal = journal
+        self.groups = GroupCache(GROUPS) if groups is None else groups
+        self.buckets: dict[int, tuple[list[Row], ...]] = {}
+        """key group -> for each declared state, the rows that no snapshot has taken yet."""
 
-    def __missing__(self, key: object) -> Cell:
-        cell = self[key] = Cell(key)
-        cell.states = tuple(state.bind(cell, self.journal) for state in self.declared)
-        return cell
+    def __missing__(self, key: object) -> object:
+        group = self.groups[key]
+        bucket = self.buckets.get(group)
+        if bucket is None:
+            bucket = self.buckets[group] = tuple([] for _ in self.declared)
+        if len(bucket) == 1:
+            made: object = self.declared[0].fresh(key, self.journal, bucket[0])
+        else:
+            made = tuple(
+                state.fresh(key, self.journal, rows)
+                for state, rows in zip(self.declared, bucket, strict=True)
+            )
+        self[key] = made
+        return made
+
+    def states(self, key: object) -> tuple[State, ...]:
+        """The states of a key, in the order of their declaration."""
+        found = self[key]
+        return found if isinstance(found, tuple) else (cast(State, found),)
+
+    def reclaim(self, key: object) -> None:
+        """Forget a key with nothing in its states."""
+        if key in self and all(state.is_empty() for state in self.states(key)):
+            del self[key]
 
 
-def undo(changes: list[Change]) -> None:
+def keep_rows(changes: Iterable[Change], version: int) -> None:
+    """Note final changes for the next snapshot."""
+    for state, slot, _, new in changes:
+        if new is not MISSING:
+            state.rows.append((state.key, slot, new, version))
+        elif slot is not ALL:
+            state.rows.append((state.key, slot, version))
+        else:
+            state.rows.append((state.key, version))
+
+
+def undo(changes: Sequence[Change]) -> None:
     """Take changes back, the last one first."""
     for state, slot, old, _ in reversed(changes):
         state.assign(slot, old)

@@ -6,6 +6,7 @@ now has. A document that comes again replaces its posting in the words that it h
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 
 from engine.flow import Flow
@@ -22,12 +23,9 @@ def postings(record: Mapping[str, object]) -> list[Posting]:
     """The words of a document, lower-cased, in order of first appearance, with their positions."""
     document = record["id"]
     assert isinstance(document, (str, int))
-    found: dict[str, list[int]] = {}
+    found: defaultdict[str, list[int]] = defaultdict(list)
     for position, word in enumerate(_words(document_text(record).lower())):
-        if word in found:
-            found[word].append(position)
-        else:
-            found[word] = [position]
+        found[word].append(position)
     return [(word, document, tuple(positions)) for word, positions in found.items()]
 
 

@@ -1,0 +1,93 @@
+"""The line of an output: fixed, readable, and never something that JSON does not hold."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.codec import travelled
+from engine.errors import PayloadError
+from engine.operators import FAILURES
+from engine.reference import Item
+from engine.sinks import Lines
+from tests.engine.sinks.bundles import FAILURE, FLOW
+
+LINES = Lines(FLOW)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (("слово", 2), '{"word": "слово", "count": 2}'),
+        (["list", 2], '{"word": "list", "count": 2}'),
+        ((1, 2, 3), "[1, 2, 3]"),
+        ("plain", '"plain"'),
+        ({"a": (1, None, True)}, '{"a": [1, null, true]}'),
+        ((0.1, -0.0), '{"word": 0.1, "count": -0.0}'),
+        ('"\n\u2028', '"\\"\\n\u2028"'),
+        (None, "null"),
+        ((), "[]"),
+    ],
+)
+def test_a_line(value: object, text: str) -> None:
+    assert LINES.format(Item((7, 0, 12), 0, value)) == f'{{"t": [7, 0, 12], "value": {text}}}'
+
+
+def test_without_fields_a_tuple_is_an_array() -> None:
+    assert LINES.format(Item((7, 0), 1, ("a", 2))) == '{"t": [7, 0], "value": ["a", 2]}'
+
+
+def test_a_dead_letter_names_its_parts() -> None:
+    value = json.loads(LINES.format(Item((7, 0), FAILURES, FAILURE)))["value"]
+    assert list(value) == ["operator", "key", "record", "error", "line"]
+    assert tuple(value.values()) == FAILURE
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"bytes",
+        ("a", b"bytes"),
+        float("nan"),
+        {"a": [float("inf")]},
+        {1: "one"},
+        [{"a": {None: 1}}],
+        {("a", 1): 1},
+        {b"a": 1},
+        {1, 2},
+        object(),
+    ],
+)
+def test_what_json_cannot_hold_is_told_with_sink_and_label(value: object) -> None:
+    with pytest.raises(PayloadError, match=r"sink 'counts' .* label \[7, 0\] as JSON") as told:
+        LINES.format(Item((7, 0), 0, value))
+    assert "\n" not in str(told.value)
+
+
+def test_a_payload_in_itself_is_told_too() -> None:
+    value: list[object] = []
+    value.append(value)
+    with pytest.raises(PayloadError, match="recursion"):
+        LINES.format(Item((7, 0), 0, value))
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text()
+    | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)  # fmt: skip
+
+
+@given(json_values, st.lists(st.integers(0, 2**62), min_size=2))
+def test_a_line_is_one_line_and_holds_everything(value: object, label: list[int]) -> None:
+    line = LINES.format(Item(tuple(label), 1, value))
+    assert "\n" not in line
+    assert json.loads(line) == {"t": label, "value": value}
+    assert line == json.dumps({"t": label, "value": value}, ensure_ascii=False)
+
+
+@given(json_values)
+def test_a_line_is_the_same_before_and_after_a_shuffle(value: object) -> None:
+    item = Item((1, 0), 0, value)
+    assert LINES.format(item) == LINES.format(Item((1, 0), 0, travelled(value)))
