@@ -11,7 +11,7 @@ t_last counts in the unit of the barrier: times of labels, numbers of epochs, or
 from __future__ import annotations
 
 from engine.context import describe
-from engine.errors import FunctionFailed
+from engine.errors import FunctionFailed, StateMismatch
 from engine.labels import Label
 from engine.messages import Bundle
 from engine.operators import FAILURES, Labels, Signs, Values
@@ -54,8 +54,13 @@ class Barrier:
     def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
         """Learn the consumer's last bundle: on recovery, and whenever the consumer comes back.
 
-        Raises NotDeterministic if it cannot be one of ours.
+        Raises StateMismatch if it cannot be one of ours.
         """
+        if self.connected and t_last < self.t_last:
+            raise StateMismatch(
+                f"{self.name}: the consumer has come back without outputs that it had stored "
+                f"(t_last {t_last} instead of {self.t_last}): restore them"
+            )
         self.t_last = max(self.t_last, t_last)
         self.connected = True
         bundle, self.outstanding = self.outstanding, None

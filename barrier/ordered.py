@@ -13,10 +13,10 @@ from heapq import heappop, heappush
 from itertools import repeat
 from operator import itemgetter
 
-from barrier.barrier import NOTHING, Barrier
+from barrier.barrier import Barrier
 from engine.bundles import from_blob, running_checksum, to_blob
 from engine.codec import pack
-from engine.errors import NotDeterministic
+from engine.errors import NotDeterministic, StateMismatch
 from engine.labels import Label
 from engine.operators import FAILURES, Labels, Signs, Values
 
@@ -93,10 +93,14 @@ class OrderedBarrier(Barrier):
         return self.moved_to + 1
 
     def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
-        if not self.connected and t_last != NOTHING:
+        if not self.connected and self.moved_to < t_last:
             self._replay = _Replay(self.name, t_last, checksum, blobs)
-            if self.moved_to >= t_last:
-                self._end_replay()
+        elif not self.connected and checksum != self.checksum:
+            raise StateMismatch(
+                f"{self.name}: the consumer has other outputs than the snapshot up to time "
+                f"{self.moved_to}: the outputs have been changed or removed, or the state directory "
+                "is of another run. Restore what belongs together, or begin anew without both"
+            )
         super().last(t_last, checksum, blobs)
 
     def checksum_before(self, time: int) -> int:

@@ -40,7 +40,7 @@ class LocalCluster:
         self.restarts = 0
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._died: dict[str, deque[float]] = {}
-        self._stderr = tempfile.TemporaryFile()
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as we do
 
     def __enter__(self) -> Self:
         for name in ["master", *(f"node-{i}" for i in range(self.config.nodes))]:
@@ -77,6 +77,11 @@ class LocalCluster:
         self._processes[name].wait()
         self.kills += 1
         return name
+
+    @property
+    def master_ended(self) -> bool:
+        """Whether the master has ended in good order."""
+        return self._processes["master"].poll() == 0
 
     @property
     def pids(self) -> dict[str, int]:

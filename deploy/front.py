@@ -85,6 +85,9 @@ class Front(Party):
         """No record below this time will be sent any more in this incarnation."""
         self.settled = 0
         """Roots below this time count as done."""
+        self.taken = 0
+        """Records that have entered; a replay does not count."""
+        self._furthest = 0
         self._records: Iterator[Record] | None = None
         self._ended = False
         self._flight: deque[int] = deque()
@@ -184,6 +187,9 @@ class Front(Party):
             time, payload = record
             assert time >= self.next, f"{self.source.name}: time {time} after {self.next - 1}"
             self.next = time + 1
+            if time > self._furthest:
+                self._furthest = time
+                self.taken += 1
             self._flight.append(time)
             node = owner(root_group(time, self.index, self.groups), self.nodes, self.groups)
             labels, values = batches.setdefault(node, ([], []))

@@ -165,6 +165,9 @@ class Node(Party):
             self._take_last(message)
         elif isinstance(message, Recover):
             self._recover(message)
+        elif isinstance(message, Failed):  # the consumer cannot go on
+            if message.incarnation == self.incarnation:
+                self._report(message)
         elif isinstance(message, Stop):
             self.stopped = message
         else:

@@ -94,7 +94,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> None:
         runtime.host(ConsumerServer(lambda barrier: consumer), node)
     else:
         node.addresses["consumer"] = config.address("consumer")
-    runtime.run(lambda: node.stopped is not None or _orphaned() or _dbg(node))
+    runtime.run(lambda: node.stopped is not None or _orphaned())
     runtime.close()
 
 
@@ -114,26 +114,6 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> None:
     runtime.close()
     if master.broken:
         raise SystemExit(BROKEN)
-
-
-import time
-
-_t = [time.time()]
-
-
-def _dbg(node):
-    if time.time() - _t[0] > 1:
-        _t[0] = time.time()
-        for k in node.assembly.keyed.values():
-            print(
-                node.name,
-                k.vertex.name,
-                getattr(k, "applied", 0),
-                getattr(k, "late", 0),
-                len(getattr(k, "unsettled", ())),
-                file=open("/tmp/dbg-%s" % node.name, "a"),
-            )
-    return False
 
 
 _parent = os.getppid()

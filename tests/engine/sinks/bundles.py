@@ -27,7 +27,7 @@ def stream(count: int, barrier: str = BARRIER) -> list[Bundle]:
     checksum = 0
     for number in range(count):
         blobs = []
-        for time in range(10 * number + 1, 10 * number + 1 + number % 4):
+        for time in range(10 * number + 1, 10 * number + 4 - number % 4):
             labels = [(time, 0, 0), (time, 0, 0, 7), (time, 0, 1)]
             sinks = [0, 1, FAILURES if number % 3 == 2 else 0]
             values = [(f"слово{time}", time), {"time": time, "tags": ["a", None]}, FAILURE]

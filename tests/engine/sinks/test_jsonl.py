@@ -226,6 +226,7 @@ def test_whatever_fails_the_files_are_those_of_the_twin(
                 consumer = consumer or json_lines(path)
                 t_last = consumer.last(BARRIER, GROUPS).t_last
                 assert t_last >= confirmed, "what was confirmed is there"
+                confirmed = t_last
                 for bundle in bundles:
                     if bundle.t_last <= t_last:
                         twin.deliver(bundle)

@@ -80,20 +80,20 @@ def test_the_address_space_grows(tmp_path: Path) -> None:
 def test_a_crash_inside_the_transaction_loses_the_bundle_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bundles = stream(8)
+    bundles = stream(9)
     consumer = in_lmdb(tmp_path)
-    for bundle in bundles[:7]:
+    for bundle in bundles[:8]:
         consumer.deliver(bundle)
-    in_keys = sum(len(item.label) + 1 for item in items(bundles[7:]))
+    in_keys = sum(len(item.label) + 1 for item in items(bundles[8:]))
     with monkeypatch.context() as patched:
         patched.setattr(module, "_number", failing_after(in_keys + 2))
         with pytest.raises(PowerLoss):
-            consumer.deliver(bundles[7])
+            consumer.deliver(bundles[8])
     consumer.close()
-    assert list(read_items(tmp_path)) == items(bundles[:7])
+    assert list(read_items(tmp_path)) == items(bundles[:8])
     consumer = in_lmdb(tmp_path)
-    assert consumer.last(BARRIER, GROUPS).t_last == bundles[6].t_last
-    consumer.deliver(bundles[7])
+    assert consumer.last(BARRIER, GROUPS).t_last == bundles[7].t_last
+    consumer.deliver(bundles[8])
     consumer.close()
     assert list(read_items(tmp_path)) == items(bundles)
 

@@ -1,0 +1,120 @@
+"""The commands `driftline run` and `driftline graph`."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from deploy.front import WINDOW
+from deploy.graph import as_dot, as_text
+from deploy.loading import load_flow
+from deploy.run import RunConfig, run_flow, run_reference_to
+from engine.policy import ORDERINGS, POLICIES, policy
+from engine.sources import open_source
+
+
+@click.command()
+@click.argument("flow")
+@click.option("--dot", is_flag=True, help="Print DOT (for Graphviz) instead of text.")
+def graph(flow: str, dot: bool) -> None:
+    """Print the graph of FLOW: a module or a .py file, and :NAME if it holds several flows."""
+    found = load_flow(flow)
+    click.echo(as_dot(found) if dot else as_text(found))
+
+
+@click.command()
+@click.argument("flow")
+@click.option(
+    "--input", "inputs", multiple=True, required=True, metavar="FILE",
+    help="A file to read: JSON lines, CSV, text, Wikimedia XML; .gz and .bz2 of these. "
+    "Once for each source of the flow, in their order.",
+)  # fmt: skip
+@click.option(
+    "--output", required=True, type=click.Path(path_type=Path), metavar="DIR",
+    help="Directory for the outputs, one JSON object a line.",
+)  # fmt: skip
+@click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 64),
+              help="Node processes.")  # fmt: skip
+@click.option("--policy", "policy_name", default="exactly-once", show_default=True,
+              type=click.Choice(list(POLICIES)), help="What is guaranteed.")  # fmt: skip
+@click.option("--ordering", default="speculative", show_default=True,
+              type=click.Choice(ORDERINGS), help="How label order is kept.")  # fmt: skip
+@click.option("--checkpoint-ms", default=1000, show_default=True,
+              type=click.IntRange(1, 3_600_000), help="Time between snapshots.")  # fmt: skip
+@click.option("--state", type=click.Path(path_type=Path), metavar="DIR",
+              help="Directory of snapshots and registry.  [default: OUTPUT/.driftline/state]",
+              )  # fmt: skip
+@click.option("--on-error", default="stop", show_default=True,
+              type=click.Choice(["stop", "dead-letter"]),
+              help="What becomes of bad records and of elements whose function raises.",
+              )  # fmt: skip
+@click.option("--id-field", metavar="NAME", help="Field that holds a record's id.")
+@click.option("--text-field", metavar="NAME", help="Field that holds a record's text.")
+@click.option("--sections", is_flag=True, help="Split wiki pages into their sections.")
+@click.option("--window", default=WINDOW, show_default=True, type=click.IntRange(1),
+              help="Records that may be under way.")  # fmt: skip
+@click.option("--kill-every", type=click.FloatRange(0.1), metavar="S",
+              help="Kill -9 a random node or the master every S seconds, to try it out.",
+              )  # fmt: skip
+@click.option("--seed", default=0, help="Decides whom --kill-every kills.")
+@click.option("--reference", is_flag=True,
+              help="Use the reference interpreter: one process, no cluster.")  # fmt: skip
+@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE",
+              help="Write what was done, for machines.")  # fmt: skip
+def run(
+    flow: str,
+    inputs: tuple[str, ...],
+    output: Path,
+    nodes: int,
+    policy_name: str,
+    ordering: str,
+    checkpoint_ms: int,
+    state: Path | None,
+    on_error: str,
+    id_field: str | None,
+    text_field: str | None,
+    sections: bool,
+    window: int,
+    kill_every: float | None,
+    seed: int,
+    reference: bool,
+    json_file: Path | None,
+) -> None:
+    """Run FLOW over files, and leave its outputs in a directory.
+
+    FLOW is a module or a .py file, with :NAME if it holds several flows; `index` is the inverted
+    index. An interrupted run goes on where it was when the same command is given again.
+    """
+    console = Console(stderr=True)
+    logging.basicConfig(level=logging.WARNING, format="driftline: %(message)s")
+    found = load_flow(flow)
+    sources = [
+        open_source(name, id_field=id_field, text_field=text_field, sections=sections)
+        for name in inputs
+    ]
+    dead_letters = on_error == "dead-letter"
+    if reference:
+        records = run_reference_to(found, sources, output, dead_letters)
+        report: dict[str, object] = {"records": records}
+    else:
+        config = RunConfig(
+            flow,
+            sources,
+            output,
+            nodes,
+            policy(policy_name, ordering),
+            checkpoint_ms / 1000,
+            state or output / ".driftline" / "state",
+            dead_letters,
+            window,
+            kill_every,
+            seed,
+        )
+        report = run_flow(found, config, console).as_json()
+    if json_file is not None:
+        json_file.write_text(json.dumps(report) + "\n")
+    console.print(", ".join(f"{value} {name.replace('_', ' ')}" for name, value in report.items()))

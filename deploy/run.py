@@ -1,0 +1,285 @@
+"""Runs a flow over files on this machine: a local cluster, and the fronts in this process.
+
+This process reads the inputs, shows how far they are, keeps the cluster alive and, if asked to,
+kills some of it now and then. Everything that must survive is in the state directory: the same
+command goes on after any interruption.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from deploy.cluster import LocalCluster
+from deploy.front import Front
+from deploy.process import ProcessConfig, new_id
+from deploy.runtime import Runtime
+from engine.errors import DriftlineError, FlowError, InputError, Unavailable
+from engine.flow import Flow
+from engine.messages import Stop
+from engine.plan import plan
+from engine.policy import Policy
+from engine.reference import interpret
+from engine.sinks import Lines
+from engine.sources import BadRecord, LiveSource, Source, strict
+
+LAST_WORDS_S = 5.0
+"""How long the master may be gone before its end counts as silent."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """What is run, on what, how."""
+
+    flow: str
+    """As the user named it; node processes load it themselves."""
+    inputs: Sequence[Source]
+    output: Path
+    nodes: int
+    policy: Policy
+    checkpoint_s: float
+    state: Path
+    dead_letters: bool
+    window: int
+    kill_every_s: float | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """What a run did."""
+
+    records: int
+    seconds: float
+    kills: int
+    restarts: int
+    bad_records: int
+
+    def as_json(self) -> dict[str, object]:
+        """For machines."""
+        return {
+            "records": self.records,
+            "seconds": round(self.seconds, 3),
+            "kills": self.kills,
+            "restarts": self.restarts,
+            "bad_records": self.bad_records,
+        }
+
+
+def check_inputs(flow: Flow, inputs: Sequence[Source]) -> None:
+    """Raises FlowError if there is not one input for each source."""
+    if len(inputs) != len(flow.sources):
+        names = ", ".join(source.name for source in flow.sources)
+        raise FlowError(
+            f"flow {flow.name!r} has {len(flow.sources)} sources ({names}): give --input "
+            f"{len(flow.sources)} times, in this order, not {len(inputs)} times"
+        )
+
+
+def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
+    """Run until all input is processed and delivered. Raises DriftlineError if that fails."""
+    flow_plan = plan(flow)
+    check_inputs(flow, config.inputs)
+    sockets = tempfile.mkdtemp(prefix="driftline-")
+    runtime = Runtime()
+    try:
+        inputs = "|".join(source.identity() for source in config.inputs)
+        process = ProcessConfig(
+            flow=config.flow,
+            nodes=config.nodes,
+            policy=config.policy.name,
+            ordering=config.policy.ordering if config.policy.ordered else "speculative",
+            checkpoint_s=config.checkpoint_s,
+            state=str(config.state),
+            sockets=sockets,
+            identity=f"{flow_plan.identity()}|{config.policy.name}|{config.nodes}|{inputs}",
+            dead_letters=config.dead_letters,
+            output=str(config.output),
+        )
+        asides = [
+            _Aside(config.output / "dead-letters" / f"input-{i}.jsonl")
+            for i in range(len(config.inputs))
+        ]
+        fronts = []
+        for i, source in enumerate(config.inputs):
+            front = Front(
+                i,
+                config.nodes,
+                flow_plan,
+                config.policy,
+                source,
+                new_id,
+                process=secrets.token_hex(8),
+                window=config.window,
+                on_bad=asides[i].add if config.dead_letters else None,
+            )
+            front.address = runtime.add(front, process.address(f"front-{i}"))
+            front.addresses["master"] = process.address("master")
+            fronts.append(front)
+        started = monotonic()
+        with LocalCluster(process) as cluster:
+            stop = _drive(runtime, cluster, fronts, config, console)
+            if stop.error:
+                raise _as_error(stop)
+        return RunReport(
+            sum(front.taken for front in fronts),
+            monotonic() - started,
+            cluster.kills,
+            cluster.restarts,
+            sum(aside.count for aside in asides),
+        )
+    finally:
+        runtime.close(linger_ms=0)
+        shutil.rmtree(sockets, ignore_errors=True)
+
+
+def _drive(
+    runtime: Runtime,
+    cluster: LocalCluster,
+    fronts: Sequence[Front],
+    config: RunConfig,
+    console: Console,
+) -> Stop:
+    """Let everything happen until the run is over."""
+    chance = random.Random(config.seed)
+    kill_at = monotonic() + config.kill_every_s if config.kill_every_s else float("inf")
+    look_at = 0.0
+    gone_since: float | None = None
+    with _progress(console) as show:
+        tasks = [show(source.name) for source in config.inputs]
+        more = False
+        while True:
+            more = runtime.step(more, wait_s=0.05)
+            for front in fronts:
+                if front.stopped is not None:
+                    return front.stopped
+            now = monotonic()
+            if now >= kill_at:
+                console.log(f"kill -9 {cluster.kill_one(chance)}")
+                kill_at = now + (config.kill_every_s or 0.0)
+            if now >= look_at:
+                look_at = now + 0.05
+                cluster.supervise()
+                for front, task in zip(fronts, tasks, strict=True):
+                    task(front.source, front.taken)
+                if not cluster.master_ended:
+                    gone_since = None
+                elif gone_since is None:
+                    gone_since = now
+                elif now - gone_since > LAST_WORDS_S:
+                    raise Unavailable("the master ended without a word")
+
+
+Update = Callable[[Source | LiveSource, int], None]
+
+
+class _progress:
+    """A progress bar for each input, on a terminal that shows one. A context manager."""
+
+    def __init__(self, console: Console) -> None:
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TextColumn("{task.fields[records]} records"),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> Callable[[str], Update]:
+        self._bars.start()
+        return self._show
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def _show(self, name: str) -> Update:
+        task = self._bars.add_task(name, total=None, records=0)
+
+        def update(source: Source | LiveSource, records: int) -> None:
+            done = source.progress()
+            completed, total = done if done is not None else (0, None)
+            self._bars.update(task, completed=completed, total=total, records=records)
+
+        return update
+
+
+class _Aside:
+    """The file of records that could not be read; a replay does not add them again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: set[int] = set()
+        if path.exists():
+            self._seen = {json.loads(line)["record"] for line in path.read_text().splitlines()}
+
+    @property
+    def count(self) -> int:
+        """Records set aside so far, in this run and before it."""
+        return len(self._seen)
+
+    def add(self, record: BadRecord) -> None:
+        """Set a record aside."""
+        if record.time in self._seen:
+            return
+        self._seen.add(record.time)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        about = {
+            "record": record.time,
+            "file": record.file,
+            "reason": record.reason,
+            "text": record.text,
+        }
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(about, ensure_ascii=False) + "\n")
+
+
+def _as_error(stop: Stop) -> DriftlineError:
+    """The error that ended a run, as one of ours."""
+    kinds = {cls.__name__: cls for cls in DriftlineError.__subclasses__() if cls is not InputError}
+    return kinds.get(stop.error, DriftlineError)(stop.text)
+
+
+def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead: bool) -> int:
+    """Write what the reference interpreter gives, in the form of a run. Returns the records."""
+    check_inputs(flow, inputs)
+    lines = Lines(flow)
+    files = {}
+    records = 0
+    asides = [_Aside(output / "dead-letters" / f"input-{i}.jsonl") for i in range(len(inputs))]
+
+    def read(front: int) -> list[tuple[int, object]]:
+        found: list[tuple[int, object]] = []
+        for record in inputs[front].read(1) if dead else strict(inputs[front].read(1)):
+            if isinstance(record, BadRecord):
+                asides[front].add(record)
+            else:
+                found.append(record)
+        return found
+
+    output.mkdir(parents=True, exist_ok=True)
+    streams = [read(front) for front in range(len(inputs))]
+    records = sum(map(len, streams))
+    try:
+        for item in interpret(flow, streams, dead_letters=dead):
+            if item.sink not in files:
+                name = lines.names[item.sink]
+                path = output / (f"{name}/reference.jsonl" if item.sink < 0 else f"{name}.jsonl")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                files[item.sink] = path.open("w", encoding="utf-8")
+            files[item.sink].write(lines.format(item) + "\n")
+    finally:
+        for file in files.values():
+            file.close()
+    return records

@@ -1,0 +1,98 @@
+"""The face of Driftline: the names that users' flows need, and the `driftline` command.
+
+    from driftline import Flow, MapState
+
+This file only names things. Every command lives in the folder that it belongs to, and is loaded
+when it is called: `driftline --help` and ``from driftline import Flow`` are quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+from engine.context import Context
+from engine.errors import DriftlineError, FlowError
+from engine.flow import Flow, KeyedStream, Stream
+from engine.reference import Item, run_reference
+from engine.state import ListState, MapState, ReducingState, ValueState
+
+if TYPE_CHECKING:
+    import click
+
+__all__ = [
+    "Context",
+    "DriftlineError",
+    "Flow",
+    "FlowError",
+    "Item",
+    "KeyedStream",
+    "ListState",
+    "MapState",
+    "ReducingState",
+    "Stream",
+    "ValueState",
+    "main",
+    "run_reference",
+]
+
+COMMANDS = {
+    "bench": ("bench.commands:bench", "Measure latency, throughput, ordering and the floor."),
+    "graph": ("deploy.commands:graph", "Print a flow's graph as text or DOT."),
+    "run": ("deploy.commands:run", "Run a flow over files on this machine, exactly once."),
+    "simulate": ("deploy.simulation.command:simulate", "Try a flow under every fault, by seeds."),
+}
+"""name -> (where the command is, what `--help` says of it)"""
+
+
+def main() -> None:
+    """Run the command line; errors of ours are told in one sentence, with exit status 2 or 1."""
+    try:
+        status = _group().main(standalone_mode=False)
+    except DriftlineError as error:
+        print(f"driftline: {error}", file=sys.stderr)
+        status = 1
+    except BrokenPipeError:
+        status = 141
+    except Exception as error:
+        import click
+
+        if isinstance(error, click.exceptions.Abort):
+            status = 130
+        elif isinstance(error, click.ClickException):
+            error.show()
+            status = error.exit_code
+        else:
+            raise
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _group() -> click.Group:
+    import click
+
+    class Lazy(click.Group):
+        """Loads a command when it is called, not when it is listed."""
+
+        def list_commands(self, ctx: click.Context) -> list[str]:
+            return sorted(COMMANDS)
+
+        def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+            if cmd_name not in COMMANDS:
+                return None
+            module, _, name = COMMANDS[cmd_name][0].partition(":")
+            found: click.Command = getattr(importlib.import_module(module), name)
+            return found
+
+        def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+            with formatter.section("Commands"):
+                formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
+
+    help_text = (
+        "Driftline: exactly-once stream processing whose outputs never wait for a checkpoint."
+    )
+    return Lazy(name="driftline", help=help_text, context_settings={"max_content_width": 100})
+
+
+if __name__ == "__main__":
+    main()
