@@ -38,7 +38,7 @@ from engine.messages import (
 from engine.party import Party
 from engine.plan import Plan
 from engine.policy import Output, Policy
-from engine.sources import BadRecord, LiveSource, Source
+from engine.sources import BadRecord, Kept, LiveSource, Source
 
 HELLO_EVERY_S = 0.2
 WINDOW = 384
@@ -72,8 +72,8 @@ class Front(Party):
         self.nodes = nodes
         self.groups = plan.flow.groups
         self.policy = policy
-        self.source = source
         self.live = source if isinstance(source, LiveSource) else None
+        self.source = source if isinstance(source, LiveSource) else Kept(source)
         self.new_id = new_id
         self.process = process
         self.address = address
@@ -106,8 +106,7 @@ class Front(Party):
                 self.send(f"node-{node}", Marker(self.index, self.index, message.number))
             self._epochs.append((message.number, self.next))
         elif isinstance(message, Committed):
-            if self.live is not None:
-                self.live.trim(message.trim)
+            self.source.trim(message.trim)
         elif isinstance(message, Start):
             self._start(message)
         elif isinstance(message, Stop):

@@ -31,7 +31,7 @@ from engine.plan import plan
 from engine.policy import Policy
 from engine.reference import interpret
 from engine.sinks import Lines
-from engine.sources import BadRecord, LiveSource, Source, strict
+from engine.sources import BadRecord, Source, strict
 
 LAST_WORDS_S = 5.0
 """How long the master may be gone before its end counts as silent."""
@@ -170,8 +170,8 @@ def _drive(
             if now >= look_at:
                 look_at = now + 0.05
                 cluster.supervise()
-                for front, task in zip(fronts, tasks, strict=True):
-                    task(front.source, front.taken)
+                for source, front, task in zip(config.inputs, fronts, tasks, strict=True):
+                    task(source, front.taken)
                 if not cluster.master_ended:
                     gone_since = None
                 elif gone_since is None:
@@ -180,7 +180,7 @@ def _drive(
                     raise Unavailable("the master ended without a word")
 
 
-Update = Callable[[Source | LiveSource, int], None]
+Update = Callable[[Source, int], None]
 
 
 class _progress:
@@ -207,7 +207,7 @@ class _progress:
     def _show(self, name: str) -> Update:
         task = self._bars.add_task(name, total=None, records=0)
 
-        def update(source: Source | LiveSource, records: int) -> None:
+        def update(source: Source, records: int) -> None:
             done = source.progress()
             completed, total = done if done is not None else (0, None)
             self._bars.update(task, completed=completed, total=total, records=records)

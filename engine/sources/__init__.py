@@ -6,6 +6,7 @@ for time, document in strict(source.read(1)):
 """
 
 from engine.sources.files import FileSource, open_source
+from engine.sources.kept import Kept
 from engine.sources.live import LiveSource, QueueSource
 from engine.sources.memory import ListSource
 from engine.sources.repeat import Repeated
@@ -16,6 +17,7 @@ from engine.sources.zipf import ZipfSource
 __all__ = [
     "BadRecord",
     "FileSource",
+    "Kept",
     "ListSource",
     "LiveSource",
     "QueueSource",
