@@ -97,11 +97,6 @@ class Tracker:
                 asked.append((front, needed))
         return asked
 
-    @property
-    def under_way(self) -> int:
-        """Cells that are not zero."""
-        return sum(map(len, self._cells))
-
     def oldest(self) -> tuple[int, int] | None:
         """(time, stage) of the oldest work in flight."""
         self.frontiers()  # clears what is done off the heaps

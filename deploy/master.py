@@ -35,9 +35,6 @@ STALLED_AFTER_S = 10.0
 
 REPEAT_EVERY_S = 1.0
 
-BUSY = 8
-"""Cells under way above which nodes hold back and go by the frontiers of all stages."""
-
 
 class Master(Party):
     """Tracks progress and decides."""
@@ -53,6 +50,8 @@ class Master(Party):
         self.tracker: Tracker | None = None
         self._published: tuple[int, ...] = ()
         self._progress = (-1, -1)
+        self._holding: set[str] = set()
+        """Nodes that wait for a stage's frontier."""
         self._oldest: tuple[int, int] | None = None
         self._oldest_since = 0.0
         self._repeated = 0.0
@@ -73,6 +72,7 @@ class Master(Party):
             if tracker is not None:
                 tracker.acknowledge(message.cells)
                 tracker.deliver(int(sender.removeprefix("node-")), message.delivered)
+                (self._holding.add if message.holding else self._holding.discard)(sender)
         elif isinstance(message, Promise):
             if tracker is not None:
                 tracker.promise(message.front, message.next, message.durable, message.roots)
@@ -149,10 +149,7 @@ class Master(Party):
 
     def _shown(self, frontiers: tuple[int, ...]) -> tuple[int, ...]:
         """What nodes of this policy go by; a change of the rest is not worth a message."""
-        assert self.tracker is not None
-        if self.policy.ordering == "buffered" or (
-            self.policy.ordered and self.tracker.under_way > BUSY
-        ):
+        if self.policy.ordering == "buffered" or self._holding:
             return frontiers
         return frontiers[-1:] if self.policy.ordered else (frontiers[-1] // INFINITY,)
 
@@ -161,6 +158,7 @@ class Master(Party):
         self.tracker = Tracker(self.plan.stages, self.plan.fronts, self.nodes, start)
         self._published = ()
         self._progress = (-1, -1)
+        self._holding.clear()
 
     def _pass_on(self) -> None:
         """Send and write what the coordinator decided."""

@@ -132,6 +132,7 @@ class Node(Party):
         self._frontiers: tuple[int, ...] = (0,) * (self.plan.stages + 1)
         self._acks: dict[tuple[int, int], int] = {}
         self._delivered_told = 0
+        self._holding_told = 0
         self._frontier = 0
         self._prepare: Prepare | None = None
         self._capture: Capture | None = None
@@ -196,7 +197,7 @@ class Node(Party):
             self.send("master", self.trouble)
         elif self.running:
             # Also when nothing has changed: it shows the master whether something was lost.
-            self.send("master", Acknowledge((), self._delivered_told))
+            self.send("master", Acknowledge((), self._delivered_told, self._holding_told))
 
     def done(self, job: Job, result: object) -> None:
         if job is self._load:
@@ -423,9 +424,11 @@ class Node(Party):
     def _acknowledge(self) -> None:
         delivered = self.barrier.delivered
         cells = tuple((stage, time, ids) for (stage, time), ids in self._acks.items() if ids)
-        if cells or delivered > self._delivered_told:
-            self._delivered_told = max(delivered, self._delivered_told)
-            self.send("master", Acknowledge(cells, min(delivered, INFINITY)))
+        holding = int(any(self._waiting))
+        if cells or delivered > self._delivered_told or holding != self._holding_told:
+            self._delivered_told = min(max(delivered, self._delivered_told), INFINITY)
+            self._holding_told = holding
+            self.send("master", Acknowledge(cells, self._delivered_told, holding))
         self._acks.clear()
 
     # Snapshots.

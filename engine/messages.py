@@ -148,11 +148,13 @@ class Promise(Message):
 class Acknowledge(Message):
     """Node to acker: xor of ids received and sent, per (stage, time), applied as a whole.
 
-    `delivered`: the consumer has this node's outputs below that time.
+    `delivered`: the consumer has this node's outputs below that time. `holding` is 1 while the node
+    holds elements back until it learns that the stage before is done with them.
     """
 
     cells: tuple[tuple[int, int, int], ...]
     delivered: int
+    holding: int
 
 
 @_message(12)
