@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
@@ -22,7 +23,8 @@ from deploy.process import ProcessConfig, new_id
 from deploy.runtime import Runtime
 from engine.bundles import payload_columns
 from engine.errors import Unavailable
-from engine.messages import Bundle
+from engine.messages import AskReport, Bundle, Message, Report
+from engine.party import Party
 from engine.plan import plan
 from engine.policy import policy
 from engine.sinks.consumer import Last
@@ -60,6 +62,29 @@ class CountingConsumer:
 
     def close(self) -> None:
         """Nothing to release."""
+
+
+class Observer(Party):
+    """Asks nodes for their figures."""
+
+    def __init__(self) -> None:
+        super().__init__("observer")
+        self.address = ""
+        self.reports: dict[str, dict[str, int]] = {}
+
+    def ask(self, nodes: dict[str, str]) -> None:
+        """Begin to ask; `reports` fills."""
+        self.reports.clear()
+        self.addresses.update(nodes)
+        for node in nodes:
+            self.send(node, AskReport(self.address))
+
+    def handle(self, sender: str, message: Message) -> None:
+        if isinstance(message, Report):
+            self.reports[sender] = dict(message.figures)
+
+    def channel_lost(self, sender: str) -> None:
+        """Nothing that is asked for once more would not bring."""
 
 
 class Engine:
@@ -107,6 +132,8 @@ class Engine:
         self.front.addresses["master"] = config.address("master")
         self.server = ConsumerServer(lambda barrier: self.consumer)
         self.runtime.add(self.server, config.address("consumer"))
+        self.observer = Observer()
+        self.observer.address = self.runtime.add(self.observer, config.address("observer"))
         self.cluster = LocalCluster(config)
 
     def __enter__(self) -> Self:
@@ -148,6 +175,18 @@ class Engine:
         """Sleep until something has arrived."""
         if not self.consumer.arrivals:
             self.runtime.step(wait_s=timeout_ms / 1000)
+
+    def figures(self) -> dict[str, int]:
+        """What the nodes count, added up."""
+        nodes = {n: a for n, a in self.front.addresses.items() if n.startswith("node-")}
+        self.observer.ask(nodes)
+        deadline = monotonic() + START_S
+        while len(self.observer.reports) < len(nodes) and monotonic() < deadline:
+            self.runtime.step(wait_s=0.05)
+        total: Counter[str] = Counter()
+        for figures in self.observer.reports.values():
+            total.update(figures)
+        return dict(total)
 
     def close(self) -> None:
         """End the cluster and remove everything; any number of times."""

@@ -59,18 +59,21 @@ def in_order(blocks: list[Block]) -> list[Block]:
 
 
 SPECULATE_UP_TO = 4
-"""Roots that may wait at a port and still be applied at once, in whatever order they come."""
+"""Roots that may be unsettled at a port while elements are applied in whatever order they come."""
 
 
-def may_go(blocks: list[Block], complete: int) -> tuple[list[Block], list[Block]]:
+def may_go(blocks: list[Block], unsettled: int, complete: int) -> tuple[list[Block], list[Block]]:
     """The blocks of one port that are worth applying now, and those that are not yet.
+
+    `unsettled`: roots that have been applied at the port and are not final; `complete`: the frontier
+    of the stage before.
 
     Speculation saves latency while there is little to do. Under load it would only make elements
     come late: then a block waits until the frontier of the stage before has passed it, so that
     everything it could meet has been sent. This is a matter of speed alone; what comes late all
     the same is put in its place.
     """
-    if sum(block.roots for block in blocks) <= SPECULATE_UP_TO:
+    if unsettled + sum(block.roots for block in blocks) <= SPECULATE_UP_TO:
         return blocks, []
     if any(block.signs is not None for block in blocks):
         return blocks, []  # a tombstone must not be parted from its element

@@ -30,6 +30,7 @@ from engine.keygroups import owned_by
 from engine.labels import INFINITY
 from engine.messages import (
     Acknowledge,
+    AskReport,
     BundleStored,
     Committed,
     Failed,
@@ -45,6 +46,7 @@ from engine.messages import (
     Prepared,
     PrepareFailed,
     Recover,
+    Report,
     Stop,
     Unloadable,
     columns,
@@ -94,6 +96,8 @@ class Node(Party):
         self.stopped: Stop | None = None
         self.trouble: Message | None = None
         """What the master has to do something about."""
+        self.frames = 0
+        """Frames made so far."""
         self.running = False
         self.range = owned_by(index, nodes, plan.flow.groups)
         self.assembly: Assembly = self._assemble()
@@ -130,6 +134,8 @@ class Node(Party):
         self._load = load
         self._waiting: list[list[Block]] = [[] for _ in range(self.plan.stages)]
         self._frontiers: tuple[int, ...] = (0,) * (self.plan.stages + 1)
+        self._unsettled: list[list[tuple[int, int]]] = [[] for _ in self.plan.ports]
+        """Per port, (last time, roots) of the blocks that were applied and are not final."""
         self._acks: dict[tuple[int, int], int] = {}
         self._delivered_told = 0
         self._holding_told = 0
@@ -169,10 +175,24 @@ class Node(Party):
         elif isinstance(message, Failed):  # the consumer cannot go on
             if message.incarnation == self.incarnation:
                 self._report(message)
+        elif isinstance(message, AskReport):
+            self.addresses[sender] = message.address
+            self.send(sender, Report(tuple(self._figures().items())))
         elif isinstance(message, Stop):
             self.stopped = message
         else:
             raise MalformedMessage(f"{type(message).__name__} is not for a node")
+
+    def _figures(self) -> dict[str, int]:
+        keyed = self.assembly.keyed.values()
+        return {
+            "elements": sum(step.elements for step in keyed),
+            "late": sum(step.late for step in keyed),
+            "reapplied": sum(step.reapplied for step in keyed),
+            "frames": self.frames,
+            "keys": sum(len(step.table) for step in keyed),
+            "malformed": self.malformed,
+        }
 
     def channel_lost(self, sender: str) -> None:
         self._report(Lost(self.incarnation, f"{self.name} misses messages of {sender}"))
@@ -311,8 +331,12 @@ class Node(Party):
         for port in self._ports_of_stage[stage]:
             here = [block for block in waiting if block.port == port.number]
             if here and self._hold_back and port.feeders:
-                here, later = may_go(here, self._frontiers[stage - 1])
+                unsettled = self._unsettled[port.number]
+                here, later = may_go(
+                    here, sum(roots for _, roots in unsettled), self._frontiers[stage - 1]
+                )
                 self._waiting[stage] += later
+                unsettled += [(block.last, block.roots) for block in here]
             if here:
                 self.assembly.enter(port.number)
                 gate = self.assembly.gates[port.number]
@@ -355,6 +379,7 @@ class Node(Party):
         values: Values,
         signs: Signs,
     ) -> None:
+        self.frames += 1
         frame_id = self.new_id()
         encoded = to_columns(values)
         if node == self.index:
@@ -407,6 +432,8 @@ class Node(Party):
             frontier = message.stages[-1]
             if frontier > self._frontier:
                 self._frontier = frontier
+                for number, blocks in enumerate(self._unsettled):
+                    self._unsettled[number] = [b for b in blocks if b[0] >= frontier]
                 self.assembly.settle(frontier)
                 self.barrier.advance(frontier)
         except DriftlineError as error:

@@ -63,6 +63,11 @@ class Keyed:
         self.journal: list[Change] = []
         """The changes of the element that is being applied."""
         self.table = StateTable(vertex.states, self.journal, groups)
+        self.elements = 0
+        self.late = 0
+        """Elements that came when something after them had been applied."""
+        self.reapplied = 0
+        """Elements that were undone for the sake of late ones, and applied again."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         """Take a block of elements."""
@@ -114,6 +119,7 @@ class Arrival(Keyed):
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         assert signs is None, "without an order nothing is ever taken back"
+        self.elements += len(labels)
         call, apply, journal, record = self.call, self.apply, self.journal, self.record
         keys = list(map(self.key, values))
         results: Values = []
@@ -158,14 +164,12 @@ class Speculative(Keyed):
         entries) of each block."""
         self.undone: set[int] = set()
         """Identities of entries in `blocks` that are not in a log any more."""
-        self.elements = 0
-        self.late = 0
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         self.elements += len(labels)
         entries: list[Entry] = []
         if signs is not None:
-            self._push_signed(labels, values, signs, entries)
+            self._correct(list(zip(labels, values, signs, strict=True)), entries)
             self._keep(entries)
             return
         # The hot path of the whole system. Late elements are rare: they are put aside.
@@ -207,62 +211,67 @@ class Speculative(Keyed):
         for i in late:
             on_time[i] = False
         self.emit(list(compress(labels, on_time)), list(compress(results, on_time)), None)
-        out = _Corrections()
-        for i in late:
-            self._insert(labels[i], values[i], entries, out)
+        self._correct([(labels[i], values[i], 1) for i in late], entries)
         self._keep(entries)
-        self.emit(out.labels, out.results, out.signs)
 
-    def _push_signed(
-        self, labels: Labels, values: Values, signs: list[int], entries: list[Entry]
-    ) -> None:
+    def _correct(self, arrived: list[tuple[Label, object, int]], entries: list[Entry]) -> None:
+        """Put elements (sign +1) into their places, take others (sign -1) out of theirs."""
+        by_key: dict[object, list[tuple[Label, object, int]]] = {}
+        for element in arrived:
+            by_key.setdefault(self.key(element[1]), []).append(element)
         out = _Corrections()
-        for label, value, sign in zip(labels, values, signs, strict=True):
-            if sign > 0:
-                self._insert(label, value, entries, out)
-            else:
-                self._remove(label, value, entries, out)
+        for key, elements in by_key.items():
+            self._correct_key(key, elements, entries, out)
         self.emit(out.labels, out.results, out.signs)
 
-    def _insert(self, label: Label, value: object, entries: list[Entry], out: _Corrections) -> None:
-        key = self.key(value)
-        # Behind its equals: an element that is about to be taken back may still be there.
-        undone = self._rewind(key, bisect_right(self.logs.get(key, ()), label, key=_label_of))
-        self.late += bool(undone)
-        out.add(label, self._apply(key, label, value, entries), 1)
-        self._replay(key, undone, entries, out)
+    def _correct_key(
+        self,
+        key: object,
+        arrived: list[tuple[Label, object, int]],
+        entries: list[Entry],
+        out: _Corrections,
+    ) -> None:
+        """Undo back to the first of the elements, and apply what belongs there from then on."""
+        undone = self._rewind(key, min(arrived, key=_label_of)[0])
+        there: list[tuple[Label, object, Entry | None]] = [(e[0], e[2], e) for e in undone]
+        for label, value, sign in arrived:
+            if sign > 0:
+                # Behind its equals: an element that is about to be taken back may still be there.
+                at = bisect_right(there, label, key=_label_of)
+                self.late += at < len(there)
+                there.insert(at, (label, value, None))
+                continue
+            at = bisect_left(there, label, key=_label_of)
+            while at < len(there) and not _same(there[at][1], value):
+                at += 1
+            assert at < len(there), f"a tombstone for {label}, which is not there"
+            before = there.pop(at)[2]
+            if before is not None:
+                out.add(label, before[4], -1)
+        for label, value, before in there:
+            result = self._apply(key, label, value, entries)
+            if before is None:
+                out.add(label, result, 1)
+                continue
+            self.reapplied += 1
+            if not _same(before[4], result):
+                out.add(label, before[4], -1)
+                out.add(label, result, 1)
 
-    def _remove(self, label: Label, value: object, entries: list[Entry], out: _Corrections) -> None:
-        key = self.key(value)
-        log = self.logs[key]
-        at = bisect_left(log, label, key=_label_of)
-        while not _same(log[at][2], value):
-            at += 1
-        assert log[at][0] == label, f"a tombstone for {label}, which is not there"
-        undone = self._rewind(key, at)
-        out.add(label, undone[0][4], -1)
-        self._replay(key, undone[1:], entries, out)
-
-    def _rewind(self, key: object, at: int) -> list[Entry]:
-        """Undo the entries of a log from position `at` on; they are returned."""
-        log = self.logs.get(key, [])
+    def _rewind(self, key: object, to: Label) -> list[Entry]:
+        """Undo the entries of a key from a label on; they are returned."""
+        log = self.logs.get(key)
+        if log is None:
+            return []
+        at = bisect_left(log, to, key=_label_of)
         undone = log[at:]
         for entry in reversed(undone):
             undo(entry[3])
             self.undone.add(id(entry))  # `blocks` keeps it alive, so the identity is its own
         del log[at:]
-        if undone and not log:
+        if not log:
             del self.logs[key]
         return undone
-
-    def _replay(
-        self, key: object, undone: list[Entry], entries: list[Entry], out: _Corrections
-    ) -> None:
-        for label, _, value, _, before in undone:
-            result = self._apply(key, label, value, entries)
-            if not _same(before, result):
-                out.add(label, before, -1)
-                out.add(label, result, 1)
 
     def _apply(self, key: object, label: Label, value: object, entries: list[Entry]) -> object:
         result = self.call(label, key, value)

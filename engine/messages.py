@@ -296,6 +296,20 @@ class Stop(Message):
     text: str
 
 
+@_message(38, control=True)
+class AskReport(Message):
+    """Anybody to a node: how are you doing?"""
+
+    address: str
+
+
+@_message(39, control=True)
+class Report(Message):
+    """Node to whoever asked: its figures, by name."""
+
+    figures: tuple[tuple[str, int], ...]
+
+
 # Consumers (control) --------------------------------------------------------------------------
 
 

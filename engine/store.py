@@ -50,12 +50,15 @@ class KeyValue(Protocol):
 class PartStore:
     """Carries out the snapshot jobs of a node.
 
-    `merge` makes one segment of several.
+    `merge` makes one segment of several; `merge_at` parts are allowed to pile up before.
     """
 
-    def __init__(self, kv: KeyValue, merge: Callable[[list[bytes]], bytes]) -> None:
+    def __init__(
+        self, kv: KeyValue, merge: Callable[[list[bytes]], bytes], merge_at: int = MERGE_AT
+    ) -> None:
         self._kv = kv
         self._merge = merge
+        self._merge_at = merge_at
 
     def carry_out(self, job: Job) -> object:
         """Do a job durably and return its result. Raises SnapshotDamaged, Unavailable."""
@@ -114,7 +117,7 @@ class PartStore:
         The last two snapshots stay loadable: a damaged one falls back to the one before.
         """
         old = [part for part in self._parts() if part < number]
-        if len(old) < MERGE_AT:
+        if len(old) < self._merge_at:
             return
         last = old[-1]
         try:

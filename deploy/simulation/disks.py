@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 
 from coordinator.registry import ClusterState, WriteState, decode_state, encode_state
 from engine.errors import StateMismatch
 from engine.party import Job
-from engine.snapshots import StoreSnapshot
+from engine.snapshots import CommitSnapshot, StoreSnapshot
 from engine.store import PartStore, as_part
+
+MERGE_AT = 3
+"""Parts that pile up before they are merged: few, so that short runs merge often."""
 
 
 class MemoryKeyValue:
@@ -34,25 +38,35 @@ class MemoryKeyValue:
 class NodeDisk:
     """The snapshot store of a simulated node."""
 
-    def __init__(self, name: str, merge: Callable[[list[bytes]], bytes]) -> None:
+    def __init__(
+        self, name: str, merge: Callable[[list[bytes]], bytes], counted: Counter[str]
+    ) -> None:
         self.kv = MemoryKeyValue(name)
-        self._store = PartStore(self.kv, merge)
+        self.counted = counted
+        self._store = PartStore(self.kv, merge, merge_at=MERGE_AT)
 
     def carry_out(self, job: Job) -> object:
-        return self._store.carry_out(job)
+        before = len(self.kv.data)
+        result = self._store.carry_out(job)
+        if isinstance(job, CommitSnapshot) and len(self.kv.data) < before:
+            self.counted["merged snapshots"] += 1
+        return result
 
-    def tear(self, job: Job, chance: Random) -> None:
-        """Write some of a part, and of its last value only the beginning."""
+    def tear(self, job: Job, chance: Random) -> bool:
+        """Write some of a part, and of one value only the beginning; anything else is atomic."""
         if not isinstance(job, StoreSnapshot):
-            return
+            if chance.random() < 0.5:
+                self._store.carry_out(job)
+            return False
         part = list(as_part(job.number, job.segments, job.meta).items())
         chance.shuffle(part)
-        for key, value in part[: chance.randrange(len(part) + 1)]:
-            self.kv.data[key] = value
-            last = key
-        if self.kv.data and part and chance.random() < 0.5:
-            last = part[0][0]
-            self.kv.data[last] = part[0][1][: chance.randrange(len(part[0][1]) + 1)]
+        written = part[: chance.randrange(len(part) + 1)]
+        self.kv.data.update(written)
+        if written and chance.random() < 0.5:
+            key, value = written[-1]
+            self.kv.data[key] = value[: chance.randrange(len(value))]
+            return True
+        return 0 < len(written) < len(part)
 
     def rot(self, chance: Random) -> bool:
         """Flip a bit of something. Returns whether there was anything."""
@@ -70,8 +84,9 @@ class NodeDisk:
 class MasterDisk:
     """The registry of a simulated master."""
 
-    def __init__(self) -> None:
+    def __init__(self, counted: Counter[str]) -> None:
         self.data: bytes | None = None
+        self.counted = counted
 
     def read(self) -> ClusterState | None:
         """The state that was written last."""
@@ -79,13 +94,23 @@ class MasterDisk:
 
     def carry_out(self, job: Job) -> object:
         assert isinstance(job, WriteState)
-        found = self.read()
-        if (found.version if found else 0) != job.state.version - 1:
+        found = self.read() or ClusterState(job.state.identity)
+        if found.version != job.state.version - 1:
             raise StateMismatch("another master has taken over")
+        self._count(found, job.state)
         self.data = encode_state(job.state)
         return None
 
-    def tear(self, job: Job, chance: Random) -> None:
+    def _count(self, before: ClusterState, now: ClusterState) -> None:
+        if now.incarnation == before.incarnation:
+            self.counted["committed snapshot"] += 1
+        elif before.incarnation > 0:
+            self.counted["recovery from a snapshot" if now.snapshots else "recovery"] += 1
+            if now.snapshots != before.snapshots:
+                self.counted["older snapshot used"] += 1
+
+    def tear(self, job: Job, chance: Random) -> bool:
         """A registry is replaced atomically: it is done or not."""
         if chance.random() < 0.5:
             self.carry_out(job)
+        return False

@@ -5,8 +5,8 @@ out what it finds in their outboxes, as the ZeroMQ runtime does.
 
 A channel is FIFO, and other channels may overtake it. A crash loses the process with everything
 volatile and a random tail of what it had sent; its disk stays, but a job that was being carried
-out may be done, not done, or torn. A cut loses what is on a channel, and what comes while it
-lasts.
+out may be done, not done, or torn. A cut loses what comes on a channel while it lasts. A pause
+stops a host as SIGSTOP does: it notices nothing, and goes on with what has come meanwhile.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Protocol
 
-from engine.errors import DriftlineError, Unavailable
+from deploy.simulation.faults import PAUSES_S, Crashed, Faults
+from engine.errors import DriftlineError, MalformedMessage, Unavailable
+from engine.messages import decode
 from engine.party import Job, Party
 
 
@@ -28,27 +30,8 @@ class Disk(Protocol):
     def carry_out(self, job: Job) -> object:
         """Do a job. Raises what a real store raises."""
 
-    def tear(self, job: Job, chance: Random) -> None:
-        """Leave a job half done, as a crash in the middle of it would."""
-
-
-@dataclass(slots=True)
-class Faults:
-    """Which faults may happen, as probabilities; and when they end."""
-
-    until: float = 0.0
-    """Virtual seconds after which nothing fails any more."""
-    crash_at_message: float = 0.0
-    crash_before_job: float = 0.0
-    crash_in_job: float = 0.0
-    crash_after_job: float = 0.0
-    crash_before_send: float = 0.0
-    job_fails: float = 0.0
-    cut: float = 0.0
-    """Per message: that its channel is cut."""
-    delay_s: float = 0.002
-    slow: float = 0.05
-    """Per message: that it takes 20 times as long."""
+    def tear(self, job: Job, chance: Random) -> bool:
+        """Leave a job done, not done or half done, as a crash would. Returns whether half done."""
 
 
 @dataclass(slots=True)
@@ -64,6 +47,7 @@ class Host:
     turn_due: bool = False
     tick_due: float = -1.0
     busy_until: float = 0.0
+    paused_until: float = 0.0
     fixed: bool = False
     """Whether its address stays the same when it restarts (master, consumer)."""
 
@@ -81,6 +65,8 @@ class World:
     """What happened how often, for people and for tests of the simulation."""
     check: Callable[[Party], None] | None = None
     """Called after every turn of every party."""
+    trace: Callable[[str], None] | None = None
+    """Told every message that is delivered, every job and every fault."""
     _order: int = 0
     _arrivals: dict[tuple[str, str], float] = field(default_factory=dict)
     _cut_until: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -116,9 +102,34 @@ class World:
             probability > 0 and self.now < self.faults.until and self.chance.random() < probability
         )
 
+    def fault(self, probability: float, what: str) -> bool:
+        """Whether a fault happens now; if so, it is counted and told."""
+        if not self.happens(probability):
+            return False
+        self.counted[what] += 1
+        self.tell(what)
+        return True
+
+    def failpoint(self, probability: float, where: str) -> None:
+        """A place inside a party where its process may die. Raises Crashed."""
+        if self.happens(probability):
+            raise Crashed(where)
+
+    def tell(self, what: str) -> None:
+        """Add a line to the trace."""
+        if self.trace is not None:
+            self.trace(f"{self.now:11.6f}  {what}")
+
+    def wake(self, name: str) -> None:
+        """Something has come to a host by another way than a message."""
+        host = self.hosts[name]
+        if host.party is not None:
+            self._turn_soon(host)
+
     def crash(self, host: Host, where: str) -> None:
         """Kill a host's process; it is started again later."""
         self.counted[f"crash {host.name.partition('-')[0]} {where}"] += 1
+        self.tell(f"{host.process} crashes {where}")
         # A tail of what it sent last never leaves its buffers.
         self._lost_after[host.process] = self.now + self.chance.random() * self.faults.delay_s
         host.party = None
@@ -133,11 +144,21 @@ class World:
         host.turn_due = False
         host.tick_due = -1.0
         host.busy_until = 0.0
+        host.paused_until = 0.0
         host.party = host.make(host.process)
         self._tick(host, host.process)
 
+    def _rests(self, host: Host, event: Callable[[], None]) -> bool:
+        """Whether a host is paused; then the event happens when it goes on."""
+        if self.now >= host.paused_until:
+            return False
+        self.at(host.paused_until - self.now, event)
+        return True
+
     def _tick(self, host: Host, process: str) -> None:
         if host.process != process or host.party is None:
+            return
+        if self._rests(host, lambda: self._tick(host, process)):
             return
         due = host.party.tick(self.now)
         delay = max(due - self.now, 0.001)
@@ -153,6 +174,8 @@ class World:
 
     def _turn(self, host: Host, process: str) -> None:
         if host.process != process or host.party is None:
+            return
+        if self._rests(host, lambda: self._turn(host, process)):
             return
         host.turn_due = False
         party = host.party
@@ -179,12 +202,14 @@ class World:
 
     def _begin(self, host: Host, job: Job) -> None:
         process = host.process
-        took = self.chance.expovariate(1 / 0.004)
+        took = self.chance.expovariate(1 / self.faults.job_s)
         host.busy_until = max(host.busy_until, self.now) + took
         self.at(host.busy_until - self.now, lambda: self._carry_out(host, process, job))
 
     def _carry_out(self, host: Host, process: str, job: Job) -> None:
         if host.process != process or host.party is None:
+            return
+        if self._rests(host, lambda: self._carry_out(host, process, job)):
             return
         assert host.disk is not None
         kind = type(job).__name__
@@ -192,13 +217,13 @@ class World:
             self.crash(host, f"before {kind}")
             return
         if self.happens(self.faults.crash_in_job):
-            host.disk.tear(job, self.chance)
+            if host.disk.tear(job, self.chance):
+                self.counted[f"torn {kind}"] += 1
             self.crash(host, f"in {kind}")
             return
         result: object
         try:
-            if self.happens(self.faults.job_fails):
-                self.counted[f"failed {kind}"] += 1
+            if self.fault(self.faults.job_fails, f"failed {kind}"):
                 raise Unavailable("the disk is full")
             result = host.disk.carry_out(job)
         except DriftlineError as error:
@@ -206,6 +231,8 @@ class World:
         if self.happens(self.faults.crash_after_job):
             self.crash(host, f"after {kind}")
             return
+        if self.trace is not None:
+            self.tell(f"{process} did {job}, result {result}")
         host.party.done(job, result)
         self._turn_soon(host)
 
@@ -216,8 +243,7 @@ class World:
         if target is None or not (address or target.fixed):
             return
         channel = (host.process, to)
-        if self.happens(self.faults.cut):
-            self.counted["cut"] += 1
+        if self.fault(self.faults.cut, "cut"):
             self._cut_until[channel] = self.now + self.chance.expovariate(100.0)
         if self.now < self._cut_until.get(channel, 0.0):
             self.counted["lost message"] += 1
@@ -227,18 +253,39 @@ class World:
             delay *= 20
         when = max(self.now + delay, self._arrivals.get(channel, 0.0))
         self._arrivals[channel] = when
-        sent, sender = self.now, host.process
-        self.at(when - self.now, lambda: self._deliver(sender, sent, target, address, data))
+        sender = host.process
+        self.at(when - self.now, lambda: self._deliver(sender, target, address, data))
+        if self.fault(self.faults.repeat, "repeated message"):
+            self.at(when - self.now, lambda: self._deliver(sender, target, address, data))
 
-    def _deliver(self, sender: str, sent: float, host: Host, address: str, data: bytes) -> None:
+    def _deliver(self, sender: str, host: Host, address: str, data: bytes) -> None:
         lost_after = self._lost_after.get(sender)
         if lost_after is not None and self.now > lost_after:
             self.counted["lost message"] += 1
             return
         if host.party is None or not (host.fixed or address == host.process):
             return
+        if self._rests(host, lambda: self._deliver(sender, host, address, data)):
+            return
+        if self.fault(self.faults.pause, f"pause {host.name.partition('-')[0]}"):
+            host.paused_until = self.now + self.chance.choice(PAUSES_S)
+            self.tell(f"{host.process} stands still until {host.paused_until:.6f}")
         if self.happens(self.faults.crash_at_message):
             self.crash(host, "at a message")
             return
-        host.party.receive(data)
-        self._turn_soon(host)
+        if self.trace is not None:
+            self.tell(f"{sender} -> {host.process}: {_shown(data)}")
+        try:
+            host.party.receive(data)
+        except Crashed as where:
+            self.crash(host, str(where))
+        else:
+            self._turn_soon(host)
+
+
+def _shown(data: bytes) -> str:
+    try:
+        header, message = decode(data)
+    except MalformedMessage as error:
+        return str(error)
+    return f"[{header.incarnation}.{header.sequence}] {message}"

@@ -1,0 +1,13 @@
+"""One profile for hypothesis: every run tries the same examples, on a slow machine too."""
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "driftline",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("driftline")
