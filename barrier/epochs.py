@@ -45,22 +45,23 @@ class EpochBarrier(Barrier):
         """A segment has ended an epoch."""
         self.sealing.setdefault(epoch, []).extend(self.open.pop(segment, ()))
 
-    def pre_commit(self, epoch: int) -> tuple[bytes, ...]:
+    def pre_commit(self, epoch: int) -> tuple[tuple[int, tuple[bytes, ...]], ...]:
         """All segments have: the outputs to make durable before the epoch counts as prepared.
 
-        They include those of an earlier epoch that could not be committed.
+        They include those of earlier epochs that this barrier does not know to be committed; each
+        keeps its number, by which the consumer's t_last tells what it has already.
         """
         outputs = sorted(self.sealing.pop(epoch, ()), key=lambda output: output[0])
         if outputs:
             labels, sinks, values = zip(*outputs, strict=True)
             self.sealed[epoch] = (to_blob(labels, sinks, values),)
-        return tuple(blob for number in sorted(self.sealed) for blob in self.sealed[number])
+        return tuple(sorted(self.sealed.items()))
 
     def restore(self, epoch: int, pre_committed: object) -> None:
         """Begin after a committed epoch, whose outputs may not all have left."""
         self.moved_to = epoch
         if isinstance(pre_committed, tuple):
-            self.sealed[epoch] = pre_committed
+            self.sealed = dict(pre_committed)
             self.commit(epoch)
 
     def commit(self, epoch: int) -> None:

@@ -6,8 +6,6 @@ Nothing is filtered after a recovery; so outputs can come again (at-least-once) 
 
 from __future__ import annotations
 
-from itertools import repeat
-
 from barrier.barrier import Barrier
 from engine.bundles import to_blob
 from engine.labels import INFINITY
@@ -25,7 +23,7 @@ class ImmediateBarrier(Barrier):
     def hold(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
         assert signs is None or signs == [1], "only an ordered barrier can take outputs back"
         self.check_failure(sink, labels[0], values[0])
-        self.ready.append((INFINITY, to_blob(labels, list(repeat(sink, len(labels))), values)))
+        self.ready.append((INFINITY, to_blob(labels, sink, values)))
 
     def advance(self, frontier: int) -> None:
         self.complete = frontier >= INFINITY

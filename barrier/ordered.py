@@ -10,20 +10,17 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heappop, heappush
-from itertools import repeat
+from itertools import groupby
 from operator import itemgetter
 
 from barrier.barrier import Barrier
+from barrier.held import Held
 from engine.bundles import from_blob, running_checksum, to_blob
 from engine.codec import pack
 from engine.errors import NotDeterministic, StateMismatch
-from engine.labels import Label
 from engine.operators import FAILURES, Labels, Signs, Values
 
-Output = tuple[Label, int, object]
-"""(label, sink, payload)"""
-
-_label_of = itemgetter(0)
+_time_of = itemgetter(0)
 
 
 class OrderedBarrier(Barrier):
@@ -40,47 +37,41 @@ class OrderedBarrier(Barrier):
         super().__init__(name, groups, dead_letters)
         self.moved_to = start - 1
         self.checksum = checksum
-        self.pending: dict[int, list[Output]] = {}
+        self.pending: dict[int, Held] = {}
         self.times: list[int] = []
         """A heap of the times in `pending`."""
-        self.taken_back: dict[int, list[Output]] = {}
         self.history: deque[tuple[int, int]] = deque([(start - 1, checksum)])
         """(time, checksum up to and with it), as far back as a snapshot may ask."""
         self._replay: _Replay | None = None
 
     def hold(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
-        if signs is None and labels[0][0] == labels[-1][0] and len(labels) < 3:
-            self._of(labels[0][0]).extend(zip(labels, repeat(sink), values))
-            return
-        if signs is None:
-            time = labels[0][0]
-            if labels[-1][0] == time and min(labels)[0] == time == max(labels)[0]:
-                self._of(time).extend(zip(labels, repeat(sink), values))
-                return
-            for output in zip(labels, repeat(sink), values):
-                self._of(output[0][0]).append(output)
-            return
-        for label, value, sign in zip(labels, values, signs, strict=True):
-            if sign > 0:
-                self._of(label[0]).append((label, sink, value))
-            else:
-                self._of(label[0])
-                self.taken_back.setdefault(label[0], []).append((label, sink, value))
+        start = 0
+        for time, run in groupby(map(_time_of, labels)):  # mostly one run: a block of one root
+            end = start + sum(1 for _ in run)
+            held = self.pending.get(time)
+            if held is None:
+                held = self.pending[time] = Held()
+                heappush(self.times, time)
+            held.add(
+                sink,
+                labels[start:end],
+                values[start:end],
+                None if signs is None else signs[start:end],
+            )
+            start = end
 
     def advance(self, frontier: int) -> None:
         times = self.times
         while times and times[0] < frontier:
             time = heappop(times)
-            outputs = self.pending.pop(time)
-            taken_back = self.taken_back.pop(time, None)
-            if taken_back is not None:
-                outputs = _without(outputs, taken_back)
-            if outputs:
-                outputs.sort(key=_label_of)
-                labels, sinks, values = zip(*outputs, strict=True)
+            labels, sinks, values = self.pending.pop(time).outputs()
+            if not isinstance(sinks, int):
                 if FAILURES in sinks:
-                    for label, sink, value in outputs:
+                    for label, sink, value in zip(labels, sinks, values, strict=True):
                         self.check_failure(sink, label, value)
+            elif sinks == FAILURES:
+                self.check_failure(sinks, labels[0], values[0])
+            if labels:
                 self._release(time, to_blob(labels, sinks, values))
         self.moved_to = max(self.moved_to, frontier - 1)
         if self._replay is not None and self.moved_to >= self._replay.t_last:
@@ -114,13 +105,6 @@ class OrderedBarrier(Barrier):
         super().validate()
         assert sorted(self.times) == sorted(self.pending)
         assert not self.times or self.times[0] > self.moved_to, f"{self.name}: a late output"
-
-    def _of(self, time: int) -> list[Output]:
-        outputs = self.pending.get(time)
-        if outputs is None:
-            outputs = self.pending[time] = []
-            heappush(self.times, time)
-        return outputs
 
     def _release(self, time: int, blob: bytes) -> None:
         if self._replay is not None:
@@ -166,21 +150,3 @@ class _Replay:
                 if again is None or pack(again.value) != pack(item.value):
                     return f", first seen at label {list(item.label)}"
         return ", before the last bundle"
-
-
-def _without(outputs: list[Output], taken_back: list[Output]) -> list[Output]:
-    """The outputs less those taken back. Equal is not the same for 1, 1.0 and True."""
-    gone: dict[tuple[Label, int], list[bytes]] = {}
-    for label, sink, value in taken_back:
-        gone.setdefault((label, sink), []).append(pack(value))
-    kept: list[Output] = []
-    for output in outputs:
-        candidates = gone.get(output[:2])
-        if candidates:
-            packed = pack(output[2])
-            if packed in candidates:
-                candidates.remove(packed)
-                continue
-        kept.append(output)
-    assert not any(gone.values()), "a tombstone for an output that is not there"
-    return kept

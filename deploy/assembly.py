@@ -55,11 +55,13 @@ class Assembly:
         for step in self.keyed.values():
             step.settle(frontier)
 
-    def capture(self, number: int, time: int) -> Capture:
-        """Begin to write the state as of a time."""
-        for step in self.keyed.values():
+    def capture(self, time: int) -> Capture:
+        """Begin to write the state as of a time, below which everything is delivered."""
+        capture = Capture()
+        for name, step in self.keyed.items():
             step.settle(time, exactly=True)
-        return Capture(self.tables, before=time)
+            capture.take(name, step.table)
+        return capture
 
     @property
     def tables(self) -> dict[str, StateTable]:
@@ -94,6 +96,8 @@ class EpochAssembly(Assembly):
     """Snapshots are cut by markers, operator by operator."""
 
     number: int = 0
+    taken: Capture = field(default_factory=Capture)
+    """What the operators that have ended the epoch give to its snapshot."""
     to_deliver: int = NOTHING
     """The bundle that holds the last outputs of the epoch that is ending."""
     ended: set[int] = field(default_factory=set)
@@ -102,8 +106,9 @@ class EpochAssembly(Assembly):
         if isinstance(self.barrier, EpochBarrier):
             self.barrier.segment = port
 
-    def capture(self, number: int, time: int) -> Capture:
-        return Capture(self.tables, before=number + 1)
+    def capture(self, time: int) -> Capture:
+        capture, self.taken = self.taken, Capture()
+        return capture
 
     def meta(self, time: int) -> bytes:
         if isinstance(self.barrier, EpochBarrier):
@@ -122,8 +127,8 @@ class EpochAssembly(Assembly):
         self.number = epoch
         vertex = self.plan.ports[port].vertex
         step = self.keyed.get(vertex.name)
-        if isinstance(step, Arrival):
-            step.epoch = epoch + 1
+        if step is not None:
+            self.taken.take(vertex.name, step.table)
         if isinstance(self.barrier, EpochBarrier):
             self.barrier.seal(port, epoch)
         self.ended.add(port)
@@ -192,7 +197,4 @@ def assemble(
         )
         for port in plan.ports
     }
-    for step in keyed.values():
-        if isinstance(step, Arrival):
-            step.epoch = number + 1
     return EpochAssembly(plan, barrier, segments, keyed, gates, alignments)

@@ -92,6 +92,8 @@ class Front(Party):
         self._ended = False
         self._flight: deque[int] = deque()
         self._promised = (0, 0)
+        self._asked = 0
+        """The acker wants to know that no record below this time will come."""
         self._epochs: list[tuple[int, int]] = []
         self._next_hello = 0.0
 
@@ -99,8 +101,7 @@ class Front(Party):
         if isinstance(message, Progress):
             self._settle(message)
         elif isinstance(message, AskPromise):
-            if self.live is not None and not self._ended:
-                self.next = max(self.next, self.live.move_to(message.next))
+            self._asked = message.next
         elif isinstance(message, BeginEpoch):
             for node in range(self.nodes):
                 self.send(f"node-{node}", Marker(self.index, self.index, message.number))
@@ -156,6 +157,7 @@ class Front(Party):
         self._flight.clear()
         self._promised = (0, 0)
         self._epochs.clear()
+        self._asked = 0
         self.settled = 0
 
     def _settle(self, message: Progress) -> None:
@@ -178,6 +180,9 @@ class Front(Party):
                 self.next = INFINITY
                 break
             if record is None:
+                if self.live is not None and self._asked > self.next:
+                    # Nothing waits: the clock may move past what others have sent.
+                    self.next = max(self.next, self.live.move_to(self._asked))
                 break
             taken += 1
             if isinstance(record, BadRecord):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
+from itertools import compress
 from operator import itemgetter
 
 from engine.operators import Labels, Signs, Step, Values
@@ -23,10 +24,11 @@ Token = tuple[int, int, int]
 class Block:
     """Elements that wait to be worked off at a port, from one frame.
 
-    `time`: the tracking time; `last`: the largest time; `roots`: how many different times.
+    `time`: the tracking time; `first` and `last`: the smallest and largest time of an element;
+    `roots`: how many different times.
     """
 
-    __slots__ = ("id", "labels", "last", "port", "roots", "signs", "time", "values")
+    __slots__ = ("first", "id", "labels", "last", "port", "roots", "signs", "time", "values")
 
     def __init__(
         self, port: int, time: int, id: int, labels: Labels, values: Values, signs: Signs
@@ -41,7 +43,17 @@ class Block:
         if len(times) > 1:
             times = set(map(itemgetter(0), labels))
         self.roots = len(times)
+        self.first = min(times)
         self.last = max(times)
+
+    def part(self, time: int, *, before: bool) -> Block:
+        """The elements before a time, with the block's id; or the others, with none yet (0)."""
+        chosen = [(label[0] < time) is before for label in self.labels]
+        labels = list(compress(self.labels, chosen))
+        values = list(compress(self.values, chosen))
+        if before:
+            return Block(self.port, self.time, self.id, labels, values, None)
+        return Block(self.port, min(labels)[0], 0, labels, values, None)
 
 
 def in_order(blocks: list[Block]) -> list[Block]:
@@ -77,8 +89,17 @@ def may_go(blocks: list[Block], unsettled: int, complete: int) -> tuple[list[Blo
         return blocks, []
     if any(block.signs is not None for block in blocks):
         return blocks, []  # a tombstone must not be parted from its element
-    now = [block for block in blocks if block.last < complete]
-    return now, [block for block in blocks if block.last >= complete]
+    now: list[Block] = []
+    later: list[Block] = []
+    for block in blocks:
+        if block.last < complete:
+            now.append(block)
+        elif block.first >= complete:
+            later.append(block)
+        else:
+            now.append(block.part(complete, before=True))
+            later.append(block.part(complete, before=False))
+    return now, later
 
 
 class Gate:

@@ -117,7 +117,7 @@ class Master(Party):
         if shown != self._published:
             self._published = shown
             for node in self.coordinator.nodes:
-                self.send(node, Frontier(frontiers))
+                self.send(node, Frontier(frontiers, self.tracker.delivered))
         delivered = self.tracker.delivered
         if delivered >= INFINITY:
             self.coordinator.stop()

@@ -140,7 +140,7 @@ class Node(Party):
         self._delivered_told = 0
         self._holding_told = 0
         self._frontier = 0
-        self._prepare: Prepare | None = None
+        self._number = 0
         self._capture: Capture | None = None
         self._meta = b""
         self._storing: StoreSnapshot | None = None
@@ -164,7 +164,7 @@ class Node(Party):
         elif isinstance(message, Marker):
             self.assembly.alignments[message.port].mark((sender, message.feeder), message.epoch)
         elif isinstance(message, Prepare):
-            self._prepare = message
+            self._begin_snapshot(message.number, message.time)
         elif isinstance(message, Committed):
             self.assembly.commit(message.number)
             self.jobs.append(CommitSnapshot(message.number))
@@ -335,6 +335,10 @@ class Node(Party):
                 here, later = may_go(
                     here, sum(roots for _, roots in unsettled), self._frontiers[stage - 1]
                 )
+                for block in later:
+                    if not block.id:  # the rest of a block: under way in its own name now
+                        block.id = self.new_id()
+                        self._acknowledge_later(stage, block.time, block.id)
                 self._waiting[stage] += later
                 unsettled += [(block.last, block.roots) for block in here]
             if here:
@@ -434,8 +438,8 @@ class Node(Party):
                 self._frontier = frontier
                 for number, blocks in enumerate(self._unsettled):
                     self._unsettled[number] = [b for b in blocks if b[0] >= frontier]
-                self.assembly.settle(frontier)
                 self.barrier.advance(frontier)
+            self.assembly.settle(message.delivered)
         except DriftlineError as error:
             self._fail(error)
 
@@ -473,16 +477,19 @@ class Node(Party):
                     self.send(f"node-{node}", Marker(port, after, epoch))
         self._waiting[self.plan.ports[port].stage] += alignment.next_epoch()
         if whole:
-            self._prepare = Prepare(epoch, INFINITY)
+            self._begin_snapshot(epoch, INFINITY)
+
+    def _begin_snapshot(self, number: int, time: int) -> None:
+        """Take what belongs to a snapshot, at once: what is settled from now on does not."""
+        assert self._capture is None, "one snapshot at a time"
+        self._number = number
+        self._meta = self.assembly.meta(time)
+        self._capture = self.assembly.capture(time)
 
     def _snapshot_step(self) -> bool:
         """Do a little of the snapshot's work. Returns whether there is more."""
-        if self._prepare is None:
-            return False
         if self._capture is None:
-            time = self._prepare.time
-            self._meta = self.assembly.meta(time)
-            self._capture = self.assembly.capture(self._prepare.number, time)
+            return False
         if self._capture.step():
             return True
         if not self.assembly.may_prepare():
@@ -491,9 +498,9 @@ class Node(Party):
         for group, segment in self._unstored.items():
             segments[group] = join_segments(segment, segments.get(group))
         self._unstored = {}
-        self._storing = StoreSnapshot(self._prepare.number, segments, self._meta)
+        self._storing = StoreSnapshot(self._number, segments, self._meta)
         self.jobs.append(self._storing)
-        self._capture = self._prepare = None
+        self._capture = None
         return False
 
     def validate(self) -> None:

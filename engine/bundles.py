@@ -15,11 +15,11 @@ from engine.messages import columns
 from engine.reference import Item
 
 
-def to_blob(labels: Sequence[Label], sinks: Sequence[int], values: Sequence[object]) -> bytes:
-    """Encode outputs, in the order in which they are given."""
-    first = sinks[0]
-    sink = first if sinks.count(first) == len(sinks) else tuple(sinks)
-    return pack((labels_to_columns(labels), sink, to_columns(values)))
+def to_blob(labels: Sequence[Label], sinks: int | Sequence[int], values: Sequence[object]) -> bytes:
+    """Encode outputs, in the order in which they are given; `sinks` may be one for all."""
+    if not isinstance(sinks, int) and sinks.count(sinks[0]) == len(sinks):
+        sinks = sinks[0]  # equal outputs have equal bytes, however they came
+    return pack((labels_to_columns(labels), sinks, to_columns(values)))
 
 
 def from_blob(blob: bytes) -> list[Item]:

@@ -76,7 +76,7 @@ class Keyed:
     def settle(self, frontier: int, exactly: bool = False) -> None:
         """Elements with a time below the frontier are final.
 
-        What lies in a block that is only partly final is left for later, unless `exactly`.
+        Blocks from the first one on that is only partly final are left for later, unless `exactly`.
         """
 
     def call(self, label: Label, key: object, value: object) -> object:
@@ -114,9 +114,6 @@ class Keyed:
 class Arrival(Keyed):
     """No order: elements are applied as they come, and nothing can be undone."""
 
-    epoch = 1
-    """The version of the rows that are made: the snapshot that they go into."""
-
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         assert signs is None, "without an order nothing is ever taken back"
         self.elements += len(labels)
@@ -138,7 +135,7 @@ class Arrival(Keyed):
             results.append(result)
             if journal:
                 if record:
-                    keep_rows(journal, self.epoch)
+                    keep_rows(journal)
                 if journal[-1][3] is MISSING:
                     self.table.reclaim(key)
                 journal.clear()
@@ -287,17 +284,18 @@ class Speculative(Keyed):
             self.blocks.append((min(times), max(times), entries))
 
     def settle(self, frontier: int, exactly: bool = False) -> None:
-        blocks: list[tuple[int, int, list[Entry]]] = []
-        for block in self.blocks:
-            first, last, entries = block
-            if last < frontier:
-                self._settle(entries, frontier)
-            elif exactly and first < frontier:
-                self._settle([e for e in entries if e[0][0] < frontier], frontier)
-                blocks.append((frontier, last, [e for e in entries if e[0][0] >= frontier]))
-            else:
-                blocks.append(block)
-        self.blocks = blocks
+        # Block by block: the rows of a key have to be in label order.
+        done = 0
+        while done < len(self.blocks) and self.blocks[done][1] < frontier:
+            self._settle(self.blocks[done][2], frontier)
+            done += 1
+        del self.blocks[:done]
+        if exactly:
+            for i, (first, last, entries) in enumerate(self.blocks):
+                if first < frontier:
+                    self._settle([e for e in entries if e[0][0] < frontier], frontier)
+                    rest = [e for e in entries if e[0][0] >= frontier]
+                    self.blocks[i] = frontier, last, rest
 
     def _settle(self, entries: list[Entry], frontier: int) -> None:
         logs, undone, find_log = self.logs, self.undone, self.logs.get
@@ -305,8 +303,8 @@ class Speculative(Keyed):
             if undone and id(entry) in undone:
                 undone.discard(id(entry))
                 continue
-            label, key, _, changes, _ = entry
-            keep_rows(changes, label[0])
+            _, key, _, changes, _ = entry
+            keep_rows(changes)
             log = find_log(key)
             if log is not None:
                 if log[-1][0][0] < frontier:

@@ -161,10 +161,12 @@ class Acknowledge(Message):
 class Frontier(Message):
     """Acker to nodes: per stage, every element with a smaller time has been fully processed.
 
-    One number more than there are stages: the last one is what barriers go by.
+    One number more than there are stages: the last one is what barriers go by. `delivered`: consumers
+    have all outputs below it; no later snapshot is as of an earlier time.
     """
 
     stages: tuple[int, ...]
+    delivered: int
 
 
 @_message(13)

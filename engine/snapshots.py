@@ -19,7 +19,7 @@ from engine.errors import MalformedMessage, SnapshotDamaged
 from engine.flow import Flow
 from engine.messages import columns
 from engine.party import Job
-from engine.state import ALL, MISSING, Row, StateTable
+from engine.state import ALL, MISSING, Row, State, StateTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,44 +54,38 @@ class Loaded:
 
 
 class Capture:
-    """The rows of operators with a version below `before`, on their way into segments.
+    """The rows that operators have kept since the last snapshot, on their way into segments.
 
-    Rows of later versions stay for the next snapshot.
+    They are taken at once (a copy of references); to encode them takes many small steps.
     """
 
-    def __init__(self, tables: Mapping[str, StateTable], before: int) -> None:
+    def __init__(self) -> None:
         self.segments: dict[int, bytes] = {}
-        self._work = self._steps(tables, before)
+        self._taken: list[tuple[int, str, State, list[Row]]] = []
+        self._work = self._steps()
+
+    def take(self, operator: str, table: StateTable) -> None:
+        """Take the rows of an operator. What it keeps from now on is for the next snapshot."""
+        for group, bucket in table.buckets.items():
+            for state, rows in zip(table.declared, bucket, strict=True):
+                if rows:
+                    self._taken.append((group, operator, state, rows[:]))
+                    rows.clear()
 
     def step(self) -> bool:
         """Do a little. Returns False when `segments` is complete."""
         return next(self._work, False)
 
-    def _steps(self, tables: Mapping[str, StateTable], before: int) -> Iterator[bool]:
+    def _steps(self) -> Iterator[bool]:
         parts: dict[int, list[tuple[str, str, Columns]]] = {}
-        for name, table in tables.items():
-            for group, bucket in list(table.buckets.items()):
-                for state, rows in zip(table.declared, bucket, strict=True):
-                    taken = _take(rows, before)
-                    if taken:
-                        if state.overwrites:
-                            taken = list({row[0]: row for row in taken}.values())
-                        part = name, state.name, to_columns([row[:-1] for row in taken])
-                        parts.setdefault(group, []).append(part)
-                        yield True
-        for group, of_group in parts.items():
-            self.segments[group] = pack(of_group)
+        for group, operator, state, rows in self._taken:
+            if state.overwrites:
+                rows = list({row[0]: row for row in rows}.values())
+            parts.setdefault(group, []).append((operator, state.name, to_columns(rows)))
             yield True
-
-
-def _take(rows: list[Row], before: int) -> list[Row]:
-    """Take the rows with a version below `before` out of a bucket."""
-    taken = [row for row in rows if row[-1] < before]  # type: ignore[operator]
-    if len(taken) == len(rows):
-        rows.clear()
-    elif taken:
-        rows[:] = [row for row in rows if row[-1] >= before]  # type: ignore[operator]
-    return taken
+        for group, part in parts.items():
+            self.segments[group] = pack(part)
+            yield True
 
 
 def restore(flow: Flow, tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> None:

@@ -47,8 +47,8 @@ ALL: Final = _Mark("ALL")
 """The slot that stands for the whole state: `clear`, and its undoing."""
 
 Row = tuple[object, ...]
-"""A final change as a snapshot takes it: (key, slot, value, version), (key, slot, version) for a
-removed slot, (key, version) for a clear. The version is a time, or the number of an epoch."""
+"""A final change as a snapshot holds it: (key, slot, value), (key, slot) for a removed slot,
+(key,) for a clear."""
 
 
 class State:
@@ -341,15 +341,13 @@ class StateTable(dict[object, object]):
             del self[key]
 
 
-def keep_rows(changes: Iterable[Change], version: int) -> None:
+def keep_rows(changes: Iterable[Change]) -> None:
     """Note final changes for the next snapshot."""
     for state, slot, _, new in changes:
         if new is not MISSING:
-            state.rows.append((state.key, slot, new, version))
-        elif slot is not ALL:
-            state.rows.append((state.key, slot, version))
+            state.rows.append((state.key, slot, new))
         else:
-            state.rows.append((state.key, version))
+            state.rows.append((state.key,) if slot is ALL else (state.key, slot))
 
 
 def undo(changes: Sequence[Change]) -> None:

@@ -1,7 +1,7 @@
 """A scenario: what one seed simulates, and whether the outcome is the only right one.
 
-    >>> Simulation(scenario(7)).run().problem
-    ''
+>>> Simulation(scenario(7)).run().problem
+''
 """
 
 from __future__ import annotations
@@ -70,19 +70,22 @@ class Outcome:
     counted: Counter[str] = field(default_factory=Counter)
     virtual_s: float = 0.0
 
+    def command(self) -> str:
+        """How to run it again."""
+        what = self.scenario
+        return f"driftline simulate {what.flow.spec} --seed {what.seed} --policy {what.policy.name}"
+
 
 def scenario(seed: int, spec: str | None = None, name: str | None = None) -> Scenario:
-    """The scenario of a seed, of one flow or of all, with one policy or with all."""
+    """The scenario of a seed, of one flow or of all, with one policy or with all.
+
+    Raises FlowError for a policy under which the flow has no single right outcome.
+    """
     chance = Random(seed)
-    simulated = chance.choice(SIMULATED)
-    if spec is not None:
-        known = {s.spec: s for s in SIMULATED}
-        simulated = known.get(spec, Simulated(spec, any_order=False))
+    simulated = _flow(seed, spec, name)
     drawn = chance.choice(("exactly-once",) * 5 + ("two-phase",) * 3 + ("at-least-once",))
     ordering = chance.choice(("speculative", "speculative", "buffered"))
-    if name is None and not simulated.any_order:
-        drawn = "exactly-once"
-    chosen = policy(name or drawn, ordering)
+    chosen = policy(name or (drawn if simulated.any_order else "exactly-once"), ordering)
     if not chosen.ordered and not simulated.any_order:
         raise FlowError(
             f"{simulated.spec} cannot be simulated with {chosen.name}: what it gives may depend "
@@ -105,12 +108,20 @@ def scenario(seed: int, spec: str | None = None, name: str | None = None) -> Sce
     )
 
 
+def _flow(seed: int, spec: str | None, name: str | None) -> Simulated:
+    if spec is not None:
+        known = {simulated.spec: simulated for simulated in SIMULATED}
+        return known.get(spec, Simulated(spec, any_order=False))
+    fit = [s for s in SIMULATED if s.any_order or name in (None, "exactly-once")]
+    return fit[seed % len(fit)]
+
+
 def _faults(chance: Random) -> Faults:
     def some(probability: float) -> float:
         return probability if chance.random() < 0.5 else 0.0  # swarm testing
 
     return Faults(
-        until=chance.choice((0.3, 1.0, 2.0)),
+        until=chance.choice((0.2, 0.6, 1.5)),
         crash_at_message=some(0.002),
         crash_before_job=some(0.03),
         crash_in_job=some(0.03),
@@ -121,8 +132,8 @@ def _faults(chance: Random) -> Faults:
         pause=some(0.001),
         cut=some(0.001),
         repeat=some(0.05),
-        delay_s=chance.choice((0.0005, 0.002, 0.01)),
-        slow=chance.choice((0.0, 0.05, 0.2)),
+        delay_s=chance.choice((0.0003, 0.001, 0.004)),
+        slow=chance.choice((0.0, 0.02, 0.1)),
         job_s=chance.choice((0.0005, 0.004)),
     )
 

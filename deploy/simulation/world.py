@@ -65,6 +65,8 @@ class World:
     """What happened how often, for people and for tests of the simulation."""
     check: Callable[[Party], None] | None = None
     """Called after every turn of every party."""
+    tick_s: float = 0.02
+    """Parties are told the time at least so often; they may be told sooner than they ask."""
     trace: Callable[[str], None] | None = None
     """Told every message that is delivered, every job and every fault."""
     _order: int = 0
@@ -161,7 +163,7 @@ class World:
         if self._rests(host, lambda: self._tick(host, process)):
             return
         due = host.party.tick(self.now)
-        delay = max(due - self.now, 0.001)
+        delay = max(min(due - self.now, self.tick_s), 0.001)
         host.tick_due = self.now + delay
         self.at(delay, lambda: self._tick(host, process))
         self._turn_soon(host)

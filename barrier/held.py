@@ -1,0 +1,74 @@
+"""Outputs of one time that are not final yet, as blocks, in the order in which they came.
+
+Nearly always there is one block in label order, which then leaves as it is; only where elements
+came late, or in several blocks, outputs are sorted and tombstones find what they take back.
+"""
+
+from __future__ import annotations
+
+from itertools import repeat
+from operator import itemgetter
+
+from engine.codec import pack
+from engine.labels import Label
+from engine.operators import Labels, Signs, Values
+
+Output = tuple[Label, int, object]
+"""(label, sink, payload)"""
+
+
+class Held:
+    """The outputs of one time."""
+
+    __slots__ = ("blocks", "taken_back")
+
+    def __init__(self) -> None:
+        self.blocks: list[tuple[Labels, int, Values]] = []
+        self.taken_back: list[Output] = []
+
+    def add(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
+        """Take outputs of this time, or take them back."""
+        if signs is None:
+            self.blocks.append((labels, sink, values))
+            return
+        for label, value, sign in zip(labels, values, signs, strict=True):
+            if sign > 0:
+                self.blocks.append(([label], sink, [value]))
+            else:
+                self.taken_back.append((label, sink, value))
+
+    def outputs(self) -> tuple[Labels, int | list[int], Values]:
+        """What is left, in label order; one sink number where there is only one."""
+        if len(self.blocks) == 1 and not self.taken_back:
+            labels, sink, values = self.blocks[0]
+            if labels == sorted(labels):
+                return labels, sink, values
+        outputs: list[Output] = []
+        for labels, sink, values in self.blocks:
+            outputs += zip(labels, repeat(sink), values)
+        if self.taken_back:
+            outputs = _without(outputs, self.taken_back)
+        outputs.sort(key=itemgetter(0))
+        return (
+            [output[0] for output in outputs],
+            [output[1] for output in outputs],
+            [output[2] for output in outputs],
+        )
+
+
+def _without(outputs: list[Output], taken_back: list[Output]) -> list[Output]:
+    """The outputs less those taken back. Equal is not the same for 1, 1.0 and True."""
+    gone: dict[tuple[Label, int], list[bytes]] = {}
+    for label, sink, value in taken_back:
+        gone.setdefault((label, sink), []).append(pack(value))
+    kept: list[Output] = []
+    for output in outputs:
+        candidates = gone.get(output[:2])
+        if candidates:
+            packed = pack(output[2])
+            if packed in candidates:
+                candidates.remove(packed)
+                continue
+        kept.append(output)
+    assert not any(gone.values()), "a tombstone for an output that is not there"
+    return kept

@@ -1,0 +1,41 @@
+"""Values that can travel, and a comparison that tells 1, 1.0 and True apart."""
+
+from hypothesis import strategies as st
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.sampled_from([0, 1, -1, 0.0, -0.0, 1.0, True, "", b"", "1", b"1"])
+    | st.floats()
+    | st.text(max_size=5)
+    | st.binary(max_size=5)
+)
+
+frozen = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=6)
+"""What state may hold: scalars and tuples."""
+
+travelling = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=3) | st.integers(-9, 9), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+"""What payloads may be."""
+
+
+def exact(value: object) -> object:
+    """Equal for two values iff they are the same in every type: 1, 1.0, True, 0.0 and -0.0 differ."""
+    return repr(value)
+
+
+def as_tuples(value: object) -> object:
+    """The value with tuples for all its sequences."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(as_tuples, value))
+    if isinstance(value, dict):
+        return {key: as_tuples(inner) for key, inner in value.items()}
+    return value

@@ -1,0 +1,161 @@
+"""The laws of the house: what may import what, and what protocol code may not touch."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+LAYERS = (
+    {"engine"},
+    {"acker", "barrier", "coordinator", "pipeline"},
+    {"deploy"},
+    {"index"},
+    {"bench"},
+    {"driftline"},
+)
+"""From the ground up; the packages of one layer do not know each other."""
+
+LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}
+
+SANS_IO = (
+    "acker",
+    "barrier",
+    "coordinator/coordinator.py",
+    "deploy/assembly.py",
+    "deploy/consumer.py",
+    "deploy/front.py",
+    "deploy/gates.py",
+    "deploy/master.py",
+    "deploy/node.py",
+    "engine/alignment.py",
+    "engine/keyed.py",
+    "engine/operators.py",
+    "engine/party.py",
+    "engine/state.py",
+)
+"""What decides: it is handed messages and the time, and gives messages and jobs."""
+
+FORBIDDEN = {
+    "asyncio",
+    "datetime",
+    "os",
+    "random",
+    "secrets",
+    "select",
+    "selectors",
+    "signal",
+    "socket",
+    "subprocess",
+    "threading",
+    "time",
+    "uuid",
+    "zmq",
+}
+
+LINES_MAX = 450
+
+
+def _files(*where: str) -> list[Path]:
+    found: list[Path] = []
+    for name in where:
+        path = ROOT / name
+        found += sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.is_file() else []
+    return found
+
+
+OURS = _files(*(name for layer in LAYERS for name in sorted(layer)), "driftline.py")
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+def _imports(nodes: Iterator[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            assert node.level == 0, "imports name the whole path"
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _at_import_time(node: ast.AST) -> Iterator[ast.AST]:
+    """Everything that runs when a module is loaded: no function bodies, nothing for types only."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            continue
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+            continue
+        yield child
+        yield from _at_import_time(child)
+
+
+def _named(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _id(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", OURS, ids=_id)
+def test_imports_go_only_downwards(path: Path) -> None:
+    own = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    for name in _imports(ast.walk(_tree(path))):
+        other = name.partition(".")[0]
+        if other in LEVEL and other != own:
+            assert LEVEL[other] < LEVEL[own], f"{own} must not know {other}"
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    modules = {_named(path): path for path in OURS}
+    graph = {
+        name: sorted({i for i in _imports(_at_import_time(_tree(path))) if i in modules} - {name})
+        for name, path in modules.items()
+    }
+    done: set[str] = set()
+
+    def follow(name: str, way: tuple[str, ...]) -> None:
+        assert name not in way, " imports ".join((*way[way.index(name) :], name))
+        if name not in done:
+            for after in graph[name]:
+                follow(after, (*way, name))
+            done.add(name)
+
+    for name in graph:
+        follow(name, ())
+
+
+@pytest.mark.parametrize("path", _files(*SANS_IO), ids=_id)
+def test_protocol_code_touches_no_socket_clock_or_thread(path: Path) -> None:
+    tops = {name.partition(".")[0] for name in _imports(ast.walk(_tree(path)))}
+    assert not tops & FORBIDDEN
+
+
+@pytest.mark.parametrize("path", _files(*SANS_IO), ids=_id)
+def test_protocol_code_iterates_over_no_set(path: Path) -> None:
+    """The order of a set differs from process to process; sorted() gives it one."""
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, (ast.For, ast.comprehension)):
+            over = node.iter
+            is_set = isinstance(over, (ast.Set, ast.SetComp))
+            if isinstance(over, ast.Call) and isinstance(over.func, ast.Name):
+                is_set = over.func.id in ("set", "frozenset")
+            assert not is_set, f"line {over.lineno}: {ast.unparse(over)}"
+
+
+def test_the_lists_of_this_test_name_what_exists() -> None:
+    assert all(_files(name) for name in SANS_IO)
+
+
+@pytest.mark.parametrize("path", OURS, ids=_id)
+def test_files_fit_in_a_head(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= LINES_MAX
