@@ -17,8 +17,13 @@ from collections.abc import Callable
 from barrier.barrier import Barrier
 from deploy.assembly import Assembly, assemble
 from deploy.gates import Block, in_order, may_go
-from engine.codec import from_columns, labels_to_columns, pack, to_columns, travelled, unpack
-from engine.context import Failure
+from deploy.leaving import (
+    arrived_block,
+    leaving_frames,
+    stayed_block,
+    without_bad_payloads,
+)
+from deploy.snapshotter import Snapshotter
 from engine.errors import (
     DriftlineError,
     MalformedMessage,
@@ -43,25 +48,18 @@ from engine.messages import (
     Marker,
     Message,
     Prepare,
-    Prepared,
-    PrepareFailed,
     Recover,
     Report,
     Stop,
     Unloadable,
-    columns,
 )
-from engine.operators import Labels, Outbound, Signs, Values
 from engine.party import Job, Party, log
 from engine.plan import Plan
 from engine.policy import Policy
 from engine.snapshots import (
-    Capture,
     CommitSnapshot,
     Loaded,
     LoadSnapshot,
-    StoreSnapshot,
-    join_segments,
     restore,
 )
 
@@ -134,17 +132,15 @@ class Node(Party):
         self._load = load
         self._waiting: list[list[Block]] = [[] for _ in range(self.plan.stages)]
         self._frontiers: tuple[int, ...] = (0,) * (self.plan.stages + 1)
+        self._stage = 0
+        """Where the turn goes on."""
         self._unsettled: list[list[tuple[int, int]]] = [[] for _ in self.plan.ports]
         """Per port, (last time, roots) of the blocks that were applied and are not final."""
         self._acks: dict[tuple[int, int], int] = {}
         self._delivered_told = 0
         self._holding_told = 0
         self._frontier = 0
-        self._number = 0
-        self._capture: Capture | None = None
-        self._meta = b""
-        self._storing: StoreSnapshot | None = None
-        self._unstored: dict[int, bytes] = {}
+        self._snapshots = Snapshotter(self.assembly)
 
     @property
     def barrier(self) -> Barrier:
@@ -155,7 +151,9 @@ class Node(Party):
 
     def handle(self, sender: str, message: Message) -> None:
         if isinstance(message, Frame):
-            self._take_frame(sender, message)
+            if not 0 <= message.port < len(self.plan.ports):
+                raise MalformedMessage(f"a frame for port {message.port}, which the flow has not")
+            self._admit(sender, message.feeder, arrived_block(message))
         elif isinstance(message, Frontier):
             self._take_frontier(message)
         elif isinstance(message, BundleStored):
@@ -164,7 +162,7 @@ class Node(Party):
         elif isinstance(message, Marker):
             self.assembly.alignments[message.port].mark((sender, message.feeder), message.epoch)
         elif isinstance(message, Prepare):
-            self._begin_snapshot(message.number, message.time)
+            self._snapshots.begin(message.number, message.time)
         elif isinstance(message, Committed):
             self.assembly.commit(message.number)
             self.jobs.append(CommitSnapshot(message.number))
@@ -222,13 +220,10 @@ class Node(Party):
     def done(self, job: Job, result: object) -> None:
         if job is self._load:
             self._finish_load(result)
-        elif job is self._storing and isinstance(job, StoreSnapshot):
-            self._storing = None
-            if isinstance(result, Exception):
-                self._unstored = job.segments
-                self.send("master", PrepareFailed(job.number, str(result)))
-            else:
-                self.send("master", Prepared(job.number, 0))
+            return
+        answer = self._snapshots.stored(job, result)
+        if answer is not None:
+            self.send("master", answer)
 
     # Recovery.
 
@@ -248,6 +243,7 @@ class Node(Party):
             assert isinstance(result, Loaded)
             self.assembly = self._assemble(self._start, self._load.number, result.meta)
             restore(self.plan.flow, self.assembly.tables, result.segments)
+            self._snapshots = Snapshotter(self.assembly)
         except (SnapshotDamaged, MalformedMessage) as error:
             self._report(Unloadable(self.incarnation, self._load.number, str(error)))
             return
@@ -293,15 +289,6 @@ class Node(Party):
 
     # Elements.
 
-    def _take_frame(self, sender: str, frame: Frame) -> None:
-        labels = from_columns(columns(frame.labels))
-        values = from_columns(columns(frame.values))
-        if not 0 <= frame.port < len(self.plan.ports) or len(labels) != len(values) or not labels:
-            raise MalformedMessage("a frame that does not fit the flow")
-        signs = list(frame.signs) if frame.signs else None
-        block = Block(frame.port, frame.time, frame.id, labels, values, signs)  # type: ignore[arg-type]
-        self._admit(sender, frame.feeder, block)
-
     def _admit(self, sender: str, feeder: int, block: Block) -> None:
         alignments = self.assembly.alignments
         if not alignments or alignments[block.port].admit((sender, feeder), block):
@@ -311,13 +298,19 @@ class Node(Party):
         if not self.running:
             return False
         try:
-            for stage in range(self.plan.stages):
+            while self._stage < self.plan.stages:
+                stage, self._stage = self._stage, self._stage + 1
                 if self._waiting[stage] or self.assembly.alignments:
                     self._work_off(stage)
-            more = self._snapshot_step()
+                if self.outbox and any(self._waiting[self._stage :]):
+                    return True  # let it leave before going on: others can work meanwhile
+            self._stage = 0
+            more, job = self._snapshots.step()
         except DriftlineError as error:
             self._fail(error)
             return False
+        if job is not None:
+            self.jobs.append(job)
         bundle = self.barrier.take_bundle(self.incarnation)
         if bundle is not None:
             self.send("consumer", bundle)
@@ -349,7 +342,7 @@ class Node(Party):
                         self._acknowledge_later(*token)
                 for block in here:
                     self._acknowledge_later(stage, block.time, block.id)
-                self._flush(port.number, min(block.time for block in here))
+                self._send_on(port.number, min(block.time for block in here))
             if self.assembly.alignments and self.assembly.alignments[port.number].complete:
                 self._end_epoch(port.number)
 
@@ -357,71 +350,23 @@ class Node(Party):
         """Put ids into the batch of this turn."""
         self._acks[stage, time] = self._acks.get((stage, time), 0) ^ ids
 
-    def _flush(self, feeder: int, time: int) -> None:
+    def _send_on(self, feeder: int, time: int) -> None:
         """Send what a segment made of blocks with tracking times from `time` on."""
-        for port, outbounds in self.assembly.leaving[feeder]:
-            stage = self.plan.ports[port].stage
-            for node, outbound in enumerate(outbounds):
-                if not outbound.labels:
-                    continue
-                labels, values, signs = outbound.take()
-                try:
-                    self._send_elements(feeder, port, stage, node, time, labels, values, signs)
-                except PayloadError:
-                    labels, values, signs = self._without_bad_payloads(port, labels, values, signs)
-                    if labels:
-                        self._send_elements(feeder, port, stage, node, time, labels, values, signs)
-
-    def _send_elements(
-        self,
-        feeder: int,
-        port: int,
-        stage: int,
-        node: int,
-        time: int,
-        labels: Labels,
-        values: Values,
-        signs: Signs,
-    ) -> None:
-        self.frames += 1
-        frame_id = self.new_id()
-        encoded = to_columns(values)
-        if node == self.index:
-            # Own elements pass the wire format too: functions see the same types everywhere.
-            values = from_columns(unpack(pack(encoded)))  # type: ignore[arg-type]
-            self._admit(self.name, feeder, Block(port, time, frame_id, labels, values, signs))
-        else:
-            self.send(
-                f"node-{node}",
-                Frame(
-                    feeder,
-                    port,
-                    time,
-                    frame_id,
-                    labels_to_columns(labels),
-                    encoded,
-                    () if signs is None else tuple(signs),
-                ),
-            )
-        self._acknowledge_later(stage, time, frame_id)
-
-    def _without_bad_payloads(
-        self, port: int, labels: Labels, values: Values, signs: Signs
-    ) -> tuple[Labels, Values, Signs]:
-        """Turn payloads that cannot travel into failures of the operator that they were for."""
-        good = Outbound()
-        vertex = self.plan.ports[port].vertex
-        for i, (label, value) in enumerate(zip(labels, values, strict=True)):
-            sign = 1 if signs is None else signs[i]
+        for node, frame in leaving_frames(self.assembly, feeder, time, self.new_id):
             try:
-                travelled(value)
-            except PayloadError as error:
-                assert vertex.key is not None
-                failure = Failure.of(vertex.name, vertex.key(value), value, error)
-                self.assembly.segments.failures.add(label, failure, sign)
-            else:
-                good.add([label], [value], None if signs is None else [sign])
-        return good.take()
+                self._send_frame(node, frame)
+            except PayloadError:
+                rest = without_bad_payloads(self.assembly, frame)
+                if rest is not None:
+                    self._send_frame(node, rest)
+
+    def _send_frame(self, node: int, frame: Frame) -> None:
+        if node == self.index:
+            self._admit(self.name, frame.feeder, stayed_block(frame))
+        else:
+            self.send(f"node-{node}", frame)
+        self.frames += 1
+        self._acknowledge_later(self.plan.ports[frame.port].stage, frame.time, frame.id)
 
     # Progress.
 
@@ -448,7 +393,7 @@ class Node(Party):
         released = self.assembly.gates[port].release(frontier)
         if not released:
             return
-        self._flush(port, released[0][1])
+        self._send_on(port, released[0][1])
         for token in released:
             self._acknowledge_later(*token)
 
@@ -477,31 +422,7 @@ class Node(Party):
                     self.send(f"node-{node}", Marker(port, after, epoch))
         self._waiting[self.plan.ports[port].stage] += alignment.next_epoch()
         if whole:
-            self._begin_snapshot(epoch, INFINITY)
-
-    def _begin_snapshot(self, number: int, time: int) -> None:
-        """Take what belongs to a snapshot, at once: what is settled from now on does not."""
-        assert self._capture is None, "one snapshot at a time"
-        self._number = number
-        self._meta = self.assembly.meta(time)
-        self._capture = self.assembly.capture(time)
-
-    def _snapshot_step(self) -> bool:
-        """Do a little of the snapshot's work. Returns whether there is more."""
-        if self._capture is None:
-            return False
-        if self._capture.step():
-            return True
-        if not self.assembly.may_prepare():
-            return False
-        segments = self._capture.segments
-        for group, segment in self._unstored.items():
-            segments[group] = join_segments(segment, segments.get(group))
-        self._unstored = {}
-        self._storing = StoreSnapshot(self._number, segments, self._meta)
-        self.jobs.append(self._storing)
-        self._capture = None
-        return False
+            self._snapshots.begin(epoch, INFINITY)
 
     def validate(self) -> None:
         """Assert the invariants of everything in the node."""

@@ -19,6 +19,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from math import ceil
 from time import monotonic
 
@@ -62,9 +63,22 @@ class Runtime:
                 f"{party.name} cannot listen on {address}: {error.strerror}; "
                 "is it in use by another run?"
             ) from None
-        self._seats.append(_Seat(party, inbox))
-        self._poller.register(inbox, zmq.POLLIN)
+        self._seats.append(_Seat(party, inbox, partial(_take_from, inbox, party)))
         return inbox.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def watch(
+        self,
+        party: Party,
+        socket: zmq.Socket[bytes],
+        drain: Callable[[], None],
+        room: Callable[[], bool],
+    ) -> None:
+        """Give a party a socket that it has made itself, to talk to others than parties.
+
+        `drain` takes what has come, in every turn; while there is no `room`, the loop does not
+        wake for more. The party's jobs and ticks are as any other's.
+        """
+        self._seats.append(_Seat(party, socket, drain, room))
 
     def host(self, other: Party, partner: Party) -> None:
         """Let a party live in a thread of its own beside its only partner: an embedded consumer."""
@@ -84,6 +98,8 @@ class Runtime:
 
         Returns whether there is more to do.
         """
+        for seat in self._seats:
+            seat.arm(self._poller)
         if more:
             self._poller.poll(0)
         else:
@@ -148,21 +164,41 @@ def quiet_collector() -> None:
     sys.setswitchinterval(SWITCH_S)
 
 
+def _take_from(inbox: zmq.Socket[bytes], party: Party) -> None:
+    """Hand a party what has come for it."""
+    receive, take = inbox.recv, party.receive
+    try:
+        for _ in range(DRAIN):
+            take(receive(zmq.NOBLOCK))
+    except zmq.Again:
+        pass
+
+
 class _Seat:
-    """A party in a runtime."""
+    """A party in a runtime, with its socket."""
 
-    def __init__(self, party: Party, inbox: zmq.Socket[bytes]) -> None:
+    def __init__(
+        self,
+        party: Party,
+        socket: zmq.Socket[bytes],
+        drain: Callable[[], None],
+        room: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.party = party
-        self.inbox = inbox
+        self.drain = drain
         self.tick_at = 0.0
+        self._socket = socket
+        self._room = room
+        self._armed = False
 
-    def drain(self) -> None:
-        receive, take = self.inbox.recv, self.party.receive
-        try:
-            for _ in range(DRAIN):
-                take(receive(zmq.NOBLOCK))
-        except zmq.Again:
-            pass
+    def arm(self, poller: zmq.Poller) -> None:
+        """Wake the loop for the socket, or not: what is not taken would wake it for ever."""
+        if self._room() is not self._armed:
+            self._armed = not self._armed
+            if self._armed:
+                poller.register(self._socket, zmq.POLLIN)
+            else:
+                poller.unregister(self._socket)
 
 
 class _Worker:

@@ -78,11 +78,10 @@ class Party:
 
     def send(self, to: str, message: Message) -> None:
         """Put a message into the outbox. Raises PayloadError if it cannot be encoded."""
-        if message.control:
-            sequence = 0
-        else:
-            sequence = self._sent[to] = self._sent.get(to, 0) + 1
+        sequence = 0 if message.control else self._sent.get(to, 0) + 1
         self.outbox.append((to, encode(Header(self.name, self.incarnation, sequence), message)))
+        if sequence:  # only now: what could not be encoded must not leave a gap
+            self._sent[to] = sequence
 
     def enter(self, incarnation: int) -> None:
         """Begin an incarnation: all channels start anew."""

@@ -25,6 +25,8 @@ class Faults:
     crash_before_send: float = 0.0
     crash_at_consumer: float = 0.0
     """Before and after a consumer stores a bundle."""
+    linger: float = 0.0
+    """Per crash: that what was sent before it comes when the next process is at work already."""
     job_fails: float = 0.0
     pause: float = 0.0
     """Per message: that its receiver stops for a while."""

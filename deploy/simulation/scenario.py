@@ -128,6 +128,7 @@ def _faults(chance: Random) -> Faults:
         crash_after_job=some(0.03),
         crash_before_send=some(0.002),
         crash_at_consumer=some(0.01),
+        linger=some(0.5),
         job_fails=some(0.05),
         pause=some(0.001),
         cut=some(0.001),

@@ -5,8 +5,8 @@ out what it finds in their outboxes, as the ZeroMQ runtime does.
 
 A channel is FIFO, and other channels may overtake it. A crash loses the process with everything
 volatile and a random tail of what it had sent; its disk stays, but a job that was being carried
-out may be done, not done, or torn. A cut loses what comes on a channel while it lasts. A pause
-stops a host as SIGSTOP does: it notices nothing, and goes on with what has come meanwhile.
+out may be done, not done, or torn. A cut loses what is sent on a channel, or by a host, while it
+lasts. A pause stops a host as SIGSTOP does: it notices nothing, and goes on with what has come.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
+from math import inf
 from random import Random
 from typing import Protocol
 
@@ -66,13 +68,15 @@ class World:
     check: Callable[[Party], None] | None = None
     """Called after every turn of every party."""
     tick_s: float = 0.02
-    """Parties are told the time at least so often; they may be told sooner than they ask."""
+    """How often parties are told the time, at least: it may be sooner than they ask."""
     trace: Callable[[str], None] | None = None
     """Told every message that is delivered, every job and every fault."""
     _order: int = 0
     _arrivals: dict[tuple[str, str], float] = field(default_factory=dict)
     _cut_until: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Per channel (process, receiver); with no receiver, all channels of a process."""
     _lost_after: dict[str, float] = field(default_factory=dict)
+    _lingering: dict[str, float] = field(default_factory=dict)
 
     def add(
         self, name: str, make: Callable[[str], Party], disk: Disk | None = None, *, fixed: bool
@@ -132,11 +136,14 @@ class World:
         """Kill a host's process; it is started again later."""
         self.counted[f"crash {host.name.partition('-')[0]} {where}"] += 1
         self.tell(f"{host.process} crashes {where}")
+        back_after = self.chance.expovariate(20.0)
         # A tail of what it sent last never leaves its buffers.
         self._lost_after[host.process] = self.now + self.chance.random() * self.faults.delay_s
+        if self.fault(self.faults.linger, "lingering messages"):
+            self._lingering[host.process] = back_after + self.chance.expovariate(50.0)
         host.party = None
         host.process = ""
-        self.at(self.chance.expovariate(20.0), lambda: self._start(host))
+        self.at(back_after, lambda: self._start(host))
 
     # Hosts.
 
@@ -245,9 +252,11 @@ class World:
         if target is None or not (address or target.fixed):
             return
         channel = (host.process, to)
+        everything = (host.process, "")
         if self.fault(self.faults.cut, "cut"):
-            self._cut_until[channel] = self.now + self.chance.expovariate(100.0)
-        if self.now < self._cut_until.get(channel, 0.0):
+            which = channel if self.chance.random() < 0.5 else everything
+            self._cut_until[which] = self.now + self.chance.expovariate(100.0)
+        if self.now < max(self._cut_until.get(c, 0.0) for c in (channel, everything)):
             self.counted["lost message"] += 1
             return
         delay = self.chance.expovariate(1 / self.faults.delay_s)
@@ -255,19 +264,24 @@ class World:
             delay *= 20
         when = max(self.now + delay, self._arrivals.get(channel, 0.0))
         self._arrivals[channel] = when
-        sender = host.process
-        self.at(when - self.now, lambda: self._deliver(sender, target, address, data))
+        arrive = partial(self._deliver, host.process, target, address, data)
+        self.at(when - self.now, arrive)
         if self.fault(self.faults.repeat, "repeated message"):
-            self.at(when - self.now, lambda: self._deliver(sender, target, address, data))
+            self.at(when - self.now, arrive)
 
-    def _deliver(self, sender: str, host: Host, address: str, data: bytes) -> None:
-        lost_after = self._lost_after.get(sender)
-        if lost_after is not None and self.now > lost_after:
+    def _deliver(
+        self, sender: str, host: Host, address: str, data: bytes, lingered: bool = False
+    ) -> None:
+        if self.now > self._lost_after.get(sender, inf) and not lingered:
             self.counted["lost message"] += 1
+            return
+        if sender in self._lingering and not lingered:
+            again = partial(self._deliver, sender, host, address, data, lingered=True)
+            self.at(self._lingering[sender], again)
             return
         if host.party is None or not (host.fixed or address == host.process):
             return
-        if self._rests(host, lambda: self._deliver(sender, host, address, data)):
+        if self._rests(host, partial(self._deliver, sender, host, address, data, lingered)):
             return
         if self.fault(self.faults.pause, f"pause {host.name.partition('-')[0]}"):
             host.paused_until = self.now + self.chance.choice(PAUSES_S)

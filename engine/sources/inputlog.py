@@ -29,7 +29,7 @@ from zlib import crc32
 import lmdb
 
 from engine.codec import pack, unpack
-from engine.errors import MalformedMessage, StateMismatch, Unavailable
+from engine.errors import StateMismatch, Unavailable
 from engine.party import Job
 from engine.sinks.directory import make_directory, sync_directory
 
@@ -150,7 +150,7 @@ class InputLog:
 
     def _open(self, mine: bytes) -> None:
         with self._env.begin(write=True) as txn:
-            new = not txn.stat()["entries"]
+            new = not txn.stat(self._env.open_db(txn=txn))["entries"]
             self._about = self._env.open_db(b"about", txn=txn)
             self._entries = self._env.open_db(b"entries", txn=txn)
             self._producers = self._env.open_db(b"producers", txn=txn)
@@ -176,15 +176,12 @@ class InputLog:
 
     def _decode(self, key: bytes, value: bytes) -> Entry:
         time = self._number(key)
+        reason = "its checksum does not fit"
         if crc32(value[4:], crc32(key)) == int.from_bytes(value[:4], "big"):
-            try:
-                producer, sequence, data = unpack(value[4:])  # type: ignore[misc]
-            except MalformedMessage as error:
-                reason = str(error)
-            else:
-                return Entry(time, producer, sequence, data)
-        else:
-            reason = "its checksum does not fit"
+            match unpack(value[4:]):
+                case (str(producer), int(sequence), bytes(data)):
+                    return Entry(time, producer, sequence, data)
+            reason = "it is not an entry"
         raise StateMismatch(f"input log {self.name} is damaged at time {time}: {reason}")
 
     @contextmanager
@@ -198,7 +195,8 @@ class InputLog:
             raise StateMismatch(f"{self.name} is not an input log: {error}") from None
         except lmdb.MapFullError:
             raise Unavailable(
-                f"input log {self.name} is full: it is trimmed as snapshots are committed; are they?"
+                f"input log {self.name} is full; it is trimmed when a snapshot is committed: "
+                "does the flow take any?"
             ) from None
         except (lmdb.Error, OSError) as error:
             raise Unavailable(f"input log {self.name}: {error}") from None
@@ -212,7 +210,7 @@ def _encode(entry: Entry) -> bytes:
 def _claim(path: Path) -> int:
     """Make the directory durable and ours until the file that is returned is closed."""
     make_directory(path)
-    found = {file.name for file in path.iterdir()} - {"claim"}
+    found = {file.name for file in path.iterdir()} - {"claim", "lock.mdb"}
     if found and "data.mdb" not in found:
         raise StateMismatch(f"{path} holds other files: give a directory of its own to a log")
     file = os.open(path / "claim", os.O_RDWR | os.O_CREAT, 0o644)

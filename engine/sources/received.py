@@ -73,7 +73,7 @@ class ReceivedSource(LiveSource):
         self._unread: deque[_Kept] = deque()
         self._evicted = log.last_time
         """Entries up to this time are only in the log, all records after it are in memory."""
-        self._position = 0
+        self._position = 1
         """The reader has had everything below this time."""
         self._readings = 0
         self.waiting_bytes = 0
@@ -144,7 +144,7 @@ class ReceivedSource(LiveSource):
         """A group is in the log. Returns the producers to tell; `left`: not all is trimmed."""
         assert group is self._group, "one group at a time"
         self._group = None
-        self._trimmed = group.trim - left
+        self._trimmed = group.trim - 1 if left else group.trim
         self._floor = group.reserved
         tell = {entry.producer: entry.sequence for entry in group.entries}
         self._acknowledged.update(tell)
@@ -208,15 +208,13 @@ class ReceivedSource(LiveSource):
     def _stored(self, reading: int) -> Iterator[tuple[int, object]]:
         """A chunk of what is only in the log."""
         until = self._evicted
-        found = self._log.read(self._position, CHUNK)
+        found = [e for e in self._log.read(self._position, CHUNK) if e.time <= until]
+        assert found, f"{self._log.name} lacks what it had from {self._position} to {until}"
         for entry in found:
-            if entry.time > until or reading != self._readings:
-                break
+            if reading != self._readings:
+                return
             self._position = entry.time + 1
             yield entry.time, unpack(entry.data)
-        else:
-            if len(found) < CHUNK and reading == self._readings:
-                self._position = max(self._position, until + 1)  # the rest was trimmed
 
     def _evict(self) -> None:
         """Forget what is read and stored."""

@@ -261,7 +261,7 @@ def heard(party: Listener) -> list[int]:
 def test_whatever_arrives_what_is_handled_is_a_beginning_of_what_was_sent(
     arrivals: list[int],
 ) -> None:
-    """Repeats and losses: messages are handled in order, each once, up to the first that is lost."""
+    """Repeats and losses: messages are handled in order, each once, up to the first lost one."""
     sender, listener = pair()
     data = sent(sender, *range(10))
     reached = 0

@@ -1,0 +1,221 @@
+"""The producer's side: sends records to a front and knows which of them will never be forgotten.
+
+A record is taken exactly once, whatever happens to the network, the front or the producer, if
+whoever produces starts where the front says:
+
+    with Producer("tcp://front:5555", "orders") as producer:
+        for order in orders[producer.acknowledged :]:
+            producer.send(order)
+
+On leaving the block everything is acknowledged, or Unavailable is raised. A producer's id is its
+for ever, and of one process at a time. Two producers need two ids.
+
+There is no thread: lost records are sent again within `send` and `flush`. Who will not send
+anything for a while calls `flush` first. Memory: at most `window` records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+from time import monotonic, time_ns
+from types import TracebackType
+from typing import Self
+
+import zmq
+
+from deploy.intake import MAGIC, MESSAGE_BYTES_MAX, Kind, decode_answer
+from engine.codec import pack
+from engine.errors import DriftlineError, MalformedMessage, PayloadError, StateMismatch, Unavailable
+from engine.sources.inputlog import PRODUCER_BYTES_MAX
+
+WINDOW = 1000
+"""Records that may be unacknowledged."""
+
+TIMEOUT_S = 30.0
+
+ASK_AFTER_S = 0.3
+"""How long a front may be silent before it is asked what it has."""
+
+ASK_AFTER_S_MAX = 5.0
+"""It is asked less and less often: it may be busy."""
+
+HEARTBEAT_MS = 1000
+"""How often a connection is probed: a machine that vanishes says nothing."""
+
+
+class Producer:
+    """A connection to a front. Raises Unavailable if there is none within `timeout_s`."""
+
+    def __init__(
+        self,
+        address: str,
+        producer_id: str,
+        *,
+        window: int = WINDOW,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        if not 0 < len(producer_id.encode()) <= PRODUCER_BYTES_MAX:
+            raise ValueError(f"a producer's id has 1 to {PRODUCER_BYTES_MAX} bytes")
+        self.address = address
+        self.id = producer_id
+        self.window = window
+        self.timeout_s = timeout_s
+        self.acknowledged = 0
+        """The front has stored the records up to this number for good."""
+        self.sequence = 0
+        """The number of the last record."""
+        self._session = time_ns()
+        self._unacknowledged: dict[int, bytes] = {}
+        self._sent = 0
+        """Records up to this number need not be sent any more, as far as is known."""
+        self.ended = False
+        """Whether the front takes no more records: the stream was ended."""
+        self._synced = False
+        self._ending = False
+        self._to_ask = False
+        self._ask_at = 0.0
+        self._ask_after_s = ASK_AFTER_S
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        # What waits in the queue of a connection that breaks is gone: keep it short, and here.
+        self._socket.set_hwm(window)
+        self._socket.setsockopt(zmq.IMMEDIATE, 1)
+        self._socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+        try:
+            self._socket.connect(address)
+            self._wait(lambda: self._synced, timeout_s)
+        except zmq.ZMQError as error:
+            self.close()
+            raise Unavailable(f"{address} is not an address: {error.strerror}") from None
+        except DriftlineError:
+            self.close()
+            raise
+        self.sequence = self._sent = self.acknowledged
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self.flush()
+        finally:
+            self.close()
+
+    def send(self, payload: object) -> int:
+        """Send a record; waits while the window is full. Returns its number.
+
+        Raises PayloadError for what cannot travel, Unavailable if the front does not answer.
+        """
+        number = self.sequence + 1
+        data = pack((MAGIC, Kind.RECORD, self.id, self._session, number, payload))
+        if len(data) > MESSAGE_BYTES_MAX:
+            raise PayloadError(f"a record of {len(data)} bytes; at most {MESSAGE_BYTES_MAX}")
+        self._wait(lambda: len(self._unacknowledged) < self.window or self.ended, self.timeout_s)
+        if self.ended:
+            raise self._refused()
+        if not self._unacknowledged:
+            self._ask_at = monotonic() + ASK_AFTER_S
+        self.sequence = number
+        self._unacknowledged[number] = data
+        self._push()
+        return number
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until all records are acknowledged. Raises Unavailable after the timeout."""
+        wait_s = self.timeout_s if timeout_s is None else timeout_s
+        self._wait(lambda: not self._unacknowledged or self.ended, wait_s)
+        if self._unacknowledged:
+            raise self._refused()
+
+    def end(self, timeout_s: float | None = None) -> None:
+        """End the stream: the front takes no more records, from no producer. May be repeated."""
+        self.flush(timeout_s)
+        self._ending = True
+        self._ask_at = 0.0
+        self._wait(lambda: self.ended, self.timeout_s if timeout_s is None else timeout_s)
+
+    def close(self) -> None:
+        """Release the connection, whatever is acknowledged."""
+        self._context.destroy(linger=0)
+
+    def _refused(self) -> Unavailable:
+        return Unavailable(f"{self.address} takes no more records: the stream was ended")
+
+    def _wait(self, until: Callable[[], bool], timeout_s: float) -> None:
+        """Send, take answers and ask, until the condition holds."""
+        self._take()
+        deadline = monotonic() + timeout_s
+        while not until():
+            now = monotonic()
+            if now >= deadline:
+                raise Unavailable(
+                    f"producer {self.id!r} waited {timeout_s:g} s for {self.address} "
+                    f"({len(self._unacknowledged)} records unacknowledged): is the flow running?"
+                )
+            if now >= self._ask_at:
+                self._to_ask = True
+                self._ask_at = now + self._ask_after_s
+                self._ask_after_s = min(2 * self._ask_after_s, ASK_AFTER_S_MAX)
+            self._push()
+            events = zmq.POLLIN | (zmq.POLLOUT if self._has_to_send() else 0)
+            wake_at = min(deadline, self._ask_at)
+            self._socket.poll(max(1, ceil((wake_at - now) * 1000)), events)
+            self._take()
+
+    def _has_to_send(self) -> bool:
+        return self._to_ask or self._sent < self.sequence
+
+    def _push(self) -> None:
+        """Send what can be sent."""
+        send = self._socket.send
+        try:
+            while self._sent < self.sequence:
+                send(self._unacknowledged[self._sent + 1], zmq.NOBLOCK)
+                self._sent += 1
+            if self._to_ask:
+                kind = (Kind.END, self.sequence) if self._ending else (Kind.HELLO,)
+                send(pack((MAGIC, kind[0], self.id, self._session, *kind[1:])), zmq.NOBLOCK)
+                self._to_ask = False
+        except zmq.Again:
+            pass  # not connected, or the front takes nothing at the moment
+
+    def _take(self) -> None:
+        """Take the answers that have come."""
+        try:
+            while True:
+                self._learn(*decode_answer(self._socket.recv(zmq.NOBLOCK)))
+        except zmq.Again:
+            pass
+        except MalformedMessage as error:
+            raise Unavailable(f"{self.address} is not the intake of a front: {error}") from None
+
+    def _learn(self, kind: Kind, session: int, acknowledged: int) -> None:
+        if kind is Kind.FENCED and session > self._session:
+            if self._synced:
+                raise Unavailable(f"another process sends as {self.id!r}: give each its own id")
+            self._session = session + 1  # the one before had a clock that was ahead
+            self._ask_at = 0.0
+        if session != self._session:
+            return
+        self._ask_after_s = ASK_AFTER_S
+        self._ask_at = monotonic() + ASK_AFTER_S
+        if acknowledged < self.acknowledged:
+            raise StateMismatch(
+                f"{self.address} had {self.acknowledged} records of {self.id!r}, and now has "
+                f"{acknowledged}: has its input log been replaced?"
+            )
+        self.acknowledged = acknowledged
+        while self._unacknowledged and next(iter(self._unacknowledged)) <= acknowledged:
+            del self._unacknowledged[next(iter(self._unacknowledged))]
+        self._sent = max(self._sent, self.acknowledged)
+        self.ended = self.ended or kind is Kind.ENDED
+        if kind is Kind.SYNC or self.ended:
+            self._synced = True
+            self._sent = self.acknowledged

@@ -1,0 +1,183 @@
+"""One record, replaced atomically, by whoever follows its last version and nobody else."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import patch
+from zlib import crc32
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.registry import (
+    ClusterState,
+    FileRegistry,
+    SnapshotRecord,
+    check_identity,
+    decode_state,
+    encode_state,
+)
+from engine.codec import pack
+from engine.errors import StateMismatch, Unavailable
+
+records = st.builds(
+    SnapshotRecord,
+    st.integers(1, 99),
+    st.integers(0, 2**62),
+    st.lists(st.integers(0, 2**62), max_size=3).map(tuple),
+)
+states = st.builds(
+    ClusterState,
+    st.text(max_size=9),
+    st.integers(0, 2**40),
+    st.integers(0, 2**40),
+    st.lists(records, max_size=2).map(tuple),
+)
+
+
+@given(states)
+def test_a_state_comes_back_as_it_was(state: ClusterState) -> None:
+    assert decode_state(encode_state(state), "here") == state
+
+
+@given(states, st.integers(0, 10_000), st.integers(0, 7))
+def test_a_damaged_state_is_refused(state: ClusterState, at: int, bit: int) -> None:
+    data = bytearray(encode_state(state))
+    data[at % len(data)] ^= 1 << bit
+    with pytest.raises(StateMismatch, match="here is damaged"):
+        decode_state(bytes(data), "here")
+    with pytest.raises(StateMismatch):
+        decode_state(bytes(data[: at % len(data)]), "here")
+
+
+def test_a_state_of_another_version_of_the_format_is_refused() -> None:
+    data = pack((99, "me", 1, 1, ()))
+    with pytest.raises(StateMismatch, match="another version of Driftline"):
+        decode_state(crc32(data).to_bytes(4, "big") + data, "here")
+
+
+def test_every_change_is_a_new_version() -> None:
+    state = ClusterState("me")
+    after = state.next(incarnation=4)
+    assert (after.version, after.incarnation, after.identity) == (1, 4, "me")
+    assert after.next().version == 2
+
+
+def test_only_the_state_of_the_same_flow_is_gone_on_from() -> None:
+    assert check_identity(None, "me", "here") == ClusterState("me")
+    state = ClusterState("me", 4, 2)
+    assert check_identity(state, "me", "here") is state
+    with pytest.raises(StateMismatch, match=r"here holds the state of another flow.*--state"):
+        check_identity(state, "you", "here")
+
+
+# The file -------------------------------------------------------------------------------------
+
+
+def test_nothing_is_read_where_nothing_was_written(tmp_path: Path) -> None:
+    assert FileRegistry(tmp_path / "below" / "registry").read() is None
+
+
+def test_what_was_written_is_there_for_the_next_master(tmp_path: Path) -> None:
+    state = ClusterState("me")
+    for number in range(1, 4):
+        state = state.next(incarnation=number)
+        FileRegistry(tmp_path / "below" / "registry").write(state)
+        assert FileRegistry(tmp_path / "below" / "registry").read() == state
+
+
+def test_of_two_masters_only_one_can_go_on(tmp_path: Path) -> None:
+    """A write that does not follow the last version is refused, and changes nothing."""
+    registry = FileRegistry(tmp_path / "registry")
+    first = ClusterState("me").next(incarnation=1)
+    registry.write(first)
+    mine, other = first.next(incarnation=2), first.next(incarnation=3)
+    registry.write(other)
+    with pytest.raises(StateMismatch, match="another master"):
+        registry.write(mine)
+    assert registry.read() == other
+    for version in (0, 1, 2, 4, 9):
+        with pytest.raises(StateMismatch):
+            registry.write(ClusterState("me", version))
+    assert registry.read() == other
+
+
+def test_the_first_write_has_to_be_the_first_version(tmp_path: Path) -> None:
+    with pytest.raises(StateMismatch):
+        FileRegistry(tmp_path / "registry").write(ClusterState("me", 2))
+
+
+def test_a_damaged_file_is_refused_for_reading_and_for_writing(tmp_path: Path) -> None:
+    registry = FileRegistry(tmp_path / "registry")
+    state = ClusterState("me").next()
+    registry.write(state)
+    data = (tmp_path / "registry").read_bytes()
+    for damaged in (b"", data[:-1], data[:7] + b"?" + data[8:]):
+        (tmp_path / "registry").write_bytes(damaged)
+        with pytest.raises(StateMismatch, match="damaged"):
+            registry.read()
+        with pytest.raises(StateMismatch, match="damaged"):
+            registry.write(state.next())
+        assert (tmp_path / "registry").read_bytes() == damaged
+
+
+class Crash(Exception):
+    """The process is gone."""
+
+
+def crashing(call: Callable[..., object], before: bool) -> Callable[..., object]:
+    def crash(*arguments: object) -> None:
+        if not before:
+            call(*arguments)
+        raise Crash
+
+    return crash
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("what", ["fsync", "replace", "open"])
+def test_after_a_crash_at_any_moment_there_is_the_old_state_or_the_new_one(
+    tmp_path: Path, what: str, before: bool
+) -> None:
+    registry = FileRegistry(tmp_path / "registry")
+    old = ClusterState("me").next(incarnation=1)
+    registry.write(old)
+    new = old.next(incarnation=2, snapshots=(SnapshotRecord(1, 5, (5,)),))
+    with (
+        patch.object(os, what, crashing(getattr(os, what), before)),
+        pytest.raises(Crash),
+    ):
+        registry.write(new)
+    found = registry.read()
+    assert found in (old, new)
+    assert found is not None
+    after = found.next(incarnation=3)
+    registry.write(after)
+    assert registry.read() == after
+
+
+def test_the_state_is_on_the_disk_before_it_replaces_the_old_one(tmp_path: Path) -> None:
+    calls: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def note_fsync(file: int) -> None:
+        calls.append("fsync")
+        fsync(file)
+
+    def note_replace(self: Path, target: Path) -> Path:
+        calls.append("replace")
+        return replace(self, target)
+
+    with patch.object(os, "fsync", note_fsync), patch.object(Path, "replace", note_replace):
+        FileRegistry(tmp_path / "registry").write(ClusterState("me").next())
+    assert calls == ["fsync", "replace", "fsync"]
+
+
+def test_a_place_that_cannot_be_written_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unavailable, match="registry"):
+        FileRegistry(tmp_path / "file" / "registry").write(ClusterState("me").next())
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(Unavailable, match="registry"):
+        FileRegistry(tmp_path / "folder").read()

@@ -1,0 +1,196 @@
+"""The oracle of every other test, checked by hand on small flows."""
+
+import pytest
+
+from engine.context import Context
+from engine.errors import FlowError, FunctionFailed, PayloadError
+from engine.flow import Flow
+from engine.labels import Label
+from engine.operators import FAILURES
+from engine.reference import Item, interpret, run_reference
+from engine.state import ListState, MapState, ReducingState, ValueState
+
+
+def join(value: str, joined: ValueState[str]) -> str:
+    joined.set(joined.get("") + value)
+    return joined.get("")
+
+
+def test_a_flow_is_run_in_three_lines() -> None:
+    flow = Flow("shout")
+    flow.source("words").flat_map(str.split).map(str.upper).sink()
+    assert list(run_reference(flow, [["a b", "", "c"]])) == [
+        Item((1, 0, 0), 0, "A"),
+        Item((1, 0, 1), 0, "B"),
+        Item((3, 0, 0), 0, "C"),
+    ]
+
+
+def test_state_belongs_to_a_key_and_elements_meet_it_in_label_order() -> None:
+    flow = Flow("join")
+    flow.source("in").key_by(lambda text: text.lower()).scan(join, ValueState("joined")).sink()
+    assert [item.value for item in run_reference(flow, [["a", "b", "A", "a"]])] == [
+        "a",
+        "b",
+        "aA",
+        "aAa",
+    ]
+
+
+def test_several_sources_are_merged_by_time_and_then_by_front() -> None:
+    flow = Flow("merge")
+    flow.source("x").union(flow.source("y")).key_by(lambda _: 0).scan(join, ValueState("s")).sink()
+    left: list[tuple[int, object]] = [(1, "a"), (4, "d")]
+    right: list[tuple[int, object]] = [(1, "b"), (2, "c"), (9, "e")]
+    found = list(interpret(flow, [left, right]))
+    assert [item.label for item in found] == [(1, 0), (1, 1), (2, 1), (4, 0), (9, 1)]
+    assert found[-1].value == "abcde"
+
+
+def test_outputs_come_in_label_order_over_all_sinks_and_ways() -> None:
+    flow = Flow("ways")
+    source = flow.source("in")
+    short = source.map(str.upper, name="short")
+    long = source.flat_map(list, name="long").key_by(lambda _: 0).scan(join, ValueState("s"))
+    long.sink("long-sink")
+    short.sink("short-sink")
+    found = list(run_reference(flow, [["ab", "c"]]))
+    assert found == [
+        Item((1, 0, 0), 1, "AB"),
+        Item((1, 0, 1, 0), 0, "a"),
+        Item((1, 0, 1, 1), 0, "ab"),
+        Item((2, 0, 0), 1, "C"),
+        Item((2, 0, 1, 0), 0, "abc"),
+    ]
+    labels: list[Label] = [item.label for item in found]
+    assert labels == sorted(labels)
+
+
+def test_every_kind_of_state_can_be_used() -> None:
+    flow = Flow("states")
+
+    def gather(
+        context: Context,
+        word: str,
+        last: ValueState[str],
+        seen: ListState[str],
+        counts: MapState[str, int],
+        total: ReducingState[int],
+    ) -> list[object]:
+        seen.append(word)
+        counts[word] = counts.get(word, 0) + 1
+        before = last.get("none")
+        last.set(word)
+        return [(context.label, context.key, before, tuple(seen), counts.items(), total.add(1))]
+
+    flow.source("in").key_by(len).process(
+        gather,
+        ValueState[str]("last"),
+        ListState[str]("seen"),
+        MapState[str, int]("counts"),
+        ReducingState[int]("total", int.__add__),
+    ).sink()
+    found = [item.value for item in run_reference(flow, [["b", "a", "xx", "b"]])]
+    assert found[-1] == ((4, 0), 1, "a", ("b", "a", "b"), [("a", 1), ("b", 2)], 3)
+    assert found[2] == ((3, 0), 2, "none", ("xx",), [("xx", 1)], 1)
+
+
+def test_functions_see_what_they_would_see_after_a_shuffle() -> None:
+    flow = Flow("types")
+    seen: list[object] = []
+
+    def look(value: object) -> object:
+        seen.append(value)
+        return [1, [2]]
+
+    flow.source("in").map(look, name="a").key_by(lambda _: 0).scan(look, name="b").sink()
+    list(run_reference(flow, [[{"a": [1, {"b": [2]}]}]]))
+    assert seen == [{"a": (1, {"b": (2,)})}, (1, (2,))]
+
+
+# Failures -------------------------------------------------------------------------------------
+
+
+def failing() -> Flow:
+    flow = Flow("failing")
+
+    def picky(value: str, joined: ValueState[str]) -> str:
+        if join(value, joined) == "ab":
+            raise ValueError("not ab")
+        return joined.get("")
+
+    flow.source("in").key_by(lambda _: 0).scan(picky, ValueState("s"), name="picky").sink()
+    return flow
+
+
+def test_a_failure_ends_the_run_and_names_operator_label_key_record_and_line() -> None:
+    found = run_reference(failing(), [["a", "b"]])
+    assert next(found).value == "a"
+    with pytest.raises(FunctionFailed) as caught:
+        next(found)
+    text = str(caught.value)
+    for part in ("'picky'", "[2, 0]", "key 0", "ValueError: not ab", "'b'", "test_reference.py"):
+        assert part in text
+    assert "dead-letter" in text
+
+
+def test_a_dead_letter_is_an_output_and_its_element_leaves_no_trace() -> None:
+    found = list(run_reference(failing(), [["a", "b", "c"]], dead_letters=True))
+    assert [(item.label, item.sink) for item in found] == [
+        ((1, 0), 0),
+        ((2, 0), FAILURES),
+        ((3, 0), 0),
+    ]
+    assert found[2].value == "ac"
+    letter = found[1].value
+    assert isinstance(letter, tuple)
+    assert letter[:4] == ("picky", "0", "'b'", "ValueError: not ab")
+
+
+@pytest.mark.parametrize("kind", ["map", "filter", "flat_map"])
+def test_stateless_functions_fail_alone_too(kind: str) -> None:
+    def picky(value: int) -> list[int]:
+        if value == 2:
+            raise KeyError(value)
+        return [value]
+
+    flow = Flow("failing")
+    stream = flow.source("in")
+    getattr(stream, kind)(picky, name="picky").sink()
+    found = list(run_reference(flow, [[1, 2, 3]], dead_letters=True))
+    assert [(item.label[0], item.sink) for item in found] == [(1, 0), (2, FAILURES), (3, 0)]
+
+
+def test_a_key_function_that_raises_is_told_as_such() -> None:
+    flow = Flow("failing")
+    flow.source("in").key_by(lambda value: value["user"]).scan(len, name="op").sink()
+    with pytest.raises(FunctionFailed, match="'key of op' failed"):
+        list(run_reference(flow, [[{"user": "a"}, {}]]))
+
+
+def test_state_that_could_change_behind_the_journal_is_refused() -> None:
+    flow = Flow("strict")
+
+    def keep(value: object, last: ValueState[object]) -> object:
+        last.set([value])
+        return value
+
+    flow.source("in").key_by(lambda _: 0).scan(keep, ValueState("last"), name="keep").sink()
+    with pytest.raises(FunctionFailed, match="use tuples instead of lists"):
+        list(run_reference(flow, [["a"]]))
+
+
+def test_a_payload_that_cannot_travel_to_a_key_is_a_failure_of_the_operator() -> None:
+    flow = Flow("strict")
+    flow.source("in").map(lambda v: {v}, name="m").key_by(len).scan(len, name="op").sink()
+    with pytest.raises(FunctionFailed, match=r"'op' failed.*cannot travel"):
+        list(run_reference(flow, [["a"]]))
+
+
+def test_what_cannot_run_is_refused_before_it_is_run() -> None:
+    with pytest.raises(FlowError):
+        list(run_reference(Flow("empty"), []))
+    flow = Flow("input")
+    flow.source("in").sink()
+    with pytest.raises(PayloadError):
+        list(run_reference(flow, [[object()]]))

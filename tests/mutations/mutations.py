@@ -1,0 +1,236 @@
+"""Mutations: context managers that take one safeguard out of the engine.
+
+Some safeguards back each other up:
+
+- A consumer ignores a bundle that it has. That hides a missing filter at the barrier only where the
+  repeated bundle is cut as the first one was, so either is missed without the other.
+- What a gap loses is also noticed by the acker, as work that does not end. It takes a front whose
+  frame and promise are lost together (exactly-once), or a marker that arrives while the frame
+  before it does not (two-phase), for the gap to be the only sign.
+- The fence of consumers matters only to what an earlier process had sent and what comes after its
+  successor has asked for the last bundle. That is rare, and takes the most seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from unittest.mock import patch
+
+import engine.keyed
+import engine.store
+from acker.tracker import Tracker
+from barrier.barrier import NOTHING
+from barrier.ordered import OrderedBarrier
+from coordinator.coordinator import Coordinator, Phase, _Snapshot
+from coordinator.registry import ClusterState
+from deploy.consumer import ConsumerServer
+from deploy.front import Front
+from deploy.node import Node
+from engine.alignment import Alignment
+from engine.keyed import Keyed
+from engine.labels import INFINITY
+from engine.messages import Bundle, BundleStored, Committed, Header, Message, Promise
+from engine.operators import Labels, Signs, Values
+from engine.party import Party
+from engine.sinks.memory import MemoryConsumer
+
+Mutation = Callable[[], AbstractContextManager[object]]
+
+
+@contextmanager
+def t_last_is_not_asked_for() -> Iterator[None]:
+    """The barrier releases what the consumer already has."""
+    ask = OrderedBarrier.last
+
+    def last(self: OrderedBarrier, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
+        first = not self.connected
+        ask(self, t_last, checksum, blobs)
+        if first:
+            self.t_last = NOTHING
+
+    with patch.object(OrderedBarrier, "last", last):
+        yield
+
+
+@contextmanager
+def t_last_is_not_asked_for_nor_checked() -> Iterator[None]:
+    """As above, and the consumer stores whatever comes, too."""
+
+    def store(self: ConsumerServer, sender: str, bundle: Bundle) -> None:
+        self._consumer(bundle.barrier).deliver(bundle)
+        self.send(sender, BundleStored(bundle.barrier, bundle.incarnation, bundle.t_last))
+
+    deliver = MemoryConsumer.deliver
+
+    def deliver_anything(self: MemoryConsumer, bundle: Bundle) -> None:
+        self._progress.pop(bundle.barrier, None)
+        deliver(self, bundle)
+
+    with (
+        t_last_is_not_asked_for(),
+        patch.object(ConsumerServer, "_store", store),
+        patch.object(MemoryConsumer, "deliver", deliver_anything),
+    ):
+        yield
+
+
+@contextmanager
+def acknowledgement_is_split() -> Iterator[None]:
+    """An id is acknowledged a turn before the ids of the frames sent because of it."""
+    send_elements, turn = Node._send_elements, Node.turn
+    late: dict[Node, dict[tuple[int, int], int]] = {}
+
+    def send(self: Node, *args: object) -> None:
+        acks, self._acks = self._acks, {}
+        send_elements(self, *args)  # type: ignore[arg-type]
+        for cell, ids in self._acks.items():
+            mine = late.setdefault(self, {})
+            mine[cell] = mine.get(cell, 0) ^ ids
+        self._acks = acks
+
+    def turn_later(self: Node) -> bool:
+        before = late.pop(self, {})
+        more = turn(self)
+        if not self.running:
+            late.pop(self, None)
+            return more
+        for (stage, time), ids in before.items():
+            self._acknowledge_later(stage, time, ids)
+        return more or self in late or bool(before)
+
+    with patch.object(Node, "_send_elements", send), patch.object(Node, "turn", turn_later):
+        yield
+
+
+def _receiving(
+    mutated: Callable[[Party, Header, Callable[[Party, Header], bool]], bool],
+) -> AbstractContextManager[object]:
+    is_next = Party._is_next
+    return patch.object(Party, "_is_next", lambda self, header: mutated(self, header, is_next))
+
+
+def incarnation_is_not_checked() -> AbstractContextManager[object]:
+    """Messages of earlier incarnations are handled."""
+    return _receiving(
+        lambda party, header, is_next: (
+            header.incarnation != party.incarnation or is_next(party, header)
+        )
+    )
+
+
+def gaps_are_not_noticed() -> AbstractContextManager[object]:
+    """A channel goes on where something was lost."""
+
+    def mutated(party: Party, header: Header, is_next: Callable[[Party, Header], bool]) -> bool:
+        if header.incarnation == party.incarnation:
+            seen = party._seen.get(header.sender, 0)
+            party._seen[header.sender] = max(seen, header.sequence - 1)
+        return is_next(party, header)
+
+    return _receiving(mutated)
+
+
+def repeated_batches_are_applied() -> AbstractContextManager[object]:
+    """The master applies a repeated message again."""
+    return _receiving(
+        lambda party, header, is_next: (
+            is_next(party, header)
+            or (
+                party.name == "master"
+                and header.incarnation == party.incarnation
+                and header.sender not in party._broken
+            )
+        )
+    )
+
+
+def nothing_is_undone() -> AbstractContextManager[object]:
+    """Late elements are applied to the state that later ones have left."""
+    return patch.object(engine.keyed, "undo", lambda changes: None)
+
+
+def tombstones_are_not_sent() -> AbstractContextManager[object]:
+    """Outputs that are no longer true are not taken back."""
+    emit = Keyed.emit
+
+    def mutated(self: Keyed, labels: Labels, results: Values, signs: Signs) -> None:
+        if signs is not None:
+            kept = [i for i, sign in enumerate(signs) if sign > 0]
+            labels, results = [labels[i] for i in kept], [results[i] for i in kept]
+            signs = [1] * len(kept)
+        emit(self, labels, results, signs)
+
+    return patch.object(Keyed, "emit", mutated)
+
+
+def first_prepared_commits() -> AbstractContextManager[object]:
+    """A snapshot does not wait for all nodes."""
+    answered = Coordinator._answered
+
+    def mutated(self: Coordinator, snapshot: _Snapshot, sender: str) -> None:
+        if self._writing is None:
+            snapshot.waiting.clear()
+        answered(self, snapshot, sender)
+
+    return patch.object(Coordinator, "_answered", mutated)
+
+
+def commit_is_told_before_it_is_written() -> AbstractContextManager[object]:
+    """Nodes learn of a commit that the registry may never hold."""
+    write = Coordinator._write
+
+    def mutated(self: Coordinator, state: ClusterState) -> None:
+        write(self, state)
+        if self.phase is Phase.RUNNING and self._snapshot is not None:
+            self._tell(self.nodes, Committed(self._snapshot.number, 0))
+
+    return patch.object(Coordinator, "_write", mutated)
+
+
+def markers_are_not_aligned() -> AbstractContextManager[object]:
+    """What follows a marker on one channel is worked off before the others' markers."""
+    return patch.object(Alignment, "admit", lambda self, channel, frame: True)
+
+
+def durability_is_not_waited_for() -> AbstractContextManager[object]:
+    """Outputs leave for inputs that may be forgotten."""
+    promise = Tracker.promise
+
+    def mutated(
+        self: Tracker, front: int, next_time: int, durable: int, roots: Iterable[tuple[int, int]]
+    ) -> None:
+        promise(self, front, next_time, INFINITY, roots)
+
+    return patch.object(Tracker, "promise", mutated)
+
+
+def outputs_count_as_delivered_when_ready() -> AbstractContextManager[object]:
+    """A snapshot may cover outputs that no consumer has."""
+    return patch.object(OrderedBarrier, "delivered", property(lambda self: self.moved_to + 1))
+
+
+def roots_are_registered_late() -> AbstractContextManager[object]:
+    """A front promises its next time a message before it registers its roots."""
+    send = Front.send
+    kept: dict[Front, tuple[tuple[int, int], ...]] = {}
+
+    def mutated(self: Front, to: str, message: Message) -> None:
+        if isinstance(message, Promise):
+            before = kept.get(self, ())
+            kept[self] = message.roots
+            message = replace(message, roots=before)
+        send(self, to, message)
+
+    return patch.object(Front, "send", mutated)
+
+
+def checksums_are_not_compared() -> AbstractContextManager[object]:
+    """Torn and rotten parts of snapshots are loaded."""
+    return patch.object(engine.store, "crc32", lambda data: 0)
+
+
+def consumers_have_no_fence() -> AbstractContextManager[object]:
+    """A bundle of an earlier incarnation is stored."""
+    return patch.object(ConsumerServer, "_is_fenced_off", lambda self, message: False)
