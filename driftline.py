@@ -21,6 +21,8 @@ from engine.state import ListState, MapState, ReducingState, ValueState
 if TYPE_CHECKING:
     import click
 
+    from deploy.producer import Producer
+
 __all__ = [
     "Context",
     "DriftlineError",
@@ -30,6 +32,7 @@ __all__ = [
     "KeyedStream",
     "ListState",
     "MapState",
+    "Producer",
     "ReducingState",
     "Stream",
     "ValueState",
@@ -44,6 +47,12 @@ COMMANDS = {
     "simulate": ("deploy.simulation.command:simulate", "Try a flow under every fault, by seeds."),
 }
 """name -> (where the command is, what `--help` says of it)"""
+
+
+def __getattr__(name: str) -> object:
+    if name == "Producer":  # needs ZeroMQ, which a flow does not
+        return importlib.import_module("deploy.producer").Producer
+    raise AttributeError(f"driftline has no {name!r}")
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from deploy.graph import as_dot, as_text
 from deploy.loading import load_flow
 from deploy.run import RunConfig, run_flow, run_reference_to
 from engine.policy import ORDERINGS, POLICIES, policy
-from engine.sources import open_source
+from engine.sources import Source, open_source
 
 
 @click.command()
@@ -31,6 +31,7 @@ def graph(flow: str, dot: bool) -> None:
 @click.option(
     "--input", "inputs", multiple=True, required=True, metavar="FILE",
     help="A file to read: JSON lines, CSV, text, Wikimedia XML; .gz and .bz2 of these. "
+    "Or an address as tcp://*:5555, where producers send records. "
     "Once for each source of the flow, in their order.",
 )  # fmt: skip
 @click.option(
@@ -92,13 +93,18 @@ def run(
     console = Console(stderr=True)
     logging.basicConfig(level=logging.WARNING, format="driftline: %(message)s")
     found = load_flow(flow)
-    sources = [
-        open_source(name, id_field=id_field, text_field=text_field, sections=sections)
+    sources: list[Source | str] = [
+        name
+        if "://" in name
+        else open_source(name, id_field=id_field, text_field=text_field, sections=sections)
         for name in inputs
     ]
     dead_letters = on_error == "dead-letter"
     if reference:
-        records = run_reference_to(found, sources, output, dead_letters)
+        files = [source for source in sources if not isinstance(source, str)]
+        if len(files) < len(sources):
+            raise click.UsageError("--reference reads files only")
+        records = run_reference_to(found, files, output, dead_letters)
         report: dict[str, object] = {"records": records}
     else:
         config = RunConfig(

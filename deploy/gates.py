@@ -77,8 +77,8 @@ SPECULATE_UP_TO = 4
 def may_go(blocks: list[Block], unsettled: int, complete: int) -> tuple[list[Block], list[Block]]:
     """The blocks of one port that are worth applying now, and those that are not yet.
 
-    `unsettled`: roots that have been applied at the port and are not final; `complete`: the frontier
-    of the stage before.
+    `unsettled`: roots that have been applied at the port and are not final; `complete`: the
+    frontier of the stage before.
 
     Speculation saves latency while there is little to do. Under load it would only make elements
     come late: then a block waits until the frontier of the stage before has passed it, so that

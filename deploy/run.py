@@ -15,13 +15,14 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time_ns
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from deploy.cluster import LocalCluster
 from deploy.front import Front
+from deploy.intake import Intake
 from deploy.process import ProcessConfig, new_id
 from deploy.runtime import Runtime
 from engine.errors import DriftlineError, FlowError, InputError, Unavailable
@@ -31,7 +32,9 @@ from engine.plan import plan
 from engine.policy import Policy
 from engine.reference import interpret
 from engine.sinks import Lines
-from engine.sources import BadRecord, Source, strict
+from engine.sources import BadRecord, LiveSource, Source, strict
+from engine.sources.inputlog import InputLog
+from engine.sources.received import ReceivedSource
 
 LAST_WORDS_S = 5.0
 """How long the master may be gone before its end counts as silent."""
@@ -43,7 +46,8 @@ class RunConfig:
 
     flow: str
     """As the user named it; node processes load it themselves."""
-    inputs: Sequence[Source]
+    inputs: Sequence[Source | str]
+    """A source for each of the flow's, or the address at which records are received for it."""
     output: Path
     nodes: int
     policy: Policy
@@ -76,7 +80,7 @@ class RunReport:
         }
 
 
-def check_inputs(flow: Flow, inputs: Sequence[Source]) -> None:
+def check_inputs(flow: Flow, inputs: Sequence[object]) -> None:
     """Raises FlowError if there is not one input for each source."""
     if len(inputs) != len(flow.sources):
         names = ", ".join(source.name for source in flow.sources)
@@ -92,8 +96,15 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     check_inputs(flow, config.inputs)
     sockets = tempfile.mkdtemp(prefix="driftline-")
     runtime = Runtime()
+    received: list[tuple[InputLog, Intake]] = []
     try:
-        inputs = "|".join(source.identity() for source in config.inputs)
+        sources = [
+            _receive(runtime, received, address, i, config) if isinstance(address, str) else address
+            for i, address in enumerate(config.inputs)
+        ]
+        inputs = "|".join(
+            "received" if isinstance(source, str) else source.identity() for source in config.inputs
+        )
         process = ProcessConfig(
             flow=config.flow,
             nodes=config.nodes,
@@ -111,7 +122,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
             for i in range(len(config.inputs))
         ]
         fronts = []
-        for i, source in enumerate(config.inputs):
+        for i, source in enumerate(sources):
             front = Front(
                 i,
                 config.nodes,
@@ -128,7 +139,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
             fronts.append(front)
         started = monotonic()
         with LocalCluster(process) as cluster:
-            stop = _drive(runtime, cluster, fronts, config, console)
+            stop = _drive(runtime, cluster, sources, fronts, config, console)
             if stop.error:
                 raise _as_error(stop)
         return RunReport(
@@ -140,12 +151,32 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
         )
     finally:
         runtime.close(linger_ms=0)
+        for input_log, intake in received:
+            intake.close()
+            input_log.close()
         shutil.rmtree(sockets, ignore_errors=True)
+
+
+def _receive(
+    runtime: Runtime,
+    received: list[tuple[InputLog, Intake]],
+    address: str,
+    number: int,
+    config: RunConfig,
+) -> ReceivedSource:
+    """The source of what producers send to an address; everything of it is logged first."""
+    input_log = InputLog(config.state / f"input-{number}", f"{config.flow} {number}")
+    source = ReceivedSource(input_log, lambda: time_ns() // 1000, name=address)
+    intake = Intake(source, address, name=f"intake-{number}")
+    received.append((input_log, intake))
+    runtime.watch(intake, intake.socket, intake.drain, intake.room, input_log.carry_out)
+    return source
 
 
 def _drive(
     runtime: Runtime,
     cluster: LocalCluster,
+    sources: Sequence[Source | LiveSource],
     fronts: Sequence[Front],
     config: RunConfig,
     console: Console,
@@ -156,7 +187,7 @@ def _drive(
     look_at = 0.0
     gone_since: float | None = None
     with _progress(console) as show:
-        tasks = [show(source.name) for source in config.inputs]
+        tasks = [show(source.name) for source in sources]
         more = False
         while True:
             more = runtime.step(more, wait_s=0.05)
@@ -170,7 +201,7 @@ def _drive(
             if now >= look_at:
                 look_at = now + 0.05
                 cluster.supervise()
-                for source, front, task in zip(config.inputs, fronts, tasks, strict=True):
+                for source, front, task in zip(sources, fronts, tasks, strict=True):
                     task(source, front.taken)
                 if not cluster.master_ended:
                     gone_since = None
@@ -180,7 +211,7 @@ def _drive(
                     raise Unavailable("the master ended without a word")
 
 
-Update = Callable[[Source, int], None]
+Update = Callable[[Source | LiveSource, int], None]
 
 
 class _progress:
@@ -207,7 +238,7 @@ class _progress:
     def _show(self, name: str) -> Update:
         task = self._bars.add_task(name, total=None, records=0)
 
-        def update(source: Source, records: int) -> None:
+        def update(source: Source | LiveSource, records: int) -> None:
             done = source.progress()
             completed, total = done if done is not None else (0, None)
             self._bars.update(task, completed=completed, total=total, records=records)

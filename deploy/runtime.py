@@ -43,12 +43,14 @@ class Runtime:
     """Drives the parties of a process until it is told to stop."""
 
     def __init__(self, carry_out: CarryOut | None = None) -> None:
+        self._carry_out = carry_out
         self._context = zmq.Context()
         self._poller = zmq.Poller()
         self._seats: list[_Seat] = []
         self._outs: dict[tuple[str, str], tuple[str, zmq.Socket[bytes]]] = {}
         self._local: dict[str, LocalParty] = {}
-        self._disk = _Worker(self._context, "disk", carry_out)
+        self._stores: dict[str, CarryOut] = {}
+        self._disk = _Worker(self._context, "disk")
         self._poller.register(self._disk.done, zmq.POLLIN)
 
     def add(self, party: Party, address: str) -> str:
@@ -72,13 +74,17 @@ class Runtime:
         socket: zmq.Socket[bytes],
         drain: Callable[[], None],
         room: Callable[[], bool],
+        carry_out: CarryOut | None = None,
     ) -> None:
         """Give a party a socket that it has made itself, to talk to others than parties.
 
         `drain` takes what has come, in every turn; while there is no `room`, the loop does not
-        wake for more. The party's jobs and ticks are as any other's.
+        wake for more. The party's jobs and ticks are as any other's; it may have a store of its
+        own.
         """
         self._seats.append(_Seat(party, socket, drain, room))
+        if carry_out is not None:
+            self._stores[party.name] = carry_out
 
     def host(self, other: Party, partner: Party) -> None:
         """Let a party live in a thread of its own beside its only partner: an embedded consumer."""
@@ -129,7 +135,9 @@ class Runtime:
                 self._send(party, to, data)
         party.outbox.clear()
         for job in party.jobs:
-            self._disk.put(party, job)
+            carry_out = self._stores.get(party.name, self._carry_out)
+            assert carry_out is not None, f"nobody to carry out {job!r}"
+            self._disk.put(party, job, carry_out)
         party.jobs.clear()
 
     def close(self, linger_ms: int = 500) -> None:
@@ -204,25 +212,22 @@ class _Seat:
 class _Worker:
     """A thread that does things in order and wakes the loop with what came of it."""
 
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], name: str, work: CarryOut | None
-    ) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], name: str) -> None:
         endpoint = f"inproc://{name}"
         self.done = context.socket(zmq.PULL)
         self.done.bind(endpoint)
         self._ring = context.socket(zmq.PUSH)
         self._ring.connect(endpoint)
-        self._tasks: queue.SimpleQueue[tuple[Party, Job] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[tuple[Party, Job, CarryOut] | None] = queue.SimpleQueue()
         self._results: deque[tuple[Party, Job, object]] = deque()
-        self._work = work
         self._thread: threading.Thread | None = None
 
-    def put(self, party: Party, job: Job) -> None:
+    def put(self, party: Party, job: Job, work: CarryOut) -> None:
         """Have a job of a party done."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._loop, daemon=True)
             self._thread.start()
-        self._tasks.put((party, job))
+        self._tasks.put((party, job, work))
 
     def results(self) -> list[tuple[Party, Job, object]]:
         """What has been done since the last call."""
@@ -240,10 +245,9 @@ class _Worker:
 
     def _loop(self) -> None:
         while (task := self._tasks.get()) is not None:
-            party, job = task
+            party, job, work = task
             try:
-                assert self._work is not None, f"nobody to carry out {job!r}"
-                result: object = self._work(job)
+                result: object = work(job)
             except DriftlineError as error:
                 result = error
             self._results.append((party, job, result))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from random import Random
+from typing import Protocol
 
 from coordinator.registry import ClusterState, WriteState, decode_state, encode_state
 from engine.errors import SnapshotDamaged, StateMismatch
@@ -15,6 +16,16 @@ from engine.store import PartStore, as_part
 
 MERGE_AT = 3
 """Parts that pile up before they are merged: few, so that short runs merge often."""
+
+
+class Disk(Protocol):
+    """What survives a crash of a host."""
+
+    def carry_out(self, job: Job) -> object:
+        """Do a job. Raises what a real store raises."""
+
+    def tear(self, job: Job, chance: Random) -> bool:
+        """Leave a job done, not done or half done, as a crash would. Returns whether half done."""
 
 
 class MemoryKeyValue:

@@ -100,7 +100,7 @@ def scenario(seed: int, spec: str | None = None, name: str | None = None) -> Sce
         chosen,
         nodes=chance.choice((1, 2, 3)),
         records=chance.randrange(20, 80),
-        window=chance.choice((2, 3, 5, 100)),
+        window=chance.choice((2, 3, 5, 12, 100)),
         checkpoint_s=chance.choice((0.002, 0.005, 0.02)),
         faults=faults,
         rot=rot if not any(live) else 0.0,  # an input that is trimmed cannot begin anew
@@ -128,7 +128,7 @@ def _faults(chance: Random) -> Faults:
         crash_after_job=some(0.03),
         crash_before_send=some(0.002),
         crash_at_consumer=some(0.01),
-        linger=some(0.5),
+        linger=some(0.8),
         job_fails=some(0.05),
         pause=some(0.001),
         cut=some(0.001),

@@ -18,22 +18,12 @@ from functools import partial
 from heapq import heappop, heappush
 from math import inf
 from random import Random
-from typing import Protocol
 
+from deploy.simulation.disks import Disk
 from deploy.simulation.faults import PAUSES_S, Crashed, Faults
 from engine.errors import DriftlineError, MalformedMessage, Unavailable
 from engine.messages import decode
 from engine.party import Job, Party
-
-
-class Disk(Protocol):
-    """What survives a crash of a host."""
-
-    def carry_out(self, job: Job) -> object:
-        """Do a job. Raises what a real store raises."""
-
-    def tear(self, job: Job, chance: Random) -> bool:
-        """Leave a job done, not done or half done, as a crash would. Returns whether half done."""
 
 
 @dataclass(slots=True)
@@ -137,10 +127,10 @@ class World:
         self.counted[f"crash {host.name.partition('-')[0]} {where}"] += 1
         self.tell(f"{host.process} crashes {where}")
         back_after = self.chance.expovariate(20.0)
-        # A tail of what it sent last never leaves its buffers.
-        self._lost_after[host.process] = self.now + self.chance.random() * self.faults.delay_s
         if self.fault(self.faults.linger, "lingering messages"):
             self._lingering[host.process] = back_after + self.chance.expovariate(50.0)
+        else:  # a tail of what it sent last never leaves its buffers
+            self._lost_after[host.process] = self.now + self.chance.random() * self.faults.delay_s
         host.party = None
         host.process = ""
         self.at(back_after, lambda: self._start(host))
@@ -272,7 +262,7 @@ class World:
     def _deliver(
         self, sender: str, host: Host, address: str, data: bytes, lingered: bool = False
     ) -> None:
-        if self.now > self._lost_after.get(sender, inf) and not lingered:
+        if self.now > self._lost_after.get(sender, inf):
             self.counted["lost message"] += 1
             return
         if sender in self._lingering and not lingered:

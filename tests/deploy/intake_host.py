@@ -1,19 +1,29 @@
-"""A front's host without a front: ``python -m tests.deploy.intake_host DIRECTORY ADDRESS``.
+"""A front's host without a front, in a thread, in steps, or in a process that can be killed.
 
-It takes records, reads them, stores them, and has to be killed.
+The process is ``python -m tests.deploy.intake_host DIRECTORY ADDRESS``: it takes records, reads
+and stores them until it is killed, or the one that started it is gone.
 """
 
 import os
+import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import time_ns
+from time import monotonic, time_ns
+from types import TracebackType
+from typing import Self
 
-from deploy.intake import Intake
+import zmq
+
+from deploy.intake import MAGIC, Intake, Kind, decode_answer
 from deploy.runtime import Runtime
+from engine.codec import pack, unpack
 from engine.party import Party
 from engine.sources.inputlog import InputLog
 from engine.sources.received import ReceivedSource
+
+SOON_S = 5.0
 
 
 def now_us() -> int:
@@ -53,6 +63,109 @@ class Host:
         self.runtime.close(linger_ms=0)
         self.intake.close(linger_ms=0)
         self.log.close()
+
+
+class Running:
+    """A host in a thread. A context manager."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self._stop = False
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop = True
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop:
+            self.host.runtime.step(wait_s=0.02)
+
+
+class Wire:
+    """A producer that says exactly what it is told, and a host that takes its turns meanwhile."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.context = zmq.Context()
+        self.socket = self.context.socket(zmq.DEALER)
+        self.socket.connect(host.intake.address)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.context.destroy(linger=0)
+
+    def say(self, kind: Kind, producer: str, session: int, *rest: object) -> None:
+        self.socket.send(pack((MAGIC, kind, producer, session, *rest)))
+
+    def hear(self) -> tuple[Kind, int, int]:
+        """The next answer: kind, session, acknowledged."""
+        self.until(lambda: bool(self.socket.poll(0)))
+        return decode_answer(self.socket.recv())
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Let the host run until a condition holds."""
+        deadline = monotonic() + SOON_S
+        while not condition():
+            assert monotonic() < deadline, "nothing came"
+            self.host.runtime.step(wait_s=0.005)
+
+
+def stored(log: InputLog) -> list[tuple[str, int, object]]:
+    """All that a log holds."""
+    return [(entry.producer, entry.sequence, unpack(entry.data)) for entry in log.read(0)]
+
+
+class Killed:
+    """A host in a process of its own. A context manager."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.address = f"ipc://{directory}/intake"
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tests.deploy.intake_host",
+                str(self.directory / "log"),
+                self.address,
+            ]
+        )
+
+    def kill(self) -> None:
+        """With signal 9."""
+        self.process.kill()
+        self.process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
 
 
 if __name__ == "__main__":

@@ -79,12 +79,12 @@ def t_last_is_not_asked_for_nor_checked() -> Iterator[None]:
 @contextmanager
 def acknowledgement_is_split() -> Iterator[None]:
     """An id is acknowledged a turn before the ids of the frames sent because of it."""
-    send_elements, turn = Node._send_elements, Node.turn
+    send_frame, turn = Node._send_frame, Node.turn
     late: dict[Node, dict[tuple[int, int], int]] = {}
 
     def send(self: Node, *args: object) -> None:
         acks, self._acks = self._acks, {}
-        send_elements(self, *args)  # type: ignore[arg-type]
+        send_frame(self, *args)  # type: ignore[arg-type]
         for cell, ids in self._acks.items():
             mine = late.setdefault(self, {})
             mine[cell] = mine.get(cell, 0) ^ ids
@@ -100,7 +100,7 @@ def acknowledgement_is_split() -> Iterator[None]:
             self._acknowledge_later(stage, time, ids)
         return more or self in late or bool(before)
 
-    with patch.object(Node, "_send_elements", send), patch.object(Node, "turn", turn_later):
+    with patch.object(Node, "_send_frame", send), patch.object(Node, "turn", turn_later):
         yield
 
 

@@ -1,0 +1,305 @@
+"""The commands `driftline bench ...`: options, progress, and where results go.
+
+The experiments are modules of their own (`bench.latency`, `bench.throughput`, `bench.ordering`,
+`bench.profile`); they and what they need are imported when a command runs, so that `--help` is
+quick and a missing package is told in one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from bench import options
+from engine.errors import Unavailable
+from engine.policy import ORDERINGS, POLICIES
+
+LATENCY_DOCUMENTS = 700
+THROUGHPUT_DOCUMENTS = 15_000
+
+
+@click.group()
+def bench() -> None:
+    """Measure Driftline's inverted index, next to the floor.
+
+    The floor is the same job with no guarantees, as fast as Python does it. Whatever else the
+    machine does while a benchmark runs is in its figures.
+    """
+    missing = [name for name in ("matplotlib", "psutil") if find_spec(name) is None]
+    if missing:
+        raise Unavailable(
+            f"the benchmark needs {' and '.join(missing)}: pip install 'driftline[bench]'"
+        )
+
+
+@bench.command()
+@options.rate
+@options.documents(LATENCY_DOCUMENTS, "Documents of each run, with the warm-up.")
+@options.warmup
+@options.nodes
+@options.policies
+@options.checkpoints("50,500,1000")
+@options.ordering
+@options.input
+@options.seed
+@options.json
+@options.plot("out/latency.png")
+def latency(
+    rate: float,
+    documents: int,
+    warmup: int,
+    nodes: int,
+    policies: list[str],
+    checkpoints: list[int],
+    ordering: str,
+    path: Path | None,
+    seed: int,
+    json_file: Path | None,
+    plot: Path,
+) -> None:
+    """Latency of every policy at a fixed rate.
+
+    As it stands this takes three and a half minutes: 13 runs of 14 seconds, one for each policy and
+    checkpoint interval. The floor and `none` run first and again last, and both runs' latencies are
+    pooled: machines drift.
+    """
+    _check_warmup(documents, warmup)
+    _make_room(json_file, plot)
+
+    from bench.cases import Progress, Setup, broken_promises, cases
+    from bench.figures import draw_latency
+    from bench.latency import measure_latency, runs_of
+
+    rows = cases(policies, checkpoints)
+    setup = Setup(_load(documents, path), nodes, ordering)
+    progress = Progress(Console(stderr=True), len(runs_of(rows)))
+    latencies = measure_latency(setup, rows, rate, warmup, seed, progress)
+    _write(json_file, latencies.as_json())
+    _console().print(latencies.table())
+    draw_latency(latencies, plot)
+    click.echo(f"picture: {plot}")
+    _judge(broken_promises(latencies.rows))
+
+
+@bench.command()
+@options.documents(THROUGHPUT_DOCUMENTS, "Documents of each run.")
+@click.option("--repeat", default=3, show_default=True, type=click.IntRange(1, 100),
+              help="Rounds; in each, the floor and all policies take their turn.")  # fmt: skip
+@options.nodes
+@options.policies
+@options.checkpoints("1000")
+@options.ordering
+@options.input
+@options.json
+@options.plot("out/throughput.png")
+def throughput(
+    documents: int,
+    repeat: int,
+    nodes: int,
+    policies: list[str],
+    checkpoints: list[int],
+    ordering: str,
+    path: Path | None,
+    json_file: Path | None,
+    plot: Path,
+) -> None:
+    """Documents a second of every policy, under back-pressure.
+
+    As it stands this takes about a minute and a half. Figures are medians over the rounds; what a
+    policy makes of the floor's throughput is the median of the shares in each round.
+    """
+    _make_room(json_file, plot)
+
+    from bench.cases import Progress, Setup, broken_promises, cases
+    from bench.figures import draw_throughput
+    from bench.throughput import measure_throughput
+
+    rows = cases(policies, checkpoints)
+    setup = Setup(_load(documents, path), nodes, ordering)
+    progress = Progress(Console(stderr=True), repeat * (1 + len(rows)))
+    rounds = measure_throughput(setup, rows, repeat, progress)
+    throughputs = rounds.throughputs()
+    _write(json_file, throughputs.as_json())
+    _console().print(throughputs.table(), rounds.spread())
+    draw_throughput(throughputs, plot)
+    click.echo(f"picture: {plot}")
+    _judge(broken_promises(throughputs.rows))
+
+
+@bench.command()
+@click.option("--nodes", default="1,2,3", show_default=True, metavar="N,N",
+              callback=options.whole_numbers, help="Numbers of node processes.")  # fmt: skip
+@click.option("--rates", default="50,200,500", show_default=True, metavar="R,R",
+              callback=options.whole_numbers, help="Documents a second.")  # fmt: skip
+@click.option("--seconds", default=8.0, show_default=True, type=click.FloatRange(0.1),
+              help="How long each rate is kept up; the first quarter is warm-up.")  # fmt: skip
+@click.option("--saturated", default=8000, show_default=True, type=click.IntRange(0),
+              help="Documents of the runs that go as fast as they can; 0 for no such runs.",
+              )  # fmt: skip
+@options.input
+@options.seed
+@options.json
+@options.plot("out/ordering.png")
+def ordering(
+    nodes: list[int],
+    rates: list[int],
+    seconds: float,
+    saturated: int,
+    path: Path | None,
+    seed: int,
+    json_file: Path | None,
+    plot: Path,
+) -> None:
+    """Speculative against buffered ordering, under exactly-once.
+
+    As it stands this takes about four minutes. Speculation applies elements as they come and puts
+    late ones into their place; buffering waits until nothing can come late.
+    """
+    if min(rates) * seconds < 10:
+        raise click.UsageError(
+            f"{seconds:g} s at {min(rates)} documents a second are too few documents: give at "
+            "least 10, by --seconds or --rates"
+        )
+    _make_room(json_file, plot)
+
+    from bench.cases import Progress
+    from bench.ordering import as_json, draw, loads, measure_ordering, table
+
+    documents = _load(max(saturated, round(max(rates) * seconds)), path)
+    load = loads(documents, rates, seconds, saturated)
+    progress = Progress(Console(stderr=True), len(nodes) * len(load) * len(ORDERINGS))
+    rows = measure_ordering(load, nodes, seed, progress)
+    _write(json_file, as_json(rows))
+    _console().print(table(rows))
+    draw(rows, plot)
+    click.echo(f"picture: {plot}")
+    _judge(
+        f"{row.ordering} has lost {row.lost} records and delivered {row.duplicated} twice"
+        for row in rows
+        if row.lost or row.duplicated
+    )
+
+
+@bench.command()
+@options.rate
+@options.documents(LATENCY_DOCUMENTS, "Documents of the latency run, with the warm-up.")
+@options.warmup
+@click.option("--saturated", default=THROUGHPUT_DOCUMENTS, show_default=True,
+              type=click.IntRange(1), help="Documents of the throughput run.")  # fmt: skip
+@options.nodes
+@options.input
+@options.seed
+@options.json
+def floor(
+    rate: float,
+    documents: int,
+    warmup: int,
+    saturated: int,
+    nodes: int,
+    path: Path | None,
+    seed: int,
+    json_file: Path | None,
+) -> None:
+    """The floor alone: its latency and its throughput."""
+    _check_warmup(documents, warmup)
+    _make_room(json_file)
+
+    from bench.floor import run_floor_latency, run_floor_throughput
+    from bench.report import Latencies, Throughputs
+
+    found = _load(max(documents, saturated), path)
+    slow = run_floor_latency(found[:documents], rate, warmup, nodes, seed)
+    fast = run_floor_throughput(found[:saturated], nodes)
+    results = Latencies(rate, documents, nodes, slow, []), Throughputs(saturated, nodes, fast, [])
+    _write(json_file, {"latency": results[0].as_json(), "throughput": results[1].as_json()})
+    _console().print(results[0].table(), results[1].table())
+
+
+@bench.command()
+@click.option("--policy", default="exactly-once", show_default=True,
+              type=click.Choice(list(POLICIES)), help="What is guaranteed.")  # fmt: skip
+@options.documents(6_000, "Documents that are sent through.")
+@click.option("--block", default=12, show_default=True, type=click.IntRange(1),
+              help="Documents in a frame: 1 at low rates, about 12 under load.")  # fmt: skip
+@click.option("--snapshot-every", default=2000, show_default=True, type=click.IntRange(1),
+              help="Documents from one snapshot to the next.")  # fmt: skip
+@options.input
+@options.json
+def profile(
+    policy: str,
+    documents: int,
+    block: int,
+    snapshot_every: int,
+    path: Path | None,
+    json_file: Path | None,
+) -> None:
+    """Where the time goes: CPU time of each step of the data path.
+
+    The parts of a node run in this process, with a clock between the steps; ZeroMQ and waiting are
+    not in it. For a whole process while it runs use py-spy: `py-spy top --pid PID`, with the ids of
+    the processes `deploy.process` of a `driftline run` or `driftline bench`.
+    """
+    _make_room(json_file)
+
+    from bench.profile import profile_path
+
+    found = profile_path(_load(documents, path), policy, block, snapshot_every)
+    _write(json_file, found.as_json())
+    _console().print(found.table())
+
+
+def _load(count: int, path: Path | None) -> list[tuple[str, str]]:
+    from bench.corpus import load_documents
+
+    documents = load_documents(count, path)
+    if not any(re.search(r"\w", text) for _, text in documents):
+        raise click.UsageError(f"the first {count} documents of {path} hold no word")
+    return documents
+
+
+def _check_warmup(documents: int, warmup: int) -> None:
+    if documents <= warmup:
+        raise click.UsageError(
+            f"with a warm-up of {warmup}, {documents} documents leave nothing to measure: "
+            "give more --documents or a smaller --warmup"
+        )
+
+
+def _make_room(*files: Path | None) -> None:
+    """Find out before a long run whether its results can be written."""
+    for file in files:
+        if file is None:
+            continue
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise click.UsageError(f"cannot write {file}: {error.strerror}") from None
+        if not os.access(file if file.exists() else file.parent, os.W_OK):
+            raise click.UsageError(f"cannot write {file}: not permitted")
+
+
+def _write(file: Path | None, content: dict[str, object]) -> None:
+    if file is not None:
+        file.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def _console() -> Console:
+    """Where tables go: as wide as the terminal, and wide enough where there is none."""
+    console = Console()
+    return console if console.is_terminal else Console(width=140)
+
+
+def _judge(problems: Iterable[str]) -> None:
+    """End with status 1 if there is a problem."""
+    found = list(problems)
+    for problem in found:
+        click.echo(f"driftline: {problem}", err=True)
+    if found:
+        click.get_current_context().exit(1)

@@ -1,0 +1,123 @@
+"""The options that `driftline bench` commands have in common, and what they accept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from engine.policy import ORDERINGS, POLICIES
+
+PICTURES = (".png", ".svg", ".pdf")
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def _names_of_policies(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:
+    if value == "all":
+        return list(POLICIES)
+    names = [name.strip() for name in value.split(",")]
+    for name in names:
+        if name not in POLICIES:
+            raise click.BadParameter(f"unknown policy {name!r}; there are {', '.join(POLICIES)}")
+    return list(dict.fromkeys(names))
+
+
+def whole_numbers(ctx: click.Context, param: click.Parameter, value: str) -> list[int]:
+    """The numbers of a list like 50,500."""
+    try:
+        numbers = [int(part) for part in value.split(",")]
+    except ValueError:
+        numbers = [0]
+    if min(numbers) < 1:
+        raise click.BadParameter(f"{value!r} is not a list of whole numbers from 1 on, like 50,500")
+    return list(dict.fromkeys(numbers))
+
+
+def _picture(ctx: click.Context, param: click.Parameter, value: Path) -> Path:
+    if value.suffix not in PICTURES:
+        raise click.BadParameter(f"{value} must end in one of {', '.join(PICTURES)}")
+    return value
+
+
+def documents(default: int, help: str) -> Callable[[Command], Command]:
+    """How many; what for."""
+    return click.option(
+        "--documents", default=default, show_default=True, type=click.IntRange(1), help=help
+    )
+
+
+def plot(default: str) -> Callable[[Command], Command]:
+    """Where the picture goes."""
+    return click.option(
+        "--plot",
+        default=default,
+        show_default=True,
+        metavar="FILE",
+        type=click.Path(dir_okay=False, path_type=Path),
+        callback=_picture,
+        help="Where the picture goes: .png, .svg or .pdf.",
+    )
+
+
+def checkpoints(default: str) -> Callable[[Command], Command]:
+    """Intervals."""
+    return click.option(
+        "--checkpoints",
+        default=default,
+        show_default=True,
+        metavar="MS,MS",
+        callback=whole_numbers,
+        help="Time between checkpoints.",
+    )
+
+
+rate = click.option(
+    "--rate",
+    default=50.0,
+    show_default=True,
+    type=click.FloatRange(0.1, 100_000),
+    help="Documents a second, arriving as a Poisson process.",
+)
+warmup = click.option(
+    "--warmup",
+    default=200,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Documents at the beginning that are sent but not measured.",
+)
+nodes = click.option(
+    "--nodes", default=2, show_default=True, type=click.IntRange(1, 64), help="Node processes."
+)
+policies = click.option(
+    "--policies",
+    default="all",
+    show_default=True,
+    metavar="A,B",
+    callback=_names_of_policies,
+    help=f"Of {', '.join(POLICIES)}.",
+)
+ordering = click.option(
+    "--ordering",
+    default="speculative",
+    show_default=True,
+    type=click.Choice(ORDERINGS),
+    help="How exactly-once keeps label order.",
+)
+input = click.option(
+    "--input",
+    "path",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Documents to index.  [default: sections of Wikipedia articles]",
+)
+seed = click.option("--seed", default=0, show_default=True, help="Decides when documents arrive.")
+json = click.option(
+    "--json",
+    "json_file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the result, for machines.",
+)

@@ -1,0 +1,109 @@
+"""Throughput: a closed loop that gives a system as much as its own back-pressure lets in.
+
+A machine drifts within minutes, so the floor and all cases take turns, several rounds of them.
+A figure is the median over the rounds; a share of the floor is the median of the shares within
+each round, where both ran within the same half-minute.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from rich import box
+from rich.table import Table
+
+from bench.cases import Case, Progress, Setup
+from bench.floor import expected_records
+from bench.meter import Meter, ThroughputResult, closed_loop
+from bench.report import ThroughputRow, Throughputs
+from deploy.front import WINDOW
+from engine.policy import POLICIES, Output
+
+UNDER_WAY = 4 * WINDOW
+"""Documents that the meter lets be under way: more than the front's window, which has to bind."""
+
+UNDER_WAY_COMMIT = 100_000
+"""The same where outputs wait for their epoch: all documents of some epochs are under way."""
+
+UNDER_WAY_FLOOR = 512
+"""The floor has no back-pressure of its own; more only makes its queues longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """The results of every round, in order; None is the floor."""
+
+    setup: Setup
+    results: Mapping[Case | None, Sequence[ThroughputResult]]
+
+    @property
+    def cases(self) -> list[Case]:
+        """All but the floor."""
+        return [case for case in self.results if case is not None]
+
+    def throughputs(self) -> Throughputs:
+        """The medians."""
+        return Throughputs(
+            len(self.setup.documents),
+            self.setup.nodes,
+            median_of(self.results[None]),
+            [
+                ThroughputRow.of(case.policy, case.checkpoint_ms, median_of(self.results[case]))
+                for case in self.cases
+            ],
+        )
+
+    def of_floor(self, case: Case) -> float:
+        """Which share of the floor's documents a second a case makes."""
+        pairs = zip(self.results[case], self.results[None], strict=True)
+        return median(mine.documents_per_s / floor.documents_per_s for mine, floor in pairs)
+
+    def spread(self) -> Table:
+        """How far the rounds lie apart, for a terminal."""
+        table = Table(
+            title=f"Documents a second, over {len(self.results[None])} rounds",
+            box=box.SIMPLE_HEAD,
+            title_justify="left",
+        )
+        table.add_column("")
+        for name in ("min", "median", "max", "of floor"):
+            table.add_column(name, justify="right")
+        for case, results in self.results.items():
+            rates = sorted(result.documents_per_s for result in results)
+            figures = [f"{rate:,.0f}" for rate in (rates[0], median(rates), rates[-1])]
+            share = "" if case is None else f"{self.of_floor(case):.0%}"
+            table.add_row("floor" if case is None else str(case), *figures, share)
+        return table
+
+
+def measure_throughput(
+    setup: Setup, cases: Sequence[Case], rounds: int, progress: Progress
+) -> Rounds:
+    """Run the floor and all cases, `rounds` times in turn."""
+    expected = expected_records(setup.documents)
+    results: dict[Case | None, list[ThroughputResult]] = {case: [] for case in (None, *cases)}
+    for _ in range(rounds):
+        for case, found in results.items():
+            progress.begin("floor" if case is None else case)
+            with setup.start(case) as system:
+                found.append(closed_loop(system, Meter(expected), under_way(case)))
+            progress.end(f"{found[-1].documents_per_s:,.0f} documents/s")
+    return Rounds(setup, results)
+
+
+def under_way(case: Case | None) -> int:
+    """How many documents the meter lets be under way, so that it is not the meter that limits."""
+    if case is None:
+        return UNDER_WAY_FLOOR
+    return UNDER_WAY_COMMIT if POLICIES[case.policy].output is Output.COMMIT else UNDER_WAY
+
+
+def median_of(results: Sequence[ThroughputResult]) -> ThroughputResult:
+    """The median of every figure; what was lost and duplicated is added up."""
+    return ThroughputResult(
+        documents_per_s=median(result.documents_per_s for result in results),
+        records_per_s=median(result.records_per_s for result in results),
+        cpu_cores=median(result.cpu_cores for result in results),
+        lost=sum(result.lost for result in results),
+        duplicated=sum(result.duplicated for result in results),
+    )

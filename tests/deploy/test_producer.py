@@ -1,0 +1,190 @@
+"""Producers and a front's host, over real ZeroMQ: what was flushed is in the log, once."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from deploy.intake import Kind
+from deploy.producer import Producer
+from engine.codec import unpack
+from engine.errors import PayloadError, StateMismatch, Unavailable
+from engine.sources.inputlog import InputLog
+from tests.deploy.intake_host import SOON_S, Host, Killed, Running, Wire, stored
+from tests.engine.sources.memory_disk import memory_disk
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with memory_disk() as directory:
+        yield directory
+
+
+@pytest.fixture
+def host(directory: Path) -> Iterator[Host]:
+    host = Host(directory / "log", f"ipc://{directory}/intake")
+    yield host
+    host.close()
+
+
+def test_what_is_flushed_is_in_the_log(host: Host) -> None:
+    with Running(host), Producer(host.intake.address, "p") as producer:
+        assert [producer.send(f"record {i}") for i in range(1, 4)] == [1, 2, 3]
+        producer.flush()
+        assert stored(host.log) == [("p", i, f"record {i}") for i in range(1, 4)]
+        assert producer.acknowledged == 3
+    assert [payload for _, payload in host.reader.found] == [f"record {i}" for i in range(1, 4)]
+
+
+def test_several_producers_over_tcp(directory: Path) -> None:
+    host = Host(directory / "log", "tcp://127.0.0.1:*")
+
+    def produce(name: str) -> None:
+        with Producer(host.intake.address, name, window=50) as producer:
+            for i in range(300):
+                producer.send({"from": name, "i": i})
+
+    with Running(host), ThreadPoolExecutor(3) as pool:
+        list(pool.map(produce, "abc"))
+    for name in "abc":
+        mine = [record for record in stored(host.log) if record[0] == name]
+        assert mine == [(name, i + 1, {"from": name, "i": i}) for i in range(300)]
+    times = [time for time, _ in host.reader.found]
+    assert len(times) == 900
+    assert all(a < b for a, b in pairwise(times))
+    host.close()
+
+
+def test_a_producer_that_comes_back_goes_on_where_the_front_says(host: Host) -> None:
+    records = list("abcdef")
+    with Running(host):
+        first = Producer(host.intake.address, "p")
+        for record in records[:3]:
+            first.send(record)
+        first.flush()
+        first.close()
+        with Producer(host.intake.address, "p") as second:
+            assert second.acknowledged == second.sequence == 3
+            for record in records[second.acknowledged :]:
+                second.send(record)
+    assert stored(host.log) == [("p", i + 1, record) for i, record in enumerate(records)]
+
+
+def test_a_producer_waits_for_a_front_that_starts_later(directory: Path) -> None:
+    address = f"ipc://{directory}/intake"
+
+    def produce() -> None:
+        with Producer(address, "p") as producer:
+            producer.send("a")
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(produce)
+        host = Host(directory / "log", address)
+        with Running(host):
+            done.result(SOON_S)
+    assert stored(host.log) == [("p", 1, "a")]
+    host.close()
+
+
+def test_a_producer_without_a_front_says_so(directory: Path) -> None:
+    with pytest.raises(Unavailable, match=r"waited 0\.1 s for ipc.*is the flow running"):
+        Producer(f"ipc://{directory}/nobody", "p", timeout_s=0.1)
+    with pytest.raises(Unavailable, match="is not an address"):
+        Producer("somewhere", "p")
+
+
+def test_of_two_producers_with_one_id_the_later_one_goes_on(host: Host) -> None:
+    with Running(host):
+        first = Producer(host.intake.address, "p")
+        with Producer(host.intake.address, "p") as second:
+            first.send("first")
+            with pytest.raises(Unavailable, match="another process sends as 'p'"):
+                first.flush()
+            second.send("second")
+        first.close()
+    assert stored(host.log) == [("p", 1, "second")]
+
+
+def test_a_producer_whose_clock_went_back_is_not_shut_out(host: Host) -> None:
+    with Wire(host) as wire:
+        wire.say(Kind.HELLO, "p", 1 << 62)
+        assert wire.hear() == (Kind.SYNC, 1 << 62, 0)
+    with Running(host), Producer(host.intake.address, "p") as producer:
+        producer.send("a")
+
+
+def test_the_end_of_the_stream_is_kept(host: Host) -> None:
+    with Running(host), Producer(host.intake.address, "p") as producer:
+        producer.send("a")
+        producer.end()
+        producer.end()
+        assert producer.ended
+        with pytest.raises(Unavailable, match="the stream was ended"):
+            producer.send("b")
+        with Producer(host.intake.address, "q") as other:
+            assert other.ended
+    assert host.source.ended
+    assert stored(host.log) == [("p", 1, "a")]
+
+
+def test_what_cannot_travel_takes_no_number(host: Host) -> None:
+    with Running(host), Producer(host.intake.address, "p") as producer:
+        with pytest.raises(PayloadError):
+            producer.send(object())
+        assert producer.send("a") == 1
+
+
+def test_a_log_that_was_replaced_is_noticed(directory: Path) -> None:
+    address = f"ipc://{directory}/intake"
+    host = Host(directory / "log", address)
+    with Running(host):
+        producer = Producer(address, "p")
+        producer.send("a")
+        producer.flush()
+    host.close()
+    host = Host(directory / "other log", address)
+    with Running(host):
+        producer.send("b")
+        with pytest.raises(StateMismatch, match="has its input log been replaced"):
+            producer.flush()
+    producer.close()
+    host.close()
+
+
+def test_kill_9_loses_nothing_that_was_acknowledged_and_doubles_nothing(tmp_path: Path) -> None:
+    """On a real disk; producers go on sending over three deaths of the front."""
+    count = 3000
+    kills = 3
+    progress = {"p": 0, "q": 0}
+    progressed = threading.Condition()
+    seen = []
+
+    def produce(name: str) -> None:
+        with Producer(front.address, name, window=100) as producer:
+            for i in range(1, count + 1):
+                producer.send([name, i])
+                with progressed:
+                    progress[name] = producer.acknowledged
+                    progressed.notify()
+
+    with Killed(tmp_path) as front, ThreadPoolExecutor(2) as pool:
+        done = [pool.submit(produce, name) for name in progress]
+        for part in (count * kill // (kills + 1) for kill in range(1, kills + 1)):
+            with progressed:
+                progressed.wait_for(lambda part=part: min(progress.values()) >= part, 20)  # type: ignore[misc]
+            front.kill()
+            seen.append(dict(progress))
+            front.start()
+        for future in done:
+            future.result(20)
+    log = InputLog(tmp_path / "log", "test")
+    entries = log.read(0)
+    assert all(0 < number < count for numbers in seen for number in numbers.values())
+    for name in progress:
+        mine = [(e.sequence, unpack(e.data)) for e in entries if e.producer == name]
+        assert mine == [(i, (name, i)) for i in range(1, count + 1)]
+    assert log.sequences() == {"p": count, "q": count}
+    assert all(a.time < b.time for a, b in pairwise(entries))
