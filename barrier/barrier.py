@@ -46,6 +46,10 @@ class Barrier:
         """Learn that every output with a smaller time is final. May raise FunctionFailed."""
         raise NotImplementedError
 
+    def encode_ahead(self) -> bool:
+        """Do some work that the next `advance` need not do then. Returns whether there was any."""
+        return False
+
     @property
     def delivered(self) -> int:
         """The consumer has every output below this time."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from itertools import repeat
 from operator import itemgetter
 
-from engine.codec import pack
+from engine.codec import exact
 from engine.labels import Label
-from engine.operators import Labels, Signs, Values
+from engine.operators import FAILURES, Labels, Signs, Values
 
 Output = tuple[Label, int, object]
 """(label, sink, payload)"""
@@ -20,14 +20,17 @@ Output = tuple[Label, int, object]
 class Held:
     """The outputs of one time."""
 
-    __slots__ = ("blocks", "taken_back")
+    __slots__ = ("blob", "blocks", "taken_back")
 
     def __init__(self) -> None:
+        self.blob: bytes | None = None
+        """The outputs, encoded ahead of their release; None: not yet, or not any more."""
         self.blocks: list[tuple[Labels, int, Values]] = []
         self.taken_back: list[Output] = []
 
     def add(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
         """Take outputs of this time, or take them back."""
+        self.blob = None
         if signs is None:
             self.blocks.append((labels, sink, values))
             return
@@ -36,6 +39,10 @@ class Held:
                 self.blocks.append(([label], sink, [value]))
             else:
                 self.taken_back.append((label, sink, value))
+
+    def fails(self) -> bool:
+        """Whether there is a failure among the outputs, perhaps one that is taken back."""
+        return any(sink == FAILURES for _, sink, _ in self.blocks)
 
     def outputs(self) -> tuple[Labels, int | list[int], Values]:
         """What is left, in label order; one sink number where there is only one."""
@@ -60,12 +67,12 @@ def _without(outputs: list[Output], taken_back: list[Output]) -> list[Output]:
     """The outputs less those taken back. Equal is not the same for 1, 1.0 and True."""
     gone: dict[tuple[Label, int], list[bytes]] = {}
     for label, sink, value in taken_back:
-        gone.setdefault((label, sink), []).append(pack(value))
+        gone.setdefault((label, sink), []).append(exact(value))
     kept: list[Output] = []
     for output in outputs:
         candidates = gone.get(output[:2])
         if candidates:
-            packed = pack(output[2])
+            packed = exact(output[2])
             if packed in candidates:
                 candidates.remove(packed)
                 continue

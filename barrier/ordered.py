@@ -9,6 +9,7 @@ compared where the replay passes t_last (`NotDeterministic`).
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from itertools import groupby
 from operator import itemgetter
@@ -16,9 +17,13 @@ from operator import itemgetter
 from barrier.barrier import Barrier
 from barrier.held import Held
 from engine.bundles import from_blob, running_checksum, to_blob
-from engine.codec import pack
+from engine.codec import exact
 from engine.errors import NotDeterministic, StateMismatch
-from engine.operators import FAILURES, Labels, Signs, Values
+from engine.labels import Label
+from engine.operators import Labels, Signs, Values
+
+ENCODE_AHEAD_UP_TO = 4
+"""Times that may be pending for outputs to be encoded before they are final."""
 
 _time_of = itemgetter(0)
 
@@ -64,18 +69,34 @@ class OrderedBarrier(Barrier):
         times = self.times
         while times and times[0] < frontier:
             time = heappop(times)
-            labels, sinks, values = self.pending.pop(time).outputs()
-            if not isinstance(sinks, int):
-                if FAILURES in sinks:
-                    for label, sink, value in zip(labels, sinks, values, strict=True):
-                        self.check_failure(sink, label, value)
-            elif sinks == FAILURES:
-                self.check_failure(sinks, labels[0], values[0])
-            if labels:
-                self._release(time, to_blob(labels, sinks, values))
+            blob = self._encoded(self.pending.pop(time))
+            if blob:
+                self._release(time, blob)
         self.moved_to = max(self.moved_to, frontier - 1)
         if self._replay is not None and self.moved_to >= self._replay.t_last:
             self._end_replay()
+
+    def encode_ahead(self) -> bool:
+        """Encode outputs while there is nothing better to do than to wait for the frontier.
+
+        Returns whether there was anything. Under load it is not worth it.
+        """
+        if len(self.times) <= ENCODE_AHEAD_UP_TO:
+            for held in self.pending.values():
+                if held.blob is None and not held.fails():
+                    held.blob = self._encoded(held)
+                    return True
+        return False
+
+    def _encoded(self, held: Held) -> bytes:
+        """The blob of outputs, empty if none is left. Raises FunctionFailed."""
+        if held.blob is not None:
+            return held.blob
+        labels, sinks, values = held.outputs()
+        if held.fails():
+            for label, sink, value in zip(labels, _each(sinks, len(labels)), values, strict=True):
+                self.check_failure(sink, label, value)
+        return to_blob(labels, sinks, values) if labels else b""
 
     @property
     def delivered(self) -> int:
@@ -89,8 +110,9 @@ class OrderedBarrier(Barrier):
         elif not self.connected and checksum != self.checksum:
             raise StateMismatch(
                 f"{self.name}: the consumer has other outputs than the snapshot up to time "
-                f"{self.moved_to}: the outputs have been changed or removed, or the state directory "
-                "is of another run. Restore what belongs together, or begin anew without both"
+                f"{self.moved_to}: outputs have been changed or removed, or the state "
+                "directory is of another run. Restore what belongs together, or begin anew without "
+                "both"
             )
         super().last(t_last, checksum, blobs)
 
@@ -123,6 +145,10 @@ class OrderedBarrier(Barrier):
         self._replay = None
 
 
+def _each(sinks: int | list[int], count: int) -> list[int]:
+    return [sinks] * count if isinstance(sinks, int) else sinks
+
+
 class _Replay:
     """What the consumer has beyond the snapshot, to be compared with what the replay gives."""
 
@@ -143,10 +169,21 @@ class _Replay:
         )
 
     def _where(self) -> str:
-        replayed = {item.label: item for blob in self.blobs for item in from_blob(blob)}
-        for blob in self.stored:
-            for item in from_blob(blob):
-                again = replayed.get(item.label)
-                if again is None or pack(again.value) != pack(item.value):
-                    return f", first seen at label {list(item.label)}"
+        stored, replayed = (
+            {
+                item.label: exact((item.sink, item.value))
+                for blob in blobs
+                for item in from_blob(blob)
+            }
+            for blobs in (self.stored, self.blobs)
+        )
+        first = min(stored, default=())
+        for label in sorted({*stored, *replayed}):
+            if stored and label >= first and stored.get(label) != replayed.get(label):
+                return f", first seen at label {list(label)}"
         return ", before the last bundle"
+
+
+def _by_label(blobs: Iterable[bytes]) -> dict[Label, bytes]:
+    items = [item for blob in blobs for item in from_blob(blob)]
+    return {item.label: exact((item.sink, item.value)) for item in items}

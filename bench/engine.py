@@ -1,4 +1,4 @@
-"""Driftline under the meter: the inverted index on a local cluster, fed and drained by this process.
+"""Driftline under the meter: the inverted index on a local cluster, fed and drained from here.
 
 This process holds the front, with documents in memory to replay, and the consumer: a custom
 server that sends, receives and measures, as in the paper's experiments (section VI-A).

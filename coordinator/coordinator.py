@@ -107,6 +107,7 @@ class Coordinator:
         self._next_snapshot = 0.0
         self._last_time = 0
         self._writing: WriteState | None = None
+        self._write_again = False
         self._now = 0.0
 
     @property
@@ -183,7 +184,10 @@ class Coordinator:
             self.phase = Phase.GATHERING
             return
         self.phase = Phase.DECIDING
-        self._write(self.state.next(incarnation=self.state.incarnation + 1))
+        if self._writing is None:
+            self._write(self.state.next(incarnation=self.state.incarnation + 1))
+        else:  # every write follows the one before: first it has to be known what came of that
+            self._write_again = True
 
     def _write(self, state: ClusterState) -> None:
         self._writing = WriteState(state)
@@ -201,6 +205,10 @@ class Coordinator:
             return
         assert isinstance(job, WriteState)
         self.state = job.state
+        if self._write_again:
+            self._write_again = False
+            self._recover("")
+            return
         if self.phase is Phase.DECIDING:
             self._load()
         elif self.phase is Phase.RUNNING and self._snapshot is not None:

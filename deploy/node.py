@@ -316,7 +316,9 @@ class Node(Party):
             self.send("consumer", bundle)
             self._ask_consumer_at = self._now + ASK_CONSUMER_EVERY_S
         self._acknowledge()
-        return more
+        if self.outbox:
+            return True  # let it leave; there may be something to do meanwhile
+        return more or self.barrier.encode_ahead()
 
     def _work_off(self, stage: int) -> None:
         """Work off what waits at the ports of a stage and what may be worked off now."""

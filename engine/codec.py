@@ -32,6 +32,7 @@ MAX_ROWS = 2**24
 """Largest block that is accepted: a foreign message must not make us allocate without bound."""
 
 _packer = msgpack.Packer(autoreset=True, use_bin_type=True)
+_inner_packer = msgpack.Packer(autoreset=True, use_bin_type=True)
 
 
 def pack(value: object) -> bytes:
@@ -47,15 +48,38 @@ def pack(value: object) -> bytes:
 def unpack(data: bytes) -> object:
     """Decode what `pack` made. Raises MalformedMessage for anything else."""
     try:
-        value: object = msgpack.unpackb(data, use_list=False, strict_map_key=False)
+        value: object = msgpack.unpackb(
+            data, use_list=False, strict_map_key=False, ext_hook=_refuse_extension
+        )
     except (ValueError, TypeError, msgpack.exceptions.UnpackException, RecursionError) as error:
         raise MalformedMessage(f"not msgpack: {error or type(error).__name__}") from None
     return value
 
 
+def _refuse_extension(code: int, data: bytes) -> object:
+    raise ValueError(f"extension type {code}")
+
+
 def travelled(value: object) -> object:
     """The value as it is on the other side of a shuffle."""
     return unpack(pack(value))
+
+
+def order_of(key: object) -> bytes:
+    """What to order keys by. May be called while something is being packed."""
+    data: bytes = _inner_packer.pack(key)
+    return data
+
+
+def exact(value: object) -> bytes:
+    """What to compare values by: equal is not the same for 1, 1.0 and True.
+
+    Its encoding; for a value that cannot travel, how it looks.
+    """
+    try:
+        return pack(value)
+    except PayloadError:
+        return repr(value).encode(errors="replace")
 
 
 def to_columns(rows: Sequence[object]) -> Columns:
@@ -129,5 +153,8 @@ def from_columns(encoded: Columns) -> list[object]:
 
 
 def _shorten(value: object, limit: int = 120) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        return f"a {type(value).__name__} nested too deep"
     return text if len(text) <= limit else text[: limit - 3] + "..."

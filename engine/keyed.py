@@ -21,7 +21,7 @@ from bisect import bisect_left, bisect_right
 from itertools import compress
 from operator import itemgetter
 
-from engine.codec import pack
+from engine.codec import exact
 from engine.context import Context, Failure
 from engine.flow import Vertex
 from engine.keygroups import GroupCache
@@ -342,4 +342,4 @@ def _same(one: object, other: object) -> bool:
     """Whether two results look the same from outside; 1, 1.0 and True do not."""
     if isinstance(one, Failure) or isinstance(other, Failure):
         return one == other
-    return pack(one) == pack(other)
+    return exact(one) == exact(other)

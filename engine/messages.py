@@ -161,8 +161,8 @@ class Acknowledge(Message):
 class Frontier(Message):
     """Acker to nodes: per stage, every element with a smaller time has been fully processed.
 
-    One number more than there are stages: the last one is what barriers go by. `delivered`: consumers
-    have all outputs below it; no later snapshot is as of an earlier time.
+    One number more than there are stages: the last one is what barriers go by. `delivered`:
+    consumers have all outputs below it; no later snapshot is as of an earlier time.
     """
 
     stages: tuple[int, ...]
@@ -236,7 +236,7 @@ class Committed(Message):
 class Hello(Message):
     """Node or front to master, again and again: I am here, and this is where I stand.
 
-    `process` is new with each start. `ready` is 1 once it is loaded and has heard from the consumer.
+    `process` is new with each start. `ready` is 1 once it is loaded and the consumer has answered.
     """
 
     address: str

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Generic, NoReturn, SupportsIndex, TypeVar, cast, overload
 
-from engine.codec import pack
+from engine.codec import order_of
 from engine.errors import PayloadError
 from engine.keygroups import GROUPS, GroupCache
 
@@ -257,7 +257,7 @@ class MapState(dict[K, V], State):
             dict.clear(self)
 
     def __iter__(self) -> Iterator[K]:
-        return iter(sorted(dict.__iter__(self), key=pack))
+        return iter(sorted(dict.__iter__(self), key=order_of))
 
     def keys(self) -> list[K]:  # type: ignore[override]
         """The keys in the order of their encoding."""

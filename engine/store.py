@@ -1,4 +1,4 @@
-"""The snapshot store of a node: parts of snapshots in a key-value store, checked when they are read.
+"""The snapshot store of a node: parts of snapshots in a key-value store, checked when read.
 
 Keys are ``(snapshot, key group)``, values are segments; key group META holds the meta data and the
 checksums of the segments, so that a damaged and a missing one are noticed alike. Nothing is
@@ -40,7 +40,7 @@ class KeyValue(Protocol):
     def read(self, key: bytes) -> bytes | None:
         """The value of a key."""
 
-    def keys(self) -> list[bytes]:
+    def all_keys(self) -> list[bytes]:
         """All keys, sorted."""
 
     def write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> None:
@@ -73,7 +73,7 @@ class PartStore:
         return None
 
     def _load(self, number: int) -> Loaded:
-        newer = [key for key in self._kv.keys() if _KEY.unpack(key)[0] > number]
+        newer = [key for key in self._kv.all_keys() if _KEY.unpack(key)[0] > number]
         if newer:
             self._kv.write({}, newer)
         if not number:
@@ -100,7 +100,7 @@ class PartStore:
         return meta, segments
 
     def _parts(self) -> list[int]:
-        return sorted({_KEY.unpack(key)[0] for key in self._kv.keys()})
+        return sorted({_KEY.unpack(key)[0] for key in self._kv.all_keys()})
 
     def _meta(self, part: int) -> tuple[bytes, dict[int, int]]:
         data = self._kv.read(_KEY.pack(part, META)) or b""
@@ -129,7 +129,9 @@ class PartStore:
             groups.setdefault(group, []).append(segment)
         merged = {group: self._merge(parts) for group, parts in groups.items()}
         puts = as_part(last, merged, meta)
-        gone = [key for key in self._kv.keys() if _KEY.unpack(key)[0] <= last and key not in puts]
+        gone = [
+            key for key in self._kv.all_keys() if _KEY.unpack(key)[0] <= last and key not in puts
+        ]
         self._kv.write(puts, gone)
 
 
@@ -159,7 +161,7 @@ class LmdbStore:
             value = txn.get(key)
             return None if value is None else bytes(value)
 
-    def keys(self) -> list[bytes]:
+    def all_keys(self) -> list[bytes]:
         with self._env.begin(db=self._parts) as txn, txn.cursor() as cursor:
             return [bytes(key) for key in cursor.iternext(values=False)]
 

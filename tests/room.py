@@ -59,7 +59,7 @@ class Memory:
     def read(self, key: bytes) -> bytes | None:
         return self.data.get(key)
 
-    def keys(self) -> list[bytes]:
+    def all_keys(self) -> list[bytes]:
         return sorted(self.data)
 
     def write(self, puts: object, deletes: object) -> None:

@@ -38,7 +38,7 @@ class MemoryKeyValue:
     def read(self, key: bytes) -> bytes | None:
         return self.data.get(key)
 
-    def keys(self) -> list[bytes]:
+    def all_keys(self) -> list[bytes]:
         return sorted(self.data)
 
     def write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> None:

@@ -150,7 +150,6 @@ def test_a_time_whose_outputs_were_all_taken_back_leaves_nothing() -> None:
     assert barrier.delivered == 2
 
 
-@pytest.mark.xfail(strict=True, reason="tombstones are matched by their encoding: PayloadError")
 def test_an_output_that_cannot_be_stored_does_no_harm_once_it_is_taken_back() -> None:
     barrier = connected(ordered())
     hold(barrier, ((1, 0), 0, {"a", "set"}, 1), ((1, 0), 0, {"a", "set"}, -1))
@@ -345,7 +344,6 @@ def test_a_replay_that_lacks_an_output_is_noticed_though_nothing_comes_after_it(
         again.advance(3)
 
 
-@pytest.mark.xfail(strict=True, reason="only labels of the stored bundle are looked at")
 def test_a_replay_that_has_one_output_more_is_noticed_and_named_by_its_label() -> None:
     bundle = after_first_run()[1]
     again = ordered()

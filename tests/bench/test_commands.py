@@ -117,7 +117,7 @@ def test_profile_tells_every_step(run: Run, tmp_path: Path, policy: str) -> None
         ("latency --input nowhere.jsonl", "'nowhere.jsonl' does not exist"),
         ("latency --plot latency.doc", "must end in one of .png"),
         ("latency --json /dev/null/latency.json", "cannot write /dev/null/latency.json"),
-        ("throughput --input wordless.txt --documents 2", "hold no word"),
+        ("throughput --input wordless.jsonl --documents 2", "hold no word"),
         ("throughput --repeat 0", "--repeat"),
         ("ordering --rates 5 --seconds 1", "too few documents"),
         ("floor --documents 3 --warmup 3", "nothing to measure"),
@@ -127,7 +127,7 @@ def test_profile_tells_every_step(run: Run, tmp_path: Path, policy: str) -> None
 def test_what_cannot_be_measured_is_a_usage_error(
     run: Run, tmp_path: Path, arguments: str, said: str
 ) -> None:
-    (tmp_path / "wordless.txt").write_text("...\n!?\n")
+    (tmp_path / "wordless.jsonl").write_text('{"id": 1, "text": "..."}')
     done = run(arguments)
     assert done.exit_code == 2
     assert said in " ".join(done.output.split())

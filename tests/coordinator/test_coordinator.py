@@ -231,9 +231,6 @@ def test_a_node_that_restarts_while_it_loads_begins_a_recovery() -> None:
     assert cluster.phase() is Phase.RUNNING
 
 
-@pytest.mark.xfail(
-    strict=True, reason="both writes follow the same version: a new master is needed"
-)
 def test_a_second_restart_while_the_first_is_being_decided_needs_no_new_master() -> None:
     cluster = Cluster().run()
     restart(cluster, "node-0")
@@ -243,9 +240,6 @@ def test_a_second_restart_while_the_first_is_being_decided_needs_no_new_master()
     assert cluster.phase() is Phase.LOADING
 
 
-@pytest.mark.xfail(
-    strict=True, reason="both writes follow the same version: a new master is needed"
-)
 def test_a_restart_while_a_snapshot_is_being_committed_needs_no_new_master() -> None:
     cluster = Cluster().run()
     cluster.pass_time(INTERVAL + 0.1)

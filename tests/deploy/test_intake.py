@@ -170,7 +170,7 @@ def test_a_group_that_cannot_be_written_ends_the_process(host: Host) -> None:
     def fail(job: object) -> object:
         raise Unavailable("input log: the disk is full")
 
-    host.runtime._disk._work = fail
+    host.runtime._carry_out = fail
     with Wire(host) as wire:
         wire.say(Kind.RECORD, "p", 1, 1, "a")
         with pytest.raises(Unavailable, match="the disk is full"):

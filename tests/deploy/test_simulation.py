@@ -34,6 +34,19 @@ def test_every_seed_is_right(first: int) -> None:
     assert _chunk(first).failures == []
 
 
+ONCE_WRONG = [
+    ("two_fronts", 5437, "a frame that was held back held its own tracking time back for ever"),
+    ("two_counts", 5380, "the same, behind two shuffles"),
+]
+"""Seeds that found a bug which the seeds above do not find."""
+
+
+@pytest.mark.parametrize(("flow", "seed", "bug"), ONCE_WRONG)
+def test_what_was_wrong_once_is_right(flow: str, seed: int, bug: str) -> None:
+    outcome = run_one(scenario(seed, f"deploy.simulation.flows:{flow}", "exactly-once"))
+    assert not outcome.problem, f"{outcome.problem}: {bug}?"
+
+
 HAPPENS_AT_LEAST = {
     "committed snapshot": 1000,
     "merged snapshots": 1000,

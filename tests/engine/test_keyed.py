@@ -357,7 +357,6 @@ def test_equal_is_not_the_same_when_outputs_are_compared() -> None:
     assert [repr(value) for _, _, value in collected.net()] == ["1", "True"]
 
 
-@pytest.mark.xfail(strict=True, reason="results are compared by their encoding: PayloadError")
 def test_a_result_that_a_later_map_turns_into_something_that_travels_may_come_late() -> None:
     flow = Flow("sets")
 

@@ -253,7 +253,7 @@ class Memory:
     def read(self, key: bytes) -> bytes | None:
         return self.data.get(key)
 
-    def keys(self) -> list[bytes]:
+    def all_keys(self) -> list[bytes]:
         return sorted(self.data)
 
     def write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> None:
@@ -347,7 +347,7 @@ def test_a_damaged_byte_anywhere_is_detected(merge_at: int) -> None:
 def test_a_damaged_value_on_the_disk_is_detected(tmp_path: Path) -> None:
     store = LmdbStore(tmp_path, "me")
     fill(part_store(store), range(1, 5))
-    for key in store.keys():  # noqa: SIM118
+    for key in store.all_keys():
         value = store.read(key)
         assert value
         store.write({key: value[:-1] + bytes([value[-1] ^ 1])}, ())
@@ -431,7 +431,7 @@ def test_a_damaged_store_is_not_made_worse_by_merging() -> None:
     kv = Memory()
     store = part_store(kv, merge_at=2)
     fill(store, range(1, 3))
-    key = kv.keys()[0]
+    key = kv.all_keys()[0]
     kv.data[key] = b"damaged"
     fill(store, range(3, 8))
     with pytest.raises(SnapshotDamaged):

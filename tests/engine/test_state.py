@@ -29,8 +29,33 @@ from engine.state import (
 )
 from tests.engine.values import exact, frozen
 
-slots = st.sampled_from(["a", "b", "c", 1, 2, (1, "a"), None])
+OFTEN = ["append", "append", "append", "put", "put", "set value", "add", "replace"]
+SELDOM = ["clear value", "pop", "clear list", "remove", "clear map", "clear total"]
+
+SLOTS: list[object] = ["a", "b", "c", 1, 2, (1, "a"), None]
 """Keys of a map; none of them equals another."""
+
+VALUES: list[object] = [0, 1, 1.0, True, -0.0, "a", None, (1, ("b",))]
+
+One = tuple[str, object, int, object]
+"""One change: (what, slot of a map, index in a list, value)."""
+
+
+def element(seed: int) -> list[One]:
+    """What an element does. From a seed: hypothesis would draw one change at a time, slowly."""
+    chance = Random(seed)
+    return [
+        (
+            chance.choice(OFTEN + SELDOM),
+            chance.choice(SLOTS),
+            chance.randint(-3, 3),
+            chance.choice(VALUES),
+        )
+        for _ in range(chance.randint(0, 8))
+    ]
+
+
+elements = st.integers(0, 2**32).map(element)
 
 DECLARED = (
     ValueState[object]("value"),
@@ -90,78 +115,65 @@ class StateMachine(RuleBasedStateMachine):
         assert isinstance(total, ReducingState)
         return value, many, mapped, total
 
-    @rule(value=frozen)
-    def set_value(self, value: object) -> None:
-        self.value.set(value)
-        self.twin.value = [value]
-
-    @rule()
-    def clear_value(self) -> None:
-        self.value.clear()
-        self.twin.value = []
-
-    @rule(value=frozen)
-    def append(self, value: object) -> None:
-        self.list.append(value)
-        self.twin.list.append(value)
-
-    @rule()
-    def pop(self) -> None:
-        if self.twin.list:
-            assert exact(self.list.pop()) == exact(self.twin.list.pop())
-        else:
+    def apply(self, what: str, slot: object, index: int, value: object) -> None:
+        """One change, of the state and of its twin."""
+        twin = self.twin
+        if what == "set value":
+            self.value.set(value)
+            twin.value = [value]
+        elif what == "clear value":
+            self.value.clear()
+            twin.value = []
+        elif what == "append":
+            self.list.append(value)
+            twin.list.append(value)
+        elif what == "pop" and not twin.list:
             with pytest.raises(IndexError):
                 self.list.pop()
-
-    @rule(index=st.integers(-4, 4), value=frozen)
-    def replace(self, index: int, value: object) -> None:
-        try:
-            self.twin.list[index] = value
-        except IndexError:
+        elif what == "pop":
+            assert exact(self.list.pop()) == exact(twin.list.pop())
+        elif what == "replace" and -len(twin.list) <= index < len(twin.list):
+            self.list[index] = value
+            twin.list[index] = value
+        elif what == "replace":
             with pytest.raises(IndexError):
                 self.list[index] = value
-        else:
-            self.list[index] = value
-
-    @rule()
-    def clear_list(self) -> None:
-        self.list.clear()
-        self.twin.list.clear()
-
-    @rule(slot=slots, value=frozen)
-    def put(self, slot: object, value: object) -> None:
-        self.map[slot] = value
-        self.twin.map[slot] = value
-
-    @rule(slot=slots)
-    def remove(self, slot: object) -> None:
-        if slot in self.twin.map:
-            del self.map[slot]
-            del self.twin.map[slot]
-        else:
+        elif what == "clear list":
+            self.list.clear()
+            twin.list.clear()
+        elif what == "put":
+            self.map[slot] = value
+            twin.map[slot] = value
+        elif what == "remove" and slot not in twin.map:
             with pytest.raises(KeyError):
                 del self.map[slot]
+        elif what == "remove":
+            del self.map[slot]
+            del twin.map[slot]
+        elif what == "clear map":
+            self.map.clear()
+            twin.map.clear()
+        elif what == "add":
+            twin.total = [(twin.total[0], value) if twin.total else value]
+            assert exact(self.total.add(value)) == exact(twin.total[0])
+        elif what == "clear total":
+            self.total.clear()
+            twin.total = []
 
-    @rule()
-    def clear_map(self) -> None:
-        self.map.clear()
-        self.twin.map.clear()
+    @rule(made=elements)
+    def change(self, made: list[One]) -> None:
+        """An element is at work."""
+        for one in made:
+            self.apply(*one)
 
-    @rule(value=frozen)
-    def add(self, value: object) -> None:
-        self.twin.total = [(self.twin.total[0], value) if self.twin.total else value]
-        assert exact(self.total.add(value)) == exact(self.twin.total[0])
-
-    @rule()
-    def clear_total(self) -> None:
-        self.total.clear()
-        self.twin.total = []
-
-    @rule()
-    def end_element(self) -> None:
-        self.elements.append((self.before, tuple(self.journal)))
-        self.journal.clear()
-        self.before = deepcopy(self.twin)
+    @rule(others=st.lists(elements, min_size=1, max_size=4))
+    def end_elements(self, others: list[list[One]]) -> None:
+        """The element at work ends, and others come and end."""
+        for made in [[], *others]:
+            self.change(made)
+            self.elements.append((self.before, tuple(self.journal)))
+            self.journal.clear()
+            self.before = deepcopy(self.twin)
 
     @rule(count=st.integers(1, 4))
     def undo_latest(self, count: int) -> None:
@@ -236,7 +248,7 @@ def shown(table: StateTable) -> object:
     )
 
 
-StateMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
+StateMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=25)
 TestStateMachine = StateMachine.TestCase
 
 

@@ -22,6 +22,7 @@ import engine.keyed
 import engine.store
 from acker.tracker import Tracker
 from barrier.barrier import NOTHING
+from barrier.epochs import EpochBarrier
 from barrier.ordered import OrderedBarrier
 from coordinator.coordinator import Coordinator, Phase, _Snapshot
 from coordinator.registry import ClusterState
@@ -29,9 +30,9 @@ from deploy.consumer import ConsumerServer
 from deploy.front import Front
 from deploy.node import Node
 from engine.alignment import Alignment
-from engine.keyed import Keyed
+from engine.keyed import Keyed, Speculative
 from engine.labels import INFINITY
-from engine.messages import Bundle, BundleStored, Committed, Header, Message, Promise
+from engine.messages import AskPromise, Bundle, BundleStored, Committed, Header, Message, Promise
 from engine.operators import Labels, Signs, Values
 from engine.party import Party
 from engine.sinks.memory import MemoryConsumer
@@ -234,3 +235,42 @@ def checksums_are_not_compared() -> AbstractContextManager[object]:
 def consumers_have_no_fence() -> AbstractContextManager[object]:
     """A bundle of an earlier incarnation is stored."""
     return patch.object(ConsumerServer, "_is_fenced_off", lambda self, message: False)
+
+
+# Bugs that the simulation has found ------------------------------------------------------------
+
+
+def pre_commits_lose_their_epoch() -> AbstractContextManager[object]:
+    """What was pre-committed twice, because a commit came late, counts as of the later epoch."""
+    restore = EpochBarrier.restore
+
+    def mutated(self: EpochBarrier, epoch: int, pre_committed: object) -> None:
+        if isinstance(pre_committed, tuple) and pre_committed:
+            blobs = tuple(blob for _, of_epoch in pre_committed for blob in of_epoch)
+            pre_committed = ((epoch, blobs),)
+        restore(self, epoch, pre_committed)
+
+    return patch.object(EpochBarrier, "restore", mutated)
+
+
+def blocks_are_settled_out_of_order() -> AbstractContextManager[object]:
+    """The row of an element that came late gets behind those that were applied after it."""
+    settle = Speculative.settle
+
+    def mutated(self: Speculative, frontier: int, exactly: bool = False) -> None:
+        self.blocks.sort(key=lambda block: block[1])
+        settle(self, frontier, exactly)
+
+    return patch.object(Speculative, "settle", mutated)
+
+
+def promises_pass_unread_records() -> AbstractContextManager[object]:
+    """An idle front that is asked moves its clock, whatever waits to be read."""
+    handle = Front.handle
+
+    def mutated(self: Front, sender: str, message: Message) -> None:
+        handle(self, sender, message)
+        if isinstance(message, AskPromise) and self.live is not None and not self._ended:
+            self.next = max(self.next, self.live.move_to(message.next))
+
+    return patch.object(Front, "handle", mutated)

@@ -18,7 +18,7 @@ CASES: list[tuple[Mutation, str, int]] = [
     (mutations.t_last_is_not_asked_for_nor_checked, "exactly-once", 1),
     (mutations.acknowledgement_is_split, "exactly-once", 1),
     (mutations.incarnation_is_not_checked, "exactly-once", 1),
-    (mutations.gaps_are_not_noticed, "exactly-once", 1),
+    (mutations.gaps_are_not_noticed, "exactly-once", 190),
     (mutations.gaps_are_not_noticed, "two-phase", 1),
     (mutations.repeated_batches_are_applied, "exactly-once", 1),
     (mutations.nothing_is_undone, "exactly-once", 1),
@@ -29,8 +29,11 @@ CASES: list[tuple[Mutation, str, int]] = [
     (mutations.durability_is_not_waited_for, "exactly-once", 1),
     (mutations.outputs_count_as_delivered_when_ready, "exactly-once", 1),
     (mutations.roots_are_registered_late, "exactly-once", 1),
-    (mutations.checksums_are_not_compared, "exactly-once", 1),
-    (mutations.consumers_have_no_fence, "exactly-once", 1),
+    (mutations.checksums_are_not_compared, "exactly-once", 300),
+    (mutations.consumers_have_no_fence, "exactly-once", 165),
+    (mutations.pre_commits_lose_their_epoch, "two-phase", 1),
+    (mutations.blocks_are_settled_out_of_order, "exactly-once", 1),
+    (mutations.promises_pass_unread_records, "exactly-once", 1),
 ]
 """(mutation, policy, seed from which it is looked for: close to one that finds a rare one)"""
 
