@@ -152,6 +152,17 @@ class Front(Party):
         self.trouble = None
         if message.offset >= 0:
             self.next = max(1, message.offset)
+        if self.live is not None and self.next < self.live.trimmed:
+            self._report(
+                Failed(
+                    self.incarnation,
+                    "SnapshotDamaged",
+                    f"{self.source.name}: a replay from time {self.next} is needed, but records "
+                    f"below {self.live.trimmed} were given up when newer snapshots were committed, "
+                    "which cannot be loaded any more: restore the state directory",
+                )
+            )
+            return
         self._ended = self.next >= INFINITY
         self._records = iter(()) if self._ended else self.source.read(self.next)
         self._flight.clear()

@@ -92,8 +92,8 @@ def may_go(blocks: list[Block], unsettled: int, complete: int) -> tuple[list[Blo
     now: list[Block] = []
     later: list[Block] = []
     for block in blocks:
-        if block.last < complete:
-            now.append(block)
+        if block.last < complete or block.time < complete <= block.first:
+            now.append(block)  # a tracking time below the frontier would hold everything up
         elif block.first >= complete:
             later.append(block)
         else:

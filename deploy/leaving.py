@@ -74,7 +74,10 @@ def arrived_block(frame: Frame) -> Block:
     signs = list(frame.signs) or None
     if not labels or len(labels) != len(values) or len(signs or labels) != len(labels):
         raise MalformedMessage("a frame with columns of different lengths")
-    return Block(frame.port, frame.time, frame.id, labels, values, signs)
+    try:
+        return Block(frame.port, frame.time, frame.id, labels, values, signs)
+    except (TypeError, IndexError) as error:
+        raise MalformedMessage(f"labels that are none: {error}") from None
 
 
 def stayed_block(frame: Frame) -> Block:

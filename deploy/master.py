@@ -68,6 +68,7 @@ class Master(Party):
 
     def handle(self, sender: str, message: Message) -> None:
         coordinator, tracker = self.coordinator, self.tracker
+        self._check_sender(sender, message)
         if isinstance(message, Acknowledge):
             if tracker is not None:
                 tracker.acknowledge(message.cells)
@@ -92,6 +93,19 @@ class Master(Party):
         else:
             raise MalformedMessage(f"{type(message).__name__} is not for a master")
         self._pass_on()
+
+    def _check_sender(self, sender: str, message: Message) -> None:
+        """Raises MalformedMessage for what nobody of this run would say."""
+        members = (*self.coordinator.nodes, *self.coordinator.fronts)
+        if sender not in members:
+            raise MalformedMessage(f"{sender!r} does not take part")
+        if isinstance(message, Acknowledge) and (
+            sender not in self.coordinator.nodes
+            or any(not 0 <= stage <= self.plan.stages for stage, _, _ in message.cells)
+        ):
+            raise MalformedMessage(f"an acknowledgement of {sender!r} that does not fit the flow")
+        if isinstance(message, Promise) and sender != f"front-{message.front}":
+            raise MalformedMessage(f"a promise of front {message.front} by {sender!r}")
 
     def channel_lost(self, sender: str) -> None:
         self.coordinator.lost(Lost(self.incarnation, f"the master misses messages of {sender}"))
@@ -159,6 +173,7 @@ class Master(Party):
         self._published = ()
         self._progress = (-1, -1)
         self._holding.clear()
+        self.tick_by = self.coordinator.deadline
 
     def _pass_on(self) -> None:
         """Send and write what the coordinator decided."""

@@ -160,6 +160,8 @@ class Node(Party):
             if message.incarnation == self.incarnation:
                 self.barrier.stored(message.t_last)
         elif isinstance(message, Marker):
+            if message.port not in self.assembly.alignments:
+                raise MalformedMessage(f"a marker for port {message.port}, which has no epochs")
             self.assembly.alignments[message.port].mark((sender, message.feeder), message.epoch)
         elif isinstance(message, Prepare):
             self._snapshots.begin(message.number, message.time)
@@ -375,6 +377,8 @@ class Node(Party):
     def _take_frontier(self, message: Frontier) -> None:
         if not self.running:
             return
+        if len(message.stages) != self.plan.stages + 1:
+            raise MalformedMessage("a frontier that does not fit the flow")
         self._frontiers = message.stages
         try:
             for port in self.plan.ports:

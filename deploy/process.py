@@ -6,12 +6,15 @@ one that started it is gone. Exit status 0: stopped; 2: it could not start.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
+import select
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from time import monotonic
 
 from coordinator.registry import FileRegistry, WriteState, check_identity
 from deploy.consumer import ConsumerServer
@@ -19,7 +22,7 @@ from deploy.loading import load_flow
 from deploy.master import Master
 from deploy.node import Node
 from deploy.runtime import Runtime
-from engine.errors import DriftlineError
+from engine.errors import DriftlineError, Unavailable
 from engine.party import Job
 from engine.plan import Plan, plan
 from engine.policy import Policy, policy
@@ -56,6 +59,9 @@ class ProcessConfig:
         return f"ipc://{self.sockets}/{name}"
 
 
+CLAIM_S = 10.0
+"""How long a process that was left behind by a killed run may take to notice."""
+
 BROKEN = 3
 """Exit status of a master that another one has to take over from."""
 
@@ -65,9 +71,32 @@ def new_id() -> int:
     return secrets.randbits(63) or 1
 
 
+def claim(path: Path) -> int:
+    """Lock a file for as long as this process lives; a process that is ending is waited for.
+
+    Returns the open file. Raises Unavailable if another run keeps it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    deadline = monotonic() + CLAIM_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if monotonic() > deadline:
+                raise Unavailable(
+                    f"{path.parent} is in use by another run: wait for its end, or give another "
+                    "--state directory"
+                ) from None
+            select.select((), (), (), 0.05)
+        else:
+            return file
+
+
 def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> None:
     """A node, with its store and, if it writes files, its consumer."""
     process = secrets.token_hex(8)
+    claim(Path(config.state) / f"node-{config.index}.lock")
     flow = flow_plan.flow
     store = PartStore(
         LmdbStore(Path(config.state) / f"node-{config.index}", config.identity),
@@ -100,6 +129,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> None:
 
 def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> None:
     """The master, with the embedded registry."""
+    claim(Path(config.state) / "master.lock")
     registry = FileRegistry(Path(config.state) / "registry")
     state = check_identity(registry.read(), config.identity, config.state)
 

@@ -20,7 +20,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from math import ceil
+from math import ceil, inf
 from time import monotonic
 
 import zmq
@@ -109,7 +109,7 @@ class Runtime:
         if more:
             self._poller.poll(0)
         else:
-            tick_at = min(seat.tick_at for seat in self._seats)
+            tick_at = min(min(seat.tick_at, seat.party.tick_by) for seat in self._seats)
             self._poller.poll(ceil(max(0.0, min(tick_at - monotonic(), wait_s)) * 1000))
         for seat in self._seats:
             seat.drain()
@@ -120,7 +120,8 @@ class Runtime:
         more = False
         now = monotonic()
         for seat in self._seats:
-            if now >= seat.tick_at:
+            if now >= min(seat.tick_at, seat.party.tick_by):
+                seat.party.tick_by = inf
                 seat.tick_at = seat.party.tick(now)
             more |= seat.party.turn()
             self.flush(seat.party)

@@ -27,9 +27,12 @@ def from_blob(blob: bytes) -> list[Item]:
     parts = unpack(blob)
     if not isinstance(parts, tuple) or len(parts) != 3:
         raise MalformedMessage("not a blob of outputs")
-    labels = from_columns(columns(parts[0]))
-    values = from_columns(columns(parts[2]))
-    sinks = [parts[1]] * len(labels) if isinstance(parts[1], int) else list(parts[1])
+    try:
+        labels = from_columns(columns(parts[0]))
+        values = from_columns(columns(parts[2]))
+        sinks = [parts[1]] * len(labels) if isinstance(parts[1], int) else list(parts[1])
+    except TypeError as error:
+        raise MalformedMessage(f"not a blob of outputs: {error}") from None
     if not len(labels) == len(sinks) == len(values):
         raise MalformedMessage("a blob with columns of different lengths")
     return [Item(*row) for row in zip(labels, sinks, values, strict=True)]  # type: ignore[arg-type]

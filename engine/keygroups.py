@@ -21,7 +21,18 @@ _SPREAD = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: consecutive times fall far 
 
 def group_of(key: object, groups: int = GROUPS) -> int:
     """Key group of a key. Raises PayloadError for a key that cannot travel."""
-    return ((crc32(pack(key)) * _SPREAD & 0xFFFFFFFFFFFFFFFF) * groups) >> 64
+    return ((crc32(pack(_canonical(key))) * _SPREAD & 0xFFFFFFFFFFFFFFFF) * groups) >> 64
+
+
+def _canonical(key: object) -> object:
+    """One of the keys that are equal: 1, 1.0 and True are one key of a dictionary, of one group."""
+    if isinstance(key, (tuple, list)):
+        return tuple(map(_canonical, key))
+    if isinstance(key, bool) or (
+        isinstance(key, float) and -(2**63) <= key < 2**64 and key.is_integer()
+    ):
+        return int(key)
+    return key
 
 
 def root_group(time: int, front: int, groups: int = GROUPS) -> int:

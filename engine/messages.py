@@ -12,9 +12,9 @@ idempotent, carry what they need themselves, and are neither numbered nor droppe
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import ClassVar, TypeVar, dataclass_transform, get_origin, get_type_hints
+from typing import ClassVar, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 from engine.codec import Columns, pack, unpack
 from engine.errors import MalformedMessage
@@ -42,7 +42,8 @@ class Header:
     sequence: int
 
 
-_KINDS: dict[int, tuple[type[Message], tuple[tuple[str, type], ...]]] = {}
+_Check = Callable[[object], bool]
+_KINDS: dict[int, tuple[type[Message], tuple[tuple[str, _Check], ...]]] = {}
 _FIELDS: dict[type[Message], Callable[[Message], tuple[object, ...]]] = {}
 
 
@@ -53,11 +54,29 @@ def _message(kind: int, *, control: bool = False) -> Callable[[type[M]], type[M]
         made.kind, made.control = kind, control
         hints = get_type_hints(made)
         names = [field.name for field in dataclasses.fields(made)]  # type: ignore[arg-type]
-        _KINDS[kind] = (made, tuple((n, get_origin(hints[n]) or hints[n]) for n in names))
+        _KINDS[kind] = (made, tuple((n, _check(hints[n])) for n in names))
         _FIELDS[made] = _getter(names)
         return made
 
     return register
+
+
+def _check(hint: object) -> _Check:
+    """Tells whether a decoded value is of a type, through and through."""
+    parts = get_args(hint)
+    if get_origin(hint) is Sequence:  # of anything
+        return lambda value: isinstance(value, tuple)
+    if get_origin(hint) is not tuple:
+        return lambda value: type(value) is hint
+    if parts[-1] is Ellipsis:
+        each = _check(parts[0])
+        return lambda value: isinstance(value, tuple) and all(map(each, value))
+    checks = tuple(map(_check, parts))
+    return lambda value: (
+        isinstance(value, tuple)
+        and len(value) == len(checks)
+        and all(check(part) for check, part in zip(checks, value, strict=True))
+    )
 
 
 def _getter(names: list[str]) -> Callable[[Message], tuple[object, ...]]:
@@ -93,9 +112,11 @@ def decode(data: bytes) -> tuple[Header, Message]:
     cls, wanted = _KINDS[kind]
     if len(fields) != len(wanted):
         raise MalformedMessage(f"{cls.__name__} with {len(fields)} fields")
-    for value, (name, expected) in zip(fields, wanted, strict=True):
-        if type(value) is not expected:
-            raise MalformedMessage(f"{cls.__name__}.{name} is a {type(value).__name__}")
+    for value, (name, fits) in zip(fields, wanted, strict=True):
+        if not fits(value):
+            raise MalformedMessage(
+                f"{cls.__name__}.{name} is a {type(value).__name__} that does not fit"
+            )
     return Header(sender, incarnation, sequence), cls(*fields)
 
 

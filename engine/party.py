@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from math import inf
 
 from engine.errors import MalformedMessage
 from engine.messages import Header, Message, decode, encode
@@ -37,6 +38,8 @@ class Party:
         self.jobs: list[Job] = []
         self.addresses: dict[str, str] = {}
         """Where the driver finds the parties of this incarnation."""
+        self.tick_by = inf
+        """A time that `tick` is wanted at, if it is earlier than what `tick` returned."""
         self.malformed = 0
         self._sent: dict[str, int] = {}
         self._seen: dict[str, int] = {}

@@ -121,7 +121,7 @@ def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:
         for operator, state, encoded in parts:
             rows = from_columns(columns(encoded))
             yield operator, state, rows  # type: ignore[misc]
-    except (MalformedMessage, AssertionError, ValueError) as error:
+    except (MalformedMessage, AssertionError, TypeError, ValueError) as error:
         raise SnapshotDamaged(f"a segment cannot be read: {error}") from None
 
 

@@ -259,6 +259,12 @@ class MapState(dict[K, V], State):
     def __iter__(self) -> Iterator[K]:
         return iter(sorted(dict.__iter__(self), key=order_of))
 
+    def __reversed__(self) -> Iterator[K]:
+        return reversed(list(self))
+
+    def __repr__(self) -> str:
+        return f"MapState({dict(self.items())!r})"
+
     def keys(self) -> list[K]:  # type: ignore[override]
         """The keys in the order of their encoding."""
         return list(self)

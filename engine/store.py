@@ -1,7 +1,8 @@
 """The snapshot store of a node: parts of snapshots in a key-value store, checked when read.
 
 Keys are ``(snapshot, key group)``, values are segments; key group META holds the meta data and the
-checksums of the segments, so that a damaged and a missing one are noticed alike. Nothing is
+checksums of the segments and the number of the part before, so that what is damaged and what is
+missing are noticed alike. Nothing is
 overwritten: a node that is one snapshot ahead of another which failed goes back by forgetting it.
 
 `LmdbStore` keeps the parts in LMDB: all of one snapshot is written in one durable transaction.
@@ -65,7 +66,8 @@ class PartStore:
         if isinstance(job, LoadSnapshot):
             return self._load(job.number)
         if isinstance(job, StoreSnapshot):
-            self._kv.write(as_part(job.number, job.segments, job.meta), ())
+            before = max(self._parts(), default=0)
+            self._kv.write(as_part(job.number, job.segments, job.meta, before), ())
         elif isinstance(job, CommitSnapshot):
             self._merge_before(job.number)
         else:
@@ -88,8 +90,10 @@ class PartStore:
             raise SnapshotDamaged(f"{self._kv.name}: snapshot {number} is not there")
         meta = b""
         segments: list[tuple[int, bytes]] = []
-        for part in parts:
-            meta, checksums = self._meta(part)
+        for before, part in zip([0, *parts], parts, strict=False):
+            follows, meta, checksums = self._meta(part)
+            if follows != before:
+                raise SnapshotDamaged(f"{self._kv.name}: the part before {part} is not there")
             for group, checksum in checksums.items():
                 segment = self._kv.read(_KEY.pack(part, group)) or b""
                 if crc32(segment) != checksum:
@@ -102,7 +106,7 @@ class PartStore:
     def _parts(self) -> list[int]:
         return sorted({_KEY.unpack(key)[0] for key in self._kv.all_keys()})
 
-    def _meta(self, part: int) -> tuple[bytes, dict[int, int]]:
+    def _meta(self, part: int) -> tuple[int, bytes, dict[int, int]]:
         data = self._kv.read(_KEY.pack(part, META)) or b""
         if len(data) < 4 or crc32(data[4:]) != int.from_bytes(data[:4], "big"):
             raise SnapshotDamaged(f"{self._kv.name}: snapshot {part} is damaged")
@@ -128,16 +132,18 @@ class PartStore:
         for group, segment in segments:
             groups.setdefault(group, []).append(segment)
         merged = {group: self._merge(parts) for group, parts in groups.items()}
-        puts = as_part(last, merged, meta)
+        puts = as_part(last, merged, meta, before=0)
         gone = [
             key for key in self._kv.all_keys() if _KEY.unpack(key)[0] <= last and key not in puts
         ]
         self._kv.write(puts, gone)
 
 
-def as_part(number: int, segments: dict[int, bytes], meta: bytes) -> dict[bytes, bytes]:
-    """The keys and values of a part."""
-    about = pack((meta, {group: crc32(segment) for group, segment in segments.items()}))
+def as_part(
+    number: int, segments: dict[int, bytes], meta: bytes, before: int
+) -> dict[bytes, bytes]:
+    """The keys and values of a part; `before`: the number of the part that it follows, or 0."""
+    about = pack((before, meta, {group: crc32(segment) for group, segment in segments.items()}))
     part = {_KEY.pack(number, group): segment for group, segment in segments.items()}
     part[_KEY.pack(number, META)] = crc32(about).to_bytes(4, "big") + about
     return part

@@ -71,7 +71,7 @@ class NodeDisk:
                 with suppress(SnapshotDamaged):
                     self._store.carry_out(job)
             return False
-        part = list(as_part(job.number, job.segments, job.meta).items())
+        part = list(as_part(job.number, job.segments, job.meta, before=0).items())
         chance.shuffle(part)
         written = part[: chance.randrange(len(part) + 1)]
         self.kv.data.update(written)

@@ -22,6 +22,9 @@ class LiveSource:
     durable = INFINITY
     """Records below this time will not be forgotten, whatever happens."""
 
+    trimmed = 0
+    """Records below this time are gone."""
+
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
         """Records with time >= start that are retained, then those that come; ends when closed."""
         raise NotImplementedError
@@ -77,4 +80,5 @@ class QueueSource(LiveSource):
         return self._next
 
     def trim(self, time: int) -> None:
+        self.trimmed = max(self.trimmed, min(time, self._next))
         del self._records[: bisect_left(self._records, time, key=itemgetter(0))]

@@ -67,7 +67,7 @@ class ReceivedSource(LiveSource):
         self.durable = self._floor
         self._incoming: list[Entry] = []
         self._group: WriteGroup | None = None
-        self._trim = self._trimmed = log.trimmed
+        self._trim = self._trimmed = self.trimmed = log.trimmed
         self._read: deque[_Kept] = deque()
         """Read, but not in the log yet."""
         self._unread: deque[_Kept] = deque()
@@ -145,6 +145,7 @@ class ReceivedSource(LiveSource):
         assert group is self._group, "one group at a time"
         self._group = None
         self._trimmed = group.trim - 1 if left else group.trim
+        self.trimmed = max(self.trimmed, self._trimmed)
         self._floor = group.reserved
         tell = {entry.producer: entry.sequence for entry in group.entries}
         self._acknowledged.update(tell)

@@ -36,7 +36,7 @@ def test_every_seed_is_right(first: int) -> None:
 
 ONCE_WRONG = [
     ("two_fronts", 5437, "a frame that was held back held its own tracking time back for ever"),
-    ("two_counts", 5380, "the same, behind two shuffles"),
+    ("two_counts", 1558, "the same, behind two shuffles"),
 ]
 """Seeds that found a bug which the seeds above do not find."""
 

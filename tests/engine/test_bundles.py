@@ -111,7 +111,6 @@ def test_blobs_whose_parts_do_not_fit_are_malformed(parts: object) -> None:
 
 
 @pytest.mark.parametrize("parts", [(7, 0, 7), (label_columns, None, (1, -1, (1,)))], ids=range(2))
-@pytest.mark.xfail(strict=True, reason="TypeError: the parts are used before they are looked at")
 def test_blobs_with_parts_of_wrong_types_are_malformed(parts: object) -> None:
     with pytest.raises(MalformedMessage):
         from_blob(pack(parts))

@@ -313,7 +313,6 @@ def test_the_order_of_a_map_does_not_depend_on_how_it_came_about(
     ],
     ids=["reversed", "repr"],
 )
-@pytest.mark.xfail(strict=True, reason="inherited from dict: in the order of insertion")
 def test_no_way_to_look_at_a_map_shows_its_history(
     look: Callable[[MapState[str, int]], object],
 ) -> None:
