@@ -17,11 +17,13 @@ GROUPS = 128
 """Number of key groups of a flow, unless it says otherwise."""
 
 _SPREAD = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: consecutive times fall far apart
+_SPREAD_32 = _SPREAD >> 32 | 1
 
 
 def group_of(key: object, groups: int = GROUPS) -> int:
     """Key group of a key. Raises PayloadError for a key that cannot travel."""
-    return ((crc32(pack(_canonical(key))) * _SPREAD & 0xFFFFFFFFFFFFFFFF) * groups) >> 64
+    hashed = crc32(pack(key if type(key) is str else _canonical(key)))
+    return (hashed * _SPREAD_32 & 0xFFFFFFFF) * groups >> 32
 
 
 def _canonical(key: object) -> object:
@@ -72,10 +74,11 @@ class OwnerCache(dict[object, int]):
         self.nodes = nodes
         self.groups = groups
         self.limit = limit
+        self._owners = [owner(group, nodes, groups.groups) for group in range(groups.groups)]
 
     def __missing__(self, key: object) -> int:
         if len(self) >= self.limit:
             self.clear()
             self.groups.clear()
-        node = self[key] = owner(self.groups[key], self.nodes, self.groups.groups)
+        node = self[key] = self._owners[self.groups[key]]
         return node
