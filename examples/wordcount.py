@@ -1,0 +1,20 @@
+"""Counts words: a flow of one's own, in ten lines."""
+
+import operator
+
+from driftline import Flow, ReducingState
+
+
+def count(word: str, total: ReducingState[int]) -> tuple[str, int]:
+    """The word and how often it has come so far."""
+    return word, total.add(1)
+
+
+flow = Flow("word count")
+(
+    flow.source("lines")
+    .flat_map(lambda record: record["text"].lower().split())
+    .key_by(lambda word: word)
+    .scan(count, ReducingState("total", operator.add), fields=("word", "count"))
+    .sink("counts")
+)
