@@ -18,7 +18,7 @@ import click
 from rich.console import Console
 
 from bench import options
-from engine.errors import Unavailable
+from engine.errors import InputError, Unavailable
 from engine.policy import ORDERINGS, POLICIES
 
 LATENCY_DOCUMENTS = 700
@@ -258,7 +258,10 @@ def profile(
 def _load(count: int, path: Path | None) -> list[tuple[str, str]]:
     from bench.corpus import load_documents
 
-    documents = load_documents(count, path)
+    try:
+        documents = load_documents(count, path)
+    except InputError as error:  # a file with no document, or with none that has a word
+        raise click.UsageError(f"the documents of {path} hold no word: {error}") from None
     if not any(re.search(r"\w", text) for _, text in documents):
         raise click.UsageError(f"the first {count} documents of {path} hold no word")
     return documents
