@@ -2,13 +2,16 @@
 
 Every frame has a random id. Its sender and its receiver each have it XORed into the cell of
 (stage, tracking time); a node does so with one combined acknowledgement once it has fully
-processed a frame: the id received and the ids of all frames sent because of it. A front
-registers a root in the message that also promises its next time. So a cell is zero iff nothing
-of that tracking time is in flight to that stage, but for a chance of 2^-63 (Storm's acker;
-Delivery, consistency, and determinism, section V-A1).
+processed a frame: the id received and the ids of all frames sent because of it. So a cell is zero
+iff nothing of that tracking time is in flight to that stage, but for a chance of 2^-63 (Storm's
+acker; Delivery, consistency, and determinism, section V-A1).
 
-Takes: promises, acknowledgements, deliveries. Gives: `frontiers`, `processed`, `delivered`, and
-`to_ask`. Invariant: no frontier ever decreases.
+Fronts need no cells: their frames, and their promises where there are no frames, *cover* intervals
+of times, each beginning where the last one ended. Stage 0 is done with a front as far as intervals
+without a gap have been worked off. So a root costs the acker no message of its own.
+
+Takes: covered intervals, acknowledgements, deliveries. Gives: `frontiers`, `processed`,
+`delivered`, and `to_ask`. Invariant: no frontier ever decreases.
 
 XOR is not idempotent: whoever calls must apply each batch exactly once (`engine.party`).
 Cost: O(log n) per cell touched, O(stages + fronts) per look at the frontier.
@@ -27,19 +30,32 @@ class Tracker:
         self._cells: list[dict[int, int]] = [{} for _ in range(stages + 1)]
         self._times: list[list[int]] = [[] for _ in range(stages + 1)]
         self._next = [start] * fronts
+        """Per front: stage 0 is done with everything below."""
+        self._chain = [0] * fronts
+        """Where the covered interval has to begin that continues those without a gap."""
+        self._beyond: list[dict[int, int]] = [{} for _ in range(fronts)]
+        """Per front, since -> until of intervals that lie behind a gap."""
+        self._sent = [0] * fronts
+        """What fronts have said that they have sent up to."""
         self._durable = [start] * fronts
         self._delivered = [0] * nodes
         self._asked = [start] * fronts
         self._last: tuple[int, ...] = (start,) * (stages + 1)
 
-    def promise(
-        self, front: int, next_time: int, durable: int, roots: Iterable[tuple[int, int]]
-    ) -> None:
-        """A front registers roots and promises that its next time is not below `next_time`."""
-        for time, ids in roots:
-            self._flip(0, time, ids)
-        self._next[front] = max(self._next[front], next_time)
+    def promise(self, front: int, since: int, until: int, durable: int) -> None:
+        """A front has nothing but what it has sent; what is below `durable` is not forgotten."""
         self._durable[front] = max(self._durable[front], durable)
+        self._sent[front] = max(self._sent[front], since)
+        self.cover(front, since, until)
+
+    def cover(self, front: int, since: int, until: int) -> None:
+        """Stage 0 is done with the times of a front in [since, until)."""
+        beyond = self._beyond[front]
+        if until > since:
+            beyond[since] = until
+        while (end := beyond.pop(self._chain[front], 0)) > 0:
+            self._chain[front] = end
+        self._next[front] = max(self._next[front], self._chain[front])
 
     def acknowledge(self, cells: Iterable[tuple[int, int, int]]) -> None:
         """Apply one batch of (stage, time, xor of ids) as a whole."""
@@ -98,9 +114,13 @@ class Tracker:
         return asked
 
     def oldest(self) -> tuple[int, int] | None:
-        """(time, stage) of the oldest work in flight."""
+        """(time, stage) of the oldest work in flight, as far as it is known."""
         self.frontiers()  # clears what is done off the heaps
-        return min(((times[0], s) for s, times in enumerate(self._times) if times), default=None)
+        work = [(times[0], stage) for stage, times in enumerate(self._times) if times]
+        for done, sent in zip(self._next, self._sent, strict=True):
+            if done < sent:
+                work.append((done, 0))
+        return min(work, default=None)
 
     def _flip(self, stage: int, time: int, ids: int) -> None:
         cells = self._cells[stage]

@@ -19,7 +19,7 @@ from rich.table import Table
 from barrier.barrier import NOTHING
 from bench.floor import Documents
 from deploy.assembly import assemble
-from deploy.gates import Block, in_order
+from deploy.blocks import Block, in_order
 from engine.bundles import payload_columns
 from engine.codec import from_columns, labels_to_columns, to_columns
 from engine.labels import INFINITY, Label
@@ -216,7 +216,7 @@ class _DataPath:
 
     def _frame(self, port: int, labels: Labels, values: Values) -> bytes:
         coded = labels_to_columns(labels), to_columns(values)
-        return encode(HEADER, Frame(0, port, labels[0][0], next(self.ids), *coded, ()))
+        return encode(HEADER, Frame(0, port, labels[0][0], next(self.ids), *coded, (), ()))
 
     def _received(self, data: bytes) -> Block:
         _, frame = decode(data)

@@ -13,17 +13,19 @@ from barrier.barrier import NOTHING, Barrier
 from barrier.epochs import EpochBarrier
 from barrier.immediate import ImmediateBarrier
 from barrier.ordered import OrderedBarrier
-from deploy.gates import Block, BufferingGate, Gate
+from deploy.blocks import Block
+from deploy.gates import BufferingGate, Gate
 from engine.alignment import Alignment
 from engine.codec import pack, unpack
 from engine.errors import SnapshotDamaged
 from engine.flow import Vertex
-from engine.keyed import Arrival, Keyed, Speculative
+from engine.keyed import Arrival, Keyed
 from engine.keygroups import GroupCache, OwnerCache, owned_by
 from engine.operators import Failures, Outbound, Segments, Step
 from engine.plan import Plan
 from engine.policy import Output, Policy, SnapshotCut
-from engine.snapshots import Capture
+from engine.snapshots import Capture, EarlyEncoder
+from engine.speculative import Speculative
 from engine.state import StateTable
 
 NewId = Callable[[], int]
@@ -41,11 +43,13 @@ class Assembly:
     alignments: dict[int, Alignment[Block]] = field(default_factory=dict)
     leaving: dict[int, list[tuple[int, list[Outbound]]]] = field(init=False)
     """feeder -> (port, its outbounds per node)"""
+    encoders: list[EarlyEncoder] = field(init=False)
 
     def __post_init__(self) -> None:
         self.leaving = {port.number: [] for port in self.plan.ports}
         for (feeder, port), outbounds in self.segments.outbounds.items():
             self.leaving[feeder].append((port, outbounds))
+        self.encoders = [EarlyEncoder(name, step.table) for name, step in self.keyed.items()]
 
     def enter(self, port: int) -> None:
         """A port's segment is about to work."""
@@ -54,6 +58,11 @@ class Assembly:
         """Elements below the frontier are final."""
         for step in self.keyed.values():
             step.settle(frontier)
+
+    def encode_early(self, rows: int) -> bool:
+        """Do a little of what the next snapshot will need. Returns whether there was anything."""
+        done = [encoder.step(rows) for encoder in self.encoders]
+        return any(done)
 
     def capture(self, time: int) -> Capture:
         """Begin to write the state as of a time, below which everything is delivered."""
@@ -67,6 +76,16 @@ class Assembly:
     def tables(self) -> dict[str, StateTable]:
         """Operator -> its states."""
         return {name: step.table for name, step in self.keyed.items()}
+
+    def figures(self) -> dict[str, int]:
+        """What the operators have counted."""
+        keyed = self.keyed.values()
+        return {
+            "elements": sum(step.elements for step in keyed),
+            "late": sum(step.late for step in keyed),
+            "reapplied": sum(step.reapplied for step in keyed),
+            "keys": sum(len(step.table) for step in keyed),
+        }
 
     def meta(self, time: int) -> bytes:
         """What a snapshot says beside the state: the barrier's checksum as of its time."""

@@ -1,9 +1,10 @@
 """The front: where elements enter. Reads a source, gives labels, and can replay.
 
 Takes `Start`, `Progress`, `AskPromise`, `BeginEpoch`, `Committed`, `Stop` (master). Gives frames
-(nodes) and, in the same turn, a `Promise` that registers them (acker); `Prepared` for an epoch.
+(nodes); a `Promise` for times without a frame (acker); `Prepared` for an epoch.
 
-Invariants: times grow; after `Start` with an offset the same records get the same labels again;
+Invariants: times grow; frames and promises together cover all times up to `next`, without a gap;
+after `Start` with an offset the same records get the same labels again;
 at most `window` roots are unsettled, so a slow system slows the input instead of filling memory.
 
 At low load a frame holds one record. Under load a turn takes what the window allows, and sends one
@@ -91,7 +92,10 @@ class Front(Party):
         self._records: Iterator[Record] | None = None
         self._ended = False
         self._flight: deque[int] = deque()
-        self._promised = (0, 0)
+        self._covered = 0
+        """Frames and promises cover the times below."""
+        self._durable = 0
+        """What was promised not to be forgotten."""
         self._asked = 0
         """The acker wants to know that no record below this time will come."""
         self._epochs: list[tuple[int, int]] = []
@@ -131,15 +135,14 @@ class Front(Party):
                 self.send("master", self.trouble)
             elif self._records is not None:
                 # Also when nothing has changed: it shows the master whether something was lost.
-                self.send("master", Promise(self.index, *self._promised, ()))
+                self._promise()
         return self._next_hello
 
     def turn(self) -> bool:
         if self._records is None or self.stopped is not None:
             return False
         more = self._pump(self._records)
-        durable = INFINITY if self.live is None else self.live.durable
-        while self._epochs and min(self._epochs[0][1], INFINITY) <= durable:
+        while self._epochs and min(self._epochs[0][1], INFINITY) <= self._now_durable():
             number, offset = self._epochs.pop(0)
             self.send("master", Prepared(number, offset))
         return more
@@ -166,7 +169,8 @@ class Front(Party):
         self._ended = self.next >= INFINITY
         self._records = iter(()) if self._ended else self.source.read(self.next)
         self._flight.clear()
-        self._promised = (0, 0)
+        self._covered = 0
+        self._durable = 0
         self._epochs.clear()
         self._asked = 0
         self.settled = 0
@@ -214,26 +218,26 @@ class Front(Party):
         return bool(taken) and taken == room and not self._ended
 
     def _send(self, batches: dict[int, tuple[list[Label], list[object]]]) -> None:
-        roots = []
-        for node, (labels, values) in batches.items():
-            time, frame_id = labels[0][0], self.new_id()
-            self.send(
-                f"node-{node}",
-                Frame(
-                    self.index,
-                    self.index,
-                    time,
-                    frame_id,
-                    labels_to_columns(labels),
-                    to_columns(values),
-                    (),
-                ),
-            )
-            roots.append((time, frame_id))
-        durable = INFINITY if self.live is None else self.live.durable
-        if roots or (self.next, durable) != self._promised:
-            self._promised = (self.next, durable)
-            self.send("master", Promise(self.index, self.next, durable, tuple(roots)))
+        nodes = sorted(batches, key=lambda node: batches[node][0][0])
+        for i, node in enumerate(nodes):
+            labels, values = batches[node]
+            end = batches[nodes[i + 1]][0][0][0] if i + 1 < len(nodes) else self.next
+            # Up to the first root of the next frame, all roots are in this one or in one before.
+            covers = (self._covered, end)
+            encoded = labels_to_columns(labels), to_columns(values)
+            frame = Frame(self.index, self.index, labels[0][0], 0, *encoded, (), covers)
+            self.send(f"node-{node}", frame)
+            self._covered = end
+        if self._covered < self.next or self._durable < self._now_durable():
+            self._promise()
+
+    def _now_durable(self) -> int:
+        return INFINITY if self.live is None else self.live.durable
+
+    def _promise(self) -> None:
+        self._durable = self._now_durable()
+        self.send("master", Promise(self.index, self._covered, self.next, self._durable))
+        self._covered = self.next
 
     def _set_aside(self, record: BadRecord) -> None:
         self.next = max(self.next, record.time + 1)

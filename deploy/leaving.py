@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from deploy.assembly import Assembly
-from deploy.gates import Block
+from deploy.blocks import Block
 from engine.codec import from_columns, labels_to_columns, pack, to_columns, travelled, unpack
 from engine.context import Failure
 from engine.errors import MalformedMessage, PayloadError
@@ -35,6 +35,7 @@ def leaving_frames(
                         labels_to_columns(labels),
                         to_columns(values),
                         () if signs is None else tuple(signs),
+                        (),
                     ),
                 )
 
@@ -64,6 +65,7 @@ def without_bad_payloads(assembly: Assembly, frame: Frame) -> Frame | None:
         labels_to_columns([labels[i] for i in good]),
         to_columns([values[i] for i in good]),
         tuple(frame.signs[i] for i in good) if frame.signs else (),
+        (),
     )
 
 
@@ -74,8 +76,10 @@ def arrived_block(frame: Frame) -> Block:
     signs = list(frame.signs) or None
     if not labels or len(labels) != len(values) or len(signs or labels) != len(labels):
         raise MalformedMessage("a frame with columns of different lengths")
+    if len(frame.covers) not in (0, 2):
+        raise MalformedMessage("a frame that covers what is no interval")
     try:
-        return Block(frame.port, frame.time, frame.id, labels, values, signs)
+        return Block(frame.port, frame.time, frame.id, labels, values, signs, frame.covers)
     except (TypeError, IndexError) as error:
         raise MalformedMessage(f"labels that are none: {error}") from None
 

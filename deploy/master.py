@@ -7,6 +7,8 @@ applied first; then the frontier is published once.
 
 from __future__ import annotations
 
+from math import inf
+
 from acker.tracker import Tracker
 from coordinator.coordinator import Coordinator, Phase
 from coordinator.registry import ClusterState, WriteState
@@ -35,6 +37,9 @@ STALLED_AFTER_S = 10.0
 
 REPEAT_EVERY_S = 1.0
 
+PROGRESS_WITHIN_S = 0.01
+"""How long a front may not know yet that there is room again in its window."""
+
 
 class Master(Party):
     """Tracks progress and decides."""
@@ -48,8 +53,10 @@ class Master(Party):
         self.policy = policy
         self.coordinator = Coordinator(nodes, plan.fronts, policy, state, interval)
         self.tracker: Tracker | None = None
+        self._members = {*self.coordinator.nodes, *self.coordinator.fronts}
         self._published: tuple[int, ...] = ()
         self._progress = (-1, -1)
+        self._progress_by = inf
         self._holding: set[str] = set()
         """Nodes that wait for a stage's frontier."""
         self._oldest: tuple[int, int] | None = None
@@ -72,12 +79,16 @@ class Master(Party):
         if isinstance(message, Acknowledge):
             if tracker is not None:
                 tracker.acknowledge(message.cells)
+                for front, since, until in message.covered:
+                    tracker.cover(front, since, until)
                 tracker.deliver(int(sender.removeprefix("node-")), message.delivered)
                 (self._holding.add if message.holding else self._holding.discard)(sender)
-        elif isinstance(message, Promise):
+            return
+        if isinstance(message, Promise):
             if tracker is not None:
-                tracker.promise(message.front, message.next, message.durable, message.roots)
-        elif isinstance(message, Hello):
+                tracker.promise(message.front, message.since, message.until, message.durable)
+            return
+        if isinstance(message, Hello):
             self.addresses[sender] = message.address
             coordinator.hello(sender, message)
         elif isinstance(message, Prepared):
@@ -96,12 +107,12 @@ class Master(Party):
 
     def _check_sender(self, sender: str, message: Message) -> None:
         """Raises MalformedMessage for what nobody of this run would say."""
-        members = (*self.coordinator.nodes, *self.coordinator.fronts)
-        if sender not in members:
+        if sender not in self._members:
             raise MalformedMessage(f"{sender!r} does not take part")
         if isinstance(message, Acknowledge) and (
             sender not in self.coordinator.nodes
             or any(not 0 <= stage <= self.plan.stages for stage, _, _ in message.cells)
+            or any(not 0 <= front < self.plan.fronts for front, _, _ in message.covered)
         ):
             raise MalformedMessage(f"an acknowledgement of {sender!r} that does not fit the flow")
         if isinstance(message, Promise) and sender != f"front-{message.front}":
@@ -138,12 +149,19 @@ class Master(Party):
             self._pass_on()
             return False
         if (frontiers[-1], delivered) != self._progress:
-            self._progress = (frontiers[-1], delivered)
-            for front in self.coordinator.fronts:
-                self.send(front, Progress(frontiers[-1], delivered))
+            self._progress_by = min(self._progress_by, self.now + PROGRESS_WITHIN_S)
+            self.tick_by = min(self.tick_by, self._progress_by)
+            if self.now >= self._progress_by:
+                self._tell_progress(frontiers[-1], delivered)
         for idle, time in self.tracker.to_ask():
             self.send(self.coordinator.fronts[idle], AskPromise(time))
         return False
+
+    def _tell_progress(self, processed: int, delivered: int) -> None:
+        self._progress = (processed, delivered)
+        self._progress_by = inf
+        for front in self.coordinator.fronts:
+            self.send(front, Progress(processed, delivered))
 
     def _watch(self, now: float, tracker: Tracker) -> None:
         """Notice what is lost without anybody having noticed."""

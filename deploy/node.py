@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from barrier.barrier import Barrier
+from deploy.acks import Acks
 from deploy.assembly import Assembly, assemble
-from deploy.gates import Block, in_order, may_go
+from deploy.blocks import Block, Waiting, in_order
 from deploy.leaving import (
     arrived_block,
     leaving_frames,
@@ -54,7 +55,7 @@ from engine.messages import (
     Unloadable,
 )
 from engine.party import Job, Party, log
-from engine.plan import Plan
+from engine.plan import Plan, Port
 from engine.policy import Policy
 from engine.snapshots import (
     CommitSnapshot,
@@ -65,6 +66,15 @@ from engine.snapshots import (
 
 HELLO_EVERY_S = 0.2
 ASK_CONSUMER_EVERY_S = 1.0
+
+DELIVERED_WITHIN_S = 0.01
+"""How long the acker may not know yet that outputs have been delivered."""
+
+PUT_OFF = 2
+"""How many turns in a row what is not urgent waits for what is."""
+
+ROWS_AT_LEISURE, ROWS_UNDER_LOAD = 256, 2048
+"""Rows of state that are then encoded at a time."""
 
 
 class Node(Party):
@@ -83,13 +93,11 @@ class Node(Party):
         dead_letters: bool = False,
     ) -> None:
         super().__init__(f"node-{index}")
-        self.index = index
-        self.nodes = nodes
+        self.index, self.nodes = index, nodes
         self.plan = plan
         self.policy = policy
         self.new_id = new_id
-        self.process = process
-        self.address = address
+        self.process, self.address = process, address
         self.dead_letters = dead_letters
         self.stopped: Stop | None = None
         self.trouble: Message | None = None
@@ -102,10 +110,8 @@ class Node(Party):
         self._ports_of_stage = [
             [port for port in plan.ports if port.stage == stage] for stage in range(plan.stages)
         ]
-        self._hold_back = policy.ordering == "speculative"
         self._next_hello = 0.0
         self._ask_consumer_at = 0.0
-        self._now = 0.0
         self._start = 0
         self._begin(LoadSnapshot(0))
 
@@ -130,16 +136,17 @@ class Node(Party):
         self._loaded = False
         self._load_again = False
         self._load = load
-        self._waiting: list[list[Block]] = [[] for _ in range(self.plan.stages)]
+        self._waiting = Waiting(self.plan, hold_back=self.policy.ordering == "speculative")
         self._frontiers: tuple[int, ...] = (0,) * (self.plan.stages + 1)
         self._stage = 0
         """Where the turn goes on."""
-        self._unsettled: list[list[tuple[int, int]]] = [[] for _ in self.plan.ports]
-        """Per port, (last time, roots) of the blocks that were applied and are not final."""
-        self._acks: dict[tuple[int, int], int] = {}
+        self._acks = Acks()
         self._delivered_told = 0
-        self._holding_told = 0
+        self._holding_told = False
         self._frontier = 0
+        self._final = 0
+        """Elements below this time are final; that is put into effect when there is time for it."""
+        self._put_off = 0
         self._snapshots = Snapshotter(self.assembly)
 
     @property
@@ -177,28 +184,23 @@ class Node(Party):
                 self._report(message)
         elif isinstance(message, AskReport):
             self.addresses[sender] = message.address
-            self.send(sender, Report(tuple(self._figures().items())))
+            figures = {
+                **self.assembly.figures(),
+                "frames": self.frames,
+                "malformed": self.malformed,
+            }
+            self.send(sender, Report(tuple(figures.items())))
         elif isinstance(message, Stop):
             self.stopped = message
         else:
             raise MalformedMessage(f"{type(message).__name__} is not for a node")
 
-    def _figures(self) -> dict[str, int]:
-        keyed = self.assembly.keyed.values()
-        return {
-            "elements": sum(step.elements for step in keyed),
-            "late": sum(step.late for step in keyed),
-            "reapplied": sum(step.reapplied for step in keyed),
-            "frames": self.frames,
-            "keys": sum(len(step.table) for step in keyed),
-            "malformed": self.malformed,
-        }
-
     def channel_lost(self, sender: str) -> None:
         self._report(Lost(self.incarnation, f"{self.name} misses messages of {sender}"))
 
     def tick(self, now: float) -> float:
-        self._now = now
+        if self._stage == 0:  # not in the middle of a turn
+            self._acknowledge()
         if now >= self._next_hello:
             self._next_hello = now + HELLO_EVERY_S
             self._hello()
@@ -217,7 +219,7 @@ class Node(Party):
             self.send("master", self.trouble)
         elif self.running:
             # Also when nothing has changed: it shows the master whether something was lost.
-            self.send("master", Acknowledge((), self._delivered_told, self._holding_told))
+            self._acknowledge(always=True)
 
     def done(self, job: Job, result: object) -> None:
         if job is self._load:
@@ -294,7 +296,7 @@ class Node(Party):
     def _admit(self, sender: str, feeder: int, block: Block) -> None:
         alignments = self.assembly.alignments
         if not alignments or alignments[block.port].admit((sender, feeder), block):
-            self._waiting[self.plan.ports[block.port].stage].append(block)
+            self._waiting.add(block)
 
     def turn(self) -> bool:
         if not self.running:
@@ -302,9 +304,8 @@ class Node(Party):
         try:
             while self._stage < self.plan.stages:
                 stage, self._stage = self._stage, self._stage + 1
-                if self._waiting[stage] or self.assembly.alignments:
-                    self._work_off(stage)
-                if self.outbox and any(self._waiting[self._stage :]):
+                self._work_off(stage)
+                if self.outbox and self._waiting.any(self._stage):
                     return True  # let it leave before going on: others can work meanwhile
             self._stage = 0
             more, job = self._snapshots.step()
@@ -316,43 +317,50 @@ class Node(Party):
         bundle = self.barrier.take_bundle(self.incarnation)
         if bundle is not None:
             self.send("consumer", bundle)
-            self._ask_consumer_at = self._now + ASK_CONSUMER_EVERY_S
-        self._acknowledge()
-        if self.outbox:
+            self._ask_consumer_at = self.now + ASK_CONSUMER_EVERY_S
+        self._acknowledge_soon()
+        if self.outbox and self._put_off < PUT_OFF:
+            self._put_off += 1
             return True  # let it leave; there may be something to do meanwhile
-        return more or self.barrier.encode_ahead()
+        self._put_off = 0
+        if self.outbox:
+            self._tidy(ROWS_UNDER_LOAD)
+            return True
+        return more or self.barrier.encode_ahead() or self._tidy(ROWS_AT_LEISURE)
+
+    def _tidy(self, rows: int) -> bool:
+        """Do what is not urgent. Returns whether there was anything."""
+        final, self._final = self._final, 0
+        self.assembly.settle(final)
+        return self.assembly.encode_early(rows)
 
     def _work_off(self, stage: int) -> None:
         """Work off what waits at the ports of a stage and what may be worked off now."""
-        waiting, self._waiting[stage] = self._waiting[stage], []
+        waiting = self._waiting.take(stage)
         for port in self._ports_of_stage[stage]:
-            here = [block for block in waiting if block.port == port.number]
-            if here and self._hold_back and port.feeders:
-                unsettled = self._unsettled[port.number]
-                here, later = may_go(
-                    here, sum(roots for _, roots in unsettled), self._frontiers[stage - 1]
-                )
-                for block in later:
-                    if not block.id:  # the rest of a block: under way in its own name now
-                        block.id = self.new_id()
-                        self._acknowledge_later(stage, block.time, block.id)
-                self._waiting[stage] += later
-                unsettled += [(block.last, block.roots) for block in here]
-            if here:
-                self.assembly.enter(port.number)
-                gate = self.assembly.gates[port.number]
-                for block in in_order(here):
-                    for token in gate.push(block):
-                        self._acknowledge_later(*token)
-                for block in here:
-                    self._acknowledge_later(stage, block.time, block.id)
-                self._send_on(port.number, min(block.time for block in here))
+            if port.number in waiting:
+                complete = self._frontiers[stage - 1]
+                here, parted = self._waiting.choose(port, waiting[port.number], complete)
+                for block in parted:  # the rest of a block: under way in its own name now
+                    block.id = self.new_id()
+                    self._acks.add(stage, block.time, block.id)
+                if here:
+                    self._apply(port, here)
             if self.assembly.alignments and self.assembly.alignments[port.number].complete:
                 self._end_epoch(port.number)
 
-    def _acknowledge_later(self, stage: int, time: int, ids: int) -> None:
-        """Put ids into the batch of this turn."""
-        self._acks[stage, time] = self._acks.get((stage, time), 0) ^ ids
+    def _apply(self, port: Port, blocks: list[Block]) -> None:
+        """Let blocks through a port's segment, and send on what that makes."""
+        self.assembly.enter(port.number)
+        gate = self.assembly.gates[port.number]
+        for block in in_order(blocks):
+            for token in gate.push(block):
+                self._acks.add(*token)
+        for block in blocks:
+            self._acks.add(port.stage, block.time, block.id)
+            if block.covers and port.front is not None:
+                self._acks.cover(port.front, *block.covers)
+        self._send_on(port.number, min(block.time for block in blocks))
 
     def _send_on(self, feeder: int, time: int) -> None:
         """Send what a segment made of blocks with tracking times from `time` on."""
@@ -370,7 +378,7 @@ class Node(Party):
         else:
             self.send(f"node-{node}", frame)
         self.frames += 1
-        self._acknowledge_later(self.plan.ports[frame.port].stage, frame.time, frame.id)
+        self._acks.add(self.plan.ports[frame.port].stage, frame.time, frame.id)
 
     # Progress.
 
@@ -387,10 +395,9 @@ class Node(Party):
             frontier = message.stages[-1]
             if frontier > self._frontier:
                 self._frontier = frontier
-                for number, blocks in enumerate(self._unsettled):
-                    self._unsettled[number] = [b for b in blocks if b[0] >= frontier]
+                self._waiting.settle(frontier)
                 self.barrier.advance(frontier)
-            self.assembly.settle(message.delivered)
+            self._final = message.delivered
         except DriftlineError as error:
             self._fail(error)
 
@@ -401,17 +408,23 @@ class Node(Party):
             return
         self._send_on(port, released[0][1])
         for token in released:
-            self._acknowledge_later(*token)
+            self._acks.add(*token)
 
-    def _acknowledge(self) -> None:
-        delivered = self.barrier.delivered
-        cells = tuple((stage, time, ids) for (stage, time), ids in self._acks.items() if ids)
-        holding = int(any(self._waiting))
-        if cells or delivered > self._delivered_told or holding != self._holding_told:
-            self._delivered_told = min(max(delivered, self._delivered_told), INFINITY)
-            self._holding_told = holding
-            self.send("master", Acknowledge(cells, self._delivered_told, holding))
-        self._acks.clear()
+    def _acknowledge_soon(self) -> None:
+        """Send the batch of this turn; what only the coordinator waits for can wait a little."""
+        if self._acks or self._waiting.any() != self._holding_told:
+            self._acknowledge()
+        elif self.barrier.delivered > self._delivered_told:
+            self.tick_by = min(self.tick_by, self.now + DELIVERED_WITHIN_S)
+
+    def _acknowledge(self, always: bool = False) -> None:
+        if not self.running:
+            return
+        cells, covered = self._acks.take()
+        now = max(self.barrier.delivered, self._delivered_told), self._waiting.any()
+        if cells or covered or now != (self._delivered_told, self._holding_told) or always:
+            self._delivered_told, self._holding_told = delivered, holding = now
+            self.send("master", Acknowledge(cells, covered, min(delivered, INFINITY), int(holding)))
 
     # Snapshots.
 
@@ -426,7 +439,8 @@ class Node(Party):
                     self.assembly.alignments[after].mark((self.name, port), epoch)
                 else:
                     self.send(f"node-{node}", Marker(port, after, epoch))
-        self._waiting[self.plan.ports[port].stage] += alignment.next_epoch()
+        for block in alignment.next_epoch():
+            self._waiting.add(block)
         if whole:
             self._snapshots.begin(epoch, INFINITY)
 

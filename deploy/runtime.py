@@ -51,7 +51,9 @@ class Runtime:
         self._local: dict[str, LocalParty] = {}
         self._stores: dict[str, CarryOut] = {}
         self._disk = _Worker(self._context, "disk")
-        self._poller.register(self._disk.done, zmq.POLLIN)
+        self._drains: dict[object, Callable[[], None]] = {}
+        """What to do when there is something to be had from a socket."""
+        self._listen(self._disk.done, self._disk.report)
 
     def add(self, party: Party, address: str) -> str:
         """Give a party an inbox. Returns its address; raises Unavailable if it is taken."""
@@ -65,7 +67,8 @@ class Runtime:
                 f"{party.name} cannot listen on {address}: {error.strerror}; "
                 "is it in use by another run?"
             ) from None
-        self._seats.append(_Seat(party, inbox, partial(_take_from, inbox, party)))
+        self._seats.append(_Seat(party))
+        self._listen(inbox, partial(_take_from, inbox, party))
         return inbox.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def watch(
@@ -78,11 +81,11 @@ class Runtime:
     ) -> None:
         """Give a party a socket that it has made itself, to talk to others than parties.
 
-        `drain` takes what has come, in every turn; while there is no `room`, the loop does not
-        wake for more. The party's jobs and ticks are as any other's; it may have a store of its
-        own.
+        `drain` takes what has come; it is not called while there is no `room` for more. The party's
+        jobs and ticks are as any other's; it may have a store of its own.
         """
-        self._seats.append(_Seat(party, socket, drain, room))
+        self._seats.append(_Seat(party, socket, room))
+        self._drains[socket] = drain
         if carry_out is not None:
             self._stores[party.name] = carry_out
 
@@ -90,7 +93,7 @@ class Runtime:
         """Let a party live in a thread of its own beside its only partner: an embedded consumer."""
         local = LocalParty(self._context, other, partner)
         self._local[other.name] = local
-        self._poller.register(local.answers, zmq.POLLIN)
+        self._listen(local.answers, local.drain)
 
     def run(self, until: Callable[[], bool]) -> None:
         """Loop until the condition holds."""
@@ -107,19 +110,16 @@ class Runtime:
         for seat in self._seats:
             seat.arm(self._poller)
         if more:
-            self._poller.poll(0)
+            ready = self._poller.poll(0)
         else:
             tick_at = min(min(seat.tick_at, seat.party.tick_by) for seat in self._seats)
-            self._poller.poll(ceil(max(0.0, min(tick_at - monotonic(), wait_s)) * 1000))
-        for seat in self._seats:
-            seat.drain()
-        for party, job, result in self._disk.results():
-            party.done(job, result)
-        for local in self._local.values():
-            local.drain()
+            ready = self._poller.poll(ceil(max(0.0, min(tick_at - monotonic(), wait_s)) * 1000))
+        for socket, _ in ready:
+            self._drains[socket]()
         more = False
         now = monotonic()
         for seat in self._seats:
+            seat.party.now = now
             if now >= min(seat.tick_at, seat.party.tick_by):
                 seat.party.tick_by = inf
                 seat.tick_at = seat.party.tick(now)
@@ -164,6 +164,10 @@ class Runtime:
             known = self._outs[party.name, to] = address, socket
         known[1].send(data, zmq.NOBLOCK)
 
+    def _listen(self, socket: zmq.Socket[bytes], drain: Callable[[], None]) -> None:
+        self._drains[socket] = drain
+        self._poller.register(socket, zmq.POLLIN)
+
 
 def quiet_collector() -> None:
     """Keep the cyclic garbage collector, and other threads, out of a loop's way."""
@@ -184,17 +188,15 @@ def _take_from(inbox: zmq.Socket[bytes], party: Party) -> None:
 
 
 class _Seat:
-    """A party in a runtime, with its socket."""
+    """A party in a runtime; and a socket that the loop wakes for only while there is room."""
 
     def __init__(
         self,
         party: Party,
-        socket: zmq.Socket[bytes],
-        drain: Callable[[], None],
+        socket: zmq.Socket[bytes] | None = None,
         room: Callable[[], bool] = lambda: True,
     ) -> None:
         self.party = party
-        self.drain = drain
         self.tick_at = 0.0
         self._socket = socket
         self._room = room
@@ -202,7 +204,7 @@ class _Seat:
 
     def arm(self, poller: zmq.Poller) -> None:
         """Wake the loop for the socket, or not: what is not taken would wake it for ever."""
-        if self._room() is not self._armed:
+        if self._socket is not None and self._room() is not self._armed:
             self._armed = not self._armed
             if self._armed:
                 poller.register(self._socket, zmq.POLLIN)
@@ -230,13 +232,12 @@ class _Worker:
             self._thread.start()
         self._tasks.put((party, job, work))
 
-    def results(self) -> list[tuple[Party, Job, object]]:
-        """What has been done since the last call."""
-        found = []
+    def report(self) -> None:
+        """Tell parties what has been done."""
         while self._results:
             self.done.recv()
-            found.append(self._results.popleft())
-        return found
+            party, job, result = self._results.popleft()
+            party.done(job, result)
 
     def stop(self) -> None:
         """Finish what was begun."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from deploy.assembly import Assembly
 from engine.messages import Message, Prepared, PrepareFailed
 from engine.party import Job
-from engine.snapshots import Capture, StoreSnapshot, join_segments
+from engine.snapshots import Capture, StoreSnapshot
 
 
 class Snapshotter:
@@ -41,7 +41,7 @@ class Snapshotter:
             return False, None
         segments = self._capture.segments
         for group, segment in self._unstored.items():
-            segments[group] = join_segments(segment, segments.get(group))
+            segments[group] = segment + segments.get(group, b"")
         self._unstored = {}
         self._capture = None
         self._storing = StoreSnapshot(self._number, segments, self._meta)

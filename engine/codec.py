@@ -15,7 +15,7 @@ cost a few bytes, not a few bytes per word, and both directions run at the speed
     [(7, 0, 1), (7, 0, 2)]
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import TypeGuard
 
@@ -54,6 +54,19 @@ def unpack(data: bytes) -> object:
     except (ValueError, TypeError, msgpack.exceptions.UnpackException, RecursionError) as error:
         raise MalformedMessage(f"not msgpack: {error or type(error).__name__}") from None
     return value
+
+
+def unpack_all(data: bytes) -> Iterator[object]:
+    """Decode any number of values that `pack` made, joined. Raises MalformedMessage."""
+    unpacker = msgpack.Unpacker(
+        use_list=False, strict_map_key=False, ext_hook=_refuse_extension, max_buffer_size=len(data)
+    )
+    unpacker.feed(data)
+    while unpacker.tell() < len(data):
+        try:
+            yield unpacker.unpack()
+        except (ValueError, TypeError, msgpack.exceptions.UnpackException, RecursionError) as error:
+            raise MalformedMessage(f"not msgpack: {error or type(error).__name__}") from None
 
 
 def _refuse_extension(code: int, data: bytes) -> object:

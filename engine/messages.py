@@ -14,7 +14,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import ClassVar, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import (
+    ClassVar,
+    NamedTuple,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from engine.codec import Columns, pack, unpack
 from engine.errors import MalformedMessage
@@ -33,8 +41,7 @@ class Message:
     control: ClassVar[bool]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """Who sent a message in which incarnation, and its number on the channel, from 1."""
 
     sender: str
@@ -43,18 +50,22 @@ class Header:
 
 
 _Check = Callable[[object], bool]
-_KINDS: dict[int, tuple[type[Message], tuple[tuple[str, _Check], ...]]] = {}
+_KINDS: dict[int, tuple[type[Message], tuple[type, ...], list[tuple[int, _Check]]]] = {}
+"""kind -> (class, types of the fields, checks of those fields that are tuples of something)"""
 _FIELDS: dict[type[Message], Callable[[Message], tuple[object, ...]]] = {}
 
 
 @dataclass_transform(frozen_default=True)
 def _message(kind: int, *, control: bool = False) -> Callable[[type[M]], type[M]]:
     def register(cls: type[M]) -> type[M]:
-        made: type[M] = dataclasses.dataclass(frozen=True, slots=True)(cls)
+        # Frozen for the type checker only: at run time it would make every message slower.
+        made: type[M] = dataclasses.dataclass(slots=True, unsafe_hash=True)(cls)
         made.kind, made.control = kind, control
         hints = get_type_hints(made)
         names = [field.name for field in dataclasses.fields(made)]  # type: ignore[arg-type]
-        _KINDS[kind] = (made, tuple((n, _check(hints[n])) for n in names))
+        types = tuple(get_origin(hints[name]) or hints[name] for name in names)
+        deep = [(i, _check(hints[n])) for i, n in enumerate(names) if types[i] is tuple]
+        _KINDS[kind] = made, types, deep
         _FIELDS[made] = _getter(names)
         return made
 
@@ -63,6 +74,8 @@ def _message(kind: int, *, control: bool = False) -> Callable[[type[M]], type[M]
 
 def _check(hint: object) -> _Check:
     """Tells whether a decoded value is of a type, through and through."""
+    if hint == Columns:  # whoever takes them has to look into them anyway, by `columns`
+        return lambda value: True
     parts = get_args(hint)
     if get_origin(hint) is Sequence:  # of anything
         return lambda value: isinstance(value, tuple)
@@ -109,14 +122,13 @@ def decode(data: bytes) -> tuple[Header, Message]:
         raise MalformedMessage("header of wrong types")
     if type(kind) is not int or kind not in _KINDS:
         raise MalformedMessage(f"unknown kind of message {kind!r}")
-    cls, wanted = _KINDS[kind]
-    if len(fields) != len(wanted):
-        raise MalformedMessage(f"{cls.__name__} with {len(fields)} fields")
-    for value, (name, fits) in zip(fields, wanted, strict=True):
-        if not fits(value):
-            raise MalformedMessage(
-                f"{cls.__name__}.{name} is a {type(value).__name__} that does not fit"
-            )
+    cls, types, deep = _KINDS[kind]
+    if tuple(map(type, fields)) != types:
+        found = ", ".join(type(value).__name__ for value in fields)
+        raise MalformedMessage(f"{cls.__name__} with fields of types ({found})")
+    for i, fits in deep:
+        if not fits(fields[i]):
+            raise MalformedMessage(f"{cls.__name__} with a tuple that does not fit as field {i}")
     return Header(sender, incarnation, sequence), cls(*fields)
 
 
@@ -128,7 +140,9 @@ class Frame(Message):
     """Elements from one segment on one node (or from a front) to one port on one node.
 
     `time`, the tracking time, is never above a time in the frame; `id` is random, 63 bits.
-    `signs` is empty when all are +1.
+    `signs` is empty when all are +1. `covers` is empty but for frames of fronts, which have no id:
+    (since, until) says that once the frame has been worked off all roots of the front with times
+    in [since, until) have been, provided that those before have.
     """
 
     feeder: int
@@ -138,6 +152,7 @@ class Frame(Message):
     labels: Columns
     values: Columns
     signs: tuple[int, ...]
+    covers: tuple[int, ...]
 
 
 @_message(2)
@@ -154,26 +169,29 @@ class Marker(Message):
 
 @_message(10)
 class Promise(Message):
-    """Front to acker: "my next time is >= `next`; what is below `durable` will not be forgotten".
+    """Front to acker: "I have nothing to send with times in [since, until) but what I have sent".
 
-    `roots`: (time, xor of the ids of frames sent under it) since the last promise.
+    What is below `durable` will not be forgotten. Frames make the same promise themselves, by what
+    they cover; this one is for times without any.
     """
 
     front: int
-    next: int
+    since: int
+    until: int
     durable: int
-    roots: tuple[tuple[int, int], ...]
 
 
 @_message(11)
 class Acknowledge(Message):
     """Node to acker: xor of ids received and sent, per (stage, time), applied as a whole.
 
-    `delivered`: the consumer has this node's outputs below that time. `holding` is 1 while the node
-    holds elements back until it learns that the stage before is done with them.
+    `covered`: (front, since, until) of the fronts' frames worked off. `delivered`: the consumer has
+    this node's outputs below that time. `holding` is 1 while the node holds elements back until it
+    learns that the stage before is done with them.
     """
 
     cells: tuple[tuple[int, int, int], ...]
+    covered: tuple[tuple[int, int, int], ...]
     delivered: int
     holding: int
 

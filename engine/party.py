@@ -38,6 +38,8 @@ class Party:
         self.jobs: list[Job] = []
         self.addresses: dict[str, str] = {}
         """Where the driver finds the parties of this incarnation."""
+        self.now = 0.0
+        """The driver's time (seconds, monotonic), as of the last turn or tick."""
         self.tick_by = inf
         """A time that `tick` is wanted at, if it is earlier than what `tick` returned."""
         self.malformed = 0

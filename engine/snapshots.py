@@ -1,12 +1,13 @@
 """Snapshots: the changes of an operator as rows, and rows as state again.
 
 A snapshot is incremental: it holds what changed since the one before, per key group, as
-*segments*. A segment is a sequence of (operator, state, rows); a row is ``(key, slot, value)``, or
-``(key, slot)`` for a removed slot, or ``(key,)`` for a cleared state. Loading applies the
-segments of all snapshots in order.
+*segments*. A segment is any number of (operator, state, rows), one packed after the other; a row is
+``(key, slot, value)``, or ``(key, slot)`` for a removed slot, or ``(key,)`` for a cleared state.
+Loading applies the segments of all snapshots in order.
 
-`Capture` turns changes into segments in small steps, so that the loop of a node is never held up
-for longer than one step (about a tenth of a millisecond).
+Rows become segments in small steps, so that the loop of a node is never held up for longer than
+one step (about a tenth of a millisecond): most of them early (`encode_early`), as long as they are
+in the processor's caches; what is left when a snapshot begins, by `Capture`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from engine.codec import Columns, from_columns, pack, to_columns, unpack
+from engine.codec import from_columns, pack, to_columns, unpack_all
 from engine.errors import MalformedMessage, SnapshotDamaged
 from engine.flow import Flow
 from engine.messages import columns
@@ -53,19 +54,62 @@ class Loaded:
     segments: list[bytes]
 
 
-class Capture:
-    """The rows that operators have kept since the last snapshot, on their way into segments.
+EARLY_FROM = 4096
+"""Rows that a table keeps before it is worth encoding some of them."""
 
-    They are taken at once (a copy of references); to encode them takes many small steps.
+
+class EarlyEncoder:
+    """Encodes the rows of an operator before a snapshot asks for them."""
+
+    def __init__(self, operator: str, table: StateTable) -> None:
+        self._operator = operator
+        self._table = table
+        self._groups: list[int] = []
+
+    def step(self, rows: int) -> bool:
+        """Look at about so many rows, if enough wait. Returns whether anything was done."""
+        table = self._table
+        if not self._groups:
+            if table.kept < EARLY_FROM:
+                return False
+            table.kept = 0
+            self._groups = list(table.buckets)
+        done = 0
+        while self._groups and done < rows:
+            done += self._encode(self._groups.pop())
+        return True
+
+    def _encode(self, group: int) -> int:
+        looked_at = 0
+        for state, rows in zip(self._table.declared, self._table.buckets[group], strict=True):
+            looked_at += len(rows)
+            if state.overwrites:
+                rows[:] = _latest(rows)  # not encoded: it would be written again and again
+            elif rows:
+                piece = _encoded(self._operator, state, rows)
+                self._table.pieces.setdefault(group, []).append(piece)
+                rows.clear()
+        return looked_at
+
+
+class Capture:
+    """What operators have kept since the last snapshot, on its way into segments.
+
+    It is taken at once (a copy of references); to encode it takes many small steps.
     """
 
     def __init__(self) -> None:
         self.segments: dict[int, bytes] = {}
+        self._pieces: dict[int, list[bytes]] = {}
         self._taken: list[tuple[int, str, State, list[Row]]] = []
         self._work = self._steps()
 
     def take(self, operator: str, table: StateTable) -> None:
         """Take the rows of an operator. What it keeps from now on is for the next snapshot."""
+        table.kept = 0
+        for group, pieces in table.pieces.items():
+            self._pieces.setdefault(group, []).extend(pieces)
+        table.pieces.clear()
         for group, bucket in table.buckets.items():
             for state, rows in zip(table.declared, bucket, strict=True):
                 if rows:
@@ -77,15 +121,21 @@ class Capture:
         return next(self._work, False)
 
     def _steps(self) -> Iterator[bool]:
-        parts: dict[int, list[tuple[str, str, Columns]]] = {}
         for group, operator, state, rows in self._taken:
             if state.overwrites:
-                rows = list({row[0]: row for row in rows}.values())
-            parts.setdefault(group, []).append((operator, state.name, to_columns(rows)))
+                rows = _latest(rows)
+            self._pieces.setdefault(group, []).append(_encoded(operator, state, rows))
             yield True
-        for group, part in parts.items():
-            self.segments[group] = pack(part)
-            yield True
+        self.segments = {group: b"".join(pieces) for group, pieces in self._pieces.items()}
+
+
+def _latest(rows: list[Row]) -> list[Row]:
+    """The last row of each key."""
+    return list({row[0]: row for row in rows}.values())
+
+
+def _encoded(operator: str, state: State, rows: list[Row]) -> bytes:
+    return pack((operator, state.name, to_columns(rows)))
 
 
 def restore(flow: Flow, tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> None:
@@ -116,34 +166,27 @@ def restore(flow: Flow, tables: Mapping[str, StateTable], segments: Iterable[byt
 def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:
     """The (operator, state, rows) of a segment. Raises SnapshotDamaged."""
     try:
-        parts = unpack(segment)
-        assert isinstance(parts, tuple)
-        for operator, state, encoded in parts:
-            rows = from_columns(columns(encoded))
-            yield operator, state, rows  # type: ignore[misc]
-    except (MalformedMessage, AssertionError, TypeError, ValueError) as error:
+        for part in unpack_all(segment):
+            if not isinstance(part, tuple):
+                raise MalformedMessage("not a part of a segment")
+            operator, state, encoded = part
+            yield operator, state, from_columns(columns(encoded))  # type: ignore[misc]
+    except (MalformedMessage, TypeError, ValueError) as error:
         raise SnapshotDamaged(f"a segment cannot be read: {error}") from None
-
-
-def join_segments(first: bytes, then: bytes | None) -> bytes:
-    """One segment that does what two do, one after the other, without looking at the rows."""
-    if then is None:
-        return first
-    return pack((*unpack(first), *unpack(then)))  # type: ignore[misc]
 
 
 def merge(flow: Flow, segments: Iterable[bytes]) -> bytes:
     """One segment that does what a sequence of segments does."""
     tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.keyed}
     restore(flow, tables, segments)
-    parts: list[tuple[str, str, Columns]] = []
+    parts: list[bytes] = []
     for vertex in flow.vertices:
         for index, state in enumerate(vertex.states):
-            rows = [
+            rows: list[Row] = [
                 (key, slot, value)
                 for key in tables[vertex.name]
                 for slot, value in tables[vertex.name].states(key)[index].slots()
             ]
             if rows:
-                parts.append((vertex.name, state.name, to_columns(rows)))
-    return pack(parts)
+                parts.append(_encoded(vertex.name, state, rows))
+    return b"".join(parts)

@@ -24,6 +24,7 @@ from typing import Final, Generic, NoReturn, SupportsIndex, TypeVar, cast, overl
 from engine.codec import order_of
 from engine.errors import PayloadError
 from engine.keygroups import GROUPS, GroupCache
+from engine.labels import Label
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -63,6 +64,8 @@ class State:
     """Where its changes go."""
     rows: list[Row]
     """Where the next snapshot finds the rows of this state and key group."""
+    last: Label
+    """The largest label that the key has met, where elements are in label order."""
 
     overwrites = False
     """Whether every change replaces the whole state, so that a snapshot needs only the last."""
@@ -91,7 +94,7 @@ Change = tuple[State, object, object, object]
 class ValueState(State, Generic[V]):
     """One value per key."""
 
-    __slots__ = ("data", "journal", "key", "name", "rows")
+    __slots__ = ("data", "journal", "key", "last", "name", "rows")
 
     overwrites = True
 
@@ -101,7 +104,7 @@ class ValueState(State, Generic[V]):
 
     def fresh(self, key: object, journal: list[Change], rows: list[Row]) -> ValueState[V]:
         made = ValueState[V](self.name)
-        made.key, made.journal, made.rows = key, journal, rows
+        made.key, made.journal, made.rows, made.last = key, journal, rows, ()
         return made
 
     @overload
@@ -145,7 +148,7 @@ class ReducingState(ValueState[V]):
 
     def fresh(self, key: object, journal: list[Change], rows: list[Row]) -> ReducingState[V]:
         made = ReducingState[V](self.name, self.reduce)
-        made.key, made.journal, made.rows = key, journal, rows
+        made.key, made.journal, made.rows, made.last = key, journal, rows, ()
         return made
 
     def add(self, value: V) -> V:
@@ -160,7 +163,7 @@ class ReducingState(ValueState[V]):
 class ListState(State, Generic[V]):
     """A list per key."""
 
-    __slots__ = ("data", "journal", "key", "name", "rows")
+    __slots__ = ("data", "journal", "key", "last", "name", "rows")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -168,7 +171,7 @@ class ListState(State, Generic[V]):
 
     def fresh(self, key: object, journal: list[Change], rows: list[Row]) -> ListState[V]:
         made = ListState[V](self.name)
-        made.key, made.journal, made.rows = key, journal, rows
+        made.key, made.journal, made.rows, made.last = key, journal, rows, ()
         return made
 
     def append(self, value: V) -> None:
@@ -230,7 +233,7 @@ class MapState(dict[K, V], State):
     after an undo or a recovery. It changes by assignment, `del` and `clear` only.
     """
 
-    __slots__ = ("journal", "key", "name", "rows")
+    __slots__ = ("journal", "key", "last", "name", "rows")
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -239,7 +242,7 @@ class MapState(dict[K, V], State):
     def fresh(self, key: object, journal: list[Change], rows: list[Row]) -> MapState[K, V]:
         made: MapState[K, V] = MapState.__new__(MapState)
         made.name = self.name
-        made.key, made.journal, made.rows = key, journal, rows
+        made.key, made.journal, made.rows, made.last = key, journal, rows, ()
         return made
 
     def __setitem__(self, key: K, value: V) -> None:
@@ -302,7 +305,14 @@ class MapState(dict[K, V], State):
 _dict_set = dict.__setitem__
 
 
-class StateTable(dict[object, object]):
+class States(tuple[State, ...]):
+    """The states of a key of an operator that has several."""
+
+    last: Label = ()
+    """As that of a state."""
+
+
+class StateTable(dict[object, State | States]):
     """key -> what the user's function gets beside the element: its state, or a tuple of them.
 
     A new key gets fresh states; a hit is a plain dict hit.
@@ -320,16 +330,20 @@ class StateTable(dict[object, object]):
         self.groups = GroupCache(GROUPS) if groups is None else groups
         self.buckets: dict[int, tuple[list[Row], ...]] = {}
         """key group -> for each declared state, the rows that no snapshot has taken yet."""
+        self.kept = 0
+        """How many rows have been noted since some were last encoded."""
+        self.pieces: dict[int, list[bytes]] = {}
+        """key group -> rows that were noted before those, as segments."""
 
-    def __missing__(self, key: object) -> object:
+    def __missing__(self, key: object) -> State | States:
         group = self.groups[key]
         bucket = self.buckets.get(group)
         if bucket is None:
             bucket = self.buckets[group] = tuple([] for _ in self.declared)
         if len(bucket) == 1:
-            made: object = self.declared[0].fresh(key, self.journal, bucket[0])
+            made: State | States = self.declared[0].fresh(key, self.journal, bucket[0])
         else:
-            made = tuple(
+            made = States(
                 state.fresh(key, self.journal, rows)
                 for state, rows in zip(self.declared, bucket, strict=True)
             )
@@ -339,7 +353,7 @@ class StateTable(dict[object, object]):
     def states(self, key: object) -> tuple[State, ...]:
         """The states of a key, in the order of their declaration."""
         found = self[key]
-        return found if isinstance(found, tuple) else (cast(State, found),)
+        return found if isinstance(found, States) else (found,)
 
     def reclaim(self, key: object) -> None:
         """Forget a key with nothing in its states."""
@@ -347,13 +361,16 @@ class StateTable(dict[object, object]):
             del self[key]
 
 
-def keep_rows(changes: Iterable[Change]) -> None:
-    """Note final changes for the next snapshot."""
+def keep_rows(changes: Iterable[Change]) -> list[object]:
+    """Note final changes for the next snapshot. Returns the keys that lost something."""
+    lost = []
     for state, slot, _, new in changes:
         if new is not MISSING:
             state.rows.append((state.key, slot, new))
         else:
             state.rows.append((state.key,) if slot is ALL else (state.key, slot))
+            lost.append(state.key)
+    return lost
 
 
 def undo(changes: Sequence[Change]) -> None:

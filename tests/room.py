@@ -179,6 +179,7 @@ class Room:
 
     def _turn(self, name: str) -> None:
         party = self.parties[name]
+        party.now = self.now
         party.tick(self.now)
         party.turn()
         self._collect(name)

@@ -413,12 +413,13 @@ def test_the_consumer_returns_the_last_bundle_on_request() -> None:
     before = len(room.said)
     for node in room.nodes:
         room.crash(node)
-    room.run(lambda: len(room.heard(LastBundle, before)) >= 2)
-    answers = {
-        message.barrier: message
-        for _, _, _, message in room.heard(LastBundle, before)
-        if isinstance(message, LastBundle)
-    }
+
+    def answered() -> dict[str, LastBundle]:
+        heard = [m for _, _, _, m in room.heard(LastBundle, before) if isinstance(m, LastBundle)]
+        return {message.barrier: message for message in heard}
+
+    room.run(lambda: len(answered()) == len(room.nodes))
+    answers = answered()
     [barrier] = {bundle.barrier for bundle in delivered}
     answer, last = answers.pop(barrier), delivered[-1]
     assert (answer.t_last, answer.blobs, answer.checksum) == (

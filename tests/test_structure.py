@@ -27,7 +27,9 @@ SANS_IO = (
     "acker",
     "barrier",
     "coordinator/coordinator.py",
+    "deploy/acks.py",
     "deploy/assembly.py",
+    "deploy/blocks.py",
     "deploy/consumer.py",
     "deploy/front.py",
     "deploy/gates.py",
@@ -37,6 +39,7 @@ SANS_IO = (
     "engine/keyed.py",
     "engine/operators.py",
     "engine/party.py",
+    "engine/speculative.py",
     "engine/state.py",
 )
 """What decides: it is handed messages and the time, and gives messages and jobs."""

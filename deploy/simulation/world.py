@@ -89,8 +89,11 @@ class World:
 
     def at(self, delay: float, event: Callable[[], None]) -> None:
         """Let something happen later."""
+        self._at_time(self.now + delay, event)
+
+    def _at_time(self, when: float, event: Callable[[], None]) -> None:
         self._order += 1
-        heappush(self.events, (self.now + delay, self._order, event))
+        heappush(self.events, (when, self._order, event))
 
     def happens(self, probability: float) -> bool:
         """Whether a fault happens now."""
@@ -151,7 +154,7 @@ class World:
         """Whether a host is paused; then the event happens when it goes on."""
         if self.now >= host.paused_until:
             return False
-        self.at(host.paused_until - self.now, event)
+        self._at_time(host.paused_until, event)
         return True
 
     def _tick(self, host: Host, process: str) -> None:
@@ -159,6 +162,7 @@ class World:
             return
         if self._rests(host, lambda: self._tick(host, process)):
             return
+        host.party.now = self.now
         due = host.party.tick(self.now)
         delay = max(min(due - self.now, self.tick_s), 0.001)
         host.tick_due = self.now + delay
@@ -178,6 +182,7 @@ class World:
             return
         host.turn_due = False
         party = host.party
+        party.now = self.now
         if party.turn():
             self._turn_soon(host)
         if self.check is not None:
@@ -203,7 +208,7 @@ class World:
         process = host.process
         took = self.chance.expovariate(1 / self.faults.job_s)
         host.busy_until = max(host.busy_until, self.now) + took
-        self.at(host.busy_until - self.now, lambda: self._carry_out(host, process, job))
+        self._at_time(host.busy_until, lambda: self._carry_out(host, process, job))
 
     def _carry_out(self, host: Host, process: str, job: Job) -> None:
         if host.process != process or host.party is None:
@@ -255,9 +260,9 @@ class World:
         when = max(self.now + delay, self._arrivals.get(channel, 0.0))
         self._arrivals[channel] = when
         arrive = partial(self._deliver, host.process, target, address, data)
-        self.at(when - self.now, arrive)
+        self._at_time(when, arrive)  # exactly then, so that a channel keeps its order
         if self.fault(self.faults.repeat, "repeated message"):
-            self.at(when - self.now, arrive)
+            self._at_time(when, arrive)  # exactly then, so that a channel keeps its order
 
     def _deliver(
         self, sender: str, host: Host, address: str, data: bytes, lingered: bool = False

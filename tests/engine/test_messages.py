@@ -21,7 +21,6 @@ from engine.messages import (
     Hello,
     Message,
     Prepare,
-    Promise,
     Stop,
     columns,
     decode,
@@ -96,7 +95,7 @@ def test_kinds_are_told_apart_by_their_numbers() -> None:
 
 def test_a_payload_that_cannot_travel_is_refused_when_it_is_sent() -> None:
     with pytest.raises(PayloadError):
-        encode(Header("a", 1, 1), Frame(0, 0, 1, 1, (1, -1, [(1, 0)]), (1, -1, [object()]), ()))
+        encode(Header("a", 1, 1), Frame(0, 0, 1, 1, (1, -1, [(1, 0)]), (1, -1, [object()]), (), ()))
 
 
 # Malformed bytes ------------------------------------------------------------------------------
@@ -176,11 +175,11 @@ def test_any_value_in_the_place_of_a_message_or_of_a_part_is_refused_or_fits(
         ((MAGIC, "a", 1, 1, 999, 5), "unknown kind"),
         ((MAGIC, "a", 1, 1, (21,), 5), "unknown kind"),
         ((MAGIC, "a", 1, 1, 21.0, 5), "unknown kind"),
-        ((MAGIC, "a", 1, 1, 21), "BeginEpoch with 0 fields"),
-        ((MAGIC, "a", 1, 1, 21, 5, 6), "BeginEpoch with 2 fields"),
-        ((MAGIC, "a", 1, 1, 21, "5"), "BeginEpoch.number is a str"),
-        ((MAGIC, "a", 1, 1, 21, True), "BeginEpoch.number is a bool"),
-        ((MAGIC, "a", 1, 1, 21, None), "BeginEpoch.number is a NoneType"),
+        ((MAGIC, "a", 1, 1, 21), r"BeginEpoch with fields of types \(\)"),
+        ((MAGIC, "a", 1, 1, 21, 5, 6), r"BeginEpoch with fields of types \(int, int\)"),
+        ((MAGIC, "a", 1, 1, 21, "5"), r"BeginEpoch with fields of types \(str\)"),
+        ((MAGIC, "a", 1, 1, 21, True), r"BeginEpoch with fields of types \(bool\)"),
+        ((MAGIC, "a", 1, 1, 21, None), r"BeginEpoch with fields of types \(NoneType\)"),
     ],
 )
 def test_each_part_of_a_message_is_checked(parts: object, what: str) -> None:
@@ -191,10 +190,10 @@ def test_each_part_of_a_message_is_checked(parts: object, what: str) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        Promise(0, 1, 1, ((1,),)),  # type: ignore[arg-type]
-        Promise(0, 1, 1, (("1", 2),)),  # type: ignore[arg-type]
-        Acknowledge((5,), 0, 0),  # type: ignore[arg-type]
-        Acknowledge(((0, None, 5),), 0, 0),  # type: ignore[arg-type]
+        Acknowledge((5,), (), 0, 0),  # type: ignore[arg-type]
+        Acknowledge(((0, None, 5),), (), 0, 0),  # type: ignore[arg-type]
+        Acknowledge((), ((0, 1),), 0, 0),  # type: ignore[arg-type]
+        Acknowledge((), (("1", 2, 3),), 0, 0),  # type: ignore[arg-type]
         messages.Recover(1, 1, 1, ((1, 2, 3),)),  # type: ignore[arg-type]
         messages.Bundle("b", 1, (1,), (b"x",), 1, 1),  # type: ignore[arg-type]
         messages.Bundle("b", 1, (1, 2), ("x",), 1, 1),  # type: ignore[arg-type]

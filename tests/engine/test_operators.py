@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.flow import Flow, Vertex
-from engine.keyed import Speculative
 from engine.keygroups import GroupCache, OwnerCache, group_of, owner
 from engine.labels import Label
 from engine.operators import (
@@ -26,6 +25,7 @@ from engine.operators import (
 )
 from engine.plan import plan
 from engine.reference import interpret
+from engine.speculative import Speculative
 from engine.state import ValueState
 from tests.engine.steps import Collected
 

@@ -13,12 +13,13 @@ Some safeguards back each other up:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from itertools import chain
 from unittest.mock import patch
 
-import engine.keyed
+import engine.speculative
 import engine.store
 from acker.tracker import Tracker
 from barrier.barrier import NOTHING
@@ -26,16 +27,18 @@ from barrier.epochs import EpochBarrier
 from barrier.ordered import OrderedBarrier
 from coordinator.coordinator import Coordinator, Phase, _Snapshot
 from coordinator.registry import ClusterState
+from deploy.acks import Acks, Cells
 from deploy.consumer import ConsumerServer
 from deploy.front import Front
 from deploy.node import Node
 from engine.alignment import Alignment
-from engine.keyed import Keyed, Speculative
+from engine.keyed import Keyed
 from engine.labels import INFINITY
-from engine.messages import AskPromise, Bundle, BundleStored, Committed, Header, Message, Promise
+from engine.messages import AskPromise, Bundle, BundleStored, Committed, Frame, Header, Message
 from engine.operators import Labels, Signs, Values
 from engine.party import Party
 from engine.sinks.memory import MemoryConsumer
+from engine.speculative import Speculative
 
 Mutation = Callable[[], AbstractContextManager[object]]
 
@@ -81,24 +84,22 @@ def t_last_is_not_asked_for_nor_checked() -> Iterator[None]:
 def acknowledgement_is_split() -> Iterator[None]:
     """An id is acknowledged a turn before the ids of the frames sent because of it."""
     send_frame, turn = Node._send_frame, Node.turn
-    late: dict[Node, dict[tuple[int, int], int]] = {}
+    late: dict[Node, list[Cells]] = {}
 
     def send(self: Node, *args: object) -> None:
-        acks, self._acks = self._acks, {}
+        acks, self._acks = self._acks, Acks()
         send_frame(self, *args)  # type: ignore[arg-type]
-        for cell, ids in self._acks.items():
-            mine = late.setdefault(self, {})
-            mine[cell] = mine.get(cell, 0) ^ ids
+        late.setdefault(self, []).append(self._acks.take()[0])
         self._acks = acks
 
     def turn_later(self: Node) -> bool:
-        before = late.pop(self, {})
+        before = late.pop(self, [])
         more = turn(self)
         if not self.running:
             late.pop(self, None)
             return more
-        for (stage, time), ids in before.items():
-            self._acknowledge_later(stage, time, ids)
+        for cell in chain.from_iterable(before):
+            self._acks.add(*cell)
         return more or self in late or bool(before)
 
     with patch.object(Node, "_send_frame", send), patch.object(Node, "turn", turn_later):
@@ -149,7 +150,7 @@ def repeated_batches_are_applied() -> AbstractContextManager[object]:
 
 def nothing_is_undone() -> AbstractContextManager[object]:
     """Late elements are applied to the state that later ones have left."""
-    return patch.object(engine.keyed, "undo", lambda changes: None)
+    return patch.object(engine.speculative, "undo", lambda changes: None)
 
 
 def tombstones_are_not_sent() -> AbstractContextManager[object]:
@@ -199,10 +200,8 @@ def durability_is_not_waited_for() -> AbstractContextManager[object]:
     """Outputs leave for inputs that may be forgotten."""
     promise = Tracker.promise
 
-    def mutated(
-        self: Tracker, front: int, next_time: int, durable: int, roots: Iterable[tuple[int, int]]
-    ) -> None:
-        promise(self, front, next_time, INFINITY, roots)
+    def mutated(self: Tracker, front: int, since: int, until: int, durable: int) -> None:
+        promise(self, front, since, until, INFINITY)
 
     return patch.object(Tracker, "promise", mutated)
 
@@ -212,19 +211,25 @@ def outputs_count_as_delivered_when_ready() -> AbstractContextManager[object]:
     return patch.object(OrderedBarrier, "delivered", property(lambda self: self.moved_to + 1))
 
 
-def roots_are_registered_late() -> AbstractContextManager[object]:
-    """A front promises its next time a message before it registers its roots."""
+def frames_cover_their_whole_turn() -> AbstractContextManager[object]:
+    """A frame also covers roots that left in the same turn for other nodes."""
     send = Front.send
-    kept: dict[Front, tuple[tuple[int, int], ...]] = {}
 
     def mutated(self: Front, to: str, message: Message) -> None:
-        if isinstance(message, Promise):
-            before = kept.get(self, ())
-            kept[self] = message.roots
-            message = replace(message, roots=before)
+        if isinstance(message, Frame):
+            message = replace(message, covers=(message.covers[0], self.next))
         send(self, to, message)
 
     return patch.object(Front, "send", mutated)
+
+
+def intervals_count_across_gaps() -> AbstractContextManager[object]:
+    """The acker takes the end of any interval for the end of what is covered."""
+
+    def mutated(self: Tracker, front: int, since: int, until: int) -> None:
+        self._next[front] = max(self._next[front], until)
+
+    return patch.object(Tracker, "cover", mutated)
 
 
 def checksums_are_not_compared() -> AbstractContextManager[object]:
@@ -258,7 +263,7 @@ def blocks_are_settled_out_of_order() -> AbstractContextManager[object]:
     settle = Speculative.settle
 
     def mutated(self: Speculative, frontier: int, exactly: bool = False) -> None:
-        self.blocks.sort(key=lambda block: block[1])
+        self.blocks.sort(key=lambda block: block.last)
         settle(self, frontier, exactly)
 
     return patch.object(Speculative, "settle", mutated)

@@ -1,0 +1,279 @@
+"""Label order by speculation: elements are applied at once, and undone when one comes late.
+
+This is the drifting state of the model (design of FlameStream; Delivery, consistency, and
+determinism, section V). An element with the largest label of its key so far is applied at once.
+One that comes late is put in its place: what came after it is undone, it is applied, the rest is
+applied again, and outputs that are no longer true are taken back by tombstones.
+
+Invariant: the states of a key equal those that its elements in force, applied in label order to
+the settled state, give; and what was sent downstream and not taken back are exactly the results
+of the elements in force. `settle` lets go of what is final; its changes, read forwards, are what
+the next snapshot writes.
+
+What has been applied is kept as it came, in columns, block by block; the elements of one key are
+looked for only when one of them comes late. So on the hot path the order costs one comparison
+with the largest label that the key has seen. Late by k elements: 2k applications, and a look at
+what has been applied since.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Container
+from itertools import compress
+from operator import itemgetter
+
+from engine.codec import exact
+from engine.context import Failure
+from engine.flow import Vertex
+from engine.keyed import Keyed
+from engine.keygroups import GroupCache
+from engine.labels import Label
+from engine.operators import Failures, Labels, Signs, Step, Values
+from engine.state import Change, undo
+
+_label_of = itemgetter(0)
+
+Arrived = tuple[Label, object, int]
+"""(label, payload, sign) of an element that is late, or of a tombstone."""
+
+
+class Applied:
+    """Elements that were applied one after the other and are not settled, as columns."""
+
+    __slots__ = ("ends", "journal", "keys", "labels", "last", "results", "undone", "values")
+
+    def __init__(self) -> None:
+        self.labels: Labels = []
+        self.keys: list[object] = []
+        self.values: Values = []
+        self.results: Values = []
+        self.ends: list[int] = []
+        """Where the changes of each element end in the journal."""
+        self.journal: list[Change] = []
+        self.undone: set[int] = set()
+        """Positions of elements that are not in force any more."""
+        self.last = 0
+        """The largest time."""
+
+    def add(self, label: Label, key: object, value: object, result: object, end: int) -> None:
+        """Append an element."""
+        self.labels.append(label)
+        self.keys.append(key)
+        self.values.append(value)
+        self.results.append(result)
+        self.ends.append(end)
+
+    def changes(self, at: int) -> list[Change]:
+        """What an element has changed."""
+        return self.journal[self.ends[at - 1] if at else 0 : self.ends[at]]
+
+    def in_force(self) -> list[int]:
+        """Positions of the elements that have not been undone."""
+        return [at for at in range(len(self.labels)) if at not in self.undone]
+
+    def final_changes(self) -> list[Change]:
+        """What the elements in force have changed."""
+        if not self.undone:
+            return self.journal
+        return [change for at in self.in_force() for change in self.changes(at)]
+
+    def part(self, frontier: int, *, before: bool) -> Applied:
+        """The elements in force with times below the frontier, or the others."""
+        part = Applied()
+        for at in self.in_force():
+            label = self.labels[at]
+            if (label[0] < frontier) is before:
+                part.journal += self.changes(at)
+                part.add(label, self.keys[at], self.values[at], self.results[at], len(part.journal))
+                part.last = max(part.last, label[0])
+        return part
+
+
+class Speculative(Keyed):
+    """Label order, by applying at once and undoing when an element comes late."""
+
+    def __init__(
+        self,
+        vertex: Vertex,
+        after: Step,
+        failures: Failures,
+        groups: GroupCache,
+        record: bool = True,
+    ) -> None:
+        super().__init__(vertex, after, failures, groups, record)
+        self.blocks: list[Applied] = []
+        """What is not settled, in the order in which it was applied."""
+
+    def push(self, labels: Labels, values: Values, signs: Signs) -> None:
+        self.elements += len(labels)
+        if signs is not None:
+            self._correct(list(zip(labels, values, signs, strict=True)))
+            return
+        # The hot path of the whole system. Late elements are rare: they are put aside.
+        call, apply, journal = self.call, self.apply, self.journal
+        block = Applied()
+        keys = list(map(self.key, values))
+        note, end = block.results.append, block.ends.append
+        late: list[int] = []
+        for i, (label, key, value, state) in enumerate(
+            zip(labels, keys, values, map(self.table.__getitem__, keys), strict=True)
+        ):
+            if state.last > label:
+                late.append(i)
+                continue
+            state.last = label
+            if apply is None:
+                note(call(label, key, value))
+            else:
+                try:
+                    note(apply(value, state))
+                except Exception:
+                    self.take_back(block.ends[-1] if block.ends else 0)
+                    note(call(label, key, value))
+            end(len(journal))
+        arrived: list[Arrived] = []
+        if late:
+            arrived = [(labels[i], values[i], 1) for i in late]
+            on_time = [True] * len(labels)
+            for i in late:
+                on_time[i] = False
+            labels = list(compress(labels, on_time))
+            keys = list(compress(keys, on_time))
+            values = list(compress(values, on_time))
+        block.labels, block.keys, block.values = labels, keys, values
+        self._append(block)
+        self.emit(labels, block.results, None)
+        if arrived:
+            self._correct(arrived)
+
+    def _append(self, block: Applied) -> None:
+        """Keep a block whose changes are in the journal."""
+        if block.labels:
+            block.last = max(block.labels)[0]
+            block.journal = self.journal[:]
+            self.journal.clear()
+            self.blocks.append(block)
+
+    def _correct(self, arrived: list[Arrived]) -> None:
+        """Put elements (sign +1) into their places, take others (sign -1) out of theirs."""
+        by_key: dict[object, list[Arrived]] = {}
+        for element in arrived:
+            by_key.setdefault(self.key(element[1]), []).append(element)
+        applied = self._applied_since(min(arrived, key=_label_of)[0], by_key)
+        again = Applied()
+        out = _Corrections()
+        for key, elements in by_key.items():
+            self._correct_key(key, elements, applied.get(key, []), again, out)
+        self._append(again)
+        self.emit(out.labels, out.results, out.signs)
+
+    def _applied_since(
+        self, label: Label, keys: Container[object]
+    ) -> dict[object, list[tuple[Applied, int]]]:
+        """For each of the keys its elements in force from a label on, in label order."""
+        found: dict[object, list[tuple[Applied, int]]] = {}
+        for block in self.blocks:
+            if block.last >= label[0]:
+                for at, key in enumerate(block.keys):
+                    if key in keys and block.labels[at] >= label and at not in block.undone:
+                        found.setdefault(key, []).append((block, at))
+        return found
+
+    def _correct_key(
+        self,
+        key: object,
+        arrived: list[Arrived],
+        applied: list[tuple[Applied, int]],
+        again: Applied,
+        out: _Corrections,
+    ) -> None:
+        """Undo back to the first of the elements, and apply what belongs there from then on."""
+        to = min(arrived, key=_label_of)[0]
+        there: list[_There] = []
+        for block, at in reversed(applied):
+            if block.labels[at] < to:
+                break
+            undo(block.changes(at))
+            block.undone.add(at)
+            there.append((block.labels[at], block.values[at], True, block.results[at]))
+        there.reverse()
+        for label, value, sign in arrived:
+            if sign > 0:
+                # Behind its equals: an element that is about to be taken back may still be there.
+                at = bisect_right(there, label, key=_label_of)
+                self.late += at < len(there)
+                there.insert(at, (label, value, False, None))
+                continue
+            at = bisect_left(there, label, key=_label_of)
+            while at < len(there) and not _same(there[at][1], value):
+                at += 1
+            assert at < len(there), f"a tombstone for {label}, which is not there"
+            _, _, was_applied, before = there.pop(at)
+            if was_applied:
+                out.add(label, before, -1)
+        for label, value, was_applied, before in there:
+            result = self.call(label, key, value)
+            again.add(label, key, value, result, len(self.journal))
+            if not was_applied:
+                out.add(label, result, 1)
+                continue
+            self.reapplied += 1
+            if not _same(before, result):
+                out.add(label, before, -1)
+                out.add(label, result, 1)
+        # Where nothing is left: what is still in force is below, so that is late what is below.
+        self.table[key].last = there[-1][0] if there else to
+
+    def settle(self, frontier: int, exactly: bool = False) -> None:
+        # Block by block: the rows of a key have to be in label order.
+        done = 0
+        while done < len(self.blocks) and self.blocks[done].last < frontier:
+            self.keep(self.blocks[done].final_changes(), frontier)
+            done += 1
+        del self.blocks[:done]
+        if exactly:
+            for i, block in enumerate(self.blocks):
+                if min(block.labels)[0] < frontier:
+                    self.keep(block.part(frontier, before=True).final_changes(), frontier)
+                    self.blocks[i] = block.part(frontier, before=False)
+            self.blocks = [block for block in self.blocks if block.labels]
+
+    def validate(self) -> None:
+        super().validate()
+        last: dict[object, Label] = {}
+        for block in self.blocks:
+            assert block.last == max(block.labels)[0]
+            for at in block.in_force():
+                label, key = block.labels[at], block.keys[at]
+                assert last.get(key, ()) <= label, f"key {key!r}: {label} after {last[key]}"
+                last[key] = label
+        for key, label in last.items():
+            assert self.table[key].last >= label, f"key {key!r} does not know of {label}"
+
+
+_There = tuple[Label, object, bool, object]
+"""(label, payload, whether it has been applied before, and with which result)"""
+
+
+class _Corrections:
+    """What has to be sent because an element came late: tombstones and new outputs."""
+
+    __slots__ = ("labels", "results", "signs")
+
+    def __init__(self) -> None:
+        self.labels: Labels = []
+        self.results: Values = []
+        self.signs: list[int] = []
+
+    def add(self, label: Label, result: object, sign: int) -> None:
+        self.labels.append(label)
+        self.results.append(result)
+        self.signs.append(sign)
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether two results look the same from outside; 1, 1.0 and True do not."""
+    if isinstance(one, Failure) or isinstance(other, Failure):
+        return one == other
+    return exact(one) == exact(other)
