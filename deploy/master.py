@@ -37,7 +37,7 @@ STALLED_AFTER_S = 10.0
 
 REPEAT_EVERY_S = 1.0
 
-PROGRESS_WITHIN_S = 0.01
+PROGRESS_WITHIN_S = 0.005
 """How long a front may not know yet that there is room again in its window."""
 
 

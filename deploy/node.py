@@ -67,13 +67,13 @@ from engine.snapshots import (
 HELLO_EVERY_S = 0.2
 ASK_CONSUMER_EVERY_S = 1.0
 
-DELIVERED_WITHIN_S = 0.01
+DELIVERED_WITHIN_S = 0.005
 """How long the acker may not know yet that outputs have been delivered."""
 
 PUT_OFF = 2
 """How many turns in a row what is not urgent waits for what is."""
 
-ROWS_AT_LEISURE, ROWS_UNDER_LOAD = 256, 2048
+ROWS_AT_LEISURE, ROWS_UNDER_LOAD = 256, 16384
 """Rows of state that are then encoded at a time."""
 
 
