@@ -17,9 +17,10 @@ XOR is not idempotent: whoever calls must apply each batch exactly once (`engine
 Cost: O(log n) per cell touched, O(stages + fronts) per look at the frontier.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from heapq import heappop, heappush
 
+from engine.errors import MalformedMessage
 from engine.labels import INFINITY
 
 
@@ -43,12 +44,17 @@ class Tracker:
         self._last: tuple[int, ...] = (start,) * (stages + 1)
 
     def promise(self, front: int, since: int, until: int, durable: int) -> None:
-        """A front has nothing but what it has sent; what is below `durable` is not forgotten."""
+        """A front has nothing but what it has sent; what is below `durable` is not forgotten.
+
+        Raises MalformedMessage for a front that is none.
+        """
+        if not 0 <= front < len(self._next):
+            raise MalformedMessage(f"a promise of front {front}, which the flow has not")
         self._durable[front] = max(self._durable[front], durable)
         self._sent[front] = max(self._sent[front], since)
-        self.cover(front, since, until)
+        self._cover(front, since, until)
 
-    def cover(self, front: int, since: int, until: int) -> None:
+    def _cover(self, front: int, since: int, until: int) -> None:
         """Stage 0 is done with the times of a front in [since, until)."""
         beyond = self._beyond[front]
         if until > since:
@@ -57,10 +63,21 @@ class Tracker:
             self._chain[front] = end
         self._next[front] = max(self._next[front], self._chain[front])
 
-    def acknowledge(self, cells: Iterable[tuple[int, int, int]]) -> None:
-        """Apply one batch of (stage, time, xor of ids) as a whole."""
+    def acknowledge(
+        self, cells: Sequence[tuple[int, int, int]], covered: Sequence[tuple[int, int, int]] = ()
+    ) -> None:
+        """Apply a batch of (stage, time, xor of ids) and (front, since, until) as a whole.
+
+        Raises MalformedMessage, with nothing applied, for what does not fit the flow.
+        """
+        if any(not 0 <= stage < len(self._cells) for stage, _, _ in cells) or any(
+            not 0 <= front < len(self._next) for front, _, _ in covered
+        ):
+            raise MalformedMessage("an acknowledgement that does not fit the flow")
         for stage, time, ids in cells:
             self._flip(stage, time, ids)
+        for front, since, until in covered:
+            self._cover(front, since, until)
 
     def deliver(self, node: int, time: int) -> None:
         """The consumer has the outputs of a node below a time."""

@@ -11,7 +11,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from time import monotonic
+from time import monotonic, perf_counter
 from types import TracebackType
 from typing import Self
 
@@ -51,10 +51,10 @@ class CountingConsumer:
         for blob in bundle.blobs:
             words, ids, _, _ = payload_columns(blob, 4)
             if ids[0] == ids[-1] and ids.count(ids[0]) == len(ids):
-                self.arrivals.append((numbers[str(ids[0])], words))
+                self.arrivals.append((numbers[str(ids[0])], words, perf_counter()))
             else:  # outputs of several documents that left together, in no order
                 for word, document in zip(words, ids, strict=True):
-                    self.arrivals.append((numbers[str(document)], (word,)))
+                    self.arrivals.append((numbers[str(document)], (word,), perf_counter()))
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
         """The last bundle of a barrier."""

@@ -15,9 +15,9 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from time import monotonic
+from time import monotonic, perf_counter
 from types import TracebackType
 from typing import Self, cast
 
@@ -145,18 +145,18 @@ class Floor:
     def receive(self) -> list[Arrival]:
         """What has arrived, as the meter wants it."""
         numbers = self._numbers
-        return [(numbers[document], words) for document, words, _, _ in self.changes()]
+        return [
+            (numbers[document], words, perf_counter()) for document, words, _, _ in self.changes()
+        ]
 
-    def changes(self) -> list[Changes]:
-        """What has arrived, decoded; at most READ_AT_ONCE messages."""
-        found: list[Changes] = []
+    def changes(self) -> Iterator[Changes]:
+        """What has arrived, decoded one by one; at most READ_AT_ONCE messages."""
         receive = self._results.recv
         try:
-            while len(found) < READ_AT_ONCE:
-                found.append(cast(Changes, decode(receive(zmq.NOBLOCK))))
+            for _ in range(READ_AT_ONCE):
+                yield cast(Changes, decode(receive(zmq.NOBLOCK)))
         except zmq.Again:
             pass
-        return found
 
     def wait(self, timeout_ms: int) -> None:
         """Sleep until something has arrived."""

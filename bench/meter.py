@@ -26,8 +26,8 @@ from typing import Protocol
 
 import psutil
 
-Arrival = tuple[int, Sequence[object]]
-"""Number of a document, and the keys (words) of some of its records."""
+Arrival = tuple[int, Sequence[object], float]
+"""Number of a document, the keys (words) of some of its records, and when they had been decoded."""
 
 
 class System(Protocol):
@@ -224,10 +224,8 @@ def closed_loop(
 def _take(system: System, meter: Meter) -> bool:
     """Count what has arrived; whether there was anything."""
     arrivals = system.receive()
-    if arrivals:
-        now = perf_counter()
-        for number, keys in arrivals:
-            meter.arrived(number, keys, now)
+    for number, keys, at in arrivals:
+        meter.arrived(number, keys, at)
     return bool(arrivals)
 
 

@@ -1,7 +1,7 @@
 """The front: where elements enter. Reads a source, gives labels, and can replay.
 
-Takes `Start`, `Progress`, `AskPromise`, `BeginEpoch`, `Committed`, `Stop` (master). Gives frames
-(nodes); a `Promise` for times without a frame (acker); `Prepared` for an epoch.
+Takes `Start`, `Progress`, `BeginEpoch`, `Committed`, `Stop` (master), `AskPromise` (master, node).
+Gives frames (nodes); a `Promise` for times without a frame (all trackers); `Prepared` for an epoch.
 
 Invariants: times grow; frames and promises together cover all times up to `next`, without a gap;
 after `Start` with an offset the same records get the same labels again;
@@ -71,6 +71,9 @@ class Front(Party):
         super().__init__(f"front-{index}")
         self.index = index
         self.nodes = nodes
+        self._trackers = ["master"]
+        if policy.ordered:
+            self._trackers += [f"node-{node}" for node in range(nodes)]
         self.groups = plan.flow.groups
         self.policy = policy
         self.live = source if isinstance(source, LiveSource) else None
@@ -236,7 +239,8 @@ class Front(Party):
 
     def _promise(self) -> None:
         self._durable = self._now_durable()
-        self.send("master", Promise(self.index, self._covered, self.next, self._durable))
+        for tracker in self._trackers:
+            self.send(tracker, Promise(self.index, self._covered, self.next, self._durable))
         self._covered = self.next
 
     def _set_aside(self, record: BadRecord) -> None:

@@ -1,8 +1,9 @@
-"""The master: acker and coordinator in one process.
+"""The master: it knows how far the whole is, and decides.
 
-Takes `Promise` (fronts), `Acknowledge` (nodes) and what the coordinator takes; gives `Frontier`
-(nodes), `Progress`, `AskPromise` (fronts) and what the coordinator gives. What came in one turn is
-applied first; then the frontier is published once.
+Takes `Promise` (fronts), `Acknowledge` (nodes) and what the coordinator takes; gives `Progress`
+(nodes, fronts), `AskPromise` (fronts) and what the coordinator gives. What came in one turn is
+applied first; progress is told a few milliseconds later, for many changes at once: nobody's outputs
+wait for it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from engine.messages import (
     Acknowledge,
     AskPromise,
     Failed,
-    Frontier,
     Hello,
     Lost,
     Message,
@@ -38,7 +38,7 @@ STALLED_AFTER_S = 10.0
 REPEAT_EVERY_S = 1.0
 
 PROGRESS_WITHIN_S = 0.005
-"""How long a front may not know yet that there is room again in its window."""
+"""How long fronts may not know yet of room in the window, and nodes of what is final."""
 
 
 class Master(Party):
@@ -54,11 +54,8 @@ class Master(Party):
         self.coordinator = Coordinator(nodes, plan.fronts, policy, state, interval)
         self.tracker: Tracker | None = None
         self._members = {*self.coordinator.nodes, *self.coordinator.fronts}
-        self._published: tuple[int, ...] = ()
         self._progress = (-1, -1)
         self._progress_by = inf
-        self._holding: set[str] = set()
-        """Nodes that wait for a stage's frontier."""
         self._oldest: tuple[int, int] | None = None
         self._oldest_since = 0.0
         self._repeated = 0.0
@@ -78,11 +75,8 @@ class Master(Party):
         self._check_sender(sender, message)
         if isinstance(message, Acknowledge):
             if tracker is not None:
-                tracker.acknowledge(message.cells)
-                for front, since, until in message.covered:
-                    tracker.cover(front, since, until)
+                tracker.acknowledge(message.cells, message.covered)
                 tracker.deliver(int(sender.removeprefix("node-")), message.delivered)
-                (self._holding.add if message.holding else self._holding.discard)(sender)
             return
         if isinstance(message, Promise):
             if tracker is not None:
@@ -109,12 +103,8 @@ class Master(Party):
         """Raises MalformedMessage for what nobody of this run would say."""
         if sender not in self._members:
             raise MalformedMessage(f"{sender!r} does not take part")
-        if isinstance(message, Acknowledge) and (
-            sender not in self.coordinator.nodes
-            or any(not 0 <= stage <= self.plan.stages for stage, _, _ in message.cells)
-            or any(not 0 <= front < self.plan.fronts for front, _, _ in message.covered)
-        ):
-            raise MalformedMessage(f"an acknowledgement of {sender!r} that does not fit the flow")
+        if isinstance(message, Acknowledge) and sender not in self.coordinator.nodes:
+            raise MalformedMessage(f"an acknowledgement of {sender!r}")
         if isinstance(message, Promise) and sender != f"front-{message.front}":
             raise MalformedMessage(f"a promise of front {message.front} by {sender!r}")
 
@@ -137,31 +127,26 @@ class Master(Party):
     def turn(self) -> bool:
         if self.coordinator.phase is not Phase.RUNNING or self.tracker is None:
             return False
-        frontiers = self.tracker.frontiers()
-        shown = self._shown(frontiers)
-        if shown != self._published:
-            self._published = shown
-            for node in self.coordinator.nodes:
-                self.send(node, Frontier(frontiers, self.tracker.delivered))
-        delivered = self.tracker.delivered
+        processed, delivered = self.tracker.processed, self.tracker.delivered
         if delivered >= INFINITY:
             self.coordinator.stop()
             self._pass_on()
             return False
-        if (frontiers[-1], delivered) != self._progress:
+        if (processed, delivered) != self._progress:
             self._progress_by = min(self._progress_by, self.now + PROGRESS_WITHIN_S)
             self.tick_by = min(self.tick_by, self._progress_by)
-            if self.now >= self._progress_by:
-                self._tell_progress(frontiers[-1], delivered)
-        for idle, time in self.tracker.to_ask():
-            self.send(self.coordinator.fronts[idle], AskPromise(time))
+            if self.now >= self._progress_by or processed >= INFINITY:
+                self._tell_progress(processed, delivered)
+        if not self.policy.ordered:  # otherwise a node asks, which knows sooner
+            for idle, time in self.tracker.to_ask():
+                self.send(self.coordinator.fronts[idle], AskPromise(time))
         return False
 
     def _tell_progress(self, processed: int, delivered: int) -> None:
         self._progress = (processed, delivered)
         self._progress_by = inf
-        for front in self.coordinator.fronts:
-            self.send(front, Progress(processed, delivered))
+        for name in (*self.coordinator.nodes, *self.coordinator.fronts):
+            self.send(name, Progress(processed, delivered))
 
     def _watch(self, now: float, tracker: Tracker) -> None:
         """Notice what is lost without anybody having noticed."""
@@ -176,21 +161,12 @@ class Master(Party):
         if now - self._repeated >= REPEAT_EVERY_S:
             # Also when nothing has changed: it shows the others whether something was lost.
             self._repeated = now
-            self._published = ()
             self._progress = (-1, -1)
-
-    def _shown(self, frontiers: tuple[int, ...]) -> tuple[int, ...]:
-        """What nodes of this policy go by; a change of the rest is not worth a message."""
-        if self.policy.ordering == "buffered" or self._holding:
-            return frontiers
-        return frontiers[-1:] if self.policy.ordered else (frontiers[-1] // INFINITY,)
 
     def _begin(self) -> None:
         start = min(self.coordinator.start.offsets) if self.policy.replay else 0
         self.tracker = Tracker(self.plan.stages, self.plan.fronts, self.nodes, start)
-        self._published = ()
         self._progress = (-1, -1)
-        self._holding.clear()
         self.tick_by = self.coordinator.deadline
 
     def _pass_on(self) -> None:

@@ -1,8 +1,8 @@
 """The node: executes every operator of the flow for its key groups, and holds one barrier.
 
-Takes frames and markers (fronts, nodes), frontiers, `Prepare`, `Committed`, `Recover`, `Stop`
-(master), `LastBundle`, `BundleStored` (consumer). Gives frames and markers, one `Acknowledge` a
-turn, `Prepared`, `Ready`, bundles.
+Takes frames and markers (fronts, nodes), `Acknowledge` (nodes), `Promise` (fronts), `Progress`,
+`Prepare`, `Committed`, `Recover`, `Stop` (master), `LastBundle`, `BundleStored` (consumer). Gives
+frames and markers, at most one `Acknowledge` a turn, `Prepared`, `Hello`, bundles.
 
 A turn works off everything that has come, stage by stage and within a stage in label order, so
 that few elements come late; what it made for other nodes leaves as soon as its stage is done.
@@ -13,9 +13,9 @@ Invariant: an id is acknowledged in the same batch as the ids of all frames sent
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from barrier.barrier import Barrier
-from deploy.acks import Acks
 from deploy.assembly import Assembly, assemble
 from deploy.blocks import Block, Waiting, in_order
 from deploy.leaving import (
@@ -25,6 +25,7 @@ from deploy.leaving import (
     without_bad_payloads,
 )
 from deploy.snapshotter import Snapshotter
+from deploy.tracking import Cells, Intervals, Tracking
 from engine.errors import (
     DriftlineError,
     MalformedMessage,
@@ -36,19 +37,21 @@ from engine.keygroups import owned_by
 from engine.labels import INFINITY
 from engine.messages import (
     Acknowledge,
+    AskPromise,
     AskReport,
     BundleStored,
     Committed,
     Failed,
     FetchLast,
     Frame,
-    Frontier,
     Hello,
     LastBundle,
     Lost,
     Marker,
     Message,
     Prepare,
+    Progress,
+    Promise,
     Recover,
     Report,
     Stop,
@@ -66,9 +69,6 @@ from engine.snapshots import (
 
 HELLO_EVERY_S = 0.2
 ASK_CONSUMER_EVERY_S = 1.0
-
-DELIVERED_WITHIN_S = 0.005
-"""How long the acker may not know yet that outputs have been delivered."""
 
 PUT_OFF = 2
 """How many turns in a row what is not urgent waits for what is."""
@@ -98,7 +98,6 @@ class Node(Party):
         self.policy = policy
         self.new_id = new_id
         self.process, self.address = process, address
-        self.dead_letters = dead_letters
         self.stopped: Stop | None = None
         self.trouble: Message | None = None
         """What the master has to do something about."""
@@ -106,44 +105,27 @@ class Node(Party):
         """Frames made so far."""
         self.running = False
         self.range = owned_by(index, nodes, plan.flow.groups)
+        self._assemble = partial(
+            assemble, plan, policy, index, nodes, new_id, dead_letters=dead_letters
+        )
         self.assembly: Assembly = self._assemble()
-        self._ports_of_stage = [
-            [port for port in plan.ports if port.stage == stage] for stage in range(plan.stages)
-        ]
         self._next_hello = 0.0
         self._ask_consumer_at = 0.0
-        self._start = 0
         self._begin(LoadSnapshot(0))
 
-    def _assemble(self, start: int = 0, number: int = 0, meta: bytes = b"") -> Assembly:
-        return assemble(
-            self.plan,
-            self.policy,
-            self.index,
-            self.nodes,
-            self.new_id,
-            dead_letters=self.dead_letters,
-            start=start,
-            number=number,
-            meta=meta,
-        )
-
-    def _begin(self, load: LoadSnapshot) -> None:
+    def _begin(self, load: LoadSnapshot, start: int = 0) -> None:
         """Drop everything volatile."""
         self.running = False
         self._ready = False
         self.trouble = None
+        self._start = start
         self._loaded = False
         self._load_again = False
         self._load = load
         self._waiting = Waiting(self.plan, hold_back=self.policy.ordering == "speculative")
-        self._frontiers: tuple[int, ...] = (0,) * (self.plan.stages + 1)
+        self._tracking = Tracking(self.plan, self.nodes, start, self.policy.ordered)
         self._stage = 0
         """Where the turn goes on."""
-        self._acks = Acks()
-        self._delivered_told = 0
-        self._holding_told = False
-        self._frontier = 0
         self._final = 0
         """Elements below this time are final; that is put into effect when there is time for it."""
         self._put_off = 0
@@ -161,11 +143,18 @@ class Node(Party):
             if not 0 <= message.port < len(self.plan.ports):
                 raise MalformedMessage(f"a frame for port {message.port}, which the flow has not")
             self._admit(sender, message.feeder, arrived_block(message))
-        elif isinstance(message, Frontier):
-            self._take_frontier(message)
+        elif isinstance(message, Acknowledge):
+            self._tracking.tracker.acknowledge(message.cells, message.covered)
         elif isinstance(message, BundleStored):
             if message.incarnation == self.incarnation:
                 self.barrier.stored(message.t_last)
+        elif isinstance(message, Promise):
+            promise = message.since, message.until, message.durable
+            self._tracking.tracker.promise(message.front, *promise)
+        elif isinstance(message, Progress):
+            self._final = message.delivered
+            if not self.policy.ordered:
+                self.barrier.advance(message.processed)
         elif isinstance(message, Marker):
             if message.port not in self.assembly.alignments:
                 raise MalformedMessage(f"a marker for port {message.port}, which has no epochs")
@@ -199,8 +188,8 @@ class Node(Party):
         self._report(Lost(self.incarnation, f"{self.name} misses messages of {sender}"))
 
     def tick(self, now: float) -> float:
-        if self._stage == 0:  # not in the middle of a turn
-            self._acknowledge()
+        if self.running and now >= self._tracking.tell_master_by:
+            self.send("master", self._tracking.for_master())
         if now >= self._next_hello:
             self._next_hello = now + HELLO_EVERY_S
             self._hello()
@@ -219,7 +208,8 @@ class Node(Party):
             self.send("master", self.trouble)
         elif self.running:
             # Also when nothing has changed: it shows the master whether something was lost.
-            self._acknowledge(always=True)
+            self._tell_peers((), ())
+            self.send("master", self._tracking.for_master())
 
     def done(self, job: Job, result: object) -> None:
         if job is self._load:
@@ -236,8 +226,7 @@ class Node(Party):
             return
         self.enter(message.incarnation)
         self.addresses.update(message.addresses)
-        self._begin(LoadSnapshot(message.number))
-        self._start = message.time
+        self._begin(LoadSnapshot(message.number), message.time)
         self.jobs.append(self._load)
 
     def _finish_load(self, result: object) -> None:
@@ -245,7 +234,9 @@ class Node(Party):
             if isinstance(result, Exception):
                 raise result
             assert isinstance(result, Loaded)
-            self.assembly = self._assemble(self._start, self._load.number, result.meta)
+            self.assembly = self._assemble(
+                start=self._start, number=self._load.number, meta=result.meta
+            )
             restore(self.plan.flow, self.assembly.tables, result.segments)
             self._snapshots = Snapshotter(self.assembly)
         except (SnapshotDamaged, MalformedMessage) as error:
@@ -259,8 +250,6 @@ class Node(Party):
             self._fail(error)
             return
         self._loaded = True
-        self._frontier = self._start
-        self._delivered_told = self._start
         self._ask_consumer()
 
     def _ask_consumer(self) -> None:
@@ -302,13 +291,18 @@ class Node(Party):
         if not self.running:
             return False
         try:
+            moved = self._stage == 0 and self._advance()
             while self._stage < self.plan.stages:
                 stage, self._stage = self._stage, self._stage + 1
                 self._work_off(stage)
                 if self.outbox and self._waiting.any(self._stage):
                     return True  # let it leave before going on: others can work meanwhile
             self._stage = 0
+            if self._tracking.acks:
+                self._tell_peers(*self._tracking.end_turn(self.now))
+                moved = self._advance() or moved
             more, job = self._snapshots.step()
+            more |= bool(self._tracking.acks) or (moved and self._waiting.any())
         except DriftlineError as error:
             self._fail(error)
             return False
@@ -318,7 +312,8 @@ class Node(Party):
         if bundle is not None:
             self.send("consumer", bundle)
             self._ask_consumer_at = self.now + ASK_CONSUMER_EVERY_S
-        self._acknowledge_soon()
+        self._tracking.deliver(self.barrier.delivered, self.now)
+        self.tick_by = min(self.tick_by, self._tracking.tell_master_by)
         if self.outbox and self._put_off < PUT_OFF:
             self._put_off += 1
             return True  # let it leave; there may be something to do meanwhile
@@ -337,13 +332,13 @@ class Node(Party):
     def _work_off(self, stage: int) -> None:
         """Work off what waits at the ports of a stage and what may be worked off now."""
         waiting = self._waiting.take(stage)
-        for port in self._ports_of_stage[stage]:
+        for port in self.plan.of_stage(stage):
             if port.number in waiting:
-                complete = self._frontiers[stage - 1]
+                complete = self._tracking.frontiers[stage - 1]
                 here, parted = self._waiting.choose(port, waiting[port.number], complete)
                 for block in parted:  # the rest of a block: under way in its own name now
                     block.id = self.new_id()
-                    self._acks.add(stage, block.time, block.id)
+                    self._tracking.acks.add(stage, block.time, block.id)
                 if here:
                     self._apply(port, here)
             if self.assembly.alignments and self.assembly.alignments[port.number].complete:
@@ -355,11 +350,11 @@ class Node(Party):
         gate = self.assembly.gates[port.number]
         for block in in_order(blocks):
             for token in gate.push(block):
-                self._acks.add(*token)
+                self._tracking.acks.add(*token)
         for block in blocks:
-            self._acks.add(port.stage, block.time, block.id)
+            self._tracking.acks.add(port.stage, block.time, block.id)
             if block.covers and port.front is not None:
-                self._acks.cover(port.front, *block.covers)
+                self._tracking.acks.cover(port.front, *block.covers)
         self._send_on(port.number, min(block.time for block in blocks))
 
     def _send_on(self, feeder: int, time: int) -> None:
@@ -378,28 +373,24 @@ class Node(Party):
         else:
             self.send(f"node-{node}", frame)
         self.frames += 1
-        self._acks.add(self.plan.ports[frame.port].stage, frame.time, frame.id)
+        self._tracking.acks.add(self.plan.ports[frame.port].stage, frame.time, frame.id)
 
     # Progress.
 
-    def _take_frontier(self, message: Frontier) -> None:
-        if not self.running:
-            return
-        if len(message.stages) != self.plan.stages + 1:
-            raise MalformedMessage("a frontier that does not fit the flow")
-        self._frontiers = message.stages
-        try:
-            for port in self.plan.ports:
-                if self.assembly.gates[port.number].holds_back:
-                    self._release(port.number, message.stages[port.stage])
-            frontier = message.stages[-1]
-            if frontier > self._frontier:
-                self._frontier = frontier
-                self._waiting.settle(frontier)
-                self.barrier.advance(frontier)
-            self._final = message.delivered
-        except DriftlineError as error:
-            self._fail(error)
+    def _advance(self) -> bool:
+        """Put into effect what is known of the frontiers. Returns whether they have moved."""
+        if not self._tracking.moved():
+            return False
+        frontiers = self._tracking.frontiers
+        for port in self.plan.ports:
+            if self.assembly.gates[port.number].holds_back:
+                self._release(port.number, frontiers[port.stage])
+        self._waiting.settle(frontiers[-1])
+        self.barrier.advance(frontiers[-1])
+        if self.index == 0:
+            for front, time in self._tracking.tracker.to_ask():
+                self.send(f"front-{front}", AskPromise(time))
+        return True
 
     def _release(self, port: int, frontier: int) -> None:
         """Let a buffering gate apply what is below its stage's frontier."""
@@ -408,23 +399,13 @@ class Node(Party):
             return
         self._send_on(port, released[0][1])
         for token in released:
-            self._acks.add(*token)
+            self._tracking.acks.add(*token)
 
-    def _acknowledge_soon(self) -> None:
-        """Send the batch of this turn; what only the coordinator waits for can wait a little."""
-        if self._acks or self._waiting.any() != self._holding_told:
-            self._acknowledge()
-        elif self.barrier.delivered > self._delivered_told:
-            self.tick_by = min(self.tick_by, self.now + DELIVERED_WITHIN_S)
-
-    def _acknowledge(self, always: bool = False) -> None:
-        if not self.running:
-            return
-        cells, covered = self._acks.take()
-        now = max(self.barrier.delivered, self._delivered_told), self._waiting.any()
-        if cells or covered or now != (self._delivered_told, self._holding_told) or always:
-            self._delivered_told, self._holding_told = delivered, holding = now
-            self.send("master", Acknowledge(cells, covered, min(delivered, INFINITY), int(holding)))
+    def _tell_peers(self, cells: Cells, covered: Intervals) -> None:
+        if self.policy.ordered:
+            for node in range(self.nodes):
+                if node != self.index:
+                    self.send(f"node-{node}", Acknowledge(cells, covered, 0))
 
     # Snapshots.
 

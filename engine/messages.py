@@ -169,7 +169,7 @@ class Marker(Message):
 
 @_message(10)
 class Promise(Message):
-    """Front to acker: "I have nothing to send with times in [since, until) but what I have sent".
+    """Front to trackers: "I have nothing with times in [since, until) but what I have sent".
 
     What is below `durable` will not be forgotten. Frames make the same promise themselves, by what
     they cover; this one is for times without any.
@@ -183,34 +183,23 @@ class Promise(Message):
 
 @_message(11)
 class Acknowledge(Message):
-    """Node to acker: xor of ids received and sent, per (stage, time), applied as a whole.
+    """Node to trackers: xor of ids received and sent, per (stage, time), applied as a whole.
 
     `covered`: (front, since, until) of the fronts' frames worked off. `delivered`: the consumer has
-    this node's outputs below that time. `holding` is 1 while the node holds elements back until it
-    learns that the stage before is done with them.
+    this node's outputs below that time.
     """
 
     cells: tuple[tuple[int, int, int], ...]
     covered: tuple[tuple[int, int, int], ...]
     delivered: int
-    holding: int
-
-
-@_message(12)
-class Frontier(Message):
-    """Acker to nodes: per stage, every element with a smaller time has been fully processed.
-
-    One number more than there are stages: the last one is what barriers go by. `delivered`:
-    consumers have all outputs below it; no later snapshot is as of an earlier time.
-    """
-
-    stages: tuple[int, ...]
-    delivered: int
 
 
 @_message(13)
 class Progress(Message):
-    """Acker to fronts: roots below `processed` need no more work; below `delivered`, are out."""
+    """Master to all: roots below `processed` need no more work; below `delivered`, are out.
+
+    No later snapshot is as of an earlier time than `delivered`.
+    """
 
     processed: int
     delivered: int
@@ -218,7 +207,7 @@ class Progress(Message):
 
 @_message(14)
 class AskPromise(Message):
-    """Acker to a front that alone holds the frontier back: promise at least `next` if you can."""
+    """To a front that alone holds the frontier back: promise at least `next` if you can."""
 
     next: int
 

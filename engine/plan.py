@@ -37,6 +37,10 @@ class Plan:
         """Number of fronts: one for each source."""
         return len(self.flow.sources)
 
+    def of_stage(self, stage: int) -> list[Port]:
+        """The ports of a stage."""
+        return [port for port in self.ports if port.stage == stage]
+
     def port_of(self, vertex: int) -> Port:
         """The port at a vertex."""
         return next(port for port in self.ports if port.vertex.number == vertex)

@@ -113,9 +113,7 @@ class World:
             self.tracker.promise(*said)  # type: ignore[arg-type]
         else:
             batch, covered = said
-            self.tracker.acknowledge(batch)  # type: ignore[arg-type]
-            for interval in covered:  # type: ignore[attr-defined]
-                self.tracker.cover(*interval)
+            self.tracker.acknowledge(batch, covered)  # type: ignore[arg-type]
 
     def bound(self, stage: int) -> int:
         """The largest frontier of a stage that is true."""
@@ -194,9 +192,7 @@ def test_batches_may_come_in_any_order(batches: list[Batch]) -> None:
     tracker.promise(0, 5, 5, 5)
     for cells, covered in batches:
         assert tracker.frontiers()[-1] <= 1
-        tracker.acknowledge(cells)
-        for interval in covered:
-            tracker.cover(*interval)
+        tracker.acknowledge(cells, covered)
     assert tracker.frontiers() == (5, 5, 5)
 
 
@@ -206,7 +202,7 @@ def test_intervals_count_as_far_as_there_is_no_gap(intervals: list[tuple[int, in
     tracker.promise(0, 0, 0, INFINITY)
     done: set[int] = set()
     for front, since, until in intervals:
-        tracker.cover(front, since, until)
+        tracker.acknowledge([], [(front, since, until)])
         done.add(since)
         gap = next((start for start in (0, 3, 4, 9) if start not in done), INFINITY)
         assert tracker.frontiers() == (gap, gap)
@@ -226,7 +222,7 @@ def test_a_stage_waits_for_earlier_stages_and_not_for_later_ones() -> None:
     tracker = Tracker(2, 1, 1)
     tracker.promise(0, 9, 9, 9)
     tracker.acknowledge([(1, 3, 5)])
-    tracker.cover(0, 0, 6)
+    tracker.acknowledge([], [(0, 0, 6)])
     assert tracker.frontiers() == (6, 3, 3)
     assert tracker.oldest() == (3, 1)
     tracker.acknowledge([(1, 3, 5), (2, 3, 8)])
@@ -235,7 +231,7 @@ def test_a_stage_waits_for_earlier_stages_and_not_for_later_ones() -> None:
     tracker.acknowledge([(2, 3, 8)])
     assert tracker.frontiers() == (6, 6, 6)
     assert tracker.oldest() == (6, 0)
-    tracker.cover(0, 6, 9)
+    tracker.acknowledge([], [(0, 6, 9)])
     assert tracker.frontiers() == (9, 9, 9)
     assert tracker.oldest() is None
 
@@ -275,7 +271,7 @@ def test_delivered_waits_for_every_node_and_is_never_ahead_of_processed() -> Non
     assert tracker.delivered == 0
     tracker.deliver(1, INFINITY)
     assert (tracker.processed, tracker.delivered) == (5, 5)
-    tracker.cover(0, 5, 9)
+    tracker.acknowledge([], [(0, 5, 9)])
     assert tracker.delivered == 9
 
 
@@ -285,17 +281,17 @@ def test_it_begins_where_a_replay_begins() -> None:
     tracker.promise(0, 0, 40, INFINITY)
     tracker.promise(1, 0, 50, INFINITY)
     assert tracker.frontiers() == (40, 40, 40)
-    tracker.cover(0, 40, 41)
+    tracker.acknowledge([], [(0, 40, 41)])
     assert tracker.frontiers() == (41, 41, 41)
 
 
 def test_an_idle_front_is_asked_once_for_each_time_that_it_is_needed_up_to() -> None:
     tracker = Tracker(1, 2, 1)
     assert tracker.to_ask() == []
-    tracker.cover(0, 0, 8)
+    tracker.acknowledge([], [(0, 0, 8)])
     assert tracker.to_ask() == [(1, 8)]
     assert tracker.to_ask() == []
-    tracker.cover(0, 8, 9)
+    tracker.acknowledge([], [(0, 8, 9)])
     assert tracker.to_ask() == [(1, 9)]
     tracker.promise(1, 0, 9, 9)
     assert tracker.to_ask() == []
@@ -318,7 +314,7 @@ def test_a_time_that_comes_back_to_life_holds_the_frontier_again() -> None:
     tracker.acknowledge([(1, 3, 5)])
     assert tracker.frontiers() == (3, 3)
     tracker.acknowledge([(1, 3, 5 ^ 6)])
-    tracker.cover(0, 3, 6)
+    tracker.acknowledge([], [(0, 3, 6)])
     assert tracker.frontiers() == (6, 3)
     tracker.acknowledge([(1, 3, 6)])
     assert tracker.frontiers() == (6, 6)

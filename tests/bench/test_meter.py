@@ -31,7 +31,7 @@ class Echo:
         self.sent.append(number)
         if self.answers[number]:
             ready = perf_counter() + self.delay_s
-            self.waiting.append((ready, (number, self.answers[number])))
+            self.waiting.append((ready, (number, self.answers[number], ready)))
         self.under_way_max = max(self.under_way_max, len(self.waiting))
 
     def receive(self) -> list[Arrival]:

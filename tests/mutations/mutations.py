@@ -27,10 +27,10 @@ from barrier.epochs import EpochBarrier
 from barrier.ordered import OrderedBarrier
 from coordinator.coordinator import Coordinator, Phase, _Snapshot
 from coordinator.registry import ClusterState
-from deploy.acks import Acks, Cells
 from deploy.consumer import ConsumerServer
 from deploy.front import Front
 from deploy.node import Node
+from deploy.tracking import Acks, Cells
 from engine.alignment import Alignment
 from engine.keyed import Keyed
 from engine.labels import INFINITY
@@ -87,10 +87,11 @@ def acknowledgement_is_split() -> Iterator[None]:
     late: dict[Node, list[Cells]] = {}
 
     def send(self: Node, *args: object) -> None:
-        acks, self._acks = self._acks, Acks()
+        tracking = self._tracking
+        acks, tracking.acks = tracking.acks, Acks()
         send_frame(self, *args)  # type: ignore[arg-type]
-        late.setdefault(self, []).append(self._acks.take()[0])
-        self._acks = acks
+        late.setdefault(self, []).append(tracking.acks.take()[0])
+        tracking.acks = acks
 
     def turn_later(self: Node) -> bool:
         before = late.pop(self, [])
@@ -99,7 +100,7 @@ def acknowledgement_is_split() -> Iterator[None]:
             late.pop(self, None)
             return more
         for cell in chain.from_iterable(before):
-            self._acks.add(*cell)
+            self._tracking.acks.add(*cell)
         return more or self in late or bool(before)
 
     with patch.object(Node, "_send_frame", send), patch.object(Node, "turn", turn_later):
@@ -229,7 +230,7 @@ def intervals_count_across_gaps() -> AbstractContextManager[object]:
     def mutated(self: Tracker, front: int, since: int, until: int) -> None:
         self._next[front] = max(self._next[front], until)
 
-    return patch.object(Tracker, "cover", mutated)
+    return patch.object(Tracker, "_cover", mutated)
 
 
 def checksums_are_not_compared() -> AbstractContextManager[object]:

@@ -1,0 +1,108 @@
+"""A node's part of tracking: its own tracker, and what it tells those of others.
+
+In label order every node has a tracker and is told by all others at once what they have worked
+off, so that its outputs may leave without a round trip to the master. The master, which only needs
+to know how far the whole is, is told the same a little later, and in fewer messages.
+
+Invariant: what is taken out of a batch holds, with the id of a frame that was worked off, the ids
+of all frames sent because of it; so nothing may be taken out in the middle of a stage's work.
+Batches may be joined: the XOR of two wholes is a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+
+from acker.tracker import Tracker
+from engine.labels import INFINITY
+from engine.messages import Acknowledge
+from engine.plan import Plan
+
+TELL_MASTER_WITHIN_S = 0.005
+"""How long the master may not know yet what nodes have worked off and delivered."""
+
+Cells = tuple[tuple[int, int, int], ...]
+"""(stage, tracking time, XOR of ids)"""
+
+Intervals = tuple[tuple[int, int, int], ...]
+"""(front, since, until)"""
+
+
+class Acks:
+    """What has been worked off and sent since the last acknowledgement."""
+
+    def __init__(self) -> None:
+        self._cells: dict[tuple[int, int], int] = {}
+        self._covered: list[tuple[int, int, int]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._cells or self._covered)
+
+    def add(self, stage: int, time: int, ids: int) -> None:
+        """A frame, or a token, was sent or worked off."""
+        self._cells[stage, time] = self._cells.get((stage, time), 0) ^ ids
+
+    def cover(self, front: int, since: int, until: int) -> None:
+        """A frame of a front was worked off."""
+        self._covered.append((front, since, until))
+
+    def join(self, cells: Cells, covered: Iterable[tuple[int, int, int]]) -> None:
+        """Add a whole batch."""
+        for cell in cells:
+            self.add(*cell)
+        self._covered += covered
+
+    def take(self) -> tuple[Cells, Intervals]:
+        """Everything; nothing is left."""
+        cells = tuple((stage, time, ids) for (stage, time), ids in self._cells.items() if ids)
+        covered = tuple(self._covered)
+        self._cells.clear()
+        self._covered.clear()
+        return cells, covered
+
+
+class Tracking:
+    """What a node knows of progress in one incarnation, and what it has to tell of it."""
+
+    def __init__(self, plan: Plan, nodes: int, start: int, ordered: bool) -> None:
+        self.acks = Acks()
+        """Of the turn that is under way."""
+        self.tracker = Tracker(plan.stages, plan.fronts, nodes, start)
+        self.frontiers = self.tracker.frontiers()
+        """As far as they have been put into effect."""
+        self.tell_master_by = inf
+        self._ordered = ordered
+        self._for_master = Acks()
+        self._delivered = 0
+
+    def end_turn(self, now: float) -> tuple[Cells, Intervals]:
+        """The batch of a turn; in label order it counts here, too."""
+        cells, covered = self.acks.take()
+        if self._ordered:
+            self.tracker.acknowledge(cells, covered)
+        self._for_master.join(cells, covered)
+        self.tell_master_soon(now)
+        return cells, covered
+
+    def moved(self) -> bool:
+        """Whether `frontiers` have moved since the last call; without an order they never do."""
+        if not self._ordered:
+            return False
+        before, self.frontiers = self.frontiers, self.tracker.frontiers()
+        return self.frontiers != before
+
+    def deliver(self, delivered: int, now: float) -> None:
+        """The consumer has this node's outputs below a time."""
+        if delivered > self._delivered:
+            self._delivered = delivered
+            self.tell_master_soon(now)
+
+    def tell_master_soon(self, now: float) -> None:
+        """There is something that the master wants to know."""
+        self.tell_master_by = min(self.tell_master_by, now + TELL_MASTER_WITHIN_S)
+
+    def for_master(self) -> Acknowledge:
+        """All that the master does not know."""
+        self.tell_master_by = inf
+        return Acknowledge(*self._for_master.take(), min(self._delivered, INFINITY))
