@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
+from os import sched_yield
 from random import Random
 from time import perf_counter
 from typing import Protocol
@@ -187,6 +188,7 @@ def open_loop(
                 if remaining >= 0.001:
                     system.wait(int(remaining * 1000))
                 _take(system, meter)
+                sched_yield()  # what is spun away must not keep others from working
             meter.handed_over(number, perf_counter(), due)
             system.send(number)
         _drain(system, meter, patience_s)

@@ -1,4 +1,4 @@
-"""Frames on their way out of a node's segments, and into others.
+"""Elements on their way out of a node's segments, and into others.
 
 What a segment has collected for a port on a node becomes one frame: the elements of all blocks
 worked off together, tracked under the smallest of their tracking times.
@@ -6,7 +6,7 @@ worked off together, tracked under the smallest of their tracking times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 
 from deploy.assembly import Assembly
 from deploy.blocks import Block
@@ -14,64 +14,32 @@ from engine.codec import from_columns, labels_to_columns, pack, to_columns, trav
 from engine.context import Failure
 from engine.errors import MalformedMessage, PayloadError
 from engine.messages import Frame, columns
-from engine.operators import Labels
+from engine.operators import Labels, Signs, Values
+
+Elements = tuple[Labels, Values, Signs]
+"""Labels, payloads, and signs (None: all +1) of elements."""
 
 
-def leaving_frames(
-    assembly: Assembly, feeder: int, time: int, new_id: Callable[[], int]
-) -> Iterator[tuple[int, Frame]]:
-    """(node, frame) for everything that a segment has made and that has not left yet."""
+def leaving(
+    assembly: Assembly, feeder: int, nodes: Iterable[int]
+) -> Iterator[tuple[int, int, Elements]]:
+    """(node, port, elements) of what a segment has made for these nodes and not let go yet."""
     for port, outbounds in assembly.leaving[feeder]:
-        for node, outbound in enumerate(outbounds):
-            if outbound.labels:
-                labels, values, signs = outbound.take()
-                yield (
-                    node,
-                    Frame(
-                        feeder,
-                        port,
-                        time,
-                        new_id(),
-                        labels_to_columns(labels),
-                        to_columns(values),
-                        () if signs is None else tuple(signs),
-                        (),
-                    ),
-                )
+        for node in nodes:
+            if outbounds[node].labels:
+                yield node, port, outbounds[node].take()
 
 
-def without_bad_payloads(assembly: Assembly, frame: Frame) -> Frame | None:
-    """What is left of a frame when payloads that cannot travel are failures instead, if any."""
-    vertex = assembly.plan.ports[frame.port].vertex
-    assert vertex.key is not None
-    labels: Labels = _labels(frame)
-    good: list[int] = []
-    values = from_columns(columns(frame.values))
-    for i, value in enumerate(values):
-        try:
-            travelled(value)
-        except PayloadError as error:
-            failure = Failure.of(vertex.name, vertex.key(value), value, error)
-            assembly.segments.failures.add(labels[i], failure, frame.signs[i] if frame.signs else 1)
-        else:
-            good.append(i)
-    if not good:
-        return None
-    return Frame(
-        frame.feeder,
-        frame.port,
-        frame.time,
-        frame.id,
-        labels_to_columns([labels[i] for i in good]),
-        to_columns([values[i] for i in good]),
-        tuple(frame.signs[i] for i in good) if frame.signs else (),
-        (),
-    )
+def to_frame(feeder: int, port: int, time: int, id: int, elements: Elements) -> Frame:
+    """The frame for another node."""
+    labels, values, signs = elements
+    encoded = labels_to_columns(labels), to_columns(values)
+    return Frame(feeder, port, time, id, *encoded, () if signs is None else tuple(signs), ())
 
 
 def arrived_block(frame: Frame) -> Block:
     """The elements of a frame. Raises MalformedMessage."""
-    labels = _labels(frame)
+    labels: Labels = from_columns(columns(frame.labels))  # type: ignore[assignment]
     values = from_columns(columns(frame.values))
     signs = list(frame.signs) or None
     if not labels or len(labels) != len(values) or len(signs or labels) != len(labels):
@@ -84,17 +52,33 @@ def arrived_block(frame: Frame) -> Block:
         raise MalformedMessage(f"labels that are none: {error}") from None
 
 
-def stayed_block(frame: Frame) -> Block:
-    """The elements of a frame that does not leave its node. Raises PayloadError.
+def stayed_block(port: int, time: int, id: int, elements: Elements) -> Block:
+    """The elements that do not leave their node. Raises PayloadError.
 
-    They pass the wire format all the same: functions see the same types wherever their input came
-    from.
+    Payloads pass the wire format all the same: functions see the same types wherever their input
+    came from.
     """
-    values = from_columns(columns(unpack(pack(frame.values))))  # type: ignore[arg-type]
-    return Block(
-        frame.port, frame.time, frame.id, _labels(frame), values, list(frame.signs) or None
+    labels, values, signs = elements
+    values = from_columns(columns(unpack(pack(to_columns(values)))))  # type: ignore[arg-type]
+    return Block(port, time, id, labels, values, signs)
+
+
+def without_bad_payloads(assembly: Assembly, port: int, elements: Elements) -> Elements:
+    """What is left of elements when payloads that cannot travel are failures instead."""
+    vertex = assembly.plan.ports[port].vertex
+    assert vertex.key is not None
+    labels, values, signs = elements
+    good: list[int] = []
+    for i, value in enumerate(values):
+        try:
+            travelled(value)
+        except PayloadError as error:
+            failure = Failure.of(vertex.name, vertex.key(value), value, error)
+            assembly.segments.failures.add(labels[i], failure, signs[i] if signs else 1)
+        else:
+            good.append(i)
+    return (
+        [labels[i] for i in good],
+        [values[i] for i in good],
+        [signs[i] for i in good] if signs else None,
     )
-
-
-def _labels(frame: Frame) -> Labels:
-    return from_columns(columns(frame.labels))  # type: ignore[return-value]

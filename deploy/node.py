@@ -20,8 +20,9 @@ from deploy.assembly import Assembly, assemble
 from deploy.blocks import Block, Waiting, in_order
 from deploy.leaving import (
     arrived_block,
-    leaving_frames,
+    leaving,
     stayed_block,
+    to_frame,
     without_bad_payloads,
 )
 from deploy.snapshotter import Snapshotter
@@ -94,6 +95,7 @@ class Node(Party):
     ) -> None:
         super().__init__(f"node-{index}")
         self.index, self.nodes = index, nodes
+        self._others = [node for node in range(nodes) if node != index]
         self.plan = plan
         self.policy = policy
         self.new_id = new_id
@@ -126,6 +128,8 @@ class Node(Party):
         self._tracking = Tracking(self.plan, self.nodes, start, self.policy.ordered)
         self._stage = 0
         """Where the turn goes on."""
+        self._own: list[tuple[int, int]] = []
+        """(feeder, time) where something may be that does not leave the node."""
         self._final = 0
         """Elements below this time are final; that is put into effect when there is time for it."""
         self._put_off = 0
@@ -208,7 +212,7 @@ class Node(Party):
             self.send("master", self.trouble)
         elif self.running:
             # Also when nothing has changed: it shows the master whether something was lost.
-            self._tell_peers((), ())
+            self._tell_peers()
             self.send("master", self._tracking.for_master())
 
     def done(self, job: Job, result: object) -> None:
@@ -295,7 +299,7 @@ class Node(Party):
             while self._stage < self.plan.stages:
                 stage, self._stage = self._stage, self._stage + 1
                 self._work_off(stage)
-                if self.outbox and self._waiting.any(self._stage):
+                if self.outbox and (self._own or self._waiting.any(self._stage)):
                     return True  # let it leave before going on: others can work meanwhile
             self._stage = 0
             if self._tracking.acks:
@@ -331,6 +335,7 @@ class Node(Party):
 
     def _work_off(self, stage: int) -> None:
         """Work off what waits at the ports of a stage and what may be worked off now."""
+        self._admit_own()
         waiting = self._waiting.take(stage)
         for port in self.plan.of_stage(stage):
             if port.number in waiting:
@@ -359,21 +364,37 @@ class Node(Party):
 
     def _send_on(self, feeder: int, time: int) -> None:
         """Send what a segment made of blocks with tracking times from `time` on."""
-        for node, frame in leaving_frames(self.assembly, feeder, time, self.new_id):
+        for node, port, elements in leaving(self.assembly, feeder, self._others):
+            id = self.new_id()
             try:
-                self._send_frame(node, frame)
+                self.send(f"node-{node}", to_frame(feeder, port, time, id, elements))
             except PayloadError:
-                rest = without_bad_payloads(self.assembly, frame)
-                if rest is not None:
-                    self._send_frame(node, rest)
+                elements = without_bad_payloads(self.assembly, port, elements)
+                if not elements[0]:
+                    continue
+                self.send(f"node-{node}", to_frame(feeder, port, time, id, elements))
+            self._count(port, time, id)
+        self._own.append((feeder, time))
 
-    def _send_frame(self, node: int, frame: Frame) -> None:
-        if node == self.index:
-            self._admit(self.name, frame.feeder, stayed_block(frame))
-        else:
-            self.send(f"node-{node}", frame)
+    def _admit_own(self) -> None:
+        """Let in what does not leave the node: after what does, which others wait for."""
+        own, self._own = self._own, []
+        for feeder, time in own:
+            for _, port, elements in leaving(self.assembly, feeder, (self.index,)):
+                id = self.new_id()
+                try:
+                    block = stayed_block(port, time, id, elements)
+                except PayloadError:
+                    elements = without_bad_payloads(self.assembly, port, elements)
+                    if not elements[0]:
+                        continue
+                    block = stayed_block(port, time, id, elements)
+                self._admit(self.name, feeder, block)
+                self._count(port, time, id)
+
+    def _count(self, port: int, time: int, id: int) -> None:
         self.frames += 1
-        self._tracking.acks.add(self.plan.ports[frame.port].stage, frame.time, frame.id)
+        self._tracking.acks.add(self.plan.ports[port].stage, time, id)
 
     # Progress.
 
@@ -398,19 +419,20 @@ class Node(Party):
         if not released:
             return
         self._send_on(port, released[0][1])
+        self._admit_own()
         for token in released:
             self._tracking.acks.add(*token)
 
-    def _tell_peers(self, cells: Cells, covered: Intervals) -> None:
+    def _tell_peers(self, cells: Cells = (), covered: Intervals = ()) -> None:
         if self.policy.ordered:
-            for node in range(self.nodes):
-                if node != self.index:
-                    self.send(f"node-{node}", Acknowledge(cells, covered, 0))
+            for node in self._others:
+                self.send(f"node-{node}", Acknowledge(cells, covered, 0))
 
     # Snapshots.
 
     def _end_epoch(self, port: int) -> None:
         """All markers have come to a port: cut its state, pass the marker on."""
+        self._admit_own()
         alignment = self.assembly.alignments[port]
         epoch = alignment.epoch
         whole = self.assembly.end_epoch(port, epoch)

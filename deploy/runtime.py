@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import queue
 import sys
 import threading
@@ -125,6 +126,8 @@ class Runtime:
                 seat.tick_at = seat.party.tick(now)
             more |= seat.party.turn()
             self.flush(seat.party)
+        if more:
+            os.sched_yield()  # let ZeroMQ's thread send, if it waits for this core
         return more
 
     def flush(self, party: Party) -> None:

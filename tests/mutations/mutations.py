@@ -83,13 +83,13 @@ def t_last_is_not_asked_for_nor_checked() -> Iterator[None]:
 @contextmanager
 def acknowledgement_is_split() -> Iterator[None]:
     """An id is acknowledged a turn before the ids of the frames sent because of it."""
-    send_frame, turn = Node._send_frame, Node.turn
+    count, turn = Node._count, Node.turn
     late: dict[Node, list[Cells]] = {}
 
-    def send(self: Node, *args: object) -> None:
+    def count_later(self: Node, port: int, time: int, id: int) -> None:
         tracking = self._tracking
         acks, tracking.acks = tracking.acks, Acks()
-        send_frame(self, *args)  # type: ignore[arg-type]
+        count(self, port, time, id)
         late.setdefault(self, []).append(tracking.acks.take()[0])
         tracking.acks = acks
 
@@ -103,7 +103,7 @@ def acknowledgement_is_split() -> Iterator[None]:
             self._tracking.acks.add(*cell)
         return more or self in late or bool(before)
 
-    with patch.object(Node, "_send_frame", send), patch.object(Node, "turn", turn_later):
+    with patch.object(Node, "_count", count_later), patch.object(Node, "turn", turn_later):
         yield
 
 
