@@ -37,6 +37,8 @@ class Barrier:
         self.t_last = NOTHING
         """The consumer has everything up to here."""
         self.connected = False
+        self.stored_last = 0
+        """Blobs in the bundle that was stored last."""
 
     def hold(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
         """Take outputs of a sink, or (sign -1) take them back."""
@@ -75,6 +77,7 @@ class Barrier:
     def stored(self, t_last: int) -> None:
         """Learn that the consumer has stored the bundle that ended there."""
         if self.outstanding is not None and self.outstanding.t_last == t_last:
+            self.stored_last = len(self.outstanding.blobs)
             self.outstanding = None
             self.t_last = t_last
 

@@ -6,7 +6,7 @@ worked off together, tracked under the smallest of their tracking times.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from deploy.assembly import Assembly
 from deploy.blocks import Block
@@ -63,8 +63,24 @@ def stayed_block(port: int, time: int, id: int, elements: Elements) -> Block:
     return Block(port, time, id, labels, values, signs)
 
 
-def without_bad_payloads(assembly: Assembly, port: int, elements: Elements) -> Elements:
-    """What is left of elements when payloads that cannot travel are failures instead."""
+def hand_over(
+    assembly: Assembly, port: int, elements: Elements, take: Callable[[Elements], None]
+) -> bool:
+    """Let elements be taken; payloads that cannot travel become failures instead.
+
+    Returns whether there was anything to take.
+    """
+    try:
+        take(elements)
+    except PayloadError:
+        elements = _without_bad_payloads(assembly, port, elements)
+        if not elements[0]:
+            return False
+        take(elements)
+    return True
+
+
+def _without_bad_payloads(assembly: Assembly, port: int, elements: Elements) -> Elements:
     vertex = assembly.plan.ports[port].vertex
     assert vertex.key is not None
     labels, values, signs = elements

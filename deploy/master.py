@@ -8,8 +8,6 @@ wait for it.
 
 from __future__ import annotations
 
-from math import inf
-
 from acker.tracker import Tracker
 from coordinator.coordinator import Coordinator, Phase
 from coordinator.registry import ClusterState, WriteState
@@ -37,8 +35,8 @@ STALLED_AFTER_S = 10.0
 
 REPEAT_EVERY_S = 1.0
 
-PROGRESS_WITHIN_S = 0.005
-"""How long fronts may not know yet of room in the window, and nodes of what is final."""
+PROGRESS_EVERY_S = 0.001
+"""How often fronts are told of room in the window, and nodes of what is final, at most."""
 
 
 class Master(Party):
@@ -55,7 +53,7 @@ class Master(Party):
         self.tracker: Tracker | None = None
         self._members = {*self.coordinator.nodes, *self.coordinator.fronts}
         self._progress = (-1, -1)
-        self._progress_by = inf
+        self._progress_at = 0.0
         self._oldest: tuple[int, int] | None = None
         self._oldest_since = 0.0
         self._repeated = 0.0
@@ -133,9 +131,8 @@ class Master(Party):
             self._pass_on()
             return False
         if (processed, delivered) != self._progress:
-            self._progress_by = min(self._progress_by, self.now + PROGRESS_WITHIN_S)
-            self.tick_by = min(self.tick_by, self._progress_by)
-            if self.now >= self._progress_by or processed >= INFINITY:
+            self.tick_by = min(self.tick_by, self._progress_at)
+            if self.now >= self._progress_at or processed >= INFINITY:
                 self._tell_progress(processed, delivered)
         if not self.policy.ordered:  # otherwise a node asks, which knows sooner
             for idle, time in self.tracker.to_ask():
@@ -144,7 +141,7 @@ class Master(Party):
 
     def _tell_progress(self, processed: int, delivered: int) -> None:
         self._progress = (processed, delivered)
-        self._progress_by = inf
+        self._progress_at = self.now + PROGRESS_EVERY_S
         for name in (*self.coordinator.nodes, *self.coordinator.fronts):
             self.send(name, Progress(processed, delivered))
 

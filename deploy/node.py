@@ -18,19 +18,12 @@ from functools import partial
 from barrier.barrier import Barrier
 from deploy.assembly import Assembly, assemble
 from deploy.blocks import Block, Waiting, in_order
-from deploy.leaving import (
-    arrived_block,
-    leaving,
-    stayed_block,
-    to_frame,
-    without_bad_payloads,
-)
+from deploy.leaving import Elements, arrived_block, hand_over, leaving, stayed_block, to_frame
 from deploy.snapshotter import Snapshotter
 from deploy.tracking import Cells, Intervals, Tracking
 from engine.errors import (
     DriftlineError,
     MalformedMessage,
-    PayloadError,
     SnapshotDamaged,
     Unavailable,
 )
@@ -316,7 +309,7 @@ class Node(Party):
         if bundle is not None:
             self.send("consumer", bundle)
             self._ask_consumer_at = self.now + ASK_CONSUMER_EVERY_S
-        self._tracking.deliver(self.barrier.delivered, self.now)
+        self._tracking.deliver(self.barrier.delivered, self.barrier.stored_last, self.now)
         self.tick_by = min(self.tick_by, self._tracking.tell_master_by)
         if self.outbox and self._put_off < PUT_OFF:
             self._put_off += 1
@@ -359,22 +352,20 @@ class Node(Party):
         for block in blocks:
             self._tracking.acks.add(port.stage, block.time, block.id)
             if block.covers and port.front is not None:
-                self._tracking.acks.cover(port.front, *block.covers)
+                self._tracking.acks.cover(port.front, block.covers, block.roots)
         self._send_on(port.number, min(block.time for block in blocks))
 
     def _send_on(self, feeder: int, time: int) -> None:
         """Send what a segment made of blocks with tracking times from `time` on."""
         for node, port, elements in leaving(self.assembly, feeder, self._others):
             id = self.new_id()
-            try:
-                self.send(f"node-{node}", to_frame(feeder, port, time, id, elements))
-            except PayloadError:
-                elements = without_bad_payloads(self.assembly, port, elements)
-                if not elements[0]:
-                    continue
-                self.send(f"node-{node}", to_frame(feeder, port, time, id, elements))
-            self._count(port, time, id)
+            send = partial(self._send_frame, node, (feeder, port, time, id))
+            if hand_over(self.assembly, port, elements, send):
+                self._count(port, time, id)
         self._own.append((feeder, time))
+
+    def _send_frame(self, node: int, head: tuple[int, int, int, int], elements: Elements) -> None:
+        self.send(f"node-{node}", to_frame(*head, elements))
 
     def _admit_own(self) -> None:
         """Let in what does not leave the node: after what does, which others wait for."""
@@ -382,15 +373,12 @@ class Node(Party):
         for feeder, time in own:
             for _, port, elements in leaving(self.assembly, feeder, (self.index,)):
                 id = self.new_id()
-                try:
-                    block = stayed_block(port, time, id, elements)
-                except PayloadError:
-                    elements = without_bad_payloads(self.assembly, port, elements)
-                    if not elements[0]:
-                        continue
-                    block = stayed_block(port, time, id, elements)
-                self._admit(self.name, feeder, block)
-                self._count(port, time, id)
+                admit = partial(self._admit_block, feeder, (port, time, id))
+                if hand_over(self.assembly, port, elements, admit):
+                    self._count(port, time, id)
+
+    def _admit_block(self, feeder: int, head: tuple[int, int, int], elements: Elements) -> None:
+        self._admit(self.name, feeder, stayed_block(*head, elements))
 
     def _count(self, port: int, time: int, id: int) -> None:
         self.frames += 1

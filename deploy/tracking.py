@@ -22,6 +22,9 @@ from engine.plan import Plan
 TELL_MASTER_WITHIN_S = 0.005
 """How long the master may not know yet what nodes have worked off and delivered."""
 
+MUCH = 8
+"""Roots that it is told of at once: there is load, and windows may be full."""
+
 Cells = tuple[tuple[int, int, int], ...]
 """(stage, tracking time, XOR of ids)"""
 
@@ -35,6 +38,8 @@ class Acks:
     def __init__(self) -> None:
         self._cells: dict[tuple[int, int], int] = {}
         self._covered: list[tuple[int, int, int]] = []
+        self.roots = 0
+        """Roots that were worked off."""
 
     def __bool__(self) -> bool:
         return bool(self._cells or self._covered)
@@ -43,9 +48,11 @@ class Acks:
         """A frame, or a token, was sent or worked off."""
         self._cells[stage, time] = self._cells.get((stage, time), 0) ^ ids
 
-    def cover(self, front: int, since: int, until: int) -> None:
+    def cover(self, front: int, covers: tuple[int, ...], roots: int) -> None:
         """A frame of a front was worked off."""
+        since, until = covers
         self._covered.append((front, since, until))
+        self.roots += roots
 
     def join(self, cells: Cells, covered: Iterable[tuple[int, int, int]]) -> None:
         """Add a whole batch."""
@@ -59,6 +66,7 @@ class Acks:
         covered = tuple(self._covered)
         self._cells.clear()
         self._covered.clear()
+        self.roots = 0
         return cells, covered
 
 
@@ -78,11 +86,12 @@ class Tracking:
 
     def end_turn(self, now: float) -> tuple[Cells, Intervals]:
         """The batch of a turn; in label order it counts here, too."""
+        roots = self.acks.roots
         cells, covered = self.acks.take()
         if self._ordered:
             self.tracker.acknowledge(cells, covered)
         self._for_master.join(cells, covered)
-        self.tell_master_soon(now)
+        self._tell_master(roots, now)
         return cells, covered
 
     def moved(self) -> bool:
@@ -92,15 +101,15 @@ class Tracking:
         before, self.frontiers = self.frontiers, self.tracker.frontiers()
         return self.frontiers != before
 
-    def deliver(self, delivered: int, now: float) -> None:
-        """The consumer has this node's outputs below a time."""
+    def deliver(self, delivered: int, roots: int, now: float) -> None:
+        """The consumer has this node's outputs below a time: those of so many more roots."""
         if delivered > self._delivered:
             self._delivered = delivered
-            self.tell_master_soon(now)
+            self._tell_master(roots, now)
 
-    def tell_master_soon(self, now: float) -> None:
-        """There is something that the master wants to know."""
-        self.tell_master_by = min(self.tell_master_by, now + TELL_MASTER_WITHIN_S)
+    def _tell_master(self, roots: int, now: float) -> None:
+        within = TELL_MASTER_WITHIN_S if roots < MUCH else 0.0
+        self.tell_master_by = min(self.tell_master_by, now + within)
 
     def for_master(self) -> Acknowledge:
         """All that the master does not know."""
