@@ -223,6 +223,36 @@ def floor(
 
 
 @bench.command()
+@options.documents(20_000, "Documents of the index.")
+@click.option("--seconds", default=300.0, show_default=True, type=click.FloatRange(10.0),
+              help="How long words are counted.")  # fmt: skip
+@options.nodes
+@options.input
+@options.seed
+@options.json
+def memory(
+    documents: int,
+    seconds: float,
+    nodes: int,
+    path: Path | None,
+    seed: int,
+    json_file: Path | None,
+) -> None:
+    """Memory of the nodes: of a large index, and of five minutes with a fixed vocabulary.
+
+    The second must not grow once it has begun; `growth` is the last tenth of the time against the
+    end of the first fifth.
+    """
+    _make_room(json_file)
+
+    from bench.memory import measure_memory
+
+    found = measure_memory(_load(documents, path), nodes, seconds, seed)
+    _write(json_file, found.as_json())
+    _console().print(found.table())
+
+
+@bench.command()
 @click.option("--policy", default="exactly-once", show_default=True,
               type=click.Choice(list(POLICIES)), help="What is guaranteed.")  # fmt: skip
 @options.documents(6_000, "Documents that are sent through.")

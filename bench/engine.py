@@ -19,6 +19,7 @@ from bench.meter import Arrival
 from deploy.cluster import LocalCluster
 from deploy.consumer import ConsumerServer
 from deploy.front import WINDOW, Front
+from deploy.loading import load_flow
 from deploy.process import ProcessConfig, new_id
 from deploy.runtime import Runtime
 from engine.bundles import payload_columns
@@ -27,9 +28,8 @@ from engine.messages import AskReport, Bundle, Message, Report
 from engine.party import Party
 from engine.plan import plan
 from engine.policy import policy
-from engine.sinks.consumer import Last
+from engine.sinks.consumer import Consumer, Last
 from engine.sources import QueueSource
-from index.flow import inverted_index
 
 START_S = 30.0
 
@@ -99,13 +99,15 @@ class Engine:
         ordering: str = "speculative",
         checkpoint_s: float = 1.0,
         window: int = WINDOW,
+        flow: str = "index",
+        consumer: Consumer | None = None,
     ) -> None:
         self.documents = documents
         self._directory = tempfile.mkdtemp(prefix="driftline-bench-")
         sockets = Path(self._directory) / "sockets"
         sockets.mkdir()
         config = ProcessConfig(
-            flow="index",
+            flow=flow,
             nodes=nodes,
             policy=policy_name,
             ordering=ordering,
@@ -121,7 +123,7 @@ class Engine:
         self.front = Front(
             0,
             nodes,
-            plan(inverted_index()),
+            plan(load_flow(flow)),
             policy(policy_name, ordering),
             self.source,
             new_id,
@@ -130,7 +132,8 @@ class Engine:
         )
         self.front.address = self.runtime.add(self.front, config.address("front-0"))
         self.front.addresses["master"] = config.address("master")
-        self.server = ConsumerServer(lambda barrier: self.consumer)
+        chosen = self.consumer if consumer is None else consumer
+        self.server = ConsumerServer(lambda barrier: chosen)
         self.runtime.add(self.server, config.address("consumer"))
         self.observer = Observer()
         self.observer.address = self.runtime.add(self.observer, config.address("observer"))
