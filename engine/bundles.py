@@ -53,7 +53,10 @@ def payload_columns(blob: bytes, width: int) -> list[Sequence[object]]:
         raise MalformedMessage("not a blob of outputs")
     count, mask, cols = columns(parts[2])
     if mask == PLAIN:
-        cols = list(zip(*from_columns((count, mask, cols)), strict=True))
+        rows = from_columns((count, mask, cols))
+        if not all(isinstance(row, tuple) and len(row) == width for row in rows):
+            raise MalformedMessage(f"payloads are not tuples of {width}")
+        cols = list(zip(*rows, strict=True))
         mask = 0
     if len(cols) != width:
         raise MalformedMessage(f"payloads are not tuples of {width}")

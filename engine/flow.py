@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from engine.errors import FlowError
 from engine.keygroups import GROUPS
@@ -62,7 +62,7 @@ class Flow:
 
     def source(self, name: str, *, fields: Sequence[str] | None = None) -> Stream[Any]:
         """An input of the flow; what it reads from, and so its type, is said when it is run."""
-        return Stream(self, self._add("source", name, (), fields=_fields(fields)))
+        return Stream(self, self._add("source", name, (), fields=fields))
 
     def union(self, first: Stream[T], *others: Stream[T]) -> Stream[T]:
         """All elements of several streams."""
@@ -104,7 +104,7 @@ class Flow:
         function: Function | None = None,
         key: Function | None = None,
         states: tuple[State, ...] = (),
-        fields: Fields = None,
+        fields: Sequence[str] | None = None,
     ) -> Vertex:
         number = len(self.vertices)
         name = name or f"{kind}-{number}"
@@ -112,7 +112,8 @@ class Flow:
             raise FlowError(f"flow {self.name!r} already has an operator named {name!r}")
         if kind in ("map", "flat_map", "filter", "scan", "process") and not callable(function):
             raise FlowError(f"{kind} {name!r} needs a function, not {function!r}")
-        vertex = Vertex(number, kind, name, inputs, function, key, states, fields)
+        chosen = _fields(f"{kind} {name!r}", fields)
+        vertex = Vertex(number, kind, name, inputs, function, key, states, chosen)
         self.vertices.append(vertex)
         return vertex
 
@@ -132,7 +133,7 @@ class Stream(Generic[T]):
         fields: Sequence[str] | None = None,
     ) -> Stream[U]:
         """One output for each element."""
-        return Stream(self.flow, self._next("map", name, function, _fields(fields)))
+        return Stream(self.flow, self._next("map", name, function, fields))
 
     def flat_map(
         self,
@@ -142,7 +143,7 @@ class Stream(Generic[T]):
         fields: Sequence[str] | None = None,
     ) -> Stream[U]:
         """Any number of outputs for each element."""
-        return Stream(self.flow, self._next("flat_map", name, function, _fields(fields)))
+        return Stream(self.flow, self._next("flat_map", name, function, fields))
 
     def filter(self, predicate: Callable[[T], object], *, name: str | None = None) -> Stream[T]:
         """Only the elements for which the predicate is true."""
@@ -173,8 +174,14 @@ class Stream(Generic[T]):
 
     process = scan
 
-    def _next(self, kind: str, name: str | None, function: Function | None, f: Fields) -> Vertex:
-        return self.flow._add(kind, name, (self.vertex.number,), function, fields=f)
+    def _next(
+        self,
+        kind: str,
+        name: str | None,
+        function: Function | None,
+        fields: Sequence[str] | None,
+    ) -> Vertex:
+        return self.flow._add(kind, name, (self.vertex.number,), function, fields=fields)
 
     def _key_function(self, key: Callable[[T], object] | str | int) -> Function:
         fields = self.vertex.fields
@@ -239,17 +246,15 @@ class KeyedStream(Generic[T]):
             if state.name in seen:
                 raise FlowError(f"{kind} {shown!r} declares state {state.name!r} twice")
             seen.add(state.name)
-        vertex = flow._add(
-            kind, name, (before.number,), function, self.key, states, _fields(fields)
-        )
+        vertex = flow._add(kind, name, (before.number,), function, self.key, states, fields)
         return Stream(flow, vertex)
 
 
-def _fields(fields: Sequence[str] | None) -> Fields:
+def _fields(operator: str, fields: Sequence[str] | None) -> Fields:
     if fields is None:
         return None
     if isinstance(fields, str) or not all(isinstance(name, str) for name in fields):
-        raise FlowError(f"fields must be a sequence of names, not {fields!r}")
+        raise FlowError(f"{operator}: fields must be a sequence of names, not {fields!r}")
     if len(set(fields)) != len(fields):
-        raise FlowError(f"fields {', '.join(fields)} name one twice")
-    return cast(tuple[str, ...], tuple(fields))
+        raise FlowError(f"{operator}: fields {', '.join(fields)} name one twice")
+    return tuple(fields)
