@@ -17,6 +17,7 @@ cost a few bytes, not a few bytes per word, and both directions run at the speed
 
 from collections.abc import Iterator, Sequence
 from itertools import repeat
+from operator import countOf
 from typing import TypeGuard
 
 import msgpack
@@ -105,14 +106,16 @@ def to_columns(rows: Sequence[object]) -> Columns:
 
 def labels_to_columns(labels: Sequence[tuple[int, ...]]) -> Columns:
     """`to_columns` for rows that are known to be tuples of integers."""
-    return _transpose(labels) if len(labels) > 1 else (len(labels), PLAIN, labels)
+    if len(labels) < 2:
+        return len(labels), PLAIN, labels
+    return _transpose(labels, of_integers=True)
 
 
 def _all_tuples(rows: Sequence[object]) -> TypeGuard[Sequence[tuple[object, ...]]]:
-    return set(map(type, rows)) == {tuple}
+    return countOf(map(type, rows), tuple) == len(rows)
 
 
-def _transpose(rows: Sequence[tuple[object, ...]]) -> Columns:
+def _transpose(rows: Sequence[tuple[object, ...]], of_integers: bool = False) -> Columns:
     count = len(rows)
     try:
         columns: list[tuple[object, ...]] = list(zip(*rows, strict=True))
@@ -123,19 +126,19 @@ def _transpose(rows: Sequence[tuple[object, ...]]) -> Columns:
     written: list[object] = list(columns)
     mask = 0
     for i, column in enumerate(columns):
-        if _is_constant(column, count):
+        if _is_constant(column, count, of_integers):
             written[i] = column[0]
             mask |= 1 << i
     return count, mask, written
 
 
-def _is_constant(column: tuple[object, ...], count: int) -> bool:
+def _is_constant(column: tuple[object, ...], count: int, of_integers: bool) -> bool:
     """Whether to write a column once. Equal is not the same: 1 == 1.0 == True, 0.0 == -0.0."""
     first = column[0]
     if first != column[-1]:
         return False
     kind = type(first)
-    if kind is str:
+    if kind is str or of_integers:
         return column.count(first) == count
     return kind is int and column.count(first) == count and set(map(type, column)) == {int}
 

@@ -32,7 +32,7 @@ from engine.labels import Label
 from engine.operators import Failures, Labels, Signs, Step, Values
 from engine.state import Change, undo
 
-_label_of = itemgetter(0)
+_label_of = _time_of = itemgetter(0)
 
 Arrived = tuple[Label, object, int]
 """(label, payload, sign) of an element that is late, or of a tombstone."""
@@ -150,7 +150,7 @@ class Speculative(Keyed):
     def _append(self, block: Applied) -> None:
         """Keep a block whose changes are in the journal."""
         if block.labels:
-            block.last = max(block.labels)[0]
+            block.last = max(map(_time_of, block.labels))
             block.journal = self.journal[:]
             self.journal.clear()
             self.blocks.append(block)

@@ -2,8 +2,12 @@
 
 Keys are ``(snapshot, key group)``, values are segments; key group META holds the meta data and the
 checksums of the segments and the number of the part before, so that what is damaged and what is
-missing are noticed alike. Nothing is
-overwritten: a node that is one snapshot ahead of another which failed goes back by forgetting it.
+missing are noticed alike. Nothing is overwritten: a node that is one snapshot ahead of another
+which failed goes back by forgetting it.
+
+Parts that pile up are joined, small ones with small ones, as a log-structured merge tree does: a
+row is copied O(log n) times, and what has been overwritten is let go when the oldest part is
+reached, which is when the parts after it have grown to half its size.
 
 `LmdbStore` keeps the parts in LMDB: all of one snapshot is written in one durable transaction.
 """
@@ -11,7 +15,7 @@ overwritten: a node that is one snapshot ahead of another which failed goes back
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 from zlib import crc32
@@ -51,7 +55,8 @@ class KeyValue(Protocol):
 class PartStore:
     """Carries out the snapshot jobs of a node.
 
-    `merge` makes one segment of several; `merge_at` parts are allowed to pile up before.
+    `merge` makes one segment of all there are of a key group; `merge_at` parts are allowed to pile
+    up before some are joined.
     """
 
     def __init__(
@@ -59,40 +64,61 @@ class PartStore:
     ) -> None:
         self._kv = kv
         self._merge = merge
-        self._merge_at = merge_at
+        self._merge_at = max(2, merge_at)
+        self._sizes: dict[int, int] = {}
+        """Bytes of each part that is there, in order."""
+        for key in kv.all_keys():
+            part = _KEY.unpack(key)[0]
+            self._sizes[part] = self._sizes.get(part, 0) + len(kv.read(key) or b"")
 
     def carry_out(self, job: Job) -> object:
         """Do a job durably and return its result. Raises SnapshotDamaged, Unavailable."""
         if isinstance(job, LoadSnapshot):
             return self._load(job.number)
         if isinstance(job, StoreSnapshot):
-            before = max(self._parts(), default=0)
-            self._kv.write(as_part(job.number, job.segments, job.meta, before), ())
+            before = max(self._sizes, default=0)
+            self._write(job.number, as_part(job.number, job.segments, job.meta, before), ())
         elif isinstance(job, CommitSnapshot):
-            self._merge_before(job.number)
+            self._join_before(job.number)
         else:
             raise TypeError(f"not a job for a snapshot store: {job!r}")
         return None
+
+    def _write(self, number: int, part: Mapping[bytes, bytes], gone: Sequence[int]) -> None:
+        """Put a part where others have been."""
+        keys = [key for n in gone for key in self._keys_of(n) if key not in part]
+        self._kv.write(part, keys)
+        for n in gone:
+            del self._sizes[n]
+        self._sizes[number] = sum(map(len, part.values()))
+        self._sizes = dict(sorted(self._sizes.items()))
+
+    def _keys_of(self, part: int) -> list[bytes]:
+        _, _, checksums = self._meta(part)
+        return [_KEY.pack(part, group) for group in (*checksums, META)]
 
     def _load(self, number: int) -> Loaded:
         newer = [key for key in self._kv.all_keys() if _KEY.unpack(key)[0] > number]
         if newer:
             self._kv.write({}, newer)
+            self._sizes = {n: size for n, size in self._sizes.items() if n <= number}
         if not number:
             return Loaded(b"", [])
-        meta, segments = self._read(number)
+        if max(self._sizes, default=0) != number:
+            raise SnapshotDamaged(f"{self._kv.name}: snapshot {number} is not there")
+        meta, segments = self._read(list(self._sizes), 0)
         return Loaded(meta, [segment for _, segment in segments])
 
-    def _read(self, number: int) -> tuple[bytes, list[tuple[int, bytes]]]:
-        """Meta data and (key group, segment) in order, up to a snapshot. Checks everything."""
-        parts = [part for part in self._parts() if part <= number]
-        if not parts or parts[-1] != number:
-            raise SnapshotDamaged(f"{self._kv.name}: snapshot {number} is not there")
+    def _read(self, parts: Sequence[int], before: int) -> tuple[bytes, list[tuple[int, bytes]]]:
+        """Meta data of the last, and (key group, segment) in order. Checks everything.
+
+        `before`: the part that the first of them follows, or 0.
+        """
         meta = b""
         segments: list[tuple[int, bytes]] = []
-        for before, part in zip([0, *parts], parts, strict=False):
+        for preceding, part in zip([before, *parts], parts, strict=False):
             follows, meta, checksums = self._meta(part)
-            if follows != before:
+            if follows != preceding:
                 raise SnapshotDamaged(f"{self._kv.name}: the part before {part} is not there")
             for group, checksum in checksums.items():
                 segment = self._kv.read(_KEY.pack(part, group)) or b""
@@ -103,9 +129,6 @@ class PartStore:
                 segments.append((group, segment))
         return meta, segments
 
-    def _parts(self) -> list[int]:
-        return sorted({_KEY.unpack(key)[0] for key in self._kv.all_keys()})
-
     def _meta(self, part: int) -> tuple[int, bytes, dict[int, int]]:
         data = self._kv.read(_KEY.pack(part, META)) or b""
         if len(data) < 4 or crc32(data[4:]) != int.from_bytes(data[:4], "big"):
@@ -115,28 +138,31 @@ class PartStore:
         except MalformedMessage as error:
             raise SnapshotDamaged(f"{self._kv.name}: snapshot {part}: {error}") from None
 
-    def _merge_before(self, number: int) -> None:
-        """Merge the parts before a committed snapshot into one, once there are many of them.
+    def _join_before(self, number: int) -> None:
+        """Join parts before a committed snapshot into one, once there are many of them.
 
         The last two snapshots stay loadable: a damaged one falls back to the one before.
         """
-        old = [part for part in self._parts() if part < number]
+        old = [part for part in self._sizes if part < number]
         if len(old) < self._merge_at:
             return
-        last = old[-1]
+        first = len(old) - 2
+        size = sum(self._sizes[part] for part in old[first:])
+        while first and self._sizes[old[first - 1]] <= 2 * size:
+            first -= 1
+            size += self._sizes[old[first]]
+        chosen, before = old[first:], old[first - 1] if first else 0
         try:
-            meta, segments = self._read(last)
+            meta, segments = self._read(chosen, before)
         except SnapshotDamaged:
             return  # it is told of when it is needed
         groups: dict[int, list[bytes]] = {}
         for group, segment in segments:
             groups.setdefault(group, []).append(segment)
-        merged = {group: self._merge(parts) for group, parts in groups.items()}
-        puts = as_part(last, merged, meta, before=0)
-        gone = [
-            key for key in self._kv.all_keys() if _KEY.unpack(key)[0] <= last and key not in puts
-        ]
-        self._kv.write(puts, gone)
+        # A removed slot may still be in an older part: then rows are only put one after the other.
+        join = b"".join if before else self._merge
+        joined = {group: join(parts) for group, parts in groups.items()}
+        self._write(chosen[-1], as_part(chosen[-1], joined, meta, before), chosen)
 
 
 def as_part(
@@ -163,13 +189,19 @@ class LmdbStore:
         self._check_identity(identity)
 
     def read(self, key: bytes) -> bytes | None:
-        with self._env.begin(db=self._parts) as txn:
-            value = txn.get(key)
-            return None if value is None else bytes(value)
+        try:
+            with self._env.begin(db=self._parts) as txn:
+                value = txn.get(key)
+                return None if value is None else bytes(value)
+        except lmdb.Error:  # what cannot be read is not there: the checksum will tell
+            return None
 
     def all_keys(self) -> list[bytes]:
-        with self._env.begin(db=self._parts) as txn, txn.cursor() as cursor:
-            return [bytes(key) for key in cursor.iternext(values=False)]
+        try:
+            with self._env.begin(db=self._parts) as txn, txn.cursor() as cursor:
+                return [bytes(key) for key in cursor.iternext(values=False)]
+        except lmdb.Error as error:
+            raise Unavailable(f"state directory {self.name}: {error}") from None
 
     def write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> None:
         try:

@@ -289,6 +289,50 @@ def test_the_last_two_committed_snapshots_are_loadable_however_often_parts_were_
     assert len(parts) <= merge_at + 2
 
 
+@given(st.lists(steps, min_size=1, max_size=12), st.integers(1, 4))
+def test_whatever_was_changed_or_removed_is_so_after_parts_were_joined(
+    intervals: list[list[Step]], merge_at: int
+) -> None:
+    store = part_store(Memory(), merge_at)
+    found = tables()
+    shown: list[list[str]] = []
+    for number, made in enumerate(intervals, 1):
+        change(found, made)
+        store.carry_out(StoreSnapshot(number, capture(found), b"meta"))
+        store.carry_out(CommitSnapshot(number))
+        shown.append(held(found))
+    assert load(store, len(shown))[1] == shown[-1]
+    if len(shown) > 1:
+        assert load(store, len(shown) - 1)[1] == shown[-2]
+
+
+def test_joining_copies_a_row_a_few_times_and_not_again_with_every_part() -> None:
+    kv = Memory()
+    store = part_store(kv, merge_at=4)
+    written = 0
+
+    def write(puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> None:
+        nonlocal written
+        written += sum(map(len, puts.values()))
+        Memory.write(kv, puts, deletes)
+
+    kv.write = write  # type: ignore[method-assign]
+    found = tables()
+    stored = 0
+    for number in range(1, 400):
+        table = found["first"]
+        value = table.states("abcdef"[number % 6])[2]
+        assert isinstance(value, MapState)
+        value[number] = "x" * 50
+        keep_rows(table.journal)
+        table.journal.clear()
+        segments = capture(found)
+        stored += sum(map(len, segments.values()))
+        store.carry_out(StoreSnapshot(number, segments, b""))
+        store.carry_out(CommitSnapshot(number))
+    assert written < 20 * stored
+
+
 def test_what_was_stored_is_there_after_the_directory_was_closed(tmp_path: Path) -> None:
     store = LmdbStore(tmp_path / "state", "me")
     shown = fill(part_store(store), range(1, 8))
