@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from time import monotonic, perf_counter
 from types import TracebackType
@@ -45,16 +46,17 @@ class CountingConsumer:
         self._last: dict[str, Last] = {}
 
     def deliver(self, bundle: Bundle) -> None:
-        """Take a bundle. A blob holds the records of one document."""
+        """Take a bundle. In label order a blob holds the records of one document."""
         self._last[bundle.barrier] = Last(bundle.t_last, bundle.checksum, bundle.blobs)
         numbers = self._numbers
         for blob in bundle.blobs:
             words, ids, _, _ = payload_columns(blob, 4)
-            if ids[0] == ids[-1] and ids.count(ids[0]) == len(ids):
-                self.arrivals.append((numbers[str(ids[0])], words, perf_counter()))
-            else:  # outputs of several documents that left together, in no order
-                for word, document in zip(words, ids, strict=True):
-                    self.arrivals.append((numbers[str(document)], (word,), perf_counter()))
+            now = perf_counter()
+            start = 0
+            for document, run in groupby(ids):  # several where nobody waits for whole documents
+                end = start + sum(1 for _ in run)
+                self.arrivals.append((numbers[str(document)], words[start:end], now))
+                start = end
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
         """The last bundle of a barrier."""

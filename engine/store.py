@@ -33,7 +33,7 @@ _FORMAT = 1
 MAP_SIZE = 1 << 36
 """Bytes of address space; the file grows only as it is filled."""
 
-MERGE_AT = 64
+MERGE_AT = 32
 """Parts that pile up before they are merged into one."""
 
 
