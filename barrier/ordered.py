@@ -9,7 +9,6 @@ compared where the replay passes t_last (`NotDeterministic`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from heapq import heappop, heappush
 from itertools import groupby
 from operator import itemgetter
@@ -19,7 +18,6 @@ from barrier.held import Held
 from engine.bundles import from_blob, running_checksum, to_blob
 from engine.codec import exact
 from engine.errors import NotDeterministic, StateMismatch
-from engine.labels import Label
 from engine.operators import Labels, Signs, Values
 
 ENCODE_AHEAD_UP_TO = 4
@@ -182,8 +180,3 @@ class _Replay:
             if stored and label >= first and stored.get(label) != replayed.get(label):
                 return f", first seen at label {list(label)}"
         return ", before the last bundle"
-
-
-def _by_label(blobs: Iterable[bytes]) -> dict[Label, bytes]:
-    items = [item for blob in blobs for item in from_blob(blob)]
-    return {item.label: exact((item.sink, item.value)) for item in items}

@@ -1,7 +1,7 @@
 """The coordinator: who takes part, when snapshots are taken, and how a failure is recovered from.
 
 Takes `Hello` (everybody), `Unloadable`, `Prepared`, `PrepareFailed`, `Lost`, `Failed`, the
-time, and the progress of the acker. Gives `Recover`, `Prepare` (nodes), `Start`, `BeginEpoch`
+time, and the progress of all. Gives `Recover`, `Prepare` (nodes), `Start`, `BeginEpoch`
 (fronts), `Committed`, `Stop`, and writes to the registry.
 
 Recovery (Delivery, consistency, and determinism, section V-B): a new incarnation is written to the

@@ -1,7 +1,7 @@
 """Blocks: elements that have come to a node and wait to be worked off.
 
 `Waiting` holds them per stage and says which are worth working off now: under load, elements that
-would only come late are held back until the acker says that the stage before is done with them.
+would only come late are held back until the tracker says that the stage before is done with them.
 Nothing here is needed for correctness; what comes late all the same is put in its place.
 """
 

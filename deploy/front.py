@@ -100,7 +100,7 @@ class Front(Party):
         self._durable = 0
         """What was promised not to be forgotten."""
         self._asked = 0
-        """The acker wants to know that no record below this time will come."""
+        """A tracker wants to know that no record below this time will come."""
         self._epochs: list[tuple[int, int]] = []
         self._next_hello = 0.0
 

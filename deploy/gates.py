@@ -2,7 +2,8 @@
 
 `Gate` lets everything through at once. `BufferingGate` is the buffered ordering that the
 literature compares with: elements wait until the frontier of their stage has passed them and are
-then applied in label order, so nothing is ever undone, at the price of one more acker round trip.
+then applied in label order, so nothing is ever undone, at the price of one more round of
+acknowledgements.
 
 While elements wait, their frames are acknowledged already (otherwise the stage's frontier could
 never pass them); a *token* in the next stage's cell stands for what they will send later.
@@ -18,7 +19,7 @@ from deploy.blocks import Block
 from engine.operators import Step
 
 Token = tuple[int, int, int]
-"""(stage, time, id): to be XORed at the acker when it is given, and again when it is taken."""
+"""(stage, time, id): to be acknowledged when it is given, and again when it is taken."""
 
 
 class Gate:

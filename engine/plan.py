@@ -2,7 +2,7 @@
 
 A *port* is where frames enter a segment: a source (fed by its front) or a keyed operator (fed by
 the shuffle before it). `stage` numbers the segments along the longest way from a source, so a
-port's frames are made only in earlier stages; that is what lets the acker say for a stage how
+port's frames are made only in earlier stages; that is what lets trackers say for a stage how
 far its input is complete. The stage after the last stands for what is held back on its way out.
 """
 
