@@ -50,7 +50,7 @@ class OrderedBarrier(Barrier):
     def hold(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
         start = 0
         for time, run in groupby(map(_time_of, labels)):  # mostly one run: a block of one root
-            end = start + sum(1 for _ in run)
+            end = start + len(list(run))
             held = self.pending.get(time)
             if held is None:
                 held = self.pending[time] = Held()

@@ -54,7 +54,7 @@ class CountingConsumer:
             now = perf_counter()
             start = 0
             for document, run in groupby(ids):  # several where nobody waits for whole documents
-                end = start + sum(1 for _ in run)
+                end = start + len(list(run))
                 self.arrivals.append((numbers[str(document)], words[start:end], now))
                 start = end
 
