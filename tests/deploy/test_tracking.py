@@ -1,0 +1,73 @@
+"""What the master is told late and in few messages is what the nodes were told at once."""
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acker.tracker import Tracker
+from deploy.tracking import MUCH, TELL_MASTER_WITHIN_S, Acks, Tracking
+from engine.labels import INFINITY
+from engine.plan import plan
+from index.flow import inverted_index
+
+PLAN = plan(inverted_index())
+
+
+def tracking(ordered: bool = True) -> Tracking:
+    return Tracking(PLAN, 2, 0, ordered)
+
+
+@given(st.integers(0, 2**32))
+def test_joined_batches_say_the_same_as_the_batches(seed: int) -> None:
+    chance = Random(seed)
+    one_by_one, joined = Tracker(2, 1, 1), Tracker(2, 1, 1)
+    acks = Acks()
+    sent: list[tuple[int, int, int]] = []
+    for time in range(20):
+        batch = Acks()
+        batch.cover(0, (time, time + 1), 1)
+        for _ in range(chance.randrange(3)):
+            sent.append((1, time, chance.getrandbits(63)))
+            batch.add(*sent[-1])
+        if sent and chance.random() < 0.7:
+            batch.add(*sent.pop(chance.randrange(len(sent))))
+        cells, covered = batch.take()
+        assert not batch
+        one_by_one.acknowledge(cells, covered)
+        acks.join(cells, covered)
+        if chance.random() < 0.3:
+            joined.acknowledge(*acks.take())
+            assert joined.frontiers() == one_by_one.frontiers()
+
+
+def test_the_master_is_told_a_little_later_and_at_once_under_load() -> None:
+    mine = tracking()
+    assert mine.tell_master_by == float("inf")
+    mine.acks.cover(0, (0, 1), 1)
+    mine.end_turn(now=5.0)
+    assert mine.tell_master_by == 5.0 + TELL_MASTER_WITHIN_S
+    mine.acks.cover(0, (1, 9), MUCH)
+    mine.end_turn(now=5.001)
+    assert mine.tell_master_by == 5.001
+    assert mine.for_master().covered == ((0, 0, 1), (0, 1, 9))
+    assert mine.tell_master_by == float("inf")
+
+
+def test_the_master_learns_the_largest_time_that_was_delivered() -> None:
+    mine = tracking()
+    mine.deliver(7, roots=1, now=1.0)
+    mine.deliver(3, roots=1, now=1.0)
+    assert mine.for_master().delivered == 7
+    mine.deliver(2 * INFINITY, roots=1, now=1.0)
+    assert mine.for_master().delivered == INFINITY
+
+
+def test_without_an_order_nothing_is_tracked_here() -> None:
+    """Nobody tells such a node of others' work, so that its cells would never become zero."""
+    mine = tracking(ordered=False)
+    mine.acks.add(1, 4, 99)
+    mine.end_turn(now=0.0)
+    assert mine.tracker.oldest() is None
+    assert not mine.moved()
+    assert mine.for_master().cells == ((1, 4, 99),)
