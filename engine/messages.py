@@ -64,7 +64,9 @@ def _message(kind: int, *, control: bool = False) -> Callable[[type[M]], type[M]
         hints = get_type_hints(made)
         names = [field.name for field in dataclasses.fields(made)]  # type: ignore[arg-type]
         types = tuple(get_origin(hints[name]) or hints[name] for name in names)
-        deep = [(i, _check(hints[n])) for i, n in enumerate(names) if types[i] is tuple]
+        # Whoever takes columns has to look into them anyway, by `columns`.
+        nested = [i for i, n in enumerate(names) if types[i] is tuple and hints[n] != Columns]
+        deep = [(i, _check(hints[names[i]])) for i in nested]
         _KINDS[kind] = made, types, deep
         _FIELDS[made] = _getter(names)
         return made
@@ -74,8 +76,6 @@ def _message(kind: int, *, control: bool = False) -> Callable[[type[M]], type[M]
 
 def _check(hint: object) -> _Check:
     """Tells whether a decoded value is of a type, through and through."""
-    if hint == Columns:  # whoever takes them has to look into them anyway, by `columns`
-        return lambda value: True
     parts = get_args(hint)
     if get_origin(hint) is Sequence:  # of anything
         return lambda value: isinstance(value, tuple)
