@@ -388,6 +388,9 @@ class Node(Party):
 
     def _advance(self) -> bool:
         """Put into effect what is known of the frontiers. Returns whether they have moved."""
+        if self.index == 0:  # also when nothing moves: an idle front may be what holds it up
+            for front, time in self._tracking.tracker.to_ask():
+                self.send(f"front-{front}", AskPromise(time))
         if not self._tracking.moved():
             return False
         frontiers = self._tracking.frontiers
@@ -396,9 +399,6 @@ class Node(Party):
                 self._release(port.number, frontiers[port.stage])
         self._waiting.settle(frontiers[-1])
         self.barrier.advance(frontiers[-1])
-        if self.index == 0:
-            for front, time in self._tracking.tracker.to_ask():
-                self.send(f"front-{front}", AskPromise(time))
         return True
 
     def _release(self, port: int, frontier: int) -> None:

@@ -1,0 +1,60 @@
+"""What a node does by itself, beside what the simulation shows of all together."""
+
+from itertools import count
+
+from deploy.node import Node
+from deploy.simulation.flows import two_fronts
+from engine.messages import (
+    Acknowledge,
+    AskPromise,
+    Header,
+    LastBundle,
+    Message,
+    Promise,
+    Recover,
+    decode,
+    encode,
+)
+from engine.plan import plan
+from engine.policy import policy
+from engine.snapshots import Loaded
+
+INCARNATION = 1
+
+
+class Running:
+    """Node 0 of two, in its first incarnation, with nobody around it."""
+
+    def __init__(self) -> None:
+        ids = count(1)
+        self.node = Node(0, 2, plan(two_fronts), policy("exactly-once"), lambda: next(ids))
+        self.sequences: dict[str, int] = {}
+        self.tell("master", Recover(INCARNATION, 0, 0, ()))
+        [load] = self.node.jobs
+        self.node.done(load, Loaded(b"", []))
+        self.tell("consumer", LastBundle("barrier-0", INCARNATION, (), -1, 0))
+        assert self.node.running
+        self.node.outbox.clear()
+
+    def tell(self, sender: str, message: Message) -> None:
+        number = 0 if message.control else self.sequences.get(sender, 0) + 1
+        self.sequences[sender] = number or self.sequences.get(sender, 0)
+        self.node.receive(encode(Header(sender, INCARNATION, number), message))
+
+    def said(self) -> list[tuple[str, Message]]:
+        """What the node sends until it has nothing more to do."""
+        said: list[tuple[str, Message]] = []
+        while self.node.turn() or self.node.outbox:
+            said += [(to, decode(data)[1]) for to, data in self.node.outbox]
+            self.node.outbox.clear()
+        return said
+
+
+def test_an_idle_front_is_asked_though_no_frontier_can_move_before_it_answers() -> None:
+    running = Running()
+    running.tell("node-1", Acknowledge((), ((0, 0, 8),), 0))
+    assert ("front-1", AskPromise(8)) in running.said()
+    assert running.said() == []  # once is enough
+    running.tell("front-1", Promise(1, 0, 8, 8))
+    running.tell("node-1", Acknowledge((), ((0, 8, 9),), 0))
+    assert ("front-1", AskPromise(9)) in running.said()
