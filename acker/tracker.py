@@ -8,7 +8,7 @@ acker; Delivery, consistency, and determinism, section V-A1).
 
 Fronts need no cells: their frames, and their promises where there are no frames, *cover* intervals
 of times, each beginning where the last one ended. Stage 0 is done with a front as far as intervals
-without a gap have been worked off. So a root costs the acker no message of its own.
+without a gap have been worked off. So a root costs no message of its own.
 
 Takes: covered intervals, acknowledgements, deliveries. Gives: `frontiers`, `processed`,
 `delivered`, and `to_ask`. Invariant: no frontier ever decreases.

@@ -29,7 +29,7 @@ from engine.messages import AskReport, Bundle, Message, Report
 from engine.party import Party
 from engine.plan import plan
 from engine.policy import policy
-from engine.sinks.consumer import Consumer, Last
+from engine.sinks.consumer import NO_BUNDLE, Consumer, Last
 from engine.sources import QueueSource
 
 START_S = 30.0
@@ -37,17 +37,39 @@ START_S = 30.0
 Documents = Sequence[tuple[str, str]]
 
 
-class CountingConsumer:
-    """Keeps the last bundles and hands records to the meter; lives as long as the run."""
+class PassingConsumer:
+    """Keeps the last bundles and passes what is in them on; lives as long as the run."""
 
-    def __init__(self, documents: Documents) -> None:
-        self.arrivals: list[Arrival] = []
-        self._numbers = {document: number for number, (document, _) in enumerate(documents)}
+    def __init__(self) -> None:
         self._last: dict[str, Last] = {}
 
     def deliver(self, bundle: Bundle) -> None:
-        """Take a bundle. In label order a blob holds the records of one document."""
+        """Take a bundle."""
         self._last[bundle.barrier] = Last(bundle.t_last, bundle.checksum, bundle.blobs)
+        self.take(bundle)
+
+    def take(self, bundle: Bundle) -> None:
+        """Do something with the outputs."""
+        raise NotImplementedError
+
+    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+        """The last bundle of a barrier."""
+        return self._last.get(barrier, NO_BUNDLE)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class CountingConsumer(PassingConsumer):
+    """Hands records to the meter."""
+
+    def __init__(self, documents: Documents) -> None:
+        super().__init__()
+        self.arrivals: list[Arrival] = []
+        self._numbers = {document: number for number, (document, _) in enumerate(documents)}
+
+    def take(self, bundle: Bundle) -> None:
+        """Note what has come. In label order a blob holds the records of one document."""
         numbers = self._numbers
         for blob in bundle.blobs:
             words, ids, _, _ = payload_columns(blob, 4)
@@ -57,13 +79,6 @@ class CountingConsumer:
                 end = start + len(list(run))
                 self.arrivals.append((numbers[str(document)], words[start:end], now))
                 start = end
-
-    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
-        """The last bundle of a barrier."""
-        return self._last.get(barrier, Last(-1, 0, ()))
-
-    def close(self) -> None:
-        """Nothing to release."""
 
 
 class Observer(Party):

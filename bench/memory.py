@@ -15,14 +15,13 @@ from time import monotonic
 import psutil
 from rich.table import Table
 
-from bench.engine import Engine
+from bench.engine import Engine, PassingConsumer
 from bench.floor import Documents, expected_records
 from bench.meter import Meter, closed_loop
 from deploy.front import WINDOW
 from engine.bundles import from_blob
 from engine.flow import Flow
 from engine.messages import Bundle
-from engine.sinks.consumer import Last
 from engine.state import ReducingState
 
 VOCABULARY = 10_000
@@ -113,22 +112,15 @@ def _index(documents: Documents, nodes: int) -> float:
         return max(process.memory_info().rss / MIB for process in _nodes(engine))
 
 
-class _Counter:
-    """A consumer that only counts what it gets."""
+class _Counter(PassingConsumer):
+    """Counts what it gets."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.items = 0
-        self._last: dict[str, Last] = {}
 
-    def deliver(self, bundle: Bundle) -> None:
-        self._last[bundle.barrier] = Last(bundle.t_last, bundle.checksum, bundle.blobs)
+    def take(self, bundle: Bundle) -> None:
         self.items += sum(len(from_blob(blob)) for blob in bundle.blobs)
-
-    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
-        return self._last.get(barrier, Last(-1, 0, ()))
-
-    def close(self) -> None:
-        """Nothing to release."""
 
 
 def _count_words(nodes: int, seconds: float, chance: Random) -> tuple[list[float], int]:

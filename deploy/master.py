@@ -2,8 +2,7 @@
 
 Takes `Promise` (fronts), `Acknowledge` (nodes) and what the coordinator takes; gives `Progress`
 (nodes, fronts), `AskPromise` (fronts) and what the coordinator gives. What came in one turn is
-applied first; progress is told a few milliseconds later, for many changes at once: nobody's outputs
-wait for it.
+applied first; progress is told at most once a millisecond: nobody's outputs wait for it.
 """
 
 from __future__ import annotations

@@ -90,6 +90,7 @@ class Node(Party):
         self.index, self.nodes = index, nodes
         self._others = [node for node in range(nodes) if node != index]
         self.plan = plan
+        self._ports = [plan.of_stage(stage) for stage in range(plan.stages)]
         self.policy = policy
         self.new_id = new_id
         self.process, self.address = process, address
@@ -330,7 +331,7 @@ class Node(Party):
         """Work off what waits at the ports of a stage and what may be worked off now."""
         self._admit_own()
         waiting = self._waiting.take(stage)
-        for port in self.plan.of_stage(stage):
+        for port in self._ports[stage]:
             if port.number in waiting:
                 complete = self._tracking.frontiers[stage - 1]
                 here, parted = self._waiting.choose(port, waiting[port.number], complete)

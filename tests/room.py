@@ -16,6 +16,7 @@ from deploy.consumer import ConsumerServer
 from deploy.front import Front
 from deploy.master import Master
 from deploy.node import Node
+from deploy.simulation.disks import MemoryKeyValue
 from engine.errors import StateMismatch
 from engine.flow import Flow
 from engine.messages import Header, Message, decode
@@ -46,26 +47,6 @@ class Timed:
 
     def identity(self) -> str:
         return repr(self._records)
-
-
-class Memory:
-    """The disk of a node."""
-
-    name = "memory"
-
-    def __init__(self) -> None:
-        self.data: dict[bytes, bytes] = {}
-
-    def read(self, key: bytes) -> bytes | None:
-        return self.data.get(key)
-
-    def all_keys(self) -> list[bytes]:
-        return sorted(self.data)
-
-    def write(self, puts: object, deletes: object) -> None:
-        for key in deletes:  # type: ignore[attr-defined]
-            del self.data[key]
-        self.data.update(puts)  # type: ignore[call-overload]
 
 
 class Room:
@@ -103,7 +84,7 @@ class Room:
         self.nodes = [f"node-{i}" for i in range(nodes)]
         self.fronts = [f"front-{i}" for i in range(len(inputs))]
         merged = partial(merge, flow)
-        self.stores = {name: PartStore(Memory(), merged, 2) for name in self.nodes}
+        self.stores = {name: PartStore(MemoryKeyValue(name), merged, 2) for name in self.nodes}
         self.starts: dict[str, int] = {}
         self.parties: dict[str, Party] = {}
         for name in ["consumer", "master", *self.nodes, *self.fronts]:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deploy.simulation.disks import MemoryKeyValue
 from engine.codec import pack, to_columns
 from engine.errors import SnapshotDamaged, StateMismatch, Unavailable
 from engine.flow import Flow
@@ -233,26 +234,7 @@ def test_a_segment_that_cannot_be_read_is_damaged(segment: bytes) -> None:
 # The store ------------------------------------------------------------------------------------
 
 
-class Memory:
-    """A key-value store in memory."""
-
-    def __init__(self) -> None:
-        self.name = "memory"
-        self.data: dict[bytes, bytes] = {}
-
-    def read(self, key: bytes) -> bytes | None:
-        return self.data.get(key)
-
-    def all_keys(self) -> list[bytes]:
-        return sorted(self.data)
-
-    def write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> None:
-        for key in deletes:
-            del self.data[key]
-        self.data.update(puts)
-
-
-def part_store(kv: Memory | LmdbStore, merge_at: int = 3) -> PartStore:
+def part_store(kv: MemoryKeyValue | LmdbStore, merge_at: int = 3) -> PartStore:
     return PartStore(kv, partial(merge, FLOW), merge_at)
 
 
@@ -280,7 +262,7 @@ def test_the_last_two_committed_snapshots_are_loadable_however_often_parts_were_
     gaps: list[int], merge_at: int
 ) -> None:
     numbers = [sum(gaps[: i + 1]) for i in range(len(gaps))]
-    kv = Memory()
+    kv = MemoryKeyValue("memory")
     store = part_store(kv, merge_at)
     shown = fill(store, numbers)
     for number in sorted(numbers[-2:], reverse=True):
@@ -293,7 +275,7 @@ def test_the_last_two_committed_snapshots_are_loadable_however_often_parts_were_
 def test_whatever_was_changed_or_removed_is_so_after_parts_were_joined(
     intervals: list[list[Step]], merge_at: int
 ) -> None:
-    store = part_store(Memory(), merge_at)
+    store = part_store(MemoryKeyValue("memory"), merge_at)
     found = tables()
     shown: list[list[str]] = []
     for number, made in enumerate(intervals, 1):
@@ -307,14 +289,14 @@ def test_whatever_was_changed_or_removed_is_so_after_parts_were_joined(
 
 
 def test_joining_copies_a_row_a_few_times_and_not_again_with_every_part() -> None:
-    kv = Memory()
+    kv = MemoryKeyValue("memory")
     store = part_store(kv, merge_at=4)
     written = 0
 
     def write(puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> None:
         nonlocal written
         written += sum(map(len, puts.values()))
-        Memory.write(kv, puts, deletes)
+        MemoryKeyValue.write(kv, puts, deletes)
 
     kv.write = write  # type: ignore[method-assign]
     found = tables()
@@ -362,7 +344,7 @@ def test_a_directory_that_cannot_be_opened_is_told_as_such(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("merge_at", [2, 99])
 def test_a_damaged_byte_anywhere_is_detected(merge_at: int) -> None:
-    kv = Memory()
+    kv = MemoryKeyValue("memory")
     fill(part_store(kv, merge_at), range(1, 5))
     assert len(kv.data) >= 4
     for key, value in sorted(kv.data.items()):
@@ -393,7 +375,7 @@ def test_a_damaged_value_on_the_disk_is_detected(tmp_path: Path) -> None:
 
 
 def test_a_missing_segment_is_detected() -> None:
-    kv = Memory()
+    kv = MemoryKeyValue("memory")
     fill(part_store(kv, 99), range(1, 4))
     for key in sorted(kv.data):
         value = kv.data.pop(key)
@@ -403,7 +385,7 @@ def test_a_missing_segment_is_detected() -> None:
 
 
 def test_a_missing_part_in_the_middle_is_detected() -> None:
-    kv = Memory()
+    kv = MemoryKeyValue("memory")
     fill(part_store(kv, 99), range(1, 4))
     for key in [key for key in kv.data if int.from_bytes(key[:8], "big") == 2]:
         del kv.data[key]
@@ -412,7 +394,7 @@ def test_a_missing_part_in_the_middle_is_detected() -> None:
 
 
 def test_damage_does_not_reach_the_snapshot_before() -> None:
-    kv = Memory()
+    kv = MemoryKeyValue("memory")
     shown = fill(part_store(kv, 99), range(1, 4))
     for key in [key for key in kv.data if int.from_bytes(key[:8], "big") == 3]:
         kv.data[key] = b"damaged"
@@ -422,7 +404,7 @@ def test_damage_does_not_reach_the_snapshot_before() -> None:
 
 
 def test_a_snapshot_that_is_not_there_is_not_taken_for_an_older_one() -> None:
-    kv = Memory()
+    kv = MemoryKeyValue("memory")
     fill(part_store(kv), range(1, 3))
     with pytest.raises(SnapshotDamaged, match="snapshot 5 is not there"):
         part_store(kv).carry_out(LoadSnapshot(5))
@@ -430,7 +412,7 @@ def test_a_snapshot_that_is_not_there_is_not_taken_for_an_older_one() -> None:
 
 def test_going_back_one_snapshot_forgets_the_newer_one() -> None:
     """A node that is ahead of another which failed goes back, and counts on from there."""
-    kv = Memory()
+    kv = MemoryKeyValue("memory")
     store = part_store(kv)
     shown = fill(store, range(1, 4))
     fill(store, [4], commit=False)
@@ -446,7 +428,7 @@ def test_going_back_one_snapshot_forgets_the_newer_one() -> None:
 
 
 def test_the_empty_snapshot_forgets_everything() -> None:
-    kv = Memory()
+    kv = MemoryKeyValue("memory")
     store = part_store(kv)
     fill(store, range(1, 4))
     assert load(store, 0) == (b"", [])
@@ -454,14 +436,14 @@ def test_the_empty_snapshot_forgets_everything() -> None:
 
 
 def test_a_snapshot_without_changes_is_a_snapshot() -> None:
-    store = part_store(Memory())
+    store = part_store(MemoryKeyValue("memory"))
     shown = fill(store, [1])
     store.carry_out(StoreSnapshot(2, {}, b"meta 2"))
     assert load(store, 2) == (b"meta 2", shown[1])
 
 
 def test_a_damaged_store_is_not_made_worse_by_merging() -> None:
-    kv = Memory()
+    kv = MemoryKeyValue("memory")
     store = part_store(kv, merge_at=2)
     fill(store, range(1, 3))
     key = kv.all_keys()[0]
@@ -473,4 +455,4 @@ def test_a_damaged_store_is_not_made_worse_by_merging() -> None:
 
 def test_only_snapshot_jobs_are_carried_out() -> None:
     with pytest.raises(TypeError, match="not a job for a snapshot store"):
-        part_store(Memory()).carry_out(Job())
+        part_store(MemoryKeyValue("memory")).carry_out(Job())
