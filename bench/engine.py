@@ -20,11 +20,11 @@ from bench.meter import Arrival
 from deploy.cluster import LocalCluster
 from deploy.consumer import ConsumerServer
 from deploy.front import WINDOW, Front
-from deploy.loading import load_flow
 from deploy.process import ProcessConfig, new_id
 from deploy.runtime import Runtime
 from engine.bundles import payload_columns
 from engine.errors import Unavailable
+from engine.loading import load_flow
 from engine.messages import AskReport, Bundle, Message, Report
 from engine.party import Party
 from engine.plan import plan

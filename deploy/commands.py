@@ -11,8 +11,8 @@ from rich.console import Console
 
 from deploy.front import WINDOW
 from deploy.graph import as_dot, as_text
-from deploy.loading import load_flow
 from deploy.run import RunConfig, run_flow, run_reference_to
+from engine.loading import load_flow
 from engine.policy import ORDERINGS, POLICIES, policy
 from engine.sources import Source, open_source
 

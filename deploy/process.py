@@ -18,11 +18,11 @@ from time import monotonic
 
 from coordinator.registry import FileRegistry, WriteState, check_identity
 from deploy.consumer import ConsumerServer
-from deploy.loading import load_flow
 from deploy.master import Master
 from deploy.node import Node
 from deploy.runtime import Runtime
 from engine.errors import DriftlineError, Unavailable
+from engine.loading import load_flow
 from engine.party import Job
 from engine.plan import Plan, plan
 from engine.policy import Policy, policy

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from deploy.loading import load_flow
 from driftline import COMMANDS, run_reference
+from engine.loading import load_flow
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -14,7 +14,6 @@ from random import Random
 from coordinator.registry import check_identity
 from deploy.consumer import ConsumerServer
 from deploy.front import Front
-from deploy.loading import load_flow
 from deploy.master import Master
 from deploy.node import Node
 from deploy.simulation.disks import MasterDisk, NodeDisk
@@ -24,6 +23,7 @@ from deploy.simulation.judge import judge
 from deploy.simulation.live import LiveInput, Pace
 from deploy.simulation.world import World
 from engine.errors import FlowError, Unavailable
+from engine.loading import load_flow
 from engine.messages import Bundle
 from engine.party import Party
 from engine.plan import Plan, plan
