@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 
 from deploy.assembly import Assembly
 from deploy.blocks import Block
-from engine.codec import from_columns, labels_to_columns, pack, to_columns, travelled, unpack
-from engine.context import Failure
+from engine.codec import from_columns, labels_to_columns, pack, to_columns, unpack
 from engine.errors import MalformedMessage, PayloadError
 from engine.messages import Frame, columns
-from engine.operators import Labels, Signs, Values
+from engine.operators import Labels, Signs, Values, without_bad_payloads
 
 Elements = tuple[Labels, Values, Signs]
 """Labels, payloads, and signs (None: all +1) of elements."""
@@ -73,28 +72,9 @@ def hand_over(
     try:
         take(elements)
     except PayloadError:
-        elements = _without_bad_payloads(assembly, port, elements)
+        vertex = assembly.plan.ports[port].vertex
+        elements = without_bad_payloads(vertex, assembly.segments.failures, *elements)
         if not elements[0]:
             return False
         take(elements)
     return True
-
-
-def _without_bad_payloads(assembly: Assembly, port: int, elements: Elements) -> Elements:
-    vertex = assembly.plan.ports[port].vertex
-    assert vertex.key is not None
-    labels, values, signs = elements
-    good: list[int] = []
-    for i, value in enumerate(values):
-        try:
-            travelled(value)
-        except PayloadError as error:
-            failure = Failure.of(vertex.name, vertex.key(value), value, error)
-            assembly.segments.failures.add(labels[i], failure, signs[i] if signs else 1)
-        else:
-            good.append(i)
-    return (
-        [labels[i] for i in good],
-        [values[i] for i in good],
-        [signs[i] for i in good] if signs else None,
-    )

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable
 from itertools import compress, repeat
 from typing import Protocol
 
+from engine.codec import travelled
 from engine.context import Failure
+from engine.errors import PayloadError
 from engine.flow import Function, Vertex
 from engine.keygroups import OwnerCache
 from engine.labels import Label
@@ -52,6 +54,27 @@ class Failures:
     def add(self, label: Label, failure: Failure, sign: int) -> None:
         """Report one failure, or take it back."""
         self.barrier.hold(FAILURES, [label], [failure.payload()], [sign])
+
+
+def without_bad_payloads(
+    vertex: Vertex, failures: Failures, labels: Labels, values: Values, signs: Signs
+) -> tuple[Labels, Values, Signs]:
+    """The elements that can travel to a keyed operator; the others become failures."""
+    assert vertex.key is not None
+    good: list[int] = []
+    for i, value in enumerate(values):
+        try:
+            travelled(value)
+        except PayloadError as error:
+            failure = Failure.of(vertex.name, vertex.key(value), value, error)
+            failures.add(labels[i], failure, signs[i] if signs else 1)
+        else:
+            good.append(i)
+    return (
+        [labels[i] for i in good],
+        [values[i] for i in good],
+        [signs[i] for i in good] if signs else None,
+    )
 
 
 class Stateless:

@@ -139,10 +139,11 @@ def _encoded(operator: str, state: State, rows: list[Row]) -> bytes:
 
 
 def restore(flow: Flow, tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> None:
-    """Put the rows of segments into the cells of operators. Raises SnapshotDamaged."""
+    """Put the rows of segments into the states of these operators. Raises SnapshotDamaged."""
     places = {
         (vertex.name, state.name): (tables[vertex.name], index)
         for vertex in flow.vertices
+        if vertex.name in tables
         for index, state in enumerate(vertex.states)
     }
     for segment in segments:
@@ -179,14 +180,17 @@ def merge(flow: Flow, segments: Iterable[bytes]) -> bytes:
     """One segment that does what a sequence of segments does."""
     tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.keyed}
     restore(flow, tables, segments)
-    parts: list[bytes] = []
-    for vertex in flow.vertices:
-        for index, state in enumerate(vertex.states):
-            rows: list[Row] = [
-                (key, slot, value)
-                for key in tables[vertex.name]
-                for slot, value in tables[vertex.name].states(key)[index].slots()
-            ]
-            if rows:
-                parts.append(_encoded(vertex.name, state, rows))
-    return b"".join(parts)
+    return b"".join(as_segment(name, table, table) for name, table in tables.items())
+
+
+def as_segment(operator: str, table: StateTable, keys: Iterable[object]) -> bytes:
+    """A segment with all that an operator holds for these keys."""
+    rows: list[list[Row]] = [[] for _ in table.declared]
+    for key in keys:
+        for state, found in zip(table.states(key), rows, strict=True):
+            found += [(key, slot, value) for slot, value in state.slots()]
+    return b"".join(
+        _encoded(operator, state, found)
+        for state, found in zip(table.declared, rows, strict=True)
+        if found
+    )

@@ -31,7 +31,7 @@ class Blocks:
         try:
             with self.path.open("rb") as file:
                 raw = self._counted(iter(lambda: file.read(BLOCK_BYTES), b""))
-                make = _decompressor(self.path)
+                make = decompressor(self.path)
                 yield from raw if make is None else _decompressed(raw, make)
         except (OSError, zlib.error) as error:
             raise Broken(f"the file cannot be read on: {error}") from None
@@ -77,7 +77,7 @@ class _Gzip:
         return self._zlib.decompress(self._zlib.unconsumed_tail + data, max_length)
 
 
-def _decompressor(path: Path) -> Callable[[], _Decompressor] | None:
+def decompressor(path: Path) -> Callable[[], _Decompressor] | None:
     """By the name, so that a damaged beginning is an error and not taken for text; or by magic."""
     with path.open("rb") as file:
         magic = file.read(4)

@@ -23,6 +23,10 @@ from engine.sources.pages import page_rows
 from engine.sources.record import Malformed, Row, Shape
 from engine.sources.source import BadRecord, Source
 from engine.sources.tables import csv_rows, tsv_rows
+from engine.sources.zipf import ZipfSource
+
+GENERATED = "zipf:"
+"""What a name begins with that is no file's: `zipf:1000` is a thousand made-up documents."""
 
 Format = Callable[[Iterable[bytes]], Iterator[Row]]
 
@@ -50,6 +54,8 @@ def open_source(
     `text_field`, that field is also given as "text". With `sections`, wikitext in "text" is cleaned
     and each of its sections is a document of its own.
     """
+    if isinstance(path, str) and path.startswith(GENERATED):
+        return _generated(path)
     path = Path(path)
     if not path.exists():
         raise Unavailable(f"{path}: there is no such file")
@@ -69,6 +75,13 @@ def open_source(
     return FileSource(path, rows, Shape(id_field, text_field, sections))
 
 
+def _generated(name: str) -> Source:
+    count = name.removeprefix(GENERATED)
+    if not count.isdecimal():
+        raise Unavailable(f"{name}: expected {GENERATED}N, for N made-up documents")
+    return ZipfSource(int(count))
+
+
 def _format(path: Path, beginning: bytes) -> Format:
     name = path.with_suffix("") if path.suffix.lower() in (".gz", ".bz2") else path
     looks_like_xml = beginning.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(
@@ -82,14 +95,14 @@ class FileSource:
 
     def __init__(self, path: Path, rows: Format, shape: Shape) -> None:
         self.name = path.name
-        self._path = path
-        self._rows = rows
-        self._shape = shape
+        self.path = path
+        self.rows = rows
+        self.shape = shape
         self._blocks = Blocks(path)  # of the latest read, for its progress
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
         """All records with time >= `start`."""
-        self._blocks = Blocks(self._path)
+        self._blocks = Blocks(self.path)
         for time, document in enumerate(self._documents(self._blocks), 1):
             if time < start:
                 continue
@@ -100,14 +113,14 @@ class FileSource:
 
     def _documents(self, blocks: Blocks) -> Iterator[Row]:
         try:
-            for number, row in enumerate(self._rows(blocks), 1):
-                yield from self._shape.documents(number, row)
+            for number, row in enumerate(self.rows(blocks), 1):
+                yield from self.shape.documents(number, row)
         except Broken as broken:
             yield Malformed(str(broken), "")
 
     def progress(self) -> tuple[int, int] | None:
         """Bytes of the file, as it lies on disk, that the latest read has consumed, and all."""
-        return self._blocks.consumed, self._path.stat().st_size
+        return self._blocks.consumed, self.path.stat().st_size
 
     def identity(self) -> str:
         """Name, size, a hash of both ends, and how it is read; not where the file lies.
@@ -115,9 +128,9 @@ class FileSource:
         Both ends, because to hash the whole of a large dump takes minutes at every start. What
         this cannot see is a change in the middle that keeps the size.
         """
-        size = self._path.stat().st_size
-        with self._path.open("rb") as file:
+        size = self.path.stat().st_size
+        with self.path.open("rb") as file:
             ends = hashlib.sha256(file.read(BLOCK_BYTES))
             file.seek(max(0, size - BLOCK_BYTES))
             ends.update(file.read(BLOCK_BYTES))
-        return f"{self.name}, {size} bytes, {ends.hexdigest()[:32]}, {self._shape}"
+        return f"{self.name}, {size} bytes, {ends.hexdigest()[:32]}, {self.shape}"

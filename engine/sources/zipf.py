@@ -30,7 +30,7 @@ class ZipfSource:
         seed: int = 0,
     ) -> None:
         self.name = f"zipf of {documents} documents"
-        self._documents = documents
+        self.documents = documents
         self._words_per_document = words_per_document
         self._words = [f"w{rank}" for rank in range(1, vocabulary + 1)]
         self._cumulative = list(accumulate(rank**-exponent for rank in range(1, vocabulary + 1)))
@@ -39,7 +39,7 @@ class ZipfSource:
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
         """Documents `start`, `start` + 1, ..."""
-        for n in range(max(1, start), self._documents + 1):
+        for n in range(max(1, start), self.documents + 1):
             yield n, {"id": n, "text": self._text(n)}
 
     def _text(self, n: int) -> str:

@@ -1,0 +1,189 @@
+"""The commands `driftline spark ...`: options, sessions, and what is told in the end.
+
+Spark is started by a command, not by its `--help`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+import click
+from rich.console import Console
+
+from engine.errors import Unavailable
+from engine.labels import INFINITY
+from engine.loading import load_flow
+from engine.savepoint import open_savepoint
+from engine.sources import Source, open_source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+PARTITIONS = 16
+
+
+@click.group()
+def spark() -> None:
+    """Run flows on Spark: history, proof, and scale beyond the nodes' machines."""
+
+
+class Sessions:
+    """Starts the session that a command's options describe."""
+
+    def __init__(self, master: str | None, conf: dict[str, str]) -> None:
+        self.master = master
+        self.conf = conf
+        self.console = Console(stderr=True)
+
+    @contextmanager
+    def start(self, what: str) -> Iterator[SparkSession]:
+        """A session that shows its progress. Raises Unavailable."""
+        from pipeline.progress import shown
+        from pipeline.session import session
+
+        with session(what, self.master, self.conf) as found, shown(found, self.console, what):
+            yield found
+
+
+def _conf(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    settings = {}
+    for setting in given:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{setting!r}: expected NAME=VALUE")
+        settings[name] = value
+    return settings
+
+
+def on_spark(command: Callable[Concatenate[Sessions, P], R]) -> Callable[..., R]:
+    """Give a command the options of a session, and what starts one as its first argument."""
+
+    @click.option("--master", metavar="URL", help="Spark's master.  [default: local[*]]")
+    @click.option("--conf", multiple=True, metavar="NAME=VALUE", callback=_conf,
+                  help="A setting of Spark, as spark.driver.memory=8g. Any number of times.",
+                  )  # fmt: skip
+    @wraps(command)
+    def with_session(*args: P.args, **kwargs: P.kwargs) -> R:
+        about = Sessions(kwargs.pop("master"), kwargs.pop("conf"))  # type: ignore[arg-type]
+        return command(about, *args, **kwargs)
+
+    return with_session
+
+
+flow_argument = click.argument("flow")
+input_option = click.option(
+    "--input", "inputs", multiple=True, required=True, metavar="FILE",
+    help="A file to read, or zipf:N for N made-up documents. Once for each source of the flow.",
+)  # fmt: skip
+output_option = click.option(
+    "--output", required=True, type=click.Path(path_type=Path), metavar="DIR",
+    help="Directory for the outputs, one JSON object a line.",
+)  # fmt: skip
+json_option = click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE",
+    help="Write the result, for machines.",
+)  # fmt: skip
+partitions_option = click.option(
+    "--partitions", default=PARTITIONS, show_default=True, type=click.IntRange(1),
+    help="Ranges of key groups; the state of one has to fit into a task's memory.",
+)  # fmt: skip
+
+
+def reading(command: Callable[P, R]) -> Callable[P, R]:
+    """Give a command the options that say how inputs are read."""
+    for option in (
+        click.option("--sections", is_flag=True, help="Split wiki pages into their sections."),
+        click.option("--text-field", metavar="NAME", help="Field that holds a record's text."),
+        click.option("--id-field", metavar="NAME", help="Field that holds a record's id."),
+        click.option("--on-error", default="stop", show_default=True,
+                     type=click.Choice(["stop", "dead-letter"]),
+                     help="What becomes of bad records and of elements whose function raises."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def open_all(
+    inputs: tuple[str, ...], id_field: str | None, text_field: str | None, sections: bool
+) -> list[Source]:
+    """The sources that a command names."""
+    if any("://" in name for name in inputs):
+        raise Unavailable("Spark reads files; for what producers send, read the log that is kept")
+    return [
+        open_source(name, id_field=id_field, text_field=text_field, sections=sections)
+        for name in inputs
+    ]
+
+
+@spark.command()
+@flow_argument
+@input_option
+@output_option
+@click.option("--until", type=click.IntRange(0), metavar="N",
+              help="Only records before number N (their time).")  # fmt: skip
+@click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
+              help="Begin with the state of a savepoint, at its time.")  # fmt: skip
+@click.option("--save", type=click.Path(path_type=Path), metavar="DIR",
+              help="Leave the state in the end as a savepoint: nodes can go on from it.",
+              )  # fmt: skip
+@partitions_option
+@reading
+@json_option
+@on_spark
+def run(
+    sessions: Sessions,
+    flow: str,
+    inputs: tuple[str, ...],
+    output: Path,
+    until: int | None,
+    start: Path | None,
+    save: Path | None,
+    partitions: int,
+    on_error: str,
+    id_field: str | None,
+    text_field: str | None,
+    sections: bool,
+    json_file: Path | None,
+) -> None:
+    """Run FLOW over files as a Spark job; the outputs are those of `driftline run`.
+
+    With --save, history is run here, and `driftline run --from-snapshot` goes on with the rest.
+    """
+    found = load_flow(flow)
+    sources = open_all(inputs, id_field, text_field, sections)
+    begin = open_savepoint(start) if start is not None else None
+    with sessions.start(f"run {found.name}") as session:
+        from pipeline.runner import run as run_on_spark
+
+        started = monotonic()
+        ran = run_on_spark(
+            found,
+            session,
+            sources,
+            output,
+            partitions=partitions,
+            dead_letters=on_error == "dead-letter",
+            since=begin.time if begin is not None else 0,
+            until=INFINITY if until is None else until,
+            start=begin,
+            save=save,
+        )
+        seconds = monotonic() - started
+    report = {**ran.as_json(), "seconds": round(seconds, 3)}
+    tell(sessions.console, report, json_file)
+
+
+def tell(console: Console, report: dict[str, object], json_file: Path | None) -> None:
+    """Say what was done, to people and to machines."""
+    if json_file is not None:
+        json_file.write_text(json.dumps(report) + "\n")
+    console.print(", ".join(f"{value} {name.replace('_', ' ')}" for name, value in report.items()))

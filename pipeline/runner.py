@@ -1,0 +1,206 @@
+"""The batch runner: any flow as one Spark job, with the labels and outputs of a run on nodes.
+
+    read and label -> segment of the source -> [shuffle -> keyed segments of a stage]* -> write
+
+One line of tasks, without branches: what a task makes for a later one passes through those between,
+so nothing is computed twice, and nothing comes to the driver but numbers. Partitions are ranges of
+key groups; Spark sorts each by root, spilling to disk where it has to. The state of a partition's
+key groups has to fit into a task's memory: more partitions make it smaller.
+
+Why the outputs are the same: keyed operators see the same elements in the same total order, and
+that is all that they depend on (Delivery, consistency, and determinism, section V).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from engine.errors import FlowError
+from engine.flow import Flow
+from engine.labels import INFINITY
+from engine.plan import plan
+from engine.savepoint import Savepoint, begin, complete
+from engine.sources import Source
+from engine.sources.parts import Count, Part, in_parts, starts
+from pipeline.failures import explained
+from pipeline.outputs import WRITTEN, WriteLines, claimed
+from pipeline.rows import LAST, READ, SCHEMA, SET_ASIDE, Batches, Task
+from pipeline.segments import BEGIN, Job, KeyedTask, ReadTask
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PARTITIONS = 16
+"""Partitions of keyed operators, unless it is said otherwise; never more than key groups."""
+
+PARTS_PER_CORE = 4
+"""Parts that an input is read in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a batch run did."""
+
+    records: int
+    bad_records: int
+    outputs: dict[str, int] = field(default_factory=dict)
+    """Per sink; failures are called dead-letters."""
+
+    def as_json(self) -> dict[str, object]:
+        """For machines."""
+        return {
+            "records": self.records,
+            "bad_records": self.bad_records,
+            "outputs": sum(self.outputs.values()),
+        }
+
+
+def run(
+    flow: Flow,
+    spark: SparkSession,
+    inputs: Sequence[Source],
+    output: Path,
+    *,
+    partitions: int = PARTITIONS,
+    dead_letters: bool = False,
+    since: int = 0,
+    until: int = INFINITY,
+    start: Savepoint | None = None,
+    save: Path | None = None,
+) -> Ran:
+    """Run a flow over records with times in [since, until), and write its outputs as JSON lines.
+
+    `start`: the state to begin with, of all records before `since`. `save`: where to leave the
+    state of all records before `until`. Raises InputError, FunctionFailed and what else a run on
+    nodes would.
+    """
+    from pyspark.sql import functions as f
+
+    job = make_job(flow, partitions, dead_letters, since, until, start, save)
+    if save is not None:
+        begin(save)
+    with claimed(output), explained():
+        rows = outputs_of(job, spark, inputs)
+        written = apply(rows.sortWithinPartitions("to", "time"), WriteLines(flow, output))
+        totals = (
+            written.groupBy("to", "front")
+            .agg(f.sum("time").alias("count"), f.max("time").alias("last"))
+            .collect()
+        )
+    if save is not None:
+        ends = [row["last"] + 1 for row in totals if row["to"] == LAST]
+        complete(save, flow, min(until, max([since, *ends])))
+    names = {-1: "dead-letters", **{i: sink.name for i, sink in enumerate(flow.sinks)}}
+    return Ran(
+        sum(row["count"] for row in totals if row["to"] == READ),
+        sum(row["count"] for row in totals if row["to"] == SET_ASIDE),
+        {names[row["front"]]: row["count"] for row in totals if row["to"] == WRITTEN},
+    )
+
+
+def make_job(
+    flow: Flow,
+    partitions: int = PARTITIONS,
+    dead_letters: bool = False,
+    since: int = 0,
+    until: int = INFINITY,
+    start: Savepoint | None = None,
+    save: Path | None = None,
+) -> Job:
+    """What all tasks have to know. Raises FlowError, StateMismatch."""
+    flow.validate()
+    if start is not None:
+        start.check_flow(flow)
+    _ship(flow)
+    partitions = max(1, min(partitions, flow.groups))
+    return Job(flow, partitions, dead_letters, since, until, start, save)
+
+
+def outputs_of(job: Job, spark: SparkSession, inputs: Sequence[Source]) -> DataFrame:
+    """The rows that a flow ends in: OUTPUT, SET_ASIDE and READ, not in order."""
+    from pyspark.sql import functions as f
+
+    if len(inputs) != len(job.flow.sources):
+        names = ", ".join(source.name for source in job.flow.sources)
+        raise FlowError(
+            f"flow {job.flow.name!r} has {len(job.flow.sources)} sources ({names}): give "
+            f"{len(job.flow.sources)} inputs, not {len(inputs)}"
+        )
+    rows = _read(job, spark, 0, inputs[0])
+    for front, source in enumerate(inputs[1:], 1):
+        rows = rows.union(_read(job, spark, front, source))
+    flow_plan = plan(job.flow)
+    for stage in range(1, flow_plan.stages):
+        if job.start is not None or job.save is not None:
+            for port in flow_plan.of_stage(stage):
+                numbers = spark.range(0, job.partitions, 1, 1)
+                rows = rows.union(
+                    numbers.select(
+                        f.lit(port.number).alias("to"),
+                        f.col("id").cast("int").alias("part"),
+                        f.lit(BEGIN).cast("long").alias("time"),
+                        f.lit(0).alias("front"),
+                        f.lit(b"").alias("payload"),
+                    )
+                )
+        rows = rows.repartitionById(job.partitions, "part")
+        rows = apply(rows.sortWithinPartitions("to", "time", "front"), KeyedTask(job, stage))
+    return rows
+
+
+def apply(rows: DataFrame, task: Task) -> DataFrame:
+    """Let a task work on every partition."""
+
+    def work(batches: Batches) -> Batches:  # Spark wants to see a plain function
+        return task(batches)
+
+    return rows.mapInArrow(work, SCHEMA)
+
+
+def _read(job: Job, spark: SparkSession, front: int, source: Source) -> DataFrame:
+    parts = in_parts(source, PARTS_PER_CORE * spark.sparkContext.defaultParallelism)
+    task = ReadTask(job, front, parts, starts(_counted(spark, parts)))
+    numbers = spark.range(0, len(parts), 1, len(parts))
+    return apply(numbers, task)
+
+
+def _counted(spark: SparkSession, parts: Sequence[Part]) -> list[Count]:
+    """How much is in each part; where there is one only, nobody needs to know."""
+    if len(parts) == 1:
+        return [Count(0, 0)]
+
+    def count(batches: Batches) -> Batches:
+        for batch in batches:
+            numbers = batch.column(0).to_pylist()
+            counts = [parts[number].count() for number in numbers]
+            yield pa.record_batch(
+                {
+                    "part": pa.array(numbers, pa.int64()),
+                    "rows": pa.array([c.rows for c in counts], pa.int64()),
+                    "documents": pa.array([c.documents for c in counts], pa.int64()),
+                    "broken": pa.array([c.broken for c in counts], pa.bool_()),
+                }
+            )
+
+    numbers = spark.range(0, len(parts), 1, len(parts))
+    schema = "part long, rows long, documents long, broken boolean"
+    found = sorted(numbers.mapInArrow(count, schema).collect())
+    return [Count(row["rows"], row["documents"], row["broken"]) for row in found]
+
+
+def _ship(flow: Flow) -> None:
+    """Let functions of modules that a worker could not import travel with the flow."""
+    from pyspark import cloudpickle
+
+    for vertex in flow.vertices:
+        for function in (vertex.function, vertex.key):
+            module = sys.modules.get(getattr(function, "__module__", None) or "")
+            if isinstance(module, ModuleType) and module.__name__.startswith("driftline_flow_"):
+                cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

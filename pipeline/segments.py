@@ -1,0 +1,254 @@
+"""The segments of a flow inside Spark's tasks: the same operators as on the nodes.
+
+A task is given its rows in the order of their roots and joins those of one root, so elements come
+in label order and are applied as they come: nothing is ever undone. The state of a task's
+key groups is in memory, as it is on a node; elements are not.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby, repeat
+from operator import itemgetter
+from pathlib import Path
+
+from engine.bundles import to_blob
+from engine.codec import pack, travelled
+from engine.context import describe
+from engine.errors import FunctionFailed, InputError, PayloadError
+from engine.flow import Flow, Vertex
+from engine.keyed import Arrival
+from engine.keygroups import GroupCache, OwnerCache, owned_by
+from engine.labels import Label
+from engine.operators import (
+    FAILURES,
+    Failures,
+    Labels,
+    Segments,
+    Signs,
+    Step,
+    Values,
+    without_bad_payloads,
+)
+from engine.plan import Plan, plan
+from engine.savepoint import Savepoint, write_segment
+from engine.snapshots import as_segment, restore
+from engine.sources.parts import Part
+from engine.sources.source import BadRecord
+from pipeline.rows import (
+    LAST,
+    OUTPUT,
+    READ,
+    SET_ASIDE,
+    Batches,
+    Row,
+    by_root_and_part,
+    read_rows,
+    roots,
+    to_payload,
+    write_rows,
+)
+
+AT_ONCE = 2000
+"""Elements that are pushed through a segment together, at least; roots are not parted."""
+
+RECORDS_AT_ONCE = 16
+
+BEGIN = -1
+"""The time of the row that every key group's partition is sent before all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What all tasks of a run know."""
+
+    flow: Flow
+    partitions: int
+    dead_letters: bool = False
+    since: int = 0
+    """Records with times in [since, until) are read."""
+    until: int = 2**62
+    start: Savepoint | None = None
+    """The state to begin with: as of `since`."""
+    save: Path | None = None
+    """Where to write the state as of `until`."""
+
+
+class _Working:
+    """The operators of a task, and what they make."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.plan: Plan = plan(job.flow)
+        self.keyed: dict[str, Arrival] = {}
+        self.groups = GroupCache(job.flow.groups)
+        self.parts = OwnerCache(job.partitions, self.groups)
+        self.segments = Segments(self.plan, OwnerCache(1, self.groups), self, self._make)
+        self._held: dict[int, list[tuple[Label, int, object]]] = {}
+        """Per time, (label, sink, payload)."""
+        gc.disable()  # as in the nodes: nothing here makes cycles
+
+    def _make(self, vertex: Vertex, after: Step, failures: Failures) -> Step:
+        step = self.keyed[vertex.name] = Arrival(vertex, after, failures, self.groups, record=False)
+        return step
+
+    def hold(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
+        """Take outputs: the tasks' barrier. Raises FunctionFailed unless failures are wanted."""
+        if sink == FAILURES and not self.job.dead_letters:
+            assert isinstance(values[0], tuple)
+            raise FunctionFailed(describe(labels[0], values[0]))
+        for output in zip(labels, repeat(sink), values):
+            self._held.setdefault(output[0][0], []).append(output)
+
+    def push(self, port: int, labels: Labels, values: Values, part: int) -> Iterator[Row]:
+        """Let elements through a port's segment, and give the rows that that makes."""
+        self.segments.entries[port].push(labels, values, None)
+        for after in self.plan.ports:
+            if port in after.feeders:
+                made = self.segments.outbounds[port, after.number][0].take()
+                if made[0]:
+                    yield from self._frames(after.number, made[0], made[1])
+        held, self._held = self._held, {}
+        for time, outputs in held.items():
+            outputs.sort(key=itemgetter(0))
+            yield OUTPUT, part, time, 0, to_blob(*map(list, zip(*outputs, strict=True)))
+
+    def _frames(self, port: int, labels: Labels, values: Values) -> Iterator[Row]:
+        vertex = self.plan.ports[port].vertex
+        try:
+            rows = list(self._packed(port, vertex, labels, values))
+        except PayloadError:
+            labels, values, _ = without_bad_payloads(
+                vertex, self.segments.failures, labels, values, None
+            )
+            rows = list(self._packed(port, vertex, labels, values))
+        yield from rows
+
+    def _packed(self, port: int, vertex: Vertex, labels: Labels, values: Values) -> Iterator[Row]:
+        assert vertex.key is not None
+        parts = map(self.parts.__getitem__, map(vertex.key, values))
+        for (time, front, part), some, chosen in by_root_and_part(labels, values, parts):
+            yield port, part, time, front, to_payload(some, chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """Reads parts of an input and lets the records through the segment of their source.
+
+    Takes rows whose first column is the number of a part.
+    """
+
+    job: Job
+    front: int
+    parts: list[Part]
+    firsts: list[tuple[int, int]]
+    """(row, time) of the first of each part"""
+
+    def __call__(self, batches: Batches) -> Batches:
+        return write_rows(self._rows(batches))
+
+    def _rows(self, batches: Batches) -> Iterator[Row]:
+        working = _Working(self.job)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                if number < len(self.firsts):
+                    yield from self._read(working, number)
+
+    def _read(self, working: _Working, number: int) -> Iterator[Row]:
+        job = self.job
+        port = next(p.number for p in working.plan.ports if p.front == self.front)
+        labels: Labels = []
+        values: Values = []
+        read = last = 0
+        for record in self.parts[number].read(*self.firsts[number]):
+            time = record.time if isinstance(record, BadRecord) else record[0]
+            if not job.since <= time < job.until:
+                continue
+            last = time
+            if isinstance(record, BadRecord):
+                if not job.dead_letters:
+                    raise InputError(record.file, record.time, record.reason)
+                about = record.time, record.file, record.reason, record.text
+                yield SET_ASIDE, 0, time, self.front, pack(about)
+                continue
+            read += 1
+            labels.append((time, self.front))
+            values.append(travelled(record[1]))
+            if len(labels) >= RECORDS_AT_ONCE:
+                yield from working.push(port, labels, values, 0)
+                labels, values = [], []
+        if labels:
+            yield from working.push(port, labels, values, 0)
+        yield READ, 0, read, self.front, b""
+        yield LAST, 0, last, self.front, b""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedTask:
+    """Applies the keyed operators of one stage of the flow to a partition's key groups.
+
+    Takes rows in the order of (to, time, front). Rows for later stages pass through.
+    """
+
+    job: Job
+    stage: int
+
+    def __call__(self, batches: Batches) -> Batches:
+        return write_rows(self._rows(read_rows(batches)))
+
+    def _rows(self, rows: Iterator[Row]) -> Iterator[Row]:
+        working = _Working(self.job)
+        ports = {port.number for port in working.plan.of_stage(self.stage)}
+        for to, found in groupby(rows, key=itemgetter(0)):
+            if to in ports:
+                yield from self._port(working, to, found)
+            else:
+                yield from found
+
+    def _port(self, working: _Working, port: int, rows: Iterator[Row]) -> Iterator[Row]:
+        first = next(rows)
+        part = first[1]
+        vertex = working.plan.ports[port].vertex
+        begins = first[2] == BEGIN
+        if begins:
+            self._load(working, vertex, part)
+        labels: Labels = []
+        values: Values = []
+        for some, chosen in roots(rows if begins else _again(first, rows)):
+            labels += some
+            values += chosen
+            if len(labels) >= AT_ONCE:
+                yield from working.push(port, labels, values, part)
+                labels, values = [], []
+        if labels:
+            yield from working.push(port, labels, values, part)
+        if begins:
+            self._save(working, vertex, part)
+
+    def _groups(self, part: int) -> range:
+        return owned_by(part, self.job.partitions, self.job.flow.groups)
+
+    def _load(self, working: _Working, vertex: Vertex, part: int) -> None:
+        if self.job.start is not None:
+            tables = {vertex.name: working.keyed[vertex.name].table}
+            found = (self.job.start.segment(group, vertex.number) for group in self._groups(part))
+            restore(self.job.flow, tables, found)
+
+    def _save(self, working: _Working, vertex: Vertex, part: int) -> None:
+        if self.job.save is None:
+            return
+        table = working.keyed[vertex.name].table
+        keys: dict[int, list[object]] = {group: [] for group in self._groups(part)}
+        for key in table:
+            keys[working.groups[key]].append(key)
+        for group, found in keys.items():
+            segment = as_segment(vertex.name, table, found)
+            if segment:
+                write_segment(self.job.save, group, vertex.number, segment)
+
+
+def _again(first: Row, rows: Iterable[Row]) -> Iterator[Row]:
+    yield first
+    yield from rows
