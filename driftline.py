@@ -45,6 +45,7 @@ COMMANDS = {
     "graph": ("deploy.commands:graph", "Print a flow's graph as text or DOT."),
     "run": ("deploy.commands:run", "Run a flow over files on this machine, exactly once."),
     "spark": ("pipeline.commands:spark", "Run flows on Spark; backfill, audit, corpora."),
+    "savepoint": ("deploy.commands:savepoint", "Write the state of a run as files."),
     "simulate": ("deploy.simulation.command:simulate", "Try a flow under every fault, by seeds."),
 }
 """name -> (where the command is, what `--help` says of it)"""

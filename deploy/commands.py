@@ -1,4 +1,4 @@
-"""The commands `driftline run` and `driftline graph`."""
+"""The commands `driftline run`, `driftline savepoint` and `driftline graph`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from deploy.graph import as_dot, as_text
 from deploy.run import RunConfig, run_flow, run_reference_to
 from engine.loading import load_flow
 from engine.policy import ORDERINGS, POLICIES, policy
+from engine.savepoint import open_savepoint
 from engine.sources import Source, open_source
 
 
@@ -56,6 +57,8 @@ def graph(flow: str, dot: bool) -> None:
 @click.option("--id-field", metavar="NAME", help="Field that holds a record's id.")
 @click.option("--text-field", metavar="NAME", help="Field that holds a record's text.")
 @click.option("--sections", is_flag=True, help="Split wiki pages into their sections.")
+@click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
+              help="Begin from a savepoint, with the record at its time.")  # fmt: skip
 @click.option("--window", default=WINDOW, show_default=True, type=click.IntRange(1),
               help="Records that may be under way.")  # fmt: skip
 @click.option("--kill-every", type=click.FloatRange(0.1), metavar="S",
@@ -79,6 +82,7 @@ def run(
     id_field: str | None,
     text_field: str | None,
     sections: bool,
+    start: Path | None,
     window: int,
     kill_every: float | None,
     seed: int,
@@ -102,8 +106,8 @@ def run(
     dead_letters = on_error == "dead-letter"
     if reference:
         files = [source for source in sources if not isinstance(source, str)]
-        if len(files) < len(sources):
-            raise click.UsageError("--reference reads files only")
+        if len(files) < len(sources) or start is not None:
+            raise click.UsageError("--reference reads files only, and from their beginning")
         records = run_reference_to(found, files, output, dead_letters)
         report: dict[str, object] = {"records": records}
     else:
@@ -119,8 +123,26 @@ def run(
             window,
             kill_every,
             seed,
+            open_savepoint(start) if start is not None else None,
         )
         report = run_flow(found, config, console).as_json()
     if json_file is not None:
         json_file.write_text(json.dumps(report) + "\n")
     console.print(", ".join(f"{value} {name.replace('_', ' ')}" for name, value in report.items()))
+
+
+@click.command()
+@click.argument("flow")
+@click.option("--state", required=True, type=click.Path(path_type=Path, exists=True),
+              metavar="DIR", help="The state directory of a run of FLOW that is over.")  # fmt: skip
+@click.option("--output", required=True, type=click.Path(path_type=Path), metavar="DIR",
+              help="A new directory for the savepoint.")  # fmt: skip
+def savepoint(flow: str, state: Path, output: Path) -> None:
+    """Write the last snapshot of a run of FLOW as a savepoint, a directory of files.
+
+    `driftline run --from-snapshot` begins from one; `driftline spark state` shows what is in it.
+    """
+    from deploy.savepoints import save_run
+
+    made = save_run(state, load_flow(flow), output)
+    click.echo(f"{output}: the state before time {made.time}, {len(made.files)} files")

@@ -25,12 +25,14 @@ from deploy.front import Front
 from deploy.intake import Intake
 from deploy.process import ProcessConfig, new_id
 from deploy.runtime import Runtime
+from deploy.savepoints import restore_run
 from engine.errors import DriftlineError, FlowError, InputError, Unavailable
 from engine.flow import Flow
 from engine.messages import Stop
 from engine.plan import plan
 from engine.policy import Policy
 from engine.reference import interpret
+from engine.savepoint import Savepoint
 from engine.sinks import Lines
 from engine.sources import BadRecord, LiveSource, Source, strict
 from engine.sources.inputlog import InputLog
@@ -57,6 +59,8 @@ class RunConfig:
     window: int
     kill_every_s: float | None = None
     seed: int = 0
+    start: Savepoint | None = None
+    """What to begin from, if not from the beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,10 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
         inputs = "|".join(
             "received" if isinstance(source, str) else source.identity() for source in config.inputs
         )
+        identity = f"{flow_plan.identity()}|{config.policy.name}|{config.nodes}|{inputs}"
+        if config.start is not None:
+            identity += f"|from {config.start.path.name} at {config.start.time}"
+            restore_run(config.state, identity, flow, config.nodes, config.policy, config.start)
         process = ProcessConfig(
             flow=config.flow,
             nodes=config.nodes,
@@ -113,7 +121,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
             checkpoint_s=config.checkpoint_s,
             state=str(config.state),
             sockets=sockets,
-            identity=f"{flow_plan.identity()}|{config.policy.name}|{config.nodes}|{inputs}",
+            identity=identity,
             dead_letters=config.dead_letters,
             output=str(config.output),
         )

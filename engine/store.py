@@ -97,6 +97,14 @@ class PartStore:
         _, _, checksums = self._meta(part)
         return [_KEY.pack(part, group) for group in (*checksums, META)]
 
+    def look(self, number: int) -> Loaded:
+        """What snapshot `number` holds; changes nothing. Raises SnapshotDamaged."""
+        parts = [part for part in self._sizes if part <= number]
+        if not parts or parts[-1] != number:
+            raise SnapshotDamaged(f"{self._kv.name}: snapshot {number} is not there")
+        meta, segments = self._read(parts, 0)
+        return Loaded(meta, [segment for _, segment in segments])
+
     def _load(self, number: int) -> Loaded:
         newer = [key for key in self._kv.all_keys() if _KEY.unpack(key)[0] > number]
         if newer:
@@ -104,10 +112,7 @@ class PartStore:
             self._sizes = {n: size for n, size in self._sizes.items() if n <= number}
         if not number:
             return Loaded(b"", [])
-        if max(self._sizes, default=0) != number:
-            raise SnapshotDamaged(f"{self._kv.name}: snapshot {number} is not there")
-        meta, segments = self._read(list(self._sizes), 0)
-        return Loaded(meta, [segment for _, segment in segments])
+        return self.look(number)
 
     def _read(self, parts: Sequence[int], before: int) -> tuple[bytes, list[tuple[int, bytes]]]:
         """Meta data of the last, and (key group, segment) in order. Checks everything.

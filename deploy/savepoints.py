@@ -1,0 +1,105 @@
+"""Savepoints of runs: what a run's last snapshot holds as files, and a run that begins from files.
+
+`restore_run` prepares a state directory as if its run had just committed the savepoint as its first
+snapshot; from there on the ordinary recovery does everything: nodes load their key groups, fronts
+go on from the savepoint's time. The registry is written last, so an interrupted preparation is
+simply done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+
+from coordinator.registry import ClusterState, FileRegistry, SnapshotRecord
+from deploy.process import claim
+from engine.errors import StateMismatch, Unavailable
+from engine.flow import Flow
+from engine.keygroups import GroupCache, owned_by
+from engine.plan import plan
+from engine.policy import POLICIES, Policy, SnapshotCut
+from engine.savepoint import Savepoint, begin, complete, write_segment
+from engine.snapshots import LoadSnapshot, StoreSnapshot, as_segment, merge, restore
+from engine.state import StateTable
+from engine.store import LmdbStore, PartStore
+
+FIRST = 1
+"""The number of the snapshot that a savepoint becomes."""
+
+
+def restore_run(
+    state: Path, identity: str, flow: Flow, nodes: int, policy: Policy, savepoint: Savepoint
+) -> None:
+    """Let the run in a state directory begin from a savepoint, unless it has begun already.
+
+    Raises StateMismatch if it does not fit, SnapshotDamaged, Unavailable.
+    """
+    savepoint.check_flow(flow)
+    if policy.cut is SnapshotCut.NONE:
+        raise StateMismatch(f"policy {policy.name} keeps no state that a savepoint could be")
+    registry = FileRegistry(state / "registry")
+    if registry.read() is not None:
+        return  # of this identity, or the master will refuse it
+    for index in range(nodes):
+        segments = {
+            group: segment
+            for group in owned_by(index, nodes, flow.groups)
+            if (segment := savepoint.segments(flow, group))
+        }
+        with _store(state, index, identity, flow) as store:
+            store.carry_out(LoadSnapshot(0))  # what an interrupted attempt has left
+            store.carry_out(StoreSnapshot(FIRST, segments, b""))
+    record = SnapshotRecord(FIRST, savepoint.time, (savepoint.time,) * len(flow.sources))
+    registry.write(ClusterState(identity, version=1, incarnation=1, snapshots=(record,)))
+
+
+def save_run(state: Path, flow: Flow, output: Path) -> Savepoint:
+    """Write the last committed snapshot of a run that has ended or was stopped as a savepoint.
+
+    Raises Unavailable if there is none or the run goes on, StateMismatch if it is of another flow
+    or not a cut by label, SnapshotDamaged.
+    """
+    found = FileRegistry(state / "registry").read()
+    if found is None or not found.snapshots:
+        raise Unavailable(f"{state} holds no committed snapshot")
+    _check_cut(found, flow, state)
+    claim(state / "master.lock")
+    begin(output)
+    record = found.snapshots[0]
+    nodes = len(list(state.glob("node-*/")))
+    groups = GroupCache(flow.groups)
+    for index in range(nodes):
+        tables = {v.name: StateTable(v.states, [], groups) for v in flow.vertices if v.keyed}
+        with _store(state, index, found.identity, flow) as store:
+            restore(flow, tables, store.look(record.number).segments)
+        for vertex in flow.vertices:
+            if vertex.keyed:
+                _write(output, vertex.number, vertex.name, tables[vertex.name])
+    return complete(output, flow, record.time)
+
+
+def _check_cut(found: ClusterState, flow: Flow, state: Path) -> None:
+    of_flow, policy_name, *_ = found.identity.split("|")
+    if of_flow != plan(flow).identity():
+        raise StateMismatch(f"{state} holds the state of another flow than {flow.name!r}")
+    if POLICIES[policy_name].cut is not SnapshotCut.LABEL:
+        raise StateMismatch(
+            f"{state} was written under {policy_name}, whose snapshots are no cut by label: only "
+            "a run with exactly-once has savepoints"
+        )
+
+
+def _write(output: Path, number: int, name: str, table: StateTable) -> None:
+    keys: dict[int, list[object]] = {}
+    for key in table:
+        keys.setdefault(table.groups[key], []).append(key)
+    for group, found in keys.items():
+        write_segment(output, group, number, as_segment(name, table, found))
+
+
+@contextmanager
+def _store(state: Path, index: int, identity: str, flow: Flow) -> Iterator[PartStore]:
+    with closing(LmdbStore(state / f"node-{index}", identity)) as kept:
+        yield PartStore(kept, partial(merge, flow))
