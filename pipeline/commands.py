@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 import click
 from rich.console import Console
 
-from engine.errors import Unavailable
+from engine.errors import DriftlineError, Unavailable
 from engine.labels import INFINITY
 from engine.loading import load_flow
 from engine.savepoint import open_savepoint
@@ -180,6 +180,73 @@ def run(
         seconds = monotonic() - started
     report = {**ran.as_json(), "seconds": round(seconds, 3)}
     tell(sessions.console, report, json_file)
+
+
+@spark.command()
+@flow_argument
+@input_option
+@click.option(
+    "--output", "outputs", multiple=True, required=True, type=click.Path(path_type=Path),
+    metavar="DIR", help="What the consumer has: JSON lines, LMDB or Parquet. Any number of times.",
+)  # fmt: skip
+@click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
+              help="Audit from the time of this savepoint on, from its state.")  # fmt: skip
+@click.option("--to-snapshot", "end", type=click.Path(path_type=Path), metavar="DIR",
+              help="Audit up to the time of this savepoint.")  # fmt: skip
+@click.option("--until", type=click.IntRange(0), metavar="N",
+              help="Audit only outputs of records before number N (their time).")  # fmt: skip
+@partitions_option
+@reading
+@json_option
+@on_spark
+def audit(
+    sessions: Sessions,
+    flow: str,
+    inputs: tuple[str, ...],
+    outputs: tuple[Path, ...],
+    start: Path | None,
+    end: Path | None,
+    until: int | None,
+    partitions: int,
+    on_error: str,
+    id_field: str | None,
+    text_field: str | None,
+    sections: bool,
+    json_file: Path | None,
+) -> None:
+    """Recompute the outputs of FLOW, and compare them with what a consumer has.
+
+    Exit status 0: the consumer has exactly what it must have; 1: it has not; 2: the audit could
+    not be done.
+    """
+    try:
+        found = load_flow(flow)
+        sources = open_all(inputs, id_field, text_field, sections)
+        begin = open_savepoint(start) if start is not None else None
+        bounds = [INFINITY if until is None else until]
+        bounds += [open_savepoint(end).time] if end is not None else []
+        with sessions.start(f"audit {found.name}") as session:
+            from pipeline.audit import audit as audit_on_spark
+
+            report = audit_on_spark(
+                found,
+                session,
+                sources,
+                outputs,
+                partitions=partitions,
+                dead_letters=on_error == "dead-letter",
+                since=begin.time if begin is not None else 0,
+                until=min(bounds),
+                start=begin,
+            )
+        if json_file is not None:
+            json_file.write_text(json.dumps(report.as_json(), ensure_ascii=False) + "\n")
+    except (DriftlineError, OSError) as error:
+        click.echo(f"driftline: the audit could not be done: {error}", err=True)
+        raise SystemExit(2) from None
+    sessions.console.print(report.table())
+    if not report.clean:
+        raise SystemExit(1)
 
 
 def tell(console: Console, report: dict[str, object], json_file: Path | None) -> None:

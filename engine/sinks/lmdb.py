@@ -113,11 +113,22 @@ def read_items(path: Path) -> Iterator[Item]:
     with ExitStack() as stack:
         rows = [stack.enter_context(_rows(environment)) for environment in paths]
         for key, value in merge(*rows, key=itemgetter(0)):
-            try:
-                label, sink = _from_key(key)
-                yield Item(label, sink, unpack(value))
-            except MalformedMessage as error:
-                raise StateMismatch(f"{path}: the output {key.hex()} is damaged: {error}") from None
+            yield _item(path, key, value)
+
+
+def read_environment(path: Path) -> Iterator[Item]:
+    """The items of one barrier, `barrier-<n>`, in label order. Raises as `read_items` does."""
+    with _rows(path) as rows:
+        for key, value in rows:
+            yield _item(path, key, value)
+
+
+def _item(path: Path, key: bytes, value: bytes) -> Item:
+    try:
+        label, sink = _from_key(key)
+        return Item(label, sink, unpack(value))
+    except MalformedMessage as error:
+        raise StateMismatch(f"{path}: the output {key.hex()} is damaged: {error}") from None
 
 
 @contextmanager

@@ -67,13 +67,19 @@ def in_parts(source: Source, count: int) -> list[Part]:
         bounds = _bounds(1, source.documents + 1, count)
         return [Span(source, start, stop) for start, stop in bounds]
     if isinstance(source, FileSource):
-        cuts = _cuts(source, min(count, source.path.stat().st_size // PART_BYTES_MIN))
+        cuts = _cuts(source.path, source.rows, count)
         if len(cuts) > 2:
             return [
                 FilePart(source.path, source.rows, source.shape, begin, end)
                 for begin, end in pairwise(cuts)
             ]
     return [Span(source, 1, INFINITY)]
+
+
+def in_parts_of_lines(path: Path, count: int) -> list[FilePart]:
+    """A file of lines that is not compressed in at most so many parts, for `FilePart.lines`."""
+    cuts = _cuts(path, text_rows, count) or [0, path.stat().st_size]
+    return [FilePart(path, text_rows, Shape(), begin, end) for begin, end in pairwise(cuts)]
 
 
 def starts(counts: Iterable[Count]) -> list[tuple[int, int]]:
@@ -120,7 +126,7 @@ class FilePart:
     def count(self) -> Count:
         if self.rows is not page_rows and not self.shape.sections:
             try:
-                rows = sum(1 for line in lines(self._blocks()) if line.strip())
+                rows = sum(1 for _ in self.lines())
             except Broken:
                 return Count(0, 0, broken=True)
             return Count(rows, rows)
@@ -139,6 +145,10 @@ class FilePart:
                 yield BadRecord(number, self.path.name, document.reason, document.text)
             else:
                 yield number, document
+
+    def lines(self) -> Iterator[bytes]:
+        """Its lines as they are, without their ends and without blank ones."""
+        return filter(bytes.strip, lines(self._blocks()))
 
     def _documents(self, first: int) -> Iterator[Row]:
         try:
@@ -196,19 +206,19 @@ def _bounds(first: int, last: int, count: int) -> list[tuple[int, int]]:
     return list(pairwise(cuts))
 
 
-def _cuts(source: FileSource, count: int) -> list[int]:
+def _cuts(path: Path, rows: Format, count: int) -> list[int]:
     """Where parts begin, and the end of the file; [] if the file cannot be cut."""
-    path = source.path
     size = path.stat().st_size
+    count = min(count, size // PART_BYTES_MIN)
     find: Callable[[mmap.mmap, int], int]
     if count < 2:
         return []
     compression = decompressor(path)
-    if source.rows in (json_rows, text_rows) and compression is None:
+    if rows in (json_rows, text_rows) and compression is None:
         find = _after_newline
-    elif source.rows is page_rows and compression is None:
+    elif rows is page_rows and compression is None:
         find = _at(_PAGE)
-    elif source.rows is page_rows and compression is bz2.BZ2Decompressor:
+    elif rows is page_rows and compression is bz2.BZ2Decompressor:
         find = _at(_STREAM)
     else:
         return []
