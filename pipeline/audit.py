@@ -19,10 +19,6 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich import box
-from rich.markup import escape
-from rich.table import Table
-
 from engine.bundles import from_blob
 from engine.codec import pack, unpack
 from engine.flow import Flow
@@ -86,20 +82,19 @@ class Report:
         """Whether the consumer has exactly what it must have."""
         return not any(self.counts.values())
 
-    def table(self) -> Table:
+    def text(self) -> str:
         """For people."""
-        verdict = "clean" if self.clean else "not clean"
-        table = Table(title=f"{self.items:,} outputs: {verdict}", box=box.SIMPLE_HEAD)
-        for name in ("", "number", "sink", "label", "expected", "found", "file"):
-            table.add_column(name, overflow="fold")
-        for kind, count in self.counts.items():
-            table.add_row(kind, f"{count:,}", end_section=count == 0)
-            for finding in self.examples:
-                if finding.kind == kind:
-                    label = str(list(finding.label))
-                    texts = (escape(finding.expected), escape(finding.found), finding.where)
-                    table.add_row("", "", finding.sink, escape(label), *texts)
-        return table
+        told = [f"{count:,} {kind.replace('_', ' ')}" for kind, count in self.counts.items()]
+        verdict = "clean" if self.clean else ", ".join(told)
+        lines = [f"{self.items:,} outputs compared: {verdict}"]
+        for finding in self.examples:
+            where = f", {finding.where}" if finding.where else ""
+            lines.append(f"{finding.kind}: {finding.sink} {list(finding.label)}{where}")
+            if finding.expected:
+                lines.append(f"  expected: {finding.expected}")
+            if finding.found:
+                lines.append(f"  found:    {finding.found}")
+        return "\n".join(lines)
 
     def as_json(self) -> dict[str, object]:
         """For machines."""
@@ -131,10 +126,9 @@ def audit(
         expected = outputs_of(job, spark, inputs).where(f.col("to") == OUTPUT)
         numbers = spark.range(0, len(pieces), 1, max(1, len(pieces)))
         read = apply(numbers, FindTask(flow, pieces, since, until))
-        rows = expected.union(read).withColumn(
-            "part", f.expr(f"cast(pmod(time, {job.partitions}) as int)")
-        )
-        rows = rows.repartitionById(job.partitions, "part").sortWithinPartitions("time", "to")
+        part = f.expr(f"cast(pmod(time, {job.partitions}) as int)")
+        rows = expected.union(read).repartitionById(job.partitions, part)
+        rows = rows.sortWithinPartitions("time", "to")
         told = apply(rows, CompareTask(flow)).collect()
     return _report(flow, pieces, [(r.to, r.part, r.time, r.front, bytes(r.payload)) for r in told])
 

@@ -244,7 +244,7 @@ def audit(
     except (DriftlineError, OSError) as error:
         click.echo(f"driftline: the audit could not be done: {error}", err=True)
         raise SystemExit(2) from None
-    sessions.console.print(report.table())
+    click.echo(report.text())
     if not report.clean:
         raise SystemExit(1)
 
