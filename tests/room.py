@@ -62,6 +62,7 @@ class Room:
         nodes: int = 2,
         interval: float = 0.3,
         window: int = 2,
+        dead_letters: bool = False,
     ) -> None:
         self.chance = Random(seed)
         self.plan = plan(flow)
@@ -69,6 +70,7 @@ class Room:
         self.inputs = inputs
         self.interval = interval
         self.window = window
+        self.dead_letters = dead_letters
         self.consumer = MemoryConsumer()
         self.now = 0.0
         self.said: list[tuple[str, str, Header, Message]] = []
@@ -105,7 +107,13 @@ class Room:
         elif name in self.nodes:
             index = self.nodes.index(name)
             self.parties[name] = Node(
-                index, nodes, self.plan, self.policy, self._new_id, process=process
+                index,
+                nodes,
+                self.plan,
+                self.policy,
+                self._new_id,
+                process=process,
+                dead_letters=self.dead_letters,
             )
         else:
             index = self.fronts.index(name)
