@@ -28,8 +28,8 @@ from engine.sinks.lines import Lines
 from engine.sources import Source
 from pipeline.failures import explained
 from pipeline.found import Piece, pieces_of, same_line
-from pipeline.rows import OUTPUT, Batches, Row, read_rows, write_rows
-from pipeline.runner import PARTITIONS, apply, make_job, outputs_of
+from pipeline.rows import OUTPUT, PARTITIONS, Batches, Row, read_rows, write_rows
+from pipeline.runner import apply, make_job, outputs_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

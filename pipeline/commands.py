@@ -21,6 +21,7 @@ from engine.labels import INFINITY
 from engine.loading import load_flow
 from engine.savepoint import open_savepoint
 from engine.sources import Source, open_source
+from pipeline.found import pieces_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -223,6 +224,7 @@ def audit(
         found = load_flow(flow)
         sources = open_all(inputs, id_field, text_field, sections)
         begin = open_savepoint(start) if start is not None else None
+        pieces_of(outputs, found, 1)  # what is not there is told before Spark has started
         bounds = [INFINITY if until is None else until]
         bounds += [open_savepoint(end).time] if end is not None else []
         with sessions.start(f"audit {found.name}") as session:
@@ -247,6 +249,48 @@ def audit(
     click.echo(report.text())
     if not report.clean:
         raise SystemExit(1)
+
+
+@spark.command()
+@flow_argument
+@click.option("--snapshot", required=True, type=click.Path(path_type=Path), metavar="DIR",
+              help="The savepoint to look into.")  # fmt: skip
+@click.option("--sql", default="SELECT * FROM state", show_default=True, metavar="QUERY",
+              help="What to ask; `state` has the columns group, operator, state, key, slot, value, "
+              "the last three as JSON.")  # fmt: skip
+@click.option("--write", type=click.Path(path_type=Path), metavar="DIR",
+              help="Leave the result, which has the same columns, as a new savepoint.",
+              )  # fmt: skip
+@click.option("--rows", default=20, show_default=True, type=click.IntRange(1),
+              help="Rows to show.")  # fmt: skip
+@on_spark
+def state(
+    sessions: Sessions, flow: str, snapshot: Path, sql: str, write: Path | None, rows: int
+) -> None:
+    """Ask the state in a savepoint of FLOW by SQL, and write a changed one.
+
+    A savepoint comes from `driftline savepoint`, or from `driftline spark run --save`.
+    """
+    found = load_flow(flow)
+    savepoint = open_savepoint(snapshot)
+    with sessions.start(f"state of {found.name}") as session:
+        from pipeline.failures import explained
+        from pipeline.states import read_state, write_state
+
+        with explained():
+            read_state(session, savepoint, found).createOrReplaceTempView("state")
+            result = session.sql(sql)
+            if write is None:
+                result.show(rows, truncate=False)
+                return
+            missing = sorted({*STATE_COLUMNS} - {*result.columns})
+            if missing:
+                raise click.UsageError(f"the result of --sql lacks the columns {missing}")
+            made = write_state(result, found, savepoint.time, write)
+    click.echo(f"{write}: the state before time {made.time}, {len(made.files)} files")
+
+
+STATE_COLUMNS = ("group", "operator", "state", "key", "slot", "value")
 
 
 def tell(console: Console, report: dict[str, object], json_file: Path | None) -> None:

@@ -41,6 +41,9 @@ _ARROW = pa.schema(
     ]
 )
 
+PARTITIONS = 16
+"""Partitions of keyed operators, unless it is said otherwise; never more than key groups."""
+
 BATCH_ROWS = 1000
 BATCH_BYTES = 2**22
 

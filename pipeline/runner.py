@@ -31,14 +31,11 @@ from engine.sources import Source
 from engine.sources.parts import Count, Part, in_parts, starts
 from pipeline.failures import explained
 from pipeline.outputs import WRITTEN, WriteLines, claimed
-from pipeline.rows import LAST, READ, SCHEMA, SET_ASIDE, Batches, Task
+from pipeline.rows import LAST, PARTITIONS, READ, SCHEMA, SET_ASIDE, Batches, Task
 from pipeline.segments import BEGIN, Job, KeyedTask, ReadTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-PARTITIONS = 16
-"""Partitions of keyed operators, unless it is said otherwise; never more than key groups."""
 
 PARTS_PER_CORE = 4
 """Parts that an input is read in."""

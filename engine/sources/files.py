@@ -50,15 +50,20 @@ def open_source(
 ) -> Source:
     """The records of a file, each with an "id".
 
-    The id is the field `id_field` if that is given, else "id", else "url", else the number. With
-    `text_field`, that field is also given as "text". With `sections`, wikitext in "text" is cleaned
-    and each of its sections is a document of its own.
+    A directory with an input log gives what it holds, as it is. The id is the field `id_field` if
+    that is given, else "id", else "url", else the number. With `text_field`, that field is also
+    given as "text". With `sections`, wikitext in "text" is cleaned and each of its sections is a
+    document of its own.
     """
     if isinstance(path, str) and path.startswith(GENERATED):
         return _generated(path)
     path = Path(path)
     if not path.exists():
         raise Unavailable(f"{path}: there is no such file")
+    if (path / "data.mdb").is_file():
+        from engine.sources.logged import LoggedSource  # needs LMDB, which files do not
+
+        return LoggedSource(path)
     if not path.is_file():
         kind = "a directory" if path.is_dir() else "no regular file"
         raise Unavailable(f"{path}: {kind}; a source is a file that can be read again")

@@ -168,21 +168,10 @@ class InputLog:
             return 0 if value is None else self._number(value)
 
     def _number(self, data: bytes) -> int:
-        try:
-            (number,) = _NUMBER.unpack(data)
-        except struct.error:
-            raise StateMismatch(f"input log {self.name} is damaged: restore it") from None
-        return int(number)
+        return decode_number(data, self.name)
 
     def _decode(self, key: bytes, value: bytes) -> Entry:
-        time = self._number(key)
-        reason = "its checksum does not fit"
-        if crc32(value[4:], crc32(key)) == int.from_bytes(value[:4], "big"):
-            match unpack(value[4:]):
-                case (str(producer), int(sequence), bytes(data)):
-                    return Entry(time, producer, sequence, data)
-            reason = "it is not an entry"
-        raise StateMismatch(f"input log {self.name} is damaged at time {time}: {reason}")
+        return decode_entry(key, value, self.name)
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
@@ -200,6 +189,27 @@ class InputLog:
             ) from None
         except (lmdb.Error, OSError) as error:
             raise Unavailable(f"input log {self.name}: {error}") from None
+
+
+def decode_number(data: bytes, name: str) -> int:
+    """A number in log `name`. Raises StateMismatch."""
+    try:
+        (number,) = _NUMBER.unpack(data)
+    except struct.error:
+        raise StateMismatch(f"input log {name} is damaged: restore it") from None
+    return int(number)
+
+
+def decode_entry(key: bytes, value: bytes, name: str) -> Entry:
+    """An entry of log `name`. Raises StateMismatch."""
+    time = decode_number(key, name)
+    reason = "its checksum does not fit"
+    if crc32(value[4:], crc32(key)) == int.from_bytes(value[:4], "big"):
+        match unpack(value[4:]):
+            case (str(producer), int(sequence), bytes(data)):
+                return Entry(time, producer, sequence, data)
+        reason = "it is not an entry"
+    raise StateMismatch(f"input log {name} is damaged at time {time}: {reason}")
 
 
 def _encode(entry: Entry) -> bytes:

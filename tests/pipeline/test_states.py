@@ -1,0 +1,109 @@
+"""What a savepoint holds, as rows; and rows as a savepoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from deploy.simulation.flows import records
+from engine.errors import PayloadError, SnapshotDamaged, StateMismatch
+from engine.loading import load_flow
+from engine.reference import run_reference
+from engine.savepoint import open_savepoint
+from engine.sources import ListSource
+from pipeline.runner import run
+from pipeline.states import from_json, read_state, to_json, write_state
+from tests.pipeline.test_runner import as_lines, written
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DOCUMENTS: list[object] = [
+    {"id": "a", "text": "to be or not to be"},
+    {"id": "b", "text": "to do"},
+    {"id": "c", "text": "быть to"},
+]
+
+
+def test_the_posting_lists_of_an_index_can_be_asked_by_sql(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    flow = load_flow("index")
+    run(flow, spark, [ListSource(DOCUMENTS)], tmp_path / "o", save=tmp_path / "s")
+    read_state(spark, open_savepoint(tmp_path / "s"), flow).createOrReplaceTempView("state")
+    found = spark.sql(
+        "SELECT get_json_object(slot, '$') AS document, from_json(value, 'array<int>') AS places "
+        "FROM state WHERE key = '\"to\"' ORDER BY slot"
+    ).collect()
+    assert [(row["document"], row["places"]) for row in found] == [
+        ("a", [0, 4]),
+        ("b", [0]),
+        ("c", [1]),
+    ]
+
+
+def test_a_changed_savepoint_is_gone_on_from(spark: SparkSession, tmp_path: Path) -> None:
+    flow = load_flow("index")
+    source = ListSource(DOCUMENTS)
+    run(flow, spark, [source], tmp_path / "o", until=3, save=tmp_path / "s")
+    rows = read_state(spark, open_savepoint(tmp_path / "s"), flow)
+    without_a = rows.where(rows["slot"] != to_json("a"))
+    start = write_state(without_a, flow, 3, tmp_path / "without-a")
+    run(flow, spark, [source], tmp_path / "rest", since=3, start=start)
+    expected = run_reference(flow, [DOCUMENTS[1:]])
+    lengths = [(line.split('"word": "')[1][:2], line[-3]) for line in written(tmp_path / "rest")]
+    assert sorted(lengths) == sorted(
+        (item.value[0][:2], str(item.value[3]))  # type: ignore[index]
+        for item in expected
+        if item.label[0] == 2
+    )
+
+
+def test_every_type_of_state_survives(spark: SparkSession, tmp_path: Path) -> None:
+    flow = load_flow("deploy.simulation.flows:two_stages")
+    found = records(Random(7), 50, 0)
+    source = ListSource(found)
+    run(flow, spark, [source], tmp_path / "first", until=30, save=tmp_path / "s")
+    rows = read_state(spark, open_savepoint(tmp_path / "s"), flow)
+    start = write_state(rows, flow, 30, tmp_path / "again")
+    run(flow, spark, [source], tmp_path / "rest", since=30, start=start)
+    both = written(tmp_path / "first") + written(tmp_path / "rest")
+    assert sorted(both) == as_lines(flow, list(run_reference(flow, [found])))
+
+
+@pytest.mark.parametrize("value", [None, True, 1, 1.5, "мир", b"\x00\xff", (1, ("a", b"b")), ()])
+def test_values_of_states_as_json(value: object) -> None:
+    again = from_json(to_json(value))
+    assert again == value
+    assert type(again) is type(value)
+
+
+def test_what_is_no_state_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    flow = load_flow("index")
+    rows = spark.createDataFrame(
+        [(0, "index", "nonsense", '"a"', '"b"', "1")],
+        "group int, operator string, state string, key string, slot string, value string",
+    )
+    with pytest.raises(PayloadError, match="operator 'index' has no state 'nonsense'"):
+        write_state(rows, flow, 1, tmp_path / "s")
+    with pytest.raises(PayloadError, match="no value of a state"):
+        from_json("{")
+
+
+def test_a_savepoint_is_checked(spark: SparkSession, tmp_path: Path) -> None:
+    flow = load_flow("index")
+    run(flow, spark, [ListSource(DOCUMENTS)], tmp_path / "o", save=tmp_path / "s")
+    found = open_savepoint(tmp_path / "s")
+    with pytest.raises(StateMismatch, match="another flow"):
+        read_state(spark, found, load_flow("deploy.simulation.flows:counts"))
+    name = next(iter(found.files))
+    (tmp_path / "s" / name).write_bytes(b"x")
+    with pytest.raises(SnapshotDamaged, match=f"{name} is damaged"):
+        run(flow, spark, [ListSource(DOCUMENTS)], tmp_path / "p", since=4, start=found)
+    manifest = tmp_path / "s" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"time": 4', '"time": 5'))
+    with pytest.raises(SnapshotDamaged, match=r"manifest.json is damaged"):
+        open_savepoint(tmp_path / "s")
