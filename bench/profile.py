@@ -20,11 +20,11 @@ from barrier.barrier import NOTHING
 from bench.floor import Documents
 from deploy.assembly import assemble
 from deploy.blocks import Block, in_order
+from deploy.leaving import arrived_block, to_frame
 from engine.bundles import payload_columns
-from engine.codec import from_columns, labels_to_columns, to_columns
 from engine.labels import INFINITY, Label
-from engine.messages import Frame, Header, columns, decode, encode
-from engine.operators import Labels, Signs, Values
+from engine.messages import Frame, Header, decode, encode
+from engine.operators import Elements, Values
 from engine.plan import plan
 from engine.policy import SnapshotCut, policy
 from index.flow import inverted_index
@@ -175,11 +175,11 @@ class _DataPath:
         blocks = list(self._shuffled(self._mapped(time, documents)))
         clock, assembly = self.clock, self.assembly
         assembly.enter(self.keyed.number)
-        ordered = in_order(blocks) if blocks else []
+        pieces = in_order(blocks)
         clock.lap("label order")
-        for block in ordered:
-            assembly.gates[self.keyed.number].push(block)
-            self.elements += len(block.labels)
+        for piece in pieces:
+            assembly.gates[self.keyed.number].push(*piece)
+            self.elements += len(piece[0])
         clock.lap("keyed and hold")
         frontier = time + len(documents)
         assembly.barrier.advance(frontier)
@@ -188,42 +188,39 @@ class _DataPath:
         assembly.settle(frontier)
         clock.lap("settle")
 
-    def _mapped(self, time: int, documents: Documents) -> list[tuple[Labels, Values, Signs]]:
+    def _mapped(self, time: int, documents: Documents) -> list[list[Elements]]:
         """What the first segment makes of a block: the elements for each node."""
         clock, assembly = self.clock, self.assembly
         values: Values = [{"id": document, "text": text} for document, text in documents]
         clock.start()
         labels: list[Label] = [(number, 0) for number in range(time, time + len(documents))]
-        sent = self._frame(self.source.number, labels, values)
+        sent = self._frame(self.source.number, [(labels, values, None)])
         clock.lap("front encode")
         block = self._received(sent)
         clock.lap("front decode")
         assembly.enter(self.source.number)
-        assembly.gates[self.source.number].push(block)
+        assembly.gates[self.source.number].push(*block.pieces[0])
         outbounds = assembly.segments.outbounds[self.source.number, self.keyed.number]
         made = [outbound.take() for outbound in outbounds]
         clock.lap("map and shuffle")
         return made
 
-    def _shuffled(self, made: Sequence[tuple[Labels, Values, Signs]]) -> Iterator[Block]:
-        for labels, values, _ in made:
-            if labels:
-                sent = self._frame(self.keyed.number, labels, values)
+    def _shuffled(self, made: Sequence[list[Elements]]) -> Iterator[Block]:
+        for pieces in made:
+            if pieces:
+                sent = self._frame(self.keyed.number, pieces)
                 self.clock.lap("shuffle encode")
                 block = self._received(sent)
                 self.clock.lap("shuffle decode")
                 yield block
 
-    def _frame(self, port: int, labels: Labels, values: Values) -> bytes:
-        coded = labels_to_columns(labels), to_columns(values)
-        return encode(HEADER, Frame(0, port, labels[0][0], next(self.ids), *coded, (), ()))
+    def _frame(self, port: int, pieces: list[Elements]) -> bytes:
+        return encode(HEADER, to_frame(0, port, pieces[0][0][0][0], next(self.ids), pieces))
 
     def _received(self, data: bytes) -> Block:
         _, frame = decode(data)
         assert isinstance(frame, Frame)
-        labels = from_columns(columns(frame.labels))
-        values = from_columns(columns(frame.values))
-        return Block(frame.port, frame.time, frame.id, labels, values, None)  # type: ignore[arg-type]
+        return arrived_block(frame)
 
     def _deliver(self) -> None:
         """Let what may leave go to the consumer."""

@@ -10,91 +10,102 @@ from collections.abc import Callable, Iterable, Iterator
 
 from deploy.assembly import Assembly
 from deploy.blocks import Block
-from engine.codec import from_columns, labels_to_columns, pack, to_columns, travelled, unpack
+from engine import runs
+from engine.codec import Columns, from_columns, pack, to_columns, travelled, unpack
 from engine.context import Failure
 from engine.errors import MalformedMessage, PayloadError
 from engine.messages import Frame, columns
-from engine.operators import Labels, Signs, Values
-
-Elements = tuple[Labels, Values, Signs]
-"""Labels, payloads, and signs (None: all +1) of elements."""
+from engine.operators import Elements, chosen
 
 
 def leaving(
     assembly: Assembly, feeder: int, nodes: Iterable[int]
-) -> Iterator[tuple[int, int, Elements]]:
-    """(node, port, elements) of what a segment has made for these nodes and not let go yet."""
+) -> Iterator[tuple[int, int, list[Elements]]]:
+    """(node, port, blocks) of what a segment has made for these nodes and not let go yet."""
     for port, outbounds in assembly.leaving[feeder]:
         for node in nodes:
-            if outbounds[node].labels:
+            if outbounds[node].blocks:
                 yield node, port, outbounds[node].take()
 
 
-def to_frame(feeder: int, port: int, time: int, id: int, elements: Elements) -> Frame:
+def to_frame(feeder: int, port: int, time: int, id: int, pieces: list[Elements]) -> Frame:
     """The frame for another node."""
-    labels, values, signs = elements
-    encoded = labels_to_columns(labels), to_columns(values)
-    return Frame(feeder, port, time, id, *encoded, () if signs is None else tuple(signs), ())
+    encoded = tuple(
+        (runs.to_columns(labels), to_columns(values), tuple(signs or ()))
+        for labels, values, signs in pieces
+    )
+    return Frame(feeder, port, time, id, encoded, ())
 
 
 def arrived_block(frame: Frame) -> Block:
     """The elements of a frame. Raises MalformedMessage."""
-    labels: Labels = from_columns(columns(frame.labels))  # type: ignore[assignment]
-    values = from_columns(columns(frame.values))
-    signs = list(frame.signs) or None
-    if not labels or len(labels) != len(values) or len(signs or labels) != len(labels):
-        raise MalformedMessage("a frame with columns of different lengths")
+    if not frame.pieces:
+        raise MalformedMessage("a frame without elements")
     if len(frame.covers) not in (0, 2):
         raise MalformedMessage("a frame that covers what is no interval")
     try:
-        return Block(frame.port, frame.time, frame.id, labels, values, signs, frame.covers)
+        pieces = [_arrived_piece(*piece) for piece in frame.pieces]
+        return Block(frame.port, frame.time, frame.id, pieces, frame.covers)
     except (TypeError, IndexError) as error:
-        raise MalformedMessage(f"labels that are none: {error}") from None
+        raise MalformedMessage(f"elements that are none: {error}") from None
 
 
-def stayed_block(port: int, time: int, id: int, elements: Elements) -> Block:
+def _arrived_piece(labels: Columns, values: Columns, signs: tuple[int, ...]) -> Elements:
+    piece = (
+        runs.from_columns_of_labels(columns(labels)),
+        from_columns(columns(values)),
+        list(signs) or None,
+    )
+    if not piece[0] or len({len(column) for column in piece if column is not None}) != 1:
+        raise MalformedMessage("a frame with columns of different lengths")
+    if set(map(type, signs)) - {int}:
+        raise MalformedMessage("signs that are none")
+    return piece
+
+
+def stayed_block(port: int, time: int, id: int, pieces: list[Elements]) -> Block:
     """The elements that do not leave their node. Raises PayloadError.
 
     Payloads pass the wire format all the same: functions see the same types wherever their input
     came from.
     """
-    labels, values, signs = elements
-    values = from_columns(columns(unpack(pack(to_columns(values)))))  # type: ignore[arg-type]
-    return Block(port, time, id, labels, values, signs)
+    stayed: list[Elements] = []
+    for labels, values, signs in pieces:
+        passed = from_columns(columns(unpack(pack(to_columns(values)))))  # type: ignore[arg-type]
+        stayed.append((labels, passed, signs))
+    return Block(port, time, id, stayed)
 
 
 def hand_over(
-    assembly: Assembly, port: int, elements: Elements, take: Callable[[Elements], None]
+    assembly: Assembly, port: int, pieces: list[Elements], take: Callable[[list[Elements]], None]
 ) -> bool:
     """Let elements be taken; payloads that cannot travel become failures instead.
 
     Returns whether there was anything to take.
     """
     try:
-        take(elements)
+        take(pieces)
     except PayloadError:
-        elements = _without_bad_payloads(assembly, port, elements)
-        if not elements[0]:
+        good = [_without_bad_payloads(assembly, port, piece) for piece in pieces]
+        pieces = [piece for piece in good if piece[0]]
+        if not pieces:
             return False
-        take(elements)
+        take(pieces)
     return True
 
 
-def _without_bad_payloads(assembly: Assembly, port: int, elements: Elements) -> Elements:
+def _without_bad_payloads(assembly: Assembly, port: int, piece: Elements) -> Elements:
     vertex = assembly.plan.ports[port].vertex
     assert vertex.key is not None
-    labels, values, signs = elements
-    good: list[int] = []
+    labels, values, signs = piece
+    good: list[bool] = []
     for i, value in enumerate(values):
         try:
             travelled(value)
         except PayloadError as error:
             failure = Failure.of(vertex.name, vertex.key(value), value, error)
             assembly.segments.failures.add(labels[i], failure, signs[i] if signs else 1)
+            good.append(False)
         else:
-            good.append(i)
-    return (
-        [labels[i] for i in good],
-        [values[i] for i in good],
-        [signs[i] for i in good] if signs else None,
-    )
+            good.append(True)
+    return chosen(piece, good)

@@ -7,13 +7,13 @@ matter of `engine.speculative`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import compress
 
 from engine.context import Context, Failure
 from engine.flow import Vertex
 from engine.keygroups import GroupCache
 from engine.labels import Label
-from engine.operators import Failures, Labels, Signs, Step, Values, children, iterable
+from engine.operators import Failures, Signs, Step, Values, children, chosen, iterable
+from engine.runs import Labels
 from engine.state import MISSING, Change, StateTable, keep_rows, undo
 
 
@@ -97,12 +97,11 @@ class Keyed:
             for i, result in enumerate(results):
                 if isinstance(result, Failure):
                     self.failures.add(labels[i], result, 1 if signs is None else signs[i])
-            labels = list(compress(labels, good))
-            results = list(compress(results, good))
-            signs = None if signs is None else list(compress(signs, good))
+            labels, results, signs = chosen((labels, results, signs), good)
         if self.many:
-            labels, results, signs = children(labels, results, signs)  # type: ignore[arg-type]
-        if labels:
+            for block in children(labels, results, signs):  # type: ignore[arg-type]
+                self.after.push(*block)
+        elif labels:
             self.after.push(labels, results, signs)
 
     def validate(self) -> None:

@@ -29,7 +29,8 @@ from engine.flow import Vertex
 from engine.keyed import Keyed
 from engine.keygroups import GroupCache
 from engine.labels import Label
-from engine.operators import Failures, Labels, Signs, Step, Values
+from engine.operators import Failures, Signs, Step, Values
+from engine.runs import Labels, select, times
 from engine.state import Change, undo
 
 _label_of = itemgetter(0)
@@ -53,11 +54,12 @@ class Applied:
         self.journal: list[Change] = []
         self.undone: set[int] = set()
         """Positions of elements that are not in force any more."""
-        self.last = max(labels)[0] if labels else 0
+        self.last = max(times(labels), default=0)
         """The largest time."""
 
     def add(self, label: Label, key: object, value: object, result: object, end: int) -> None:
         """Append an element."""
+        assert isinstance(self.labels, list)
         assert self.ends is not None
         self.labels.append(label)
         self.keys.append(key)
@@ -75,10 +77,10 @@ class Applied:
             for label, value, applied in zip(self.labels, self.values, on_time, strict=True)
             if not applied
         ]
-        self.labels = list(compress(self.labels, on_time))
+        self.labels = select(self.labels, on_time)
         self.keys = list(compress(self.keys, on_time))
         self.values = list(compress(self.values, on_time))
-        self.last = max(self.labels)[0] if self.labels else 0
+        self.last = max(times(self.labels), default=0)
         return late
 
     def changes(self, at: int) -> list[Change]:
@@ -139,8 +141,8 @@ class Speculative(Keyed):
             return
         keys = list(map(self.key, values))
         different = set(keys)
-        first = min(labels)
-        since = {} if first[0] > self.last else self._applied_since(first, different)
+        in_time = min(times(labels)) > self.last
+        since = {} if in_time else self._applied_since(min(labels), different)
         block = Applied(labels, keys, values)
         late: list[Arrived] = []
         if since or len(different) < len(keys) or not self._apply_at_once(block):
@@ -283,7 +285,7 @@ class Speculative(Keyed):
         del self.blocks[:done]
         if exactly:
             for i, block in enumerate(self.blocks):
-                if min(block.labels)[0] < frontier:
+                if min(times(block.labels)) < frontier:
                     lost += self.keep(block.part(frontier, before=True).final_changes())
                     self.blocks[i] = block.part(frontier, before=False)
             self.blocks = [block for block in self.blocks if block.labels]
@@ -295,7 +297,7 @@ class Speculative(Keyed):
         super().validate()
         latest: dict[object, Label] = {}
         for block in self.blocks:
-            assert block.last == max(block.labels)[0]
+            assert block.last == max(times(block.labels))
             for at in block.in_force():
                 label, key = block.labels[at], block.keys[at]
                 assert latest.get(key, ()) <= label, f"key {key!r}: {label} after {latest[key]}"
@@ -313,7 +315,7 @@ class _Corrections:
     __slots__ = ("labels", "results", "signs")
 
     def __init__(self) -> None:
-        self.labels: Labels = []
+        self.labels: list[Label] = []
         self.results: Values = []
         self.signs: list[int] = []
 
