@@ -7,7 +7,7 @@ Nothing here is needed for correctness; what comes late all the same is put in i
 
 from __future__ import annotations
 
-from itertools import chain, pairwise
+from itertools import pairwise
 from operator import itemgetter
 
 from engine.labels import Label
@@ -43,7 +43,7 @@ class Block:
         self.pieces = pieces
         self.covers = covers
         self.corrects = any(signs is not None for _, _, signs in pieces)
-        different = set(chain.from_iterable(times(labels) for labels, _, _ in pieces))
+        different = {time for labels, _, _ in pieces for time in times(labels)}
         self.roots = len(different)
         self.first = min(different)
         self.last = max(different)

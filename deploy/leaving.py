@@ -51,16 +51,14 @@ def arrived_block(frame: Frame) -> Block:
 
 
 def _arrived_piece(labels: Columns, values: Columns, signs: tuple[int, ...]) -> Elements:
-    piece = (
-        runs.from_columns_of_labels(columns(labels)),
-        from_columns(columns(values)),
-        list(signs) or None,
-    )
-    if not piece[0] or len({len(column) for column in piece if column is not None}) != 1:
+    found = runs.from_columns_of_labels(columns(labels))
+    payloads = from_columns(columns(values))
+    count = len(payloads)
+    if not count or len(found) != count or (signs and len(signs) != count):
         raise MalformedMessage("a frame with columns of different lengths")
-    if set(map(type, signs)) - {int}:
+    if signs and set(map(type, signs)) != {int}:
         raise MalformedMessage("signs that are none")
-    return piece
+    return found, payloads, list(signs) or None
 
 
 def stayed_block(port: int, time: int, id: int, pieces: list[Elements]) -> Block:

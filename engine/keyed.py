@@ -7,6 +7,7 @@ matter of `engine.speculative`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import countOf
 
 from engine.context import Context, Failure
 from engine.flow import Vertex
@@ -92,7 +93,7 @@ class Keyed:
 
     def emit(self, labels: Labels, results: Values, signs: Signs) -> None:
         """Send results on; failures go where failures go."""
-        if Failure in set(map(type, results)):
+        if countOf(map(type, results), Failure):
             good = [not isinstance(result, Failure) for result in results]
             for i, result in enumerate(results):
                 if isinstance(result, Failure):

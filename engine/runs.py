@@ -90,8 +90,8 @@ def to_columns(labels: Labels) -> Columns:
 def from_columns_of_labels(encoded: Columns) -> Labels:
     """Decode `to_columns`. Raises MalformedMessage."""
     count, mask, columns = encoded
-    varying = [i for i, _ in enumerate(columns) if not mask >> i & 1]
-    if mask == PLAIN or len(varying) != 1:
+    varying = [] if mask == PLAIN else [i for i, _ in enumerate(columns) if not mask >> i & 1]
+    if len(varying) != 1:
         return from_columns(encoded)  # type: ignore[return-value]
     (at,) = varying
     numbers = columns[at]
