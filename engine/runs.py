@@ -94,7 +94,9 @@ def from_columns_of_labels(encoded: Columns) -> Labels:
     if len(varying) != 1:
         return from_columns(encoded)  # type: ignore[return-value]
     (at,) = varying
-    numbers = columns[at]
+    head, numbers, tail = columns[:at], columns[at], columns[at + 1 :]
     if not isinstance(numbers, tuple) or len(numbers) != count:
-        raise MalformedMessage(f"{count} labels announced, not there")
-    return Run(tuple(columns[:at]), numbers, tuple(columns[at + 1 :]))  # type: ignore[arg-type]
+        raise MalformedMessage(f"{count} labels announced, other than that there")
+    if not {*map(type, head), *map(type, numbers), *map(type, tail)} == {int}:
+        raise MalformedMessage("labels of something else than integers")
+    return Run(tuple(head), numbers, tuple(tail))  # type: ignore[arg-type]
