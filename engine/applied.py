@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import compress
+from itertools import accumulate, compress
 
 from engine.labels import Label
 from engine.operators import Values
@@ -25,7 +25,7 @@ class Applied:
         self.values = values
         self.results: Values = []
         self.ends: list[int] | None = []
-        """Where the changes of each element end in the journal; None where no two have one key."""
+        """Where the changes of each element end in the journal; None: to be found, by the keys."""
         self.journal: list[Change] = []
         self.undone: set[int] = set()
         """Positions of elements that are not in force any more."""
@@ -61,8 +61,10 @@ class Applied:
     def changes(self, at: int) -> list[Change]:
         """What an element has changed."""
         if self.ends is None:
-            of_key = {self.keys[at]}
-            return [change for change in self.journal if change[0].key in of_key]
+            counts = dict.fromkeys(self.keys, 0)
+            for state, _, _, _ in self.journal:
+                counts[state.key] += 1
+            self.ends = list(accumulate(counts.values()))
         return self.journal[self.ends[at - 1] if at else 0 : self.ends[at]]
 
     def in_force(self) -> list[int]:

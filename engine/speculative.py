@@ -85,7 +85,7 @@ class Speculative(Keyed):
         except Exception:
             self.take_back(0)
             return False
-        block.ends = None
+        block.ends = None  # as no two elements are of one key, it can be found when it is needed
         return True
 
     def _apply_in_turn(
