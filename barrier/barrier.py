@@ -14,7 +14,8 @@ from engine.context import describe
 from engine.errors import FunctionFailed, StateMismatch
 from engine.labels import Label
 from engine.messages import Bundle
-from engine.operators import FAILURES, Labels, Signs, Values
+from engine.operators import FAILURES, Signs, Values
+from engine.runs import Labels
 
 NOTHING = -1
 """The t_last of a consumer that has no bundle yet."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 from barrier.barrier import Barrier
 from engine.bundles import running_checksum, to_blob
 from engine.labels import INFINITY
-from engine.operators import Labels, Signs, Values
+from engine.operators import Signs, Values
+from engine.runs import Labels
 
 Output = tuple[tuple[int, ...], int, object]
 
@@ -54,7 +55,7 @@ class EpochBarrier(Barrier):
         outputs = sorted(self.sealing.pop(epoch, ()), key=lambda output: output[0])
         if outputs:
             labels, sinks, values = zip(*outputs, strict=True)
-            self.sealed[epoch] = (to_blob(labels, sinks, values),)
+            self.sealed[epoch] = (to_blob(list(labels), sinks, values),)
         return tuple(sorted(self.sealed.items()))
 
     def restore(self, epoch: int, pre_committed: object) -> None:

@@ -11,7 +11,8 @@ from operator import itemgetter
 
 from engine.codec import exact
 from engine.labels import Label
-from engine.operators import FAILURES, Labels, Signs, Values
+from engine.operators import FAILURES, Signs, Values
+from engine.runs import Labels, in_order
 
 Output = tuple[Label, int, object]
 """(label, sink, payload)"""
@@ -48,7 +49,7 @@ class Held:
         """What is left, in label order; one sink number where there is only one."""
         if len(self.blocks) == 1 and not self.taken_back:
             labels, sink, values = self.blocks[0]
-            if labels == sorted(labels):
+            if in_order(labels):
                 return labels, sink, values
         outputs: list[Output] = []
         for labels, sink, values in self.blocks:

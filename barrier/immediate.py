@@ -10,7 +10,8 @@ from barrier.barrier import Barrier
 from engine.bundles import to_blob
 from engine.labels import INFINITY
 from engine.messages import Bundle
-from engine.operators import Labels, Signs, Values
+from engine.operators import Signs, Values
+from engine.runs import Labels
 
 
 class ImmediateBarrier(Barrier):

@@ -11,19 +11,17 @@ from __future__ import annotations
 from collections import deque
 from heapq import heappop, heappush
 from itertools import groupby
-from operator import itemgetter
 
 from barrier.barrier import Barrier
 from barrier.held import Held
 from engine.bundles import from_blob, running_checksum, to_blob
 from engine.codec import exact
 from engine.errors import NotDeterministic, StateMismatch
-from engine.operators import Labels, Signs, Values
+from engine.operators import Signs, Values
+from engine.runs import Labels, times
 
 ENCODE_AHEAD_UP_TO = 4
 """Times that may be pending for outputs to be encoded before they are final."""
-
-_time_of = itemgetter(0)
 
 
 class OrderedBarrier(Barrier):
@@ -48,20 +46,24 @@ class OrderedBarrier(Barrier):
         self._replay: _Replay | None = None
 
     def hold(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
+        found = times(labels)
+        if len(found) == 1:  # nearly always: a block of one root
+            self._held(found[0]).add(sink, labels, values, signs)
+            return
         start = 0
-        for time, run in groupby(map(_time_of, labels)):  # mostly one run: a block of one root
+        rows = list(labels)
+        for time, run in groupby(found):
             end = start + len(list(run))
-            held = self.pending.get(time)
-            if held is None:
-                held = self.pending[time] = Held()
-                heappush(self.times, time)
-            held.add(
-                sink,
-                labels[start:end],
-                values[start:end],
-                None if signs is None else signs[start:end],
-            )
+            part = None if signs is None else signs[start:end]
+            self._held(time).add(sink, rows[start:end], values[start:end], part)
             start = end
+
+    def _held(self, time: int) -> Held:
+        held = self.pending.get(time)
+        if held is None:
+            held = self.pending[time] = Held()
+            heappush(self.times, time)
+        return held
 
     def advance(self, frontier: int) -> None:
         times = self.times

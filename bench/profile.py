@@ -2,13 +2,12 @@
 
 The real parts (codec, segments, keyed operator, barrier, snapshots) are put together as a node
 puts them together and are handed documents in blocks, all in this process; between two steps a
-clock of this thread's CPU time is read. One node stands for all: it works off what the map makes,
-whichever node owns it. Not in it: ZeroMQ, acknowledgements, waiting. For whole processes while
-they run there is py-spy.
+clock of this thread's CPU time is read. The parts of all nodes are there; they take turns to map a
+block. Not in it: ZeroMQ, acknowledgements, waiting. For whole processes while they run there is
+py-spy.
 """
 
 import gc
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from time import thread_time
@@ -18,19 +17,19 @@ from rich.table import Table
 
 from barrier.barrier import NOTHING
 from bench.floor import Documents
-from deploy.assembly import assemble
+from deploy.assembly import Assembly, assemble
 from deploy.blocks import Block, in_order
+from deploy.leaving import arrived_block, leaving, stayed_block, to_frame
 from engine.bundles import payload_columns
-from engine.codec import from_columns, labels_to_columns, to_columns
-from engine.labels import INFINITY, Label
-from engine.messages import Frame, Header, columns, decode, encode
-from engine.operators import Labels, Signs, Values
+from engine.labels import Label
+from engine.messages import Frame, Header, decode, encode
+from engine.operators import Values
 from engine.plan import plan
 from engine.policy import SnapshotCut, policy
 from index.flow import inverted_index
 
 NODES = 2
-"""Nodes that the shuffle sends to."""
+"""Nodes that there are."""
 
 FIELDS = 4
 """Width of a change record."""
@@ -41,6 +40,7 @@ STEPS = {
     "map and shuffle": "node",
     "shuffle encode": "node",
     "shuffle decode": "node",
+    "shuffle to itself": "node",
     "label order": "node",
     "keyed and hold": "node",
     "barrier": "node",
@@ -166,68 +166,75 @@ class _DataPath:
         self.clock = _Clock()
         self.ids = count(1)
         self.epochs = count(1)
+        self.turns = count()
         self.elements = 0
-        self.assembly = assemble(self.plan, self.policy, 0, NODES, lambda: next(self.ids))
-        self.assembly.barrier.last(NOTHING, 0, ())  # a consumer that has nothing yet
+        self.assemblies = [
+            assemble(self.plan, self.policy, node, NODES, lambda: next(self.ids))
+            for node in range(NODES)
+        ]
+        for assembly in self.assemblies:  # a consumer that has nothing yet
+            assembly.barrier.last(NOTHING, 0, ())
 
     def feed(self, time: int, documents: Documents) -> None:
         """Send a block through, from the front to the consumer; the first has this time."""
-        blocks = list(self._shuffled(self._mapped(time, documents)))
-        clock, assembly = self.clock, self.assembly
-        assembly.enter(self.keyed.number)
-        ordered = in_order(blocks) if blocks else []
-        clock.lap("label order")
-        for block in ordered:
-            assembly.gates[self.keyed.number].push(block)
-            self.elements += len(block.labels)
-        clock.lap("keyed and hold")
-        frontier = time + len(documents)
-        assembly.barrier.advance(frontier)
-        clock.lap("barrier")
-        self._deliver()
-        assembly.settle(frontier)
-        clock.lap("settle")
+        shuffled = self._shuffled(next(self.turns) % NODES, time, documents)
+        clock, frontier = self.clock, time + len(documents)
+        for assembly, blocks in zip(self.assemblies, shuffled, strict=True):
+            assembly.enter(self.keyed.number)
+            pieces = in_order(blocks)
+            clock.lap("label order")
+            for piece in pieces:
+                assembly.gates[self.keyed.number].push(*piece)
+                self.elements += len(piece[0])
+            clock.lap("keyed and hold")
+            assembly.barrier.advance(frontier)
+            clock.lap("barrier")
+            self._deliver(assembly)
+            assembly.settle(frontier)
+            clock.lap("settle")
 
-    def _mapped(self, time: int, documents: Documents) -> list[tuple[Labels, Values, Signs]]:
-        """What the first segment makes of a block: the elements for each node."""
-        clock, assembly = self.clock, self.assembly
+    def _shuffled(self, mapper: int, time: int, documents: Documents) -> list[list[Block]]:
+        """What a node makes of a block, as it arrives at each node."""
+        self._map(mapper, time, documents)
+        shuffled: list[list[Block]] = [[] for _ in range(NODES)]
+        for node, port, pieces in leaving(
+            self.assemblies[mapper], self.source.number, range(NODES)
+        ):
+            head = port, time, next(self.ids)
+            if node == mapper:
+                shuffled[node].append(stayed_block(*head, pieces))
+                self.clock.lap("shuffle to itself")
+            else:
+                sent = encode(HEADER, to_frame(self.source.number, *head, pieces))
+                self.clock.lap("shuffle encode")
+                shuffled[node].append(self._received(sent))
+                self.clock.lap("shuffle decode")
+        return shuffled
+
+    def _map(self, mapper: int, time: int, documents: Documents) -> None:
+        """Let a node work off a block of the front."""
+        clock, assembly = self.clock, self.assemblies[mapper]
         values: Values = [{"id": document, "text": text} for document, text in documents]
         clock.start()
         labels: list[Label] = [(number, 0) for number in range(time, time + len(documents))]
-        sent = self._frame(self.source.number, labels, values)
+        head = self.source.number, time, next(self.ids)
+        sent = encode(HEADER, to_frame(0, *head, [(labels, values, None)]))
         clock.lap("front encode")
         block = self._received(sent)
         clock.lap("front decode")
         assembly.enter(self.source.number)
-        assembly.gates[self.source.number].push(block)
-        outbounds = assembly.segments.outbounds[self.source.number, self.keyed.number]
-        made = [outbound.take() for outbound in outbounds]
+        for piece in block.pieces:
+            assembly.gates[self.source.number].push(*piece)
         clock.lap("map and shuffle")
-        return made
-
-    def _shuffled(self, made: Sequence[tuple[Labels, Values, Signs]]) -> Iterator[Block]:
-        for labels, values, _ in made:
-            if labels:
-                sent = self._frame(self.keyed.number, labels, values)
-                self.clock.lap("shuffle encode")
-                block = self._received(sent)
-                self.clock.lap("shuffle decode")
-                yield block
-
-    def _frame(self, port: int, labels: Labels, values: Values) -> bytes:
-        coded = labels_to_columns(labels), to_columns(values)
-        return encode(HEADER, Frame(0, port, labels[0][0], next(self.ids), *coded, (), ()))
 
     def _received(self, data: bytes) -> Block:
         _, frame = decode(data)
         assert isinstance(frame, Frame)
-        labels = from_columns(columns(frame.labels))
-        values = from_columns(columns(frame.values))
-        return Block(frame.port, frame.time, frame.id, labels, values, None)  # type: ignore[arg-type]
+        return arrived_block(frame)
 
-    def _deliver(self) -> None:
+    def _deliver(self, assembly: Assembly) -> None:
         """Let what may leave go to the consumer."""
-        clock, barrier = self.clock, self.assembly.barrier
+        clock, barrier = self.clock, assembly.barrier
         bundle = barrier.take_bundle(1)
         if bundle is None:
             return
@@ -243,10 +250,14 @@ class _DataPath:
         """Take one, as of a time below which all is delivered."""
         if self.policy.cut is SnapshotCut.NONE:
             return
-        clock, assembly = self.clock, self.assembly
+        epoch = next(self.epochs)
+        for assembly in self.assemblies:
+            self._snapshot(assembly, time, epoch)
+
+    def _snapshot(self, assembly: Assembly, time: int, epoch: int) -> None:
+        clock, by_label = self.clock, self.policy.cut is SnapshotCut.LABEL
         clock.start()
-        if self.policy.cut is not SnapshotCut.LABEL:
-            time, epoch = INFINITY, next(self.epochs)
+        if not by_label:
             for port in self.plan.ports:
                 assembly.enter(port.number)
                 assembly.end_epoch(port.number, epoch)
@@ -255,7 +266,7 @@ class _DataPath:
         while capture.step():
             pass
         clock.lap("snapshot capture")
-        if self.policy.cut is not SnapshotCut.LABEL:
+        if not by_label:
             assembly.commit(epoch)
             clock.lap("barrier")
-            self._deliver()
+            self._deliver(assembly)

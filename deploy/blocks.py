@@ -7,73 +7,58 @@ Nothing here is needed for correctness; what comes late all the same is put in i
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from itertools import compress
+from itertools import pairwise
 from operator import itemgetter
 
 from engine.labels import Label
-from engine.operators import Labels, Signs, Values
+from engine.operators import Elements, chosen
 from engine.plan import Plan, Port
+from engine.runs import times
 
 SPECULATE_UP_TO = 4
 """Roots that may be unsettled at a port while elements are applied in whatever order they come."""
 
-_time_of = itemgetter(0)
-
 
 class Block:
-    """Elements of one port, from one frame.
+    """Elements of one port, from one frame, in pieces.
 
     `time`: the tracking time; `covers`: the times of the front that are done with it, if it is from
     a front; `first` and `last`: the smallest and largest time of an element; `roots`: how many
-    different times.
+    different times; `corrects`: whether something is taken back.
     """
 
-    __slots__ = (
-        "covers",
-        "first",
-        "id",
-        "labels",
-        "last",
-        "port",
-        "roots",
-        "signs",
-        "time",
-        "times",
-        "values",
-    )
+    __slots__ = ("corrects", "covers", "first", "id", "last", "pieces", "port", "roots", "time")
 
     def __init__(
         self,
         port: int,
         time: int,
         id: int,
-        labels: Labels,
-        values: Values,
-        signs: Signs,
+        pieces: list[Elements],
         covers: tuple[int, ...] = (),
     ) -> None:
         self.port = port
         self.time = time
         self.id = id
-        self.labels = labels
-        self.values = values
-        self.signs = signs
+        self.pieces = pieces
         self.covers = covers
-        self.times = list(map(_time_of, labels))
-        different = set(self.times)
+        self.corrects = any(signs is not None for _, _, signs in pieces)
+        different = {time for labels, _, _ in pieces for time in times(labels)}
         self.roots = len(different)
         self.first = min(different)
         self.last = max(different)
 
     def part(self, time: int, *, before: bool) -> Block:
         """The elements before a time, with the block's id; or the others, with none yet (0)."""
-        chosen = [(t < time) is before for t in self.times]
-        labels = list(compress(self.labels, chosen))
-        values = list(compress(self.values, chosen))
-        if before:
-            return Block(self.port, self.time, self.id, labels, values, None)
-        return Block(self.port, min(labels)[0], 0, labels, values, None)
+        pieces: list[Elements] = []
+        for piece in self.pieces:
+            inside = [(t < time) is before for t in times(piece[0])]
+            if any(inside):
+                pieces.append(piece if all(inside) else chosen(piece, inside))
+        part = Block(self.port, self.time, self.id if before else 0, pieces)
+        if not before:
+            part.time = part.first
+        return part
 
 
 class Waiting:
@@ -135,7 +120,7 @@ def may_go(blocks: list[Block], unsettled: int, complete: int) -> tuple[list[Blo
     """
     if unsettled + sum(block.roots for block in blocks) <= SPECULATE_UP_TO:
         return blocks, []
-    if any(block.signs is not None for block in blocks):
+    if any(block.corrects for block in blocks):
         return blocks, []  # a tombstone must not be parted from its element
     now: list[Block] = []
     later: list[Block] = []
@@ -150,27 +135,23 @@ def may_go(blocks: list[Block], unsettled: int, complete: int) -> tuple[list[Blo
     return now, later
 
 
-def in_order(blocks: list[Block]) -> list[Block]:
-    """Blocks of one port as they are best worked off: joined, root by root in label order.
+def in_order(blocks: list[Block]) -> list[Elements]:
+    """The pieces of blocks of one port as they are best worked off: in label order.
 
     Where something is taken back the order of arrival stays: a tombstone must not overtake its
     element.
     """
-    if len(blocks) == 1 or any(block.signs is not None for block in blocks):
-        return blocks
-    runs: list[tuple[Label, Block, int, int]] = []
-    for block in blocks:
-        if block.times != sorted(block.times):
-            return sorted(blocks, key=lambda block: block.first)
-        start = 0
-        while start < len(block.times):
-            end = bisect_left(block.times, block.times[start] + 1, start)
-            runs.append((block.labels[start], block, start, end))
-            start = end
-    runs.sort(key=itemgetter(0))
-    labels: Labels = []
-    values: Values = []
-    for _, block, start, end in runs:
-        labels += block.labels[start:end]
-        values += block.values[start:end]
-    return [Block(blocks[0].port, 0, 0, labels, values, None)]
+    pieces = [piece for block in blocks for piece in block.pieces]
+    if len(pieces) == 1 or any(block.corrects for block in blocks):
+        return pieces
+    pieces.sort(key=_first_label)
+    spans = [(min(found), max(found)) for found in (times(labels) for labels, _, _ in pieces)]
+    if all(one[1] <= other[0] for one, other in pairwise(spans)):
+        return pieces
+    elements = [pair for labels, values, _ in pieces for pair in zip(labels, values, strict=True)]
+    elements.sort(key=itemgetter(0))
+    return [([label for label, _ in elements], [value for _, value in elements], None)]
+
+
+def _first_label(piece: Elements) -> Label:
+    return piece[0][0]

@@ -227,8 +227,8 @@ class Front(Party):
             end = batches[nodes[i + 1]][0][0][0] if i + 1 < len(nodes) else self.next
             # Up to the first root of the next frame, all roots are in this one or in one before.
             covers = (self._covered, end)
-            encoded = labels_to_columns(labels), to_columns(values)
-            frame = Frame(self.index, self.index, labels[0][0], 0, *encoded, (), covers)
+            piece = labels_to_columns(labels), to_columns(values), ()
+            frame = Frame(self.index, self.index, labels[0][0], 0, (piece,), covers)
             self.send(f"node-{node}", frame)
             self._covered = end
         if self._covered < self.next or self._durable < self._now_durable():

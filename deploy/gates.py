@@ -15,8 +15,8 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from operator import itemgetter
 
-from deploy.blocks import Block
-from engine.operators import Step
+from engine.operators import Signs, Step, Values
+from engine.runs import Labels
 
 Token = tuple[int, int, int]
 """(stage, time, id): to be acknowledged when it is given, and again when it is taken."""
@@ -30,9 +30,9 @@ class Gate:
     def __init__(self, entry: Step) -> None:
         self.entry = entry
 
-    def push(self, block: Block) -> list[Token]:
+    def push(self, labels: Labels, values: Values, signs: Signs) -> list[Token]:
         """Take a block. Returns new tokens."""
-        self.entry.push(block.labels, block.values, block.signs)
+        self.entry.push(labels, values, signs)
         return []
 
     def release(self, frontier: int) -> list[Token]:
@@ -53,10 +53,10 @@ class BufferingGate(Gate):
         self.times: list[int] = []
         """A heap of the times in `held`."""
 
-    def push(self, block: Block) -> list[Token]:
-        assert block.signs is None, "in order, nothing is ever taken back"
+    def push(self, labels: Labels, values: Values, signs: Signs) -> list[Token]:
+        assert signs is None, "in order, nothing is ever taken back"
         tokens = []
-        for label, value in zip(block.labels, block.values, strict=True):
+        for label, value in zip(labels, values, strict=True):
             time = label[0]
             if time not in self.held:
                 token = (self.stage + 1, time, self.new_id())

@@ -10,71 +10,83 @@ from collections.abc import Callable, Iterable, Iterator
 
 from deploy.assembly import Assembly
 from deploy.blocks import Block
-from engine.codec import from_columns, labels_to_columns, pack, to_columns, unpack
+from engine import runs
+from engine.codec import Columns, from_columns, pack, to_columns, unpack
 from engine.errors import MalformedMessage, PayloadError
 from engine.messages import Frame, columns
-from engine.operators import Labels, Signs, Values, without_bad_payloads
-
-Elements = tuple[Labels, Values, Signs]
-"""Labels, payloads, and signs (None: all +1) of elements."""
+from engine.operators import Elements, without_bad_payloads
 
 
 def leaving(
     assembly: Assembly, feeder: int, nodes: Iterable[int]
-) -> Iterator[tuple[int, int, Elements]]:
-    """(node, port, elements) of what a segment has made for these nodes and not let go yet."""
+) -> Iterator[tuple[int, int, list[Elements]]]:
+    """(node, port, blocks) of what a segment has made for these nodes and not let go yet."""
     for port, outbounds in assembly.leaving[feeder]:
         for node in nodes:
-            if outbounds[node].labels:
+            if outbounds[node].blocks:
                 yield node, port, outbounds[node].take()
 
 
-def to_frame(feeder: int, port: int, time: int, id: int, elements: Elements) -> Frame:
+def to_frame(feeder: int, port: int, time: int, id: int, pieces: list[Elements]) -> Frame:
     """The frame for another node."""
-    labels, values, signs = elements
-    encoded = labels_to_columns(labels), to_columns(values)
-    return Frame(feeder, port, time, id, *encoded, () if signs is None else tuple(signs), ())
+    encoded = tuple(
+        (runs.to_columns(labels), to_columns(values), tuple(signs or ()))
+        for labels, values, signs in pieces
+    )
+    return Frame(feeder, port, time, id, encoded, ())
 
 
 def arrived_block(frame: Frame) -> Block:
     """The elements of a frame. Raises MalformedMessage."""
-    labels: Labels = from_columns(columns(frame.labels))  # type: ignore[assignment]
-    values = from_columns(columns(frame.values))
-    signs = list(frame.signs) or None
-    if not labels or len(labels) != len(values) or len(signs or labels) != len(labels):
-        raise MalformedMessage("a frame with columns of different lengths")
+    if not frame.pieces:
+        raise MalformedMessage("a frame without elements")
     if len(frame.covers) not in (0, 2):
         raise MalformedMessage("a frame that covers what is no interval")
     try:
-        return Block(frame.port, frame.time, frame.id, labels, values, signs, frame.covers)
+        pieces = [_arrived_piece(*piece) for piece in frame.pieces]
+        return Block(frame.port, frame.time, frame.id, pieces, frame.covers)
     except (TypeError, IndexError) as error:
-        raise MalformedMessage(f"labels that are none: {error}") from None
+        raise MalformedMessage(f"elements that are none: {error}") from None
 
 
-def stayed_block(port: int, time: int, id: int, elements: Elements) -> Block:
+def _arrived_piece(labels: Columns, values: Columns, signs: tuple[int, ...]) -> Elements:
+    found = runs.from_columns_of_labels(columns(labels))
+    payloads = from_columns(columns(values))
+    count = len(payloads)
+    if not count or len(found) != count or (signs and len(signs) != count):
+        raise MalformedMessage("a frame with columns of different lengths")
+    if signs and set(map(type, signs)) != {int}:
+        raise MalformedMessage("signs that are none")
+    return found, payloads, list(signs) or None
+
+
+def stayed_block(port: int, time: int, id: int, pieces: list[Elements]) -> Block:
     """The elements that do not leave their node. Raises PayloadError.
 
     Payloads pass the wire format all the same: functions see the same types wherever their input
     came from.
     """
-    labels, values, signs = elements
-    values = from_columns(columns(unpack(pack(to_columns(values)))))  # type: ignore[arg-type]
-    return Block(port, time, id, labels, values, signs)
+    stayed: list[Elements] = []
+    for labels, values, signs in pieces:
+        passed = from_columns(columns(unpack(pack(to_columns(values)))))  # type: ignore[arg-type]
+        stayed.append((labels, passed, signs))
+    return Block(port, time, id, stayed)
 
 
 def hand_over(
-    assembly: Assembly, port: int, elements: Elements, take: Callable[[Elements], None]
+    assembly: Assembly, port: int, pieces: list[Elements], take: Callable[[list[Elements]], None]
 ) -> bool:
     """Let elements be taken; payloads that cannot travel become failures instead.
 
     Returns whether there was anything to take.
     """
     try:
-        take(elements)
+        take(pieces)
     except PayloadError:
-        vertex = assembly.plan.ports[port].vertex
-        elements = without_bad_payloads(vertex, assembly.segments.failures, *elements)
-        if not elements[0]:
+        vertex, failures = assembly.plan.ports[port].vertex, assembly.segments.failures
+        good = [without_bad_payloads(vertex, failures, piece) for piece in pieces]
+        pieces = [piece for piece in good if piece[0]]
+        if not pieces:
             return False
-        take(elements)
+        take(pieces)
     return True

@@ -18,7 +18,7 @@ from functools import partial
 from barrier.barrier import Barrier
 from deploy.assembly import Assembly, assemble
 from deploy.blocks import Block, Waiting, in_order
-from deploy.leaving import Elements, arrived_block, hand_over, leaving, stayed_block, to_frame
+from deploy.leaving import arrived_block, hand_over, leaving, stayed_block, to_frame
 from deploy.snapshotter import Snapshotter
 from deploy.tracking import Cells, Intervals, Tracking
 from engine.errors import (
@@ -51,6 +51,7 @@ from engine.messages import (
     Stop,
     Unloadable,
 )
+from engine.operators import Elements
 from engine.party import Job, Party, log
 from engine.plan import Plan, Port
 from engine.policy import Policy
@@ -347,8 +348,8 @@ class Node(Party):
         """Let blocks through a port's segment, and send on what that makes."""
         self.assembly.enter(port.number)
         gate = self.assembly.gates[port.number]
-        for block in in_order(blocks):
-            for token in gate.push(block):
+        for piece in in_order(blocks):
+            for token in gate.push(*piece):
                 self._tracking.acks.add(*token)
         for block in blocks:
             self._tracking.acks.add(port.stage, block.time, block.id)
@@ -358,28 +359,30 @@ class Node(Party):
 
     def _send_on(self, feeder: int, time: int) -> None:
         """Send what a segment made of blocks with tracking times from `time` on."""
-        for node, port, elements in leaving(self.assembly, feeder, self._others):
+        for node, port, pieces in leaving(self.assembly, feeder, self._others):
             id = self.new_id()
             send = partial(self._send_frame, node, (feeder, port, time, id))
-            if hand_over(self.assembly, port, elements, send):
+            if hand_over(self.assembly, port, pieces, send):
                 self._count(port, time, id)
         self._own.append((feeder, time))
 
-    def _send_frame(self, node: int, head: tuple[int, int, int, int], elements: Elements) -> None:
-        self.send(f"node-{node}", to_frame(*head, elements))
+    def _send_frame(
+        self, node: int, head: tuple[int, int, int, int], pieces: list[Elements]
+    ) -> None:
+        self.send(f"node-{node}", to_frame(*head, pieces))
 
     def _admit_own(self) -> None:
         """Let in what does not leave the node: after what does, which others wait for."""
         own, self._own = self._own, []
         for feeder, time in own:
-            for _, port, elements in leaving(self.assembly, feeder, (self.index,)):
+            for _, port, pieces in leaving(self.assembly, feeder, (self.index,)):
                 id = self.new_id()
                 admit = partial(self._admit_block, feeder, (port, time, id))
-                if hand_over(self.assembly, port, elements, admit):
+                if hand_over(self.assembly, port, pieces, admit):
                     self._count(port, time, id)
 
-    def _admit_block(self, feeder: int, head: tuple[int, int, int], elements: Elements) -> None:
-        self._admit(self.name, feeder, stayed_block(*head, elements))
+    def _admit_block(self, feeder: int, head: tuple[int, int, int], pieces: list[Elements]) -> None:
+        self._admit(self.name, feeder, stayed_block(*head, pieces))
 
     def _count(self, port: int, time: int, id: int) -> None:
         self.frames += 1

@@ -8,18 +8,19 @@ can be one running checksum over blobs.
 from collections.abc import Sequence
 from zlib import crc32
 
-from engine.codec import PLAIN, from_columns, labels_to_columns, pack, to_columns, unpack
+from engine import runs
+from engine.codec import PLAIN, from_columns, pack, to_columns, unpack
 from engine.errors import MalformedMessage
-from engine.labels import Label
 from engine.messages import columns
 from engine.reference import Item
+from engine.runs import Labels
 
 
-def to_blob(labels: Sequence[Label], sinks: int | Sequence[int], values: Sequence[object]) -> bytes:
+def to_blob(labels: Labels, sinks: int | Sequence[int], values: Sequence[object]) -> bytes:
     """Encode outputs, in the order in which they are given; `sinks` may be one for all."""
     if not isinstance(sinks, int) and sinks.count(sinks[0]) == len(sinks):
         sinks = sinks[0]  # equal outputs have equal bytes, however they came
-    return pack((labels_to_columns(labels), sinks, to_columns(values)))
+    return pack((runs.to_columns(labels), sinks, to_columns(values)))
 
 
 def from_blob(blob: bytes) -> list[Item]:

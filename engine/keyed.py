@@ -6,13 +6,15 @@ matter of `engine.speculative`.
 
 from __future__ import annotations
 
-from itertools import compress
+from collections.abc import Iterable
+from operator import countOf
 
 from engine.context import Context, Failure
 from engine.flow import Vertex
 from engine.keygroups import GroupCache
-from engine.labels import INFINITY, Label
-from engine.operators import Failures, Labels, Signs, Step, Values, children, iterable
+from engine.labels import Label
+from engine.operators import Failures, Signs, Step, Values, children, chosen, iterable
+from engine.runs import Labels
 from engine.state import MISSING, Change, StateTable, keep_rows, undo
 
 
@@ -77,31 +79,30 @@ class Keyed:
         undo(self.journal[before:])
         del self.journal[before:]
 
-    def keep(self, changes: list[Change], frontier: int) -> None:
-        """These changes are final, and so is everything below the frontier."""
-        table = self.table
+    def keep(self, changes: list[Change]) -> list[object]:
+        """These changes are final. Returns the keys that lost something."""
         if self.record:
-            table.kept += len(changes)
-            removed = keep_rows(changes)
-        else:
-            removed = [state.key for state, _, _, new in changes if new is MISSING]
-        for key in removed:
-            if key in table and table[key].last < (frontier,):
-                table.reclaim(key)
+            self.table.kept += len(changes)
+            return keep_rows(changes)
+        return [state.key for state, _, _, new in changes if new is MISSING]
+
+    def reclaim(self, keys: Iterable[object]) -> None:
+        """Forget those keys that have nothing in their states."""
+        for key in keys:
+            self.table.reclaim(key)
 
     def emit(self, labels: Labels, results: Values, signs: Signs) -> None:
         """Send results on; failures go where failures go."""
-        if Failure in set(map(type, results)):
+        if countOf(map(type, results), Failure):
             good = [not isinstance(result, Failure) for result in results]
             for i, result in enumerate(results):
                 if isinstance(result, Failure):
                     self.failures.add(labels[i], result, 1 if signs is None else signs[i])
-            labels = list(compress(labels, good))
-            results = list(compress(results, good))
-            signs = None if signs is None else list(compress(signs, good))
+            labels, results, signs = chosen((labels, results, signs), good)
         if self.many:
-            labels, results, signs = children(labels, results, signs)  # type: ignore[arg-type]
-        if labels:
+            for block in children(labels, results, signs):  # type: ignore[arg-type]
+                self.after.push(*block)
+        elif labels:
             self.after.push(labels, results, signs)
 
     def validate(self) -> None:
@@ -130,6 +131,6 @@ class Arrival(Keyed):
             except Exception:
                 self.take_back(before)
                 results.append(call(label, key, value))
-        self.keep(journal, INFINITY)
+        self.reclaim(self.keep(journal))
         journal.clear()
         self.emit(labels, results, None)

@@ -29,6 +29,8 @@ from engine.errors import MalformedMessage
 
 MAGIC = 0xD71
 
+Pieces = tuple[tuple[Columns, Columns, tuple[int, ...]], ...]
+"""Blocks of elements: labels, payloads, and signs, none where all are +1."""
 
 M = TypeVar("M", bound="Message")
 
@@ -64,8 +66,8 @@ def _message(kind: int, *, control: bool = False) -> Callable[[type[M]], type[M]
         hints = get_type_hints(made)
         names = [field.name for field in dataclasses.fields(made)]  # type: ignore[arg-type]
         types = tuple(get_origin(hints[name]) or hints[name] for name in names)
-        # Whoever takes columns has to look into them anyway, by `columns`.
-        nested = [i for i, n in enumerate(names) if types[i] is tuple and hints[n] != Columns]
+        # Whoever takes pieces has to look into them anyway.
+        nested = [i for i, n in enumerate(names) if types[i] is tuple and hints[n] != Pieces]
         deep = [(i, _check(hints[names[i]])) for i in nested]
         _KINDS[kind] = made, types, deep
         _FIELDS[made] = _getter(names)
@@ -140,18 +142,16 @@ class Frame(Message):
     """Elements from one segment on one node (or from a front) to one port on one node.
 
     `time`, the tracking time, is never above a time in the frame; `id` is random, 63 bits.
-    `signs` is empty when all are +1. `covers` is empty but for frames of fronts, which have no id:
-    (since, until) says that once the frame has been worked off all roots of the front with times
-    in [since, until) have been, provided that those before have.
+    `covers` is empty but for frames of fronts, which have no id: (since, until) says that once the
+    frame has been worked off all roots of the front with times in [since, until) have been,
+    provided that those before have.
     """
 
     feeder: int
     port: int
     time: int
     id: int
-    labels: Columns
-    values: Columns
-    signs: tuple[int, ...]
+    pieces: Pieces
     covers: tuple[int, ...]
 
 

@@ -10,8 +10,8 @@ A user function that raises makes a `Failure` at the element's label instead of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from itertools import compress, repeat
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, compress
 from typing import Protocol
 
 from engine.codec import travelled
@@ -21,10 +21,15 @@ from engine.flow import Function, Vertex
 from engine.keygroups import OwnerCache
 from engine.labels import Label
 from engine.plan import Plan, Port
+from engine.runs import Labels, Run, numbered, select
 
-Labels = list[Label]
 Values = list[object]
 Signs = list[int] | None
+Elements = tuple[Labels, Values, Signs]
+"""A block: labels, payloads, and signs (None: all +1) of elements."""
+
+MANY = 16
+"""Elements from which on a block is worth being one of its own."""
 
 
 class Step(Protocol):
@@ -56,27 +61,6 @@ class Failures:
         self.barrier.hold(FAILURES, [label], [failure.payload()], [sign])
 
 
-def without_bad_payloads(
-    vertex: Vertex, failures: Failures, labels: Labels, values: Values, signs: Signs
-) -> tuple[Labels, Values, Signs]:
-    """The elements that can travel to a keyed operator; the others become failures."""
-    assert vertex.key is not None
-    good: list[int] = []
-    for i, value in enumerate(values):
-        try:
-            travelled(value)
-        except PayloadError as error:
-            failure = Failure.of(vertex.name, vertex.key(value), value, error)
-            failures.add(labels[i], failure, signs[i] if signs else 1)
-        else:
-            good.append(i)
-    return (
-        [labels[i] for i in good],
-        [values[i] for i in good],
-        [signs[i] for i in good] if signs else None,
-    )
-
-
 class Stateless:
     """Base of map, filter and flat_map: one user function and what comes after."""
 
@@ -88,7 +72,7 @@ class Stateless:
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         try:
-            block = self.apply(labels, values, signs)
+            blocks = self.apply(labels, values, signs)
         except Exception as error:
             if len(labels) == 1:
                 sign = 1 if signs is None else signs[0]
@@ -97,61 +81,87 @@ class Stateless:
             for i, label in enumerate(labels):
                 self.push([label], [values[i]], None if signs is None else [signs[i]])
             return
-        if block[0]:
+        for block in blocks:
             self.after.push(*block)
 
-    def apply(self, labels: Labels, values: Values, signs: Signs) -> tuple[Labels, Values, Signs]:
-        """The outputs of a block. May raise what the user function raises."""
+    def apply(self, labels: Labels, values: Values, signs: Signs) -> list[Elements]:
+        """The outputs of a block, in blocks. May raise what the user function raises."""
         raise NotImplementedError
 
 
 class Map(Stateless):
     """One output, at the label of its input."""
 
-    def apply(self, labels: Labels, values: Values, signs: Signs) -> tuple[Labels, Values, Signs]:
-        return labels, list(map(self.function, values)), signs
+    def apply(self, labels: Labels, values: Values, signs: Signs) -> list[Elements]:
+        return [(labels, list(map(self.function, values)), signs)]
 
 
 class Filter(Stateless):
     """The same element or nothing."""
 
-    def apply(self, labels: Labels, values: Values, signs: Signs) -> tuple[Labels, Values, Signs]:
+    def apply(self, labels: Labels, values: Values, signs: Signs) -> list[Elements]:
         kept = list(map(self.function, values))
         if all(kept):
-            return labels, values, signs
-        return (
-            list(compress(labels, kept)),
-            list(compress(values, kept)),
-            None if signs is None else list(compress(signs, kept)),
-        )
+            return [(labels, values, signs)]
+        return [chosen((labels, values, signs), kept)] if any(kept) else []
 
 
 class FlatMap(Stateless):
     """Any number of outputs, each at the label of its input and its number."""
 
-    def apply(self, labels: Labels, values: Values, signs: Signs) -> tuple[Labels, Values, Signs]:
+    def apply(self, labels: Labels, values: Values, signs: Signs) -> list[Elements]:
         made: list[Values] = [iterable(self.function(value)) for value in values]
         return children(labels, made, signs)
 
 
-def children(labels: Labels, made: list[Values], signs: Signs) -> tuple[Labels, Values, Signs]:
-    """The block of the outputs `made` of the elements with these labels."""
-    out_labels: Labels = []
-    out_values: Values = []
-    for label, outputs in zip(labels, made, strict=True):
-        count = len(outputs)
-        if len(label) == 2:  # a root's children, the common case, at the speed of C
-            time, front = label
-            out_labels += zip(repeat(time, count), repeat(front, count), range(count), strict=True)
+def chosen(block: Elements, those: Sequence[object]) -> Elements:
+    """Those elements of a block for which this is true."""
+    labels, values, signs = block
+    return (
+        select(labels, those),
+        list(compress(values, those)),
+        None if signs is None else list(compress(signs, those)),
+    )
+
+
+def without_bad_payloads(vertex: Vertex, failures: Failures, block: Elements) -> Elements:
+    """The elements that can travel to a keyed operator; the others become failures."""
+    assert vertex.key is not None
+    labels, values, signs = block
+    good: list[bool] = []
+    for i, value in enumerate(values):
+        try:
+            travelled(value)
+        except PayloadError as error:
+            failure = Failure.of(vertex.name, vertex.key(value), value, error)
+            failures.add(labels[i], failure, signs[i] if signs else 1)
+            good.append(False)
         else:
-            out_labels += [(*label, i) for i in range(count)]
-        out_values += outputs
-    if signs is None:
-        return out_labels, out_values, None
-    out_signs: list[int] = []
-    for sign, outputs in zip(signs, made, strict=True):
-        out_signs += [sign] * len(outputs)
-    return out_labels, out_values, out_signs
+            good.append(True)
+    return chosen(block, good)
+
+
+def children(labels: Labels, made: list[Values], signs: Signs) -> list[Elements]:
+    """The outputs `made` of the elements with these labels, in blocks.
+
+    The outputs of an element that makes many are a block of their own: what they have in common,
+    as the id of a document, is then written once, and is one object again where they arrive.
+    """
+    every = signs or [1] * len(labels)
+    if sum(map(len, made)) >= MANY * len(labels):
+        return [
+            (Run(label, range(len(outputs))), outputs, signs and [sign] * len(outputs))
+            for label, outputs, sign in zip(labels, made, every, strict=True)
+            if outputs
+        ]
+    joined: list[Label] = []
+    for label, outputs in zip(labels, made, strict=True):
+        joined += [(*label, i) for i in range(len(outputs))]
+    if not joined:
+        return []
+    if signs:
+        signs = [s for s, outputs in zip(signs, made, strict=True) for _ in outputs]
+    return [(joined, list(chain.from_iterable(made)), signs)]
 
 
 class FanOut:
@@ -162,7 +172,7 @@ class FanOut:
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         for number, edge in enumerate(self.edges):
-            edge.push([(*label, number) for label in labels], list(values), signs)
+            edge.push(numbered(labels, number), list(values), signs)
 
 
 class Sink:
@@ -177,29 +187,31 @@ class Sink:
 
 
 class Outbound:
-    """Elements waiting to leave this node for one port on one node."""
+    """Blocks waiting to leave this node for one port on one node."""
 
-    __slots__ = ("labels", "signs", "values")
+    __slots__ = ("blocks",)
 
     def __init__(self) -> None:
-        self.labels: Labels = []
-        self.values: Values = []
-        self.signs: Signs = None
+        self.blocks: list[Elements] = []
 
-    def add(self, labels: Iterable[Label], values: Iterable[object], signs: Signs) -> None:
-        """Append elements."""
-        if signs is not None and self.signs is None:
-            self.signs = [1] * len(self.labels)
-        self.labels += labels
-        self.values += values
-        if self.signs is not None:
-            self.signs += signs if signs is not None else [1] * (len(self.labels) - len(self.signs))
+    def add(self, block: Elements) -> None:
+        """Append a block; small ones are joined."""
+        if self.blocks and len(self.blocks[-1][0]) + len(block[0]) < MANY:
+            self.blocks[-1] = _joined(self.blocks[-1], block)
+        elif block[0]:
+            self.blocks.append(block)
 
-    def take(self) -> tuple[Labels, Values, Signs]:
+    def take(self) -> list[Elements]:
         """Everything that waits; nothing waits any more."""
-        taken = self.labels, self.values, self.signs
-        self.labels, self.values, self.signs = [], [], None
+        taken, self.blocks = self.blocks, []
         return taken
+
+
+def _joined(one: Elements, other: Elements) -> Elements:
+    signs: Signs = None
+    if one[2] or other[2]:
+        signs = (one[2] or [1] * len(one[0])) + (other[2] or [1] * len(other[0]))
+    return [*one[0], *other[0]], one[1] + other[1], signs
 
 
 class Shuffle:
@@ -227,16 +239,12 @@ class Shuffle:
             for i, label in enumerate(labels):
                 self.push([label], [values[i]], None if signs is None else [signs[i]])
             return
+        block = labels, values, signs
         if len(self.outbounds) == 1:
-            self.outbounds[0].add(labels, values, signs)
+            self.outbounds[0].add(block)
             return
         for node, outbound in enumerate(self.outbounds):
-            mine = list(map(node.__eq__, owners))
-            outbound.add(
-                compress(labels, mine),
-                compress(values, mine),
-                None if signs is None else list(compress(signs, mine)),
-            )
+            outbound.add(chosen(block, [owner == node for owner in owners]))
 
 
 KeyedStep = Callable[[Vertex, Step, Failures], Step]

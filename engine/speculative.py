@@ -11,83 +11,29 @@ of the elements in force. `settle` lets go of what is final; its changes, read f
 the next snapshot writes.
 
 What has been applied is kept as it came, in columns, block by block; the elements of one key are
-looked for only when one of them comes late. So on the hot path the order costs one comparison
-with the largest label that the key has seen. Late by k elements: 2k applications, and a look at
-what has been applied since.
+looked for only where a block comes that is not after all others. So on the hot path the order
+costs a comparison per block. Late by k elements: 2k applications, and a look at what has been
+applied since.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container
-from itertools import compress
+from collections.abc import Container, Mapping
 from operator import itemgetter
 
+from engine.applied import Applied, Arrived
 from engine.codec import exact
 from engine.context import Failure
 from engine.flow import Vertex
 from engine.keyed import Keyed
 from engine.keygroups import GroupCache
 from engine.labels import Label
-from engine.operators import Failures, Labels, Signs, Step, Values
-from engine.state import Change, undo
+from engine.operators import Failures, Signs, Step, Values
+from engine.runs import Labels, times
+from engine.state import undo
 
-_label_of = _time_of = itemgetter(0)
-
-Arrived = tuple[Label, object, int]
-"""(label, payload, sign) of an element that is late, or of a tombstone."""
-
-
-class Applied:
-    """Elements that were applied one after the other and are not settled, as columns."""
-
-    __slots__ = ("ends", "journal", "keys", "labels", "last", "results", "undone", "values")
-
-    def __init__(self) -> None:
-        self.labels: Labels = []
-        self.keys: list[object] = []
-        self.values: Values = []
-        self.results: Values = []
-        self.ends: list[int] = []
-        """Where the changes of each element end in the journal."""
-        self.journal: list[Change] = []
-        self.undone: set[int] = set()
-        """Positions of elements that are not in force any more."""
-        self.last = 0
-        """The largest time."""
-
-    def add(self, label: Label, key: object, value: object, result: object, end: int) -> None:
-        """Append an element."""
-        self.labels.append(label)
-        self.keys.append(key)
-        self.values.append(value)
-        self.results.append(result)
-        self.ends.append(end)
-
-    def changes(self, at: int) -> list[Change]:
-        """What an element has changed."""
-        return self.journal[self.ends[at - 1] if at else 0 : self.ends[at]]
-
-    def in_force(self) -> list[int]:
-        """Positions of the elements that have not been undone."""
-        return [at for at in range(len(self.labels)) if at not in self.undone]
-
-    def final_changes(self) -> list[Change]:
-        """What the elements in force have changed."""
-        if not self.undone:
-            return self.journal
-        return [change for at in self.in_force() for change in self.changes(at)]
-
-    def part(self, frontier: int, *, before: bool) -> Applied:
-        """The elements in force with times below the frontier, or the others."""
-        part = Applied()
-        for at in self.in_force():
-            label = self.labels[at]
-            if (label[0] < frontier) is before:
-                part.journal += self.changes(at)
-                part.add(label, self.keys[at], self.values[at], self.results[at], len(part.journal))
-                part.last = max(part.last, label[0])
-        return part
+_label_of = itemgetter(0)
 
 
 class Speculative(Keyed):
@@ -104,53 +50,78 @@ class Speculative(Keyed):
         super().__init__(vertex, after, failures, groups, record)
         self.blocks: list[Applied] = []
         """What is not settled, in the order in which it was applied."""
+        self.last = -1
+        """The largest time that was ever applied."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         self.elements += len(labels)
         if signs is not None:
             self._correct(list(zip(labels, values, signs, strict=True)))
             return
-        # The hot path of the whole system. Late elements are rare: they are put aside.
-        call, apply, journal = self.call, self.apply, self.journal
-        block = Applied()
         keys = list(map(self.key, values))
-        note, end = block.results.append, block.ends.append
-        late: list[int] = []
-        for i, (label, key, value, state) in enumerate(
-            zip(labels, keys, values, map(self.table.__getitem__, keys), strict=True)
-        ):
-            if state.last > label:
-                late.append(i)
-                continue
-            state.last = label
-            if apply is None:
-                note(call(label, key, value))
-            else:
-                try:
-                    note(apply(value, state))
-                except Exception:
-                    self.take_back(block.ends[-1] if block.ends else 0)
-                    note(call(label, key, value))
-            end(len(journal))
-        arrived: list[Arrived] = []
-        if late:
-            arrived = [(labels[i], values[i], 1) for i in late]
-            on_time = [True] * len(labels)
-            for i in late:
-                on_time[i] = False
-            labels = list(compress(labels, on_time))
-            keys = list(compress(keys, on_time))
-            values = list(compress(values, on_time))
-        block.labels, block.keys, block.values = labels, keys, values
+        different = set(keys)
+        in_time = min(times(labels)) > self.last
+        since = {} if in_time else self._applied_since(min(labels), different)
+        block = Applied(labels, keys, values)
+        late: list[Arrived] = []
+        if since or len(different) < len(keys) or not self._apply_at_once(block):
+            late = self._apply_in_turn(block, since)
         self._append(block)
-        self.emit(labels, block.results, None)
-        if arrived:
-            self._correct(arrived)
+        self.emit(block.labels, block.results, None)
+        if late:
+            self._correct(late)
+
+    def _apply_at_once(self, block: Applied) -> bool:
+        """Apply elements of different keys, none late: the hot path of the whole system.
+
+        Returns False if the function raises; then nothing has been done.
+        """
+        try:
+            if self.apply is None:
+                block.results = list(map(self.call, block.labels, block.keys, block.values))
+            else:
+                states = map(self.table.__getitem__, block.keys)
+                block.results = list(map(self.apply, block.values, states))
+        except Exception:
+            self.take_back(0)
+            return False
+        block.ends = None  # as no two elements are of one key, it can be found when it is needed
+        return True
+
+    def _apply_in_turn(
+        self, block: Applied, since: Mapping[object, list[tuple[Applied, int]]]
+    ) -> list[Arrived]:
+        """Apply the elements that are not late; `since`: what was applied from the first on.
+
+        Those that are late are taken out of the block, and returned.
+        """
+        call, apply, journal = self.call, self.apply, self.journal
+        last = {key: found[-1][0].labels[found[-1][1]] for key, found in since.items()}
+        block.ends = []
+        note, end = block.results.append, block.ends.append
+        on_time: list[bool] = []
+        elements = zip(block.labels, block.keys, block.values, strict=True)
+        for (label, key, value), state in zip(
+            elements, map(self.table.__getitem__, block.keys), strict=True
+        ):
+            if last.get(key, label) > label:
+                on_time.append(False)
+                continue
+            on_time.append(True)
+            last[key] = label
+            before = len(journal)
+            try:
+                note(call(label, key, value) if apply is None else apply(value, state))
+            except Exception:
+                self.take_back(before)
+                note(call(label, key, value))
+            end(len(journal))
+        return block.without_late(on_time)
 
     def _append(self, block: Applied) -> None:
         """Keep a block whose changes are in the journal."""
         if block.labels:
-            block.last = max(map(_time_of, block.labels))
+            self.last = max(self.last, block.last)
             block.journal = self.journal[:]
             self.journal.clear()
             self.blocks.append(block)
@@ -161,7 +132,7 @@ class Speculative(Keyed):
         for element in arrived:
             by_key.setdefault(self.key(element[1]), []).append(element)
         applied = self._applied_since(min(arrived, key=_label_of)[0], by_key)
-        again = Applied()
+        again = Applied([], [], [])
         out = _Corrections()
         for key, elements in by_key.items():
             self._correct_key(key, elements, applied.get(key, []), again, out)
@@ -222,34 +193,35 @@ class Speculative(Keyed):
             if not _same(before, result):
                 out.add(label, before, -1)
                 out.add(label, result, 1)
-        # Where nothing is left: what is still in force is below, so that is late what is below.
-        self.table[key].last = there[-1][0] if there else to
 
     def settle(self, frontier: int, exactly: bool = False) -> None:
         # Block by block: the rows of a key have to be in label order.
+        lost: list[object] = []
         done = 0
         while done < len(self.blocks) and self.blocks[done].last < frontier:
-            self.keep(self.blocks[done].final_changes(), frontier)
+            lost += self.keep(self.blocks[done].final_changes())
             done += 1
         del self.blocks[:done]
         if exactly:
             for i, block in enumerate(self.blocks):
-                if min(block.labels)[0] < frontier:
-                    self.keep(block.part(frontier, before=True).final_changes(), frontier)
+                if min(times(block.labels)) < frontier:
+                    lost += self.keep(block.part(frontier, before=True).final_changes())
                     self.blocks[i] = block.part(frontier, before=False)
             self.blocks = [block for block in self.blocks if block.labels]
+        if lost:
+            needed = {key for block in self.blocks for key in block.keys_from(frontier)}
+            self.reclaim(key for key in lost if key not in needed)
 
     def validate(self) -> None:
         super().validate()
-        last: dict[object, Label] = {}
+        latest: dict[object, Label] = {}
         for block in self.blocks:
-            assert block.last == max(block.labels)[0]
+            assert block.last == max(times(block.labels))
             for at in block.in_force():
                 label, key = block.labels[at], block.keys[at]
-                assert last.get(key, ()) <= label, f"key {key!r}: {label} after {last[key]}"
-                last[key] = label
-        for key, label in last.items():
-            assert self.table[key].last >= label, f"key {key!r} does not know of {label}"
+                assert latest.get(key, ()) <= label, f"key {key!r}: {label} after {latest[key]}"
+                latest[key] = label
+        assert all(block.last <= self.last for block in self.blocks)
 
 
 _There = tuple[Label, object, bool, object]
@@ -262,7 +234,7 @@ class _Corrections:
     __slots__ = ("labels", "results", "signs")
 
     def __init__(self) -> None:
-        self.labels: Labels = []
+        self.labels: list[Label] = []
         self.results: Values = []
         self.signs: list[int] = []
 

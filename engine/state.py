@@ -24,7 +24,6 @@ from typing import Final, Generic, NoReturn, SupportsIndex, TypeVar, cast, overl
 from engine.codec import order_of
 from engine.errors import PayloadError
 from engine.keygroups import GROUPS, GroupCache
-from engine.labels import Label
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -64,9 +63,6 @@ class State:
     """Where its changes go."""
     rows: list[Row]
     """Where the next snapshot finds the rows of this state and key group."""
-    last: Label
-    """The largest label that the key has met, where elements are in label order."""
-
     overwrites = False
     """Whether every change replaces the whole state, so that a snapshot needs only the last."""
 
@@ -94,7 +90,7 @@ Change = tuple[State, object, object, object]
 class ValueState(State, Generic[V]):
     """One value per key."""
 
-    __slots__ = ("data", "journal", "key", "last", "name", "rows")
+    __slots__ = ("data", "journal", "key", "name", "rows")
 
     overwrites = True
 
@@ -104,7 +100,7 @@ class ValueState(State, Generic[V]):
 
     def fresh(self, key: object, journal: list[Change], rows: list[Row]) -> ValueState[V]:
         made = ValueState[V](self.name)
-        made.key, made.journal, made.rows, made.last = key, journal, rows, ()
+        made.key, made.journal, made.rows = key, journal, rows
         return made
 
     @overload
@@ -148,7 +144,7 @@ class ReducingState(ValueState[V]):
 
     def fresh(self, key: object, journal: list[Change], rows: list[Row]) -> ReducingState[V]:
         made = ReducingState[V](self.name, self.reduce)
-        made.key, made.journal, made.rows, made.last = key, journal, rows, ()
+        made.key, made.journal, made.rows = key, journal, rows
         return made
 
     def add(self, value: V) -> V:
@@ -163,7 +159,7 @@ class ReducingState(ValueState[V]):
 class ListState(State, Generic[V]):
     """A list per key."""
 
-    __slots__ = ("data", "journal", "key", "last", "name", "rows")
+    __slots__ = ("data", "journal", "key", "name", "rows")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -171,7 +167,7 @@ class ListState(State, Generic[V]):
 
     def fresh(self, key: object, journal: list[Change], rows: list[Row]) -> ListState[V]:
         made = ListState[V](self.name)
-        made.key, made.journal, made.rows, made.last = key, journal, rows, ()
+        made.key, made.journal, made.rows = key, journal, rows
         return made
 
     def append(self, value: V) -> None:
@@ -233,7 +229,7 @@ class MapState(dict[K, V], State):
     after an undo or a recovery. It changes by assignment, `del` and `clear` only.
     """
 
-    __slots__ = ("journal", "key", "last", "name", "rows")
+    __slots__ = ("journal", "key", "name", "rows")
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -242,7 +238,7 @@ class MapState(dict[K, V], State):
     def fresh(self, key: object, journal: list[Change], rows: list[Row]) -> MapState[K, V]:
         made: MapState[K, V] = MapState.__new__(MapState)
         made.name = self.name
-        made.key, made.journal, made.rows, made.last = key, journal, rows, ()
+        made.key, made.journal, made.rows = key, journal, rows
         return made
 
     def __setitem__(self, key: K, value: V) -> None:
@@ -307,9 +303,6 @@ _dict_set = dict.__setitem__
 
 class States(tuple[State, ...]):
     """The states of a key of an operator that has several."""
-
-    last: Label = ()
-    """As that of a state."""
 
 
 class StateTable(dict[object, State | States]):

@@ -19,7 +19,7 @@ import pyarrow as pa
 from engine.codec import from_columns, labels_to_columns, pack, to_columns, unpack
 from engine.labels import Label
 from engine.messages import columns
-from engine.operators import Labels, Values
+from engine.operators import Values
 
 SCHEMA = "to int, part int, time long, front int, payload binary"
 
@@ -76,12 +76,12 @@ def _batch(rows: list[Row]) -> pa.RecordBatch:
     return pa.record_batch(arrays, schema=_ARROW)
 
 
-def to_payload(labels: Labels, values: Values) -> bytes:
+def to_payload(labels: list[Label], values: Values) -> bytes:
     """The payload of a row to a port. Raises PayloadError."""
     return pack((labels_to_columns(labels), to_columns(values)))
 
 
-def from_payload(payload: bytes) -> tuple[Labels, Values]:
+def from_payload(payload: bytes) -> tuple[list[Label], Values]:
     """What `to_payload` was given, as it is after a shuffle."""
     parts = unpack(payload)
     assert isinstance(parts, tuple)
@@ -89,7 +89,7 @@ def from_payload(payload: bytes) -> tuple[Labels, Values]:
     return labels, values  # type: ignore[return-value]
 
 
-def roots(rows: Iterable[Row]) -> Iterator[tuple[Labels, Values]]:
+def roots(rows: Iterable[Row]) -> Iterator[tuple[list[Label], Values]]:
     """The elements of each root, in label order; rows come in the order of their roots."""
     for _, found in groupby(rows, key=lambda row: (row[2], row[3])):
         pieces = [from_payload(row[4]) for row in found]
@@ -105,8 +105,8 @@ def roots(rows: Iterable[Row]) -> Iterator[tuple[Labels, Values]]:
 
 
 def by_root_and_part(
-    labels: Labels, values: Values, parts: Iterable[int]
-) -> Iterator[tuple[tuple[int, int, int], Labels, Values]]:
+    labels: Iterable[Label], values: Values, parts: Iterable[int]
+) -> Iterator[tuple[tuple[int, int, int], list[Label], Values]]:
     """((time, front, partition), labels, values) of elements, where each goes to a partition."""
     found: dict[tuple[int, int, int], tuple[list[Label], list[object]]] = {}
     for label, value, part in zip(labels, values, parts, strict=True):

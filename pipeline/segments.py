@@ -24,8 +24,8 @@ from engine.keygroups import GroupCache, OwnerCache, owned_by
 from engine.labels import Label
 from engine.operators import (
     FAILURES,
+    Elements,
     Failures,
-    Labels,
     Segments,
     Signs,
     Step,
@@ -33,6 +33,7 @@ from engine.operators import (
     without_bad_payloads,
 )
 from engine.plan import Plan, plan
+from engine.runs import Labels
 from engine.savepoint import Savepoint, write_segment
 from engine.snapshots import as_segment, restore
 from engine.sources.parts import Part
@@ -107,27 +108,25 @@ class _Working:
         self.segments.entries[port].push(labels, values, None)
         for after in self.plan.ports:
             if port in after.feeders:
-                made = self.segments.outbounds[port, after.number][0].take()
-                if made[0]:
-                    yield from self._frames(after.number, made[0], made[1])
+                for block in self.segments.outbounds[port, after.number][0].take():
+                    yield from self._frames(after.number, block)
         held, self._held = self._held, {}
         for time, outputs in held.items():
             outputs.sort(key=itemgetter(0))
             yield OUTPUT, part, time, 0, to_blob(*map(list, zip(*outputs, strict=True)))
 
-    def _frames(self, port: int, labels: Labels, values: Values) -> Iterator[Row]:
+    def _frames(self, port: int, block: Elements) -> Iterator[Row]:
         vertex = self.plan.ports[port].vertex
         try:
-            rows = list(self._packed(port, vertex, labels, values))
+            rows = list(self._packed(port, vertex, block))
         except PayloadError:
-            labels, values, _ = without_bad_payloads(
-                vertex, self.segments.failures, labels, values, None
-            )
-            rows = list(self._packed(port, vertex, labels, values))
+            good = without_bad_payloads(vertex, self.segments.failures, block)
+            rows = list(self._packed(port, vertex, good))
         yield from rows
 
-    def _packed(self, port: int, vertex: Vertex, labels: Labels, values: Values) -> Iterator[Row]:
+    def _packed(self, port: int, vertex: Vertex, block: Elements) -> Iterator[Row]:
         assert vertex.key is not None
+        labels, values, _ = block
         parts = map(self.parts.__getitem__, map(vertex.key, values))
         for (time, front, part), some, chosen in by_root_and_part(labels, values, parts):
             yield port, part, time, front, to_payload(some, chosen)
@@ -159,7 +158,7 @@ class ReadTask:
     def _read(self, working: _Working, number: int) -> Iterator[Row]:
         job = self.job
         port = next(p.number for p in working.plan.ports if p.front == self.front)
-        labels: Labels = []
+        labels: list[Label] = []
         values: Values = []
         read = last = 0
         for record in self.parts[number].read(*self.firsts[number]):
@@ -214,7 +213,7 @@ class KeyedTask:
         begins = first[2] == BEGIN
         if begins:
             self._load(working, vertex, part)
-        labels: Labels = []
+        labels: list[Label] = []
         values: Values = []
         for some, chosen in roots(rows if begins else _again(first, rows)):
             labels += some

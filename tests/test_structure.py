@@ -36,9 +36,11 @@ SANS_IO = (
     "deploy/node.py",
     "deploy/tracking.py",
     "engine/alignment.py",
+    "engine/applied.py",
     "engine/keyed.py",
     "engine/operators.py",
     "engine/party.py",
+    "engine/runs.py",
     "engine/speculative.py",
     "engine/state.py",
 )

@@ -4,7 +4,8 @@ from collections import defaultdict
 
 from engine.codec import pack
 from engine.labels import Label
-from engine.operators import FAILURES, Failures, Labels, Signs, Values
+from engine.operators import FAILURES, Failures, Signs, Values
+from engine.runs import Labels
 
 Output = tuple[Label, int, object]
 """(label, sink, payload); sink FAILURES for a failure"""

@@ -95,7 +95,10 @@ def test_kinds_are_told_apart_by_their_numbers() -> None:
 
 def test_a_payload_that_cannot_travel_is_refused_when_it_is_sent() -> None:
     with pytest.raises(PayloadError):
-        encode(Header("a", 1, 1), Frame(0, 0, 1, 1, (1, -1, [(1, 0)]), (1, -1, [object()]), (), ()))
+        encode(
+            Header("a", 1, 1),
+            Frame(0, 0, 1, 1, (((1, -1, [(1, 0)]), (1, -1, [object()]), ()),), ()),
+        )
 
 
 # Malformed bytes ------------------------------------------------------------------------------

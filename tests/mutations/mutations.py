@@ -35,8 +35,9 @@ from engine.alignment import Alignment
 from engine.keyed import Keyed
 from engine.labels import INFINITY
 from engine.messages import AskPromise, Bundle, BundleStored, Committed, Frame, Header, Message
-from engine.operators import Labels, Signs, Values
+from engine.operators import Signs, Values
 from engine.party import Party
+from engine.runs import Labels
 from engine.sinks.memory import MemoryConsumer
 from engine.speculative import Speculative
 
