@@ -6,6 +6,7 @@ Spark is started by a command, not by its `--help`.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -80,6 +81,29 @@ def on_spark(command: Callable[Concatenate[Sessions, P], R]) -> Callable[..., R]
     return with_session
 
 
+def _room(ctx: click.Context, param: click.Parameter, file: Path | None) -> Path | None:
+    """Find out before a long run whether its results can be written."""
+    if file is None:
+        return None
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.BadParameter(f"cannot write {file}: {error.strerror}") from None
+    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise click.BadParameter(f"cannot write {file}")
+    return file
+
+
+def _picture(ctx: click.Context, param: click.Parameter, file: Path | None) -> Path | None:
+    from pipeline.pictures import ENDINGS, check_matplotlib
+
+    if file is not None:
+        if file.suffix not in ENDINGS:
+            raise click.BadParameter(f"{file} must end in one of {', '.join(ENDINGS)}")
+        check_matplotlib()
+    return _room(ctx, param, file)
+
+
 flow_argument = click.argument("flow")
 input_option = click.option(
     "--input", "inputs", multiple=True, required=True, metavar="FILE",
@@ -90,8 +114,12 @@ output_option = click.option(
     help="Directory for the outputs, one JSON object a line.",
 )  # fmt: skip
 json_option = click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE",
+    "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", callback=_room,
     help="Write the result, for machines.",
+)  # fmt: skip
+plot_option = click.option(
+    "--plot", type=click.Path(path_type=Path), metavar="FILE", callback=_picture,
+    help="Draw a picture: .png, .svg or .pdf.",
 )  # fmt: skip
 partitions_option = click.option(
     "--partitions", default=PARTITIONS, show_default=True, type=click.IntRange(1),
@@ -298,3 +326,64 @@ def tell(console: Console, report: dict[str, object], json_file: Path | None) ->
     if json_file is not None:
         json_file.write_text(json.dumps(report) + "\n")
     console.print(", ".join(f"{value} {name.replace('_', ' ')}" for name, value in report.items()))
+
+
+@spark.command()
+@click.option("--input", "name", required=True, metavar="FILE",
+              help="A dump (.xml, .bz2, also multistream), or what else `run` reads.")  # fmt: skip
+@click.option("--output", required=True, type=click.Path(path_type=Path), metavar="DIR",
+              help="Directory for the documents, and for dead-letters.")  # fmt: skip
+@click.option("--format", "form", default="parquet", show_default=True,
+              type=click.Choice(["parquet", "jsonl"]), help="How documents are written.",
+              )  # fmt: skip
+@click.option("--sections/--no-sections", default=True, show_default=True,
+              help="Clean wikitext and make each section a document, or leave pages as they are.",
+              )  # fmt: skip
+@click.option("--text-field", metavar="NAME", help="Field that holds a record's text.")
+@click.option("--id-field", metavar="NAME", help="Field that holds a record's id.")
+@click.option("--statistics", "statistics_file", type=click.Path(path_type=Path), metavar="FILE",
+              callback=_room, help="Count words; write the figures as JSON.")  # fmt: skip
+@plot_option
+@json_option
+@on_spark
+def corpus(
+    sessions: Sessions,
+    name: str,
+    output: Path,
+    form: str,
+    sections: bool,
+    text_field: str | None,
+    id_field: str | None,
+    statistics_file: Path | None,
+    plot: Path | None,
+    json_file: Path | None,
+) -> None:
+    """Make a corpus of a dump: documents {id, title, text}, as Parquet or JSON lines.
+
+    Parts are read in parallel. Pages that cannot be read are in DIR/dead-letters. With JSON lines,
+    `cat DIR/documents-*.jsonl > FILE.jsonl` is an input for `driftline run` that gives the words
+    of the dump. The picture shows how frequent words are by their rank (Zipf's law).
+    """
+    (source,) = open_all((name,), id_field, text_field, sections)
+    with sessions.start("corpus") as session:
+        from pipeline.corpus import make_corpus, read_corpus
+
+        started = monotonic()
+        made = make_corpus(session, source, output, form)
+        report: dict[str, object] = {
+            "documents": made.documents,
+            "bad_records": made.bad_records,
+            "seconds": round(monotonic() - started, 3),
+        }
+        if statistics_file is not None or plot is not None:
+            from pipeline.pictures import draw_zipf
+            from pipeline.statistics import statistics
+
+            found = statistics(read_corpus(session, output, form))
+            figures = found.as_json()
+            if statistics_file is not None:
+                statistics_file.write_text(json.dumps(figures, ensure_ascii=False, indent=2) + "\n")
+            if plot is not None:
+                draw_zipf(found, plot)
+            report |= {name: figures[name] for name in ("words", "vocabulary", "zipf_exponent")}
+    tell(sessions.console, report, json_file)

@@ -34,6 +34,7 @@ DEFAULTS = {
     "spark.sql.adaptive.enabled": "false",  # partitions are ranges of key groups: ours to choose
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "16",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
