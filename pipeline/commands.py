@@ -387,3 +387,38 @@ def corpus(
                 draw_zipf(found, plot)
             report |= {name: figures[name] for name in ("words", "vocabulary", "zipf_exponent")}
     tell(sessions.console, report, json_file)
+
+
+@spark.command()
+@click.argument("records", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--bucket-s", type=click.FloatRange(0, min_open=True), metavar="S",
+              help="Seconds of a bucket of the time line.  [default: 1, 10, ... : at most 100 "
+              "buckets]")  # fmt: skip
+@plot_option
+@json_option
+@on_spark
+def latency(
+    sessions: Sessions,
+    records: tuple[Path, ...],
+    bucket_s: float | None,
+    plot: Path | None,
+    json_file: Path | None,
+) -> None:
+    """Percentiles of latency RECORDS: files and directories of `driftline bench latency --raw`.
+
+    Per policy and checkpoint interval, for as many records as there are; in the JSON also as
+    histogram and time line. The picture shows the distributions, and percentiles over time.
+    """
+    with sessions.start("latency") as session:
+        from pipeline.latency import analyse, read_records
+
+        found = analyse(read_records(session, records), bucket_s)
+    if json_file is not None:
+        json_file.write_text(json.dumps(found.as_json(), allow_nan=False) + "\n")
+    console = Console()
+    (console if console.is_terminal else Console(width=140)).print(found.table())
+    if plot is not None:
+        from pipeline.pictures import draw_latency
+
+        draw_latency(found, plot)
+        click.echo(f"picture: {plot}")
