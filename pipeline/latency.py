@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil, log10, nan
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -229,7 +230,7 @@ def _summed_up(measured: DataFrame, bucket: Column) -> Iterator[tuple[Key, int, 
         f.coalesce(f.sum("lost"), f.lit(0)),
         f.coalesce(f.sum("duplicated"), f.lit(0)),
     )
-    rows = found.orderBy("checkpoint_ms", "policy", "bucket").collect()
+    rows = sorted(found.collect(), key=lambda row: (row[1] or 0, row[0], row[2]))
     for policy, checkpoint_ms, number, documents, figures, lost, duplicated in rows:
         percentiles = dict(zip(PERCENTILES, figures or [], strict=bool(figures)))
         summary = Summary(documents, percentiles, lost, duplicated)
@@ -250,7 +251,7 @@ def _add_histograms(series: AllSeries, measured: DataFrame) -> None:
     decades = f.log10(f.greatest(MS, f.lit(LATENCY_MIN_MS)))
     bucket = f.floor(decades * BUCKETS_PER_DECADE).alias("bucket")
     found = measured.where(f"{MS} IS NOT NULL").groupBy(*KEY, bucket).agg(f.count("*"))
-    for policy, checkpoint_ms, number, documents in found.orderBy("bucket").collect():
+    for policy, checkpoint_ms, number, documents in sorted(found.collect(), key=itemgetter(2)):
         ends = _edge(number), _edge(number + 1)
         series[policy, checkpoint_ms].histogram.append((*ends, documents))
 

@@ -71,7 +71,7 @@ def draw_latency(found: Analysis, path: Path) -> None:
 
     A colour for each policy, a line style for each checkpoint interval.
     """
-    figure = _figure(10, 7.6)
+    figure = _figure(8.4, 8.4)
     shares, time = figure.subplots(2, 1)
     policies = list(dict.fromkeys(series.policy for series in found.series))
     intervals = sorted({s.checkpoint_ms for s in found.series if s.checkpoint_ms is not None})
@@ -84,8 +84,10 @@ def draw_latency(found: Analysis, path: Path) -> None:
         _draw_time(time, series, colour, style)
     shares.set_xscale("log")
     shares.set_yscale("log")
-    shares.invert_yaxis()
+    least, most = shares.get_ylim()
     shares.set_yticks(list(SHARES), list(SHARES.values()))
+    shares.minorticks_off()
+    shares.set_ylim(most, least)  # few that took longer are at the top
     shares.set_xlabel("latency in ms")
     shares.set_ylabel("documents that took no longer")
     time.set_yscale("log")
@@ -94,7 +96,7 @@ def draw_latency(found: Analysis, path: Path) -> None:
     for panel in (shares, time):
         _dress(panel)
     handles, labels = shares.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=9)
+    figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize=9)
     figure.savefig(path, dpi=150)
 
 

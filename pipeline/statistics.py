@@ -117,8 +117,7 @@ def statistics(corpus: DataFrame) -> Statistics:
         )
         counts.persist()
         try:
-            by_frequency = counts.groupBy("count").agg(f.count("*").alias("words"))
-            spectrum = by_frequency.orderBy(f.desc("count")).collect()
+            spectrum = counts.groupBy("count").agg(f.count("*")).collect()
             (per_word,) = counts.agg(
                 f.avg("documents").alias("mean"),
                 f.expr("percentile_disc(0.5) WITHIN GROUP (ORDER BY documents)").alias("median"),
@@ -129,7 +128,7 @@ def statistics(corpus: DataFrame) -> Statistics:
             counts.unpersist()
         return Statistics(
             corpus.count(),
-            [(row["count"], row["words"]) for row in spectrum],
+            sorted(((frequency, words) for frequency, words in spectrum), reverse=True),
             {name: round(value or 0, 3) for name, value in per_word.asDict().items()},
             [Word(row["word"], row["count"], row["documents"]) for row in frequent],
         )
