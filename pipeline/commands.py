@@ -390,7 +390,7 @@ def corpus(
 
 
 @spark.command()
-@click.argument("records", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("records", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--bucket-s", type=click.FloatRange(0, min_open=True), metavar="S",
               help="Seconds of a bucket of the time line.  [default: 1, 10, ... : at most 100 "
               "buckets]")  # fmt: skip

@@ -34,11 +34,10 @@ from pipeline.failures import explained
 from pipeline.outputs import Drafts, claimed
 from pipeline.rows import Batches
 from pipeline.runner import PARTS_PER_CORE, counted
+from pipeline.session import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-COLUMNS = "time long, id string, title string, text string"
 
 ROW_GROUP_CHARS = 2**25
 """Characters of text in a row group of Parquet, about."""
@@ -88,9 +87,10 @@ def make_corpus(spark: SparkSession, source: Source, output: Path, form: str) ->
 
 def read_corpus(spark: SparkSession, directory: Path, form: str) -> DataFrame:
     """The documents of a corpus."""
-    if form == "parquet":
-        return spark.read.parquet(str(directory))
-    return spark.read.schema(COLUMNS.partition(", ")[2]).json(str(directory))
+    with explained():
+        if form == "parquet":
+            return spark.read.parquet(literal(directory))
+        return spark.read.schema("id string, title string, text string").json(literal(directory))
 
 
 @dataclass(frozen=True, slots=True)

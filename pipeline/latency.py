@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from math import ceil, log10, nan
 from operator import itemgetter
 from pathlib import Path
@@ -26,6 +27,7 @@ from rich.table import Table
 
 from engine.errors import Unavailable
 from pipeline.failures import explained
+from pipeline.session import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -152,17 +154,18 @@ def read_records(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
 
     Raises Unavailable if there are none.
     """
+    from pyspark.sql import DataFrame
+
     files = [file for path in paths for file in _files(path)]
-    lines = [str(file) for file in files if file.suffix != ".parquet"]
-    tables = [str(file) for file in files if file.suffix == ".parquet"]
+    lines = [literal(file) for file in files if file.suffix == ".jsonl"]
+    tables = [literal(file) for file in files if file.suffix == ".parquet"]
     fields = f"{FIELDS}, {DAMAGED} string"
-    reader = spark.read.schema(fields).option("columnNameOfCorruptRecord", DAMAGED)
-    found = [reader.json(lines)] if lines else []
-    found += [reader.parquet(*tables)] if tables else []
-    first, *others = (records.select("*", "_metadata.file_name") for records in found)
-    for records in others:
-        first = first.union(records)
-    return first
+    with explained():
+        reader = spark.read.schema(fields).option("columnNameOfCorruptRecord", DAMAGED)
+        found = [reader.json(lines)] if lines else []
+        found += [reader.parquet(*tables)] if tables else []
+        named = [records.select("*", "_metadata.file_name") for records in found]
+        return reduce(DataFrame.union, named)
 
 
 def _files(path: Path) -> list[Path]:

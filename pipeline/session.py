@@ -83,6 +83,11 @@ def session(
             _end_jvm()
 
 
+def literal(path: Path) -> str:
+    """A path as Spark's readers want it, who take brackets and stars for patterns."""
+    return re.sub(r"([\\*?\[\]{}])", r"\\\1", str(path))
+
+
 def check_java() -> None:
     """Raises Unavailable if there is no Java that Spark can use."""
     home = os.environ.get("JAVA_HOME")

@@ -139,17 +139,17 @@ def test_records_keep_their_ids_and_what_has_no_text_is_set_aside(
         {"id": "x", "text": 7},
         {"id": "y", "title": "Б", "text": "b\nc\u2028d"},
     ]
-    source = ListSource(records)
-    assert make_corpus(spark, source, tmp_path, "jsonl") == Made(2, 2)
-    assert [json.loads(line) for line in (tmp_path / "documents-spark-00000.jsonl").open()] == [
+    out = tmp_path / "a [strange] name"
+    assert make_corpus(spark, ListSource(records), out, "jsonl") == Made(2, 2)
+    assert [json.loads(line) for line in (out / "documents-spark-00000.jsonl").open()] == [
         {"id": 5, "title": "", "text": "a"},
         {"id": "y", "title": "Б", "text": "b\nc\u2028d"},
     ]
-    assert [(bad["record"], bad["reason"]) for bad in lines(tmp_path, "dead-letters/*")] == [
+    assert [(bad["record"], bad["reason"]) for bad in lines(out, "dead-letters/*")] == [
         (2, "field 'text' is missing"),
         (3, "field 'text' is of type int"),
     ]
-    assert statistics(read_corpus(spark, tmp_path, "jsonl")).words == 5
+    assert statistics(read_corpus(spark, out, "jsonl")).words == 5
 
 
 def test_a_file_that_breaks_off_is_a_corpus_up_to_there(

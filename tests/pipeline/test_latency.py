@@ -106,7 +106,7 @@ def test_a_million_records(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_where_all_is_lost_there_is_no_figure(spark: SparkSession, tmp_path: Path) -> None:
     record = {"policy": "none", "checkpoint_ms": None, "at_s": 0.5, "latency_ms": None, "lost": 3}
-    path = tmp_path / "records.jsonl"
+    path = tmp_path / "a [strange] {name}*.jsonl"
     path.write_text(json.dumps(record))
     (series,) = analyse(read_records(spark, [path])).series
     told = series.as_json()
