@@ -27,9 +27,9 @@ from engine.sources import parts as parts_module
 from engine.words import words
 from index.flow import inverted_index
 from pipeline import pictures
-from pipeline.commands import Sessions
 from pipeline.commands import spark as command
 from pipeline.corpus import Made, make_corpus, read_corpus
+from pipeline.options import Sessions
 from pipeline.statistics import fit, statistics
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from bench.latency import Runs, latencies_of
 from bench.meter import Meter
 from bench.raw import write_raw
 from engine.errors import Unavailable
-from pipeline.commands import Sessions
 from pipeline.commands import spark as command
 from pipeline.latency import PERCENTILES, analyse, read_records
+from pipeline.options import Sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
