@@ -51,6 +51,9 @@ def bench() -> None:
 @options.seed
 @options.json
 @options.plot("out/latency.png")
+@click.option("--raw", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
+              help="Write what became of every document, for `driftline spark latency`.",
+              )  # fmt: skip
 def latency(
     rate: float,
     documents: int,
@@ -63,6 +66,7 @@ def latency(
     seed: int,
     json_file: Path | None,
     plot: Path,
+    raw: Path | None,
 ) -> None:
     """Latency of every policy at a fixed rate.
 
@@ -71,20 +75,27 @@ def latency(
     pooled: machines drift.
     """
     _check_warmup(documents, warmup)
-    _make_room(json_file, plot)
+    _make_room(json_file, plot, raw and raw / "records")
+    if raw is not None and any(raw.iterdir()):
+        raise click.UsageError(f"{raw} holds files already: give another --raw, or remove them")
 
     from bench.cases import Progress, Setup, broken_promises, cases
     from bench.figures import draw_latency
-    from bench.latency import measure_latency, runs_of
+    from bench.latency import latencies_of, measure_latency, runs_of
+    from bench.raw import write_raw
 
     rows = cases(policies, checkpoints)
     setup = Setup(_load(documents, path), nodes, ordering)
     progress = Progress(Console(stderr=True), len(runs_of(rows)))
-    latencies = measure_latency(setup, rows, rate, warmup, seed, progress)
+    runs = measure_latency(setup, rows, rate, warmup, seed, progress)
+    latencies = latencies_of(setup, rows, rate, runs)
     _write(json_file, latencies.as_json())
     _console().print(latencies.table())
     draw_latency(latencies, plot)
     click.echo(f"picture: {plot}")
+    if raw is not None:
+        write_raw(raw, runs)
+        click.echo(f"raw records: {raw}")
     _judge(broken_promises(latencies.rows))
 
 

@@ -14,6 +14,9 @@ from bench.floor import expected_records
 from bench.meter import LatencyResult, Meter, open_loop, percentiles, poisson_schedule
 from bench.report import Latencies, LatencyRow
 
+Runs = list[tuple[Case | None, Meter]]
+"""What was run, in this order; None is the floor."""
+
 
 def runs_of(cases: Sequence[Case]) -> list[Case | None]:
     """The order of runs: what the others are compared with stands at both ends."""
@@ -24,27 +27,31 @@ def runs_of(cases: Sequence[Case]) -> list[Case | None]:
 
 def measure_latency(
     setup: Setup, cases: Sequence[Case], rate: float, warmup: int, seed: int, progress: Progress
-) -> Latencies:
+) -> Runs:
     """Run the floor and all cases."""
     expected = expected_records(setup.documents)
     schedule = poisson_schedule(len(setup.documents), rate, seed)
-    meters: dict[Case | None, list[Meter]] = {}
+    runs: Runs = []
     for case in runs_of(cases):
         progress.begin("floor" if case is None else case)
         meter = Meter(expected, warmup)
         with setup.start(case) as system:
             result = open_loop(system, meter, schedule)
-        meters.setdefault(case, []).append(meter)
+        runs.append((case, meter))
         progress.end(
             f"p50 {result.latency['p50_ms']:.2f} ms, p99 {result.latency['p99_ms']:.2f} ms"
         )
-    return Latencies(
-        rate,
-        len(setup.documents),
-        setup.nodes,
-        pooled(meters[None]),
-        [LatencyRow.of(case.policy, case.checkpoint_ms, pooled(meters[case])) for case in cases],
-    )
+    return runs
+
+
+def latencies_of(setup: Setup, cases: Sequence[Case], rate: float, runs: Runs) -> Latencies:
+    """What runs say of the floor and of all cases."""
+
+    def result(case: Case | None) -> LatencyResult:
+        return pooled([meter for of, meter in runs if of == case])
+
+    rows = [LatencyRow.of(case.policy, case.checkpoint_ms, result(case)) for case in cases]
+    return Latencies(rate, len(setup.documents), setup.nodes, result(None), rows)
 
 
 def pooled(meters: Sequence[Meter]) -> LatencyResult:

@@ -16,6 +16,7 @@ Cost: one set update for each message of records; a document that is complete ho
 """
 
 import gc
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from itertools import accumulate
 from os import sched_yield
 from random import Random
 from time import perf_counter
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import psutil
 
@@ -42,6 +43,17 @@ class System(Protocol):
 
     def wait(self, timeout_ms: int) -> None:
         """Sleep until something has arrived, at most this long."""
+
+
+class Sent(NamedTuple):
+    """A document that was handed over, and what became of it."""
+
+    document: int
+    at_s: float  # hand-over, since that of the first document
+    latency_ms: float | None  # none if it lacks records, or never had any
+    lost: int  # records that it lacks
+    duplicated: int  # records of it that arrived again
+    warmup: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +86,13 @@ class Meter:
         self.warmup = warmup  # documents before this one don't count for the statistics
         self.complete = 0  # documents that have all their records
         self.records = 0  # distinct records that arrived
-        self.duplicated = 0  # records that arrived again
         self.first_sent_s = 0.0
         self.last_arrival_s = 0.0
         self._due_s: list[float] = []
         self._sent_s: list[float] = []  # hand-over of document i; documents are sent in order
         self._latency_s: list[float | None] = [None] * len(expected)
         self._seen: dict[int, set[object]] = {}  # keys so far of documents that are under way
+        self._again: Counter[int] = Counter()  # records of each document that arrived again
 
     def handed_over(self, number: int, now: float, due: float) -> None:
         """Document `number` is being sent. Documents go out in the order of their numbers."""
@@ -99,12 +111,13 @@ class Meter:
         seen = self._seen.get(number)
         if seen is None:
             assert number < len(self._sent_s), f"records of document {number}, which was not sent"
-            self.duplicated += len(keys)
+            self._again[number] += len(keys)
             return
         before = len(seen)
         seen.update(keys)
         fresh = len(seen) - before
-        self.duplicated += len(keys) - fresh
+        if fresh < len(keys):
+            self._again[number] += len(keys) - fresh
         self.records += fresh
         self.last_arrival_s = now
         if len(seen) >= self.expected[number]:
@@ -126,6 +139,24 @@ class Meter:
     def lost(self) -> int:
         """Records that documents handed over still lack: what is missing when the run is over."""
         return sum(self.expected[number] - len(seen) for number, seen in self._seen.items())
+
+    @property
+    def duplicated(self) -> int:
+        """Records that arrived again."""
+        return self._again.total()
+
+    def documents(self) -> Iterator[Sent]:
+        """Every document handed over, with the warm-up, in order."""
+        for number, sent in enumerate(self._sent_s):
+            seconds = self._latency_s[number]
+            yield Sent(
+                number,
+                sent - self.first_sent_s,
+                None if seconds is None else 1000 * seconds,
+                self.expected[number] - len(self._seen[number]) if number in self._seen else 0,
+                self._again[number],
+                number < self.warmup,
+            )
 
     def latencies_ms(self) -> list[float]:
         """Latency of every complete document after the warm-up, in the order of the documents."""

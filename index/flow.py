@@ -5,18 +5,15 @@ the posting that was added or replaced, and the number of documents that the wor
 now has. A document that comes again replaces its posting in the words that it has again.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping
 
 from engine.flow import Flow
 from engine.state import MapState
+from engine.words import words
 
 Posting = tuple[str, str | int, tuple[int, ...]]
 Change = tuple[str, str | int, tuple[int, ...], int]
-
-_words = re.compile(r"\w+").findall
-"""Letters, digits and underscores of any script (Unicode)."""
 
 
 def postings(record: Mapping[str, object]) -> list[Posting]:
@@ -24,15 +21,9 @@ def postings(record: Mapping[str, object]) -> list[Posting]:
     document = record["id"]
     assert isinstance(document, (str, int))
     found: defaultdict[str, list[int]] = defaultdict(list)
-    for position, word in enumerate(_words(document_text(record).lower())):
+    for position, word in enumerate(words(record)):
         found[word].append(position)
     return [(word, document, tuple(positions)) for word, positions in found.items()]
-
-
-def document_text(record: Mapping[str, object]) -> str:
-    """The text that is indexed: the title, where there is one, and the text."""
-    text, title = record["text"], record.get("title")
-    return f"{title}\n{text}" if title else str(text)
 
 
 def update(posting: Posting, index: MapState[str | int, tuple[int, ...]]) -> Change:

@@ -1,4 +1,4 @@
-"""The commands `driftline spark ...`: options, sessions, and what is told in the end.
+"""The commands `driftline spark ...`, and what is told in the end.
 
 Spark is started by a command, not by its `--help`.
 """
@@ -6,12 +6,8 @@ Spark is started by a command, not by its `--help`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import click
 from rich.console import Console
@@ -22,95 +18,23 @@ from engine.loading import load_flow
 from engine.savepoint import open_savepoint
 from engine.sources import Source, open_source
 from pipeline.found import pieces_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-PARTITIONS = 16
+from pipeline.options import (
+    Sessions,
+    flow_argument,
+    input_option,
+    json_option,
+    on_spark,
+    output_option,
+    partitions_option,
+    plot_option,
+    reading,
+    room,
+)
 
 
 @click.group()
 def spark() -> None:
     """Run flows on Spark: history, proof, and scale beyond the nodes' machines."""
-
-
-class Sessions:
-    """Starts the session that a command's options describe."""
-
-    def __init__(self, master: str | None, conf: dict[str, str]) -> None:
-        self.master = master
-        self.conf = conf
-        self.console = Console(stderr=True)
-
-    @contextmanager
-    def start(self, what: str) -> Iterator[SparkSession]:
-        """A session that shows its progress. Raises Unavailable."""
-        from pipeline.progress import shown
-        from pipeline.session import session
-
-        with session(what, self.master, self.conf) as found, shown(found, self.console, what):
-            yield found
-
-
-def _conf(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    settings = {}
-    for setting in given:
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise click.BadParameter(f"{setting!r}: expected NAME=VALUE")
-        settings[name] = value
-    return settings
-
-
-def on_spark(command: Callable[Concatenate[Sessions, P], R]) -> Callable[..., R]:
-    """Give a command the options of a session, and what starts one as its first argument."""
-
-    @click.option("--master", metavar="URL", help="Spark's master.  [default: local[*]]")
-    @click.option("--conf", multiple=True, metavar="NAME=VALUE", callback=_conf,
-                  help="A setting of Spark, as spark.driver.memory=8g. Any number of times.",
-                  )  # fmt: skip
-    @wraps(command)
-    def with_session(*args: P.args, **kwargs: P.kwargs) -> R:
-        about = Sessions(kwargs.pop("master"), kwargs.pop("conf"))  # type: ignore[arg-type]
-        return command(about, *args, **kwargs)
-
-    return with_session
-
-
-flow_argument = click.argument("flow")
-input_option = click.option(
-    "--input", "inputs", multiple=True, required=True, metavar="FILE",
-    help="A file to read, or zipf:N for N made-up documents. Once for each source of the flow.",
-)  # fmt: skip
-output_option = click.option(
-    "--output", required=True, type=click.Path(path_type=Path), metavar="DIR",
-    help="Directory for the outputs, one JSON object a line.",
-)  # fmt: skip
-json_option = click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE",
-    help="Write the result, for machines.",
-)  # fmt: skip
-partitions_option = click.option(
-    "--partitions", default=PARTITIONS, show_default=True, type=click.IntRange(1),
-    help="Ranges of key groups; the state of one has to fit into a task's memory.",
-)  # fmt: skip
-
-
-def reading(command: Callable[P, R]) -> Callable[P, R]:
-    """Give a command the options that say how inputs are read."""
-    for option in (
-        click.option("--sections", is_flag=True, help="Split wiki pages into their sections."),
-        click.option("--text-field", metavar="NAME", help="Field that holds a record's text."),
-        click.option("--id-field", metavar="NAME", help="Field that holds a record's id."),
-        click.option("--on-error", default="stop", show_default=True,
-                     type=click.Choice(["stop", "dead-letter"]),
-                     help="What becomes of bad records and of elements whose function raises."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
 
 
 def open_all(
@@ -298,3 +222,99 @@ def tell(console: Console, report: dict[str, object], json_file: Path | None) ->
     if json_file is not None:
         json_file.write_text(json.dumps(report) + "\n")
     console.print(", ".join(f"{value} {name.replace('_', ' ')}" for name, value in report.items()))
+
+
+@spark.command()
+@click.option("--input", "name", required=True, metavar="FILE",
+              help="A dump (.xml, .bz2, also multistream), or what else `run` reads.")  # fmt: skip
+@click.option("--output", required=True, type=click.Path(path_type=Path), metavar="DIR",
+              help="Directory for the documents, and for dead-letters.")  # fmt: skip
+@click.option("--format", "form", default="parquet", show_default=True,
+              type=click.Choice(["parquet", "jsonl"]), help="How documents are written.",
+              )  # fmt: skip
+@click.option("--sections/--no-sections", default=True, show_default=True,
+              help="Clean wikitext and make each section a document, or leave pages as they are.",
+              )  # fmt: skip
+@click.option("--text-field", metavar="NAME", help="Field that holds a record's text.")
+@click.option("--id-field", metavar="NAME", help="Field that holds a record's id.")
+@click.option("--statistics", "statistics_file", type=click.Path(path_type=Path), metavar="FILE",
+              callback=room, help="Count words; write the figures as JSON.")  # fmt: skip
+@plot_option
+@json_option
+@on_spark
+def corpus(
+    sessions: Sessions,
+    name: str,
+    output: Path,
+    form: str,
+    sections: bool,
+    text_field: str | None,
+    id_field: str | None,
+    statistics_file: Path | None,
+    plot: Path | None,
+    json_file: Path | None,
+) -> None:
+    """Make a corpus of a dump: documents {id, title, text}, as Parquet or JSON lines.
+
+    Parts are read in parallel. Pages that cannot be read are in DIR/dead-letters. With JSON lines,
+    `cat DIR/documents-*.jsonl > FILE.jsonl` is an input for `driftline run` that gives the words
+    of the dump. The picture shows how frequent words are by their rank (Zipf's law).
+    """
+    (source,) = open_all((name,), id_field, text_field, sections)
+    with sessions.start("corpus") as session:
+        from pipeline.corpus import make_corpus, read_corpus
+
+        started = monotonic()
+        made = make_corpus(session, source, output, form)
+        report: dict[str, object] = {
+            "documents": made.documents,
+            "bad_records": made.bad_records,
+            "seconds": round(monotonic() - started, 3),
+        }
+        if statistics_file is not None or plot is not None:
+            from pipeline.pictures import draw_zipf
+            from pipeline.statistics import statistics
+
+            found = statistics(read_corpus(session, output, form))
+            figures = found.as_json()
+            if statistics_file is not None:
+                statistics_file.write_text(json.dumps(figures, ensure_ascii=False, indent=2) + "\n")
+            if plot is not None:
+                draw_zipf(found, plot)
+            report |= {name: figures[name] for name in ("words", "vocabulary", "zipf_exponent")}
+    tell(sessions.console, report, json_file)
+
+
+@spark.command()
+@click.argument("records", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--bucket-s", type=click.FloatRange(0, min_open=True), metavar="S",
+              help="Seconds of a bucket of the time line.  [default: 1, 10, ... : at most 100 "
+              "buckets]")  # fmt: skip
+@plot_option
+@json_option
+@on_spark
+def latency(
+    sessions: Sessions,
+    records: tuple[Path, ...],
+    bucket_s: float | None,
+    plot: Path | None,
+    json_file: Path | None,
+) -> None:
+    """Percentiles of latency RECORDS: files and directories of `driftline bench latency --raw`.
+
+    Per policy and checkpoint interval, for as many records as there are; in the JSON also as
+    histogram and time line. The picture shows the distributions, and percentiles over time.
+    """
+    with sessions.start("latency") as session:
+        from pipeline.latency import analyse, read_records
+
+        found = analyse(read_records(session, records), bucket_s)
+    if json_file is not None:
+        json_file.write_text(json.dumps(found.as_json(), allow_nan=False) + "\n")
+    console = Console()
+    (console if console.is_terminal else Console(width=140)).print(found.table())
+    if plot is not None:
+        from pipeline.pictures import draw_latency
+
+        draw_latency(found, plot)
+        click.echo(f"picture: {plot}")

@@ -41,7 +41,9 @@ def claimed(directory: Path) -> Iterator[None]:
     """
     with reported(directory):
         make_directory(directory / ".driftline")
-        others = sorted(directory.glob("*.jsonl"))
+        others = sorted(
+            path for path in directory.iterdir() if path.suffix in (".jsonl", ".parquet")
+        )
     if others:
         raise StateMismatch(
             f"{directory} already holds outputs, as {others[0].name}: give another --output, or "
@@ -50,8 +52,8 @@ def claimed(directory: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        for path in [*directory.glob("*-spark-*.jsonl"), *directory.glob("*/*spark-*.jsonl")]:
-            path.unlink()
+        for path in [*directory.glob("*-spark-*"), *directory.glob("*/*spark-*")]:
+            path.unlink(missing_ok=True)
         raise
 
 
@@ -103,21 +105,52 @@ def in_order(rows: Iterator[Row]) -> list[Item]:
     return sorted((item for piece in pieces for item in piece), key=lambda item: item.label)
 
 
-class _Files:
-    """The files of a task, under other names until they are complete."""
+class Drafts:
+    """Files of a task, under other names until all are complete."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._names: dict[Path, Path] = {}
+
+    def path(self, name: str) -> Path:
+        """Where to write what will be the file `name`."""
+        path = self._directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.new")
+        self._names[draft] = path
+        return draft
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for draft, path in self._names.items():
+            if error is None:
+                draft.replace(path)
+            else:
+                draft.unlink(missing_ok=True)
+
+
+class _Files(Drafts):
+    """The files of a task that writes the outputs of a flow."""
 
     def __init__(self, flow: Flow, directory: Path, task: int) -> None:
+        super().__init__(directory)
         self._lines = Lines(flow)
-        self._directory = directory
         self._task = task
-        self._open: dict[Path, TextIO] = {}
-        self._names: dict[int, TextIO] = {}
+        self._open: dict[str, TextIO] = {}
+        self._sinks: dict[int, TextIO] = {}
 
     def write(self, item: Item) -> None:
         """Add an output."""
-        file = self._names.get(item.sink)
+        file = self._sinks.get(item.sink)
         if file is None:
-            file = self._names[item.sink] = self._file(self._name(item.sink))
+            file = self._sinks[item.sink] = self._file(self._name(item.sink))
         file.write(self._lines.format(item) + "\n")
 
     def set_aside(self, front: int, time: int, payload: bytes) -> None:
@@ -132,14 +165,9 @@ class _Files:
         return f"{file_name(self._lines.names[sink])}-spark-{self._task:05}.jsonl"
 
     def _file(self, name: str) -> TextIO:
-        path = self._directory / name
-        if path not in self._open:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._open[path] = path.with_name(f".{path.name}.new").open("w", encoding="utf-8")
-        return self._open[path]
-
-    def __enter__(self) -> Self:
-        return self
+        if name not in self._open:
+            self._open[name] = self.path(name).open("w", encoding="utf-8")
+        return self._open[name]
 
     def __exit__(
         self,
@@ -147,10 +175,6 @@ class _Files:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for path, file in self._open.items():
+        for file in self._open.values():
             file.close()
-            draft = path.with_name(f".{path.name}.new")
-            if error is None:
-                draft.replace(path)
-            else:
-                draft.unlink()
+        super().__exit__(kind, error, trace)

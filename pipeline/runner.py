@@ -163,13 +163,13 @@ def apply(rows: DataFrame, task: Task) -> DataFrame:
 
 def _read(job: Job, spark: SparkSession, front: int, source: Source) -> DataFrame:
     parts = in_parts(source, PARTS_PER_CORE * spark.sparkContext.defaultParallelism)
-    task = ReadTask(job, front, parts, starts(_counted(spark, parts)))
+    task = ReadTask(job, front, parts, starts(counted(spark, parts)))
     numbers = spark.range(0, len(parts), 1, len(parts))
     return apply(numbers, task)
 
 
-def _counted(spark: SparkSession, parts: Sequence[Part]) -> list[Count]:
-    """How much is in each part; where there is one only, nobody needs to know."""
+def counted(spark: SparkSession, parts: Sequence[Part]) -> list[Count]:
+    """How much is in each part, by a job; where there is one only, nobody needs to know."""
     if len(parts) == 1:
         return [Count(0, 0)]
 

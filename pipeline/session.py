@@ -34,6 +34,7 @@ DEFAULTS = {
     "spark.sql.adaptive.enabled": "false",  # partitions are ranges of key groups: ours to choose
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "16",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
@@ -80,6 +81,11 @@ def session(
         finally:
             spark.stop()
             _end_jvm()
+
+
+def literal(path: Path) -> str:
+    """A path as Spark's readers want it, who take brackets and stars for patterns."""
+    return re.sub(r"([\\*?\[\]{}])", r"\\\1", str(path))
 
 
 def check_java() -> None:

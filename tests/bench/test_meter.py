@@ -9,6 +9,7 @@ import pytest
 from bench.meter import (
     Arrival,
     Meter,
+    Sent,
     closed_loop,
     cpu_seconds,
     open_loop,
@@ -66,6 +67,18 @@ def test_the_warm_up_is_left_out_of_latencies_but_not_of_counts() -> None:
     assert meter.latencies_ms() == [500.0]
     assert len(meter.lateness_ms()) == 1
     assert meter.lost == 1
+
+
+def test_what_became_of_every_document_is_told() -> None:
+    meter = sent(Meter([2, 2, 0], warmup=1))
+    meter.arrived(0, ["a", "b"], 0.5)
+    meter.arrived(0, ["a"], 0.75)
+    meter.arrived(1, ["a"], 1.5)
+    assert list(meter.documents()) == [
+        Sent(0, 0.0, 500.0, lost=0, duplicated=1, warmup=True),
+        Sent(1, 1.0, None, lost=1, duplicated=0, warmup=False),
+        Sent(2, 2.0, None, lost=0, duplicated=0, warmup=False),
+    ]
 
 
 def test_a_lost_record_is_counted_and_its_document_has_no_latency() -> None:

@@ -10,8 +10,13 @@ from pipeline.session import session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+QUICK = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # what is short is not optimised
+    "spark.sql.shuffle.partitions": "4",
+}
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
-    with session("tests", "local[2]") as found:
+    with session("tests", "local[2]", QUICK) as found:
         yield found
