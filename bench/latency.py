@@ -9,16 +9,17 @@ rows (only `max_ms` is the maximum of twice as many).
 
 from collections.abc import Sequence
 
-from bench.cases import Case, Progress, Setup
+from bench.cases import Case, Progress, Setup, patience_s
 from bench.floor import expected_records
 from bench.meter import LatencyResult, Meter, open_loop, percentiles, poisson_schedule
-from bench.report import Latencies, LatencyRow
+from bench.microbatch import Refused
+from bench.report import BASELINE, Latencies, LatencyRow
 
 
 def runs_of(cases: Sequence[Case]) -> list[Case | None]:
     """The order of runs: what the others are compared with stands at both ends."""
-    references = [None, *(case for case in cases if case.checkpoint_ms is None)]
-    others = [case for case in cases if case.checkpoint_ms is not None]
+    references = [None, *(case for case in cases if case.policy == BASELINE)]
+    others = [case for case in cases if case.policy != BASELINE]
     return [*references, *others, *reversed(references)]
 
 
@@ -29,11 +30,17 @@ def measure_latency(
     expected = expected_records(setup.documents)
     schedule = poisson_schedule(len(setup.documents), rate, seed)
     meters: dict[Case | None, list[Meter]] = {}
+    reasons: dict[Case | None, str] = {}
     for case in runs_of(cases):
         progress.begin("floor" if case is None else case)
         meter = Meter(expected, warmup)
-        with setup.start(case) as system:
-            result = open_loop(system, meter, schedule)
+        try:
+            with setup.start(case) as system:
+                result = open_loop(system, meter, schedule, patience_s=patience_s(case))
+        except Refused as error:
+            reasons[case] = str(error)
+            progress.end("cannot be run")
+            continue
         meters.setdefault(case, []).append(meter)
         progress.end(
             f"p50 {result.latency['p50_ms']:.2f} ms, p99 {result.latency['p99_ms']:.2f} ms"
@@ -43,7 +50,12 @@ def measure_latency(
         len(setup.documents),
         setup.nodes,
         pooled(meters[None]),
-        [LatencyRow.of(case.policy, case.checkpoint_ms, pooled(meters[case])) for case in cases],
+        [
+            LatencyRow.of(
+                case.policy, case.checkpoint_ms, pooled(meters.get(case, [])), reasons.get(case)
+            )
+            for case in cases
+        ],
     )
 
 

@@ -30,6 +30,7 @@ from bench.meter import Arrival
 from bench.microbatch_worker import READY
 from engine.codec import pack, unpack
 from engine.errors import Unavailable
+from pipeline.session import check_spark
 
 WARM_UP = (*[1] * 30, *[20] * 5)
 """Documents of each batch of the warm-up: as they come singly, and as they come from a queue."""
@@ -41,13 +42,17 @@ END_S = 20.0
 """How long Spark may take to stop."""
 
 
+class Refused(Unavailable):
+    """Spark is not there, does not do what is asked of it, or has failed."""
+
+
 class MicroBatch:
     """The running query, with the producer's and the consumer's ends. A context manager."""
 
-    def __init__(self, documents: Documents, cores: int = 2, trigger: str = "micro-batch") -> None:
+    def __init__(self, documents: Documents, cores: int = 2, *, real_time: bool = False) -> None:
         self.documents = documents
         self.cores = cores
-        self.trigger = trigger
+        self.trigger = "real-time" if real_time else "micro-batch"
         self.batch = -1
         """Number of the last batch taken; one that comes again after a failure is dropped."""
         self._numbers = {document: number for number, (document, _) in enumerate(documents)}
@@ -58,10 +63,13 @@ class MicroBatch:
 
     def __enter__(self) -> Self:
         try:
+            check_spark()
             self._start()
             self._warm_up()
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, Unavailable):
+                raise Refused(str(error)) from None
             raise
         return self
 
@@ -80,9 +88,10 @@ class MicroBatch:
         self._results.bind(address(directory, "results"))
         root = str(Path(__file__).resolve().parent.parent)
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        command = [sys.executable, "-W", "ignore", "-m", "bench.microbatch_worker"]
+        command += [str(directory), str(self.cores), self.trigger]
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "bench.microbatch_worker"]
-            + [str(directory), str(self.cores), self.trigger],
+            command,
             env={**os.environ, "PYTHONPATH": path},
             stdin=subprocess.PIPE,
         )
@@ -102,15 +111,16 @@ class MicroBatch:
                 missing -= len(self._outputs(self._next(deadline)))
 
     def _next(self, deadline: float) -> object:
-        """The next message. Raises Unavailable for a complaint, and if there is none in time."""
+        """The next message. Raises Refused for a complaint, and if there is none in time."""
         while not self._results.poll(100):
             if monotonic() > deadline:
-                raise Unavailable("Spark has not answered in time")
-            if self._process is not None and self._process.poll() is not None:
-                raise Unavailable("Spark has ended; its own messages are above")
+                raise Refused("Spark has not answered in time")
+            ended = self._process is not None and self._process.poll() is not None
+            if ended and not self._results.poll(100):
+                raise Refused("Spark has ended; its own messages are above")
         message = unpack(self._results.recv())
         if isinstance(message, str) and message != READY:
-            raise Unavailable(message)
+            raise Refused(message)
         return message
 
     def _append(self, document: str, text: str) -> None:
@@ -131,7 +141,7 @@ class MicroBatch:
         self._append(*self.documents[number])
 
     def receive(self) -> list[Arrival]:
-        """What has arrived: at most one batch. Raises Unavailable if Spark has failed."""
+        """What has arrived: at most one batch. Raises Refused if Spark has failed."""
         if not self._results.poll(0):
             return []
         outputs = self._outputs(self._next(monotonic()))

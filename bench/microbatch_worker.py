@@ -1,8 +1,8 @@
 """The inverted index on Spark, in a process of its own.
 
-Run by `bench.microbatch` as ``python -m bench.microbatch_worker DIRECTORY CORES TRIGGER``. Reads the
-documents that the producer appends to DIRECTORY/log, and sends the outputs of each batch. It ends,
-Spark with it, when its standard input does.
+Run by `bench.microbatch` as ``python -m bench.microbatch_worker DIRECTORY CORES TRIGGER``. Reads
+the documents that the producer appends to DIRECTORY/log, and sends the outputs of each batch. It
+ends, Spark with it, when its standard input does.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
+from typing import TYPE_CHECKING
 
 import zmq
 
@@ -19,6 +20,9 @@ from engine.codec import pack
 from engine.errors import Unavailable
 from engine.loading import load_flow
 from pipeline.session import session
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
 READY = "ready"
 """The query has been started; anything else that is a text says why not, or why no more."""
@@ -33,27 +37,32 @@ def run(directory: Path, cores: str, trigger: str, results: zmq.Socket[bytes]) -
 
     conf = {**microbatch.CONF, "spark.sql.shuffle.partitions": cores}
     with session("micro-batch", f"local[{cores}]", conf) as spark:
-        query = microbatch.start(
-            spark,
-            load_flow("index"),
-            directory / "log",
-            directory / "checkpoint",
-            deliver,
-            real_time=trigger == "real-time",
-        )
-
-        def stop_in_the_end() -> None:
-            sys.stdin.read()
-            query.stop()
-
-        Thread(target=stop_in_the_end, daemon=True).start()
-        results.send(pack(READY))
-        query.awaitTermination()
+        try:
+            query = microbatch.start(
+                spark,
+                load_flow("index"),
+                directory / "log",
+                directory / "checkpoint",
+                deliver,
+                real_time=trigger == "real-time",
+            )
+            Thread(target=stop_in_the_end, args=[query], daemon=True).start()
+            results.send(pack(READY))
+            query.awaitTermination()
+        except Exception as error:  # which has a text only as long as there is a session
+            raise Unavailable(in_a_line(error)) from None
 
 
-def first_line(error: Exception) -> str:
-    """What Spark says, without the plans and traces that follow."""
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+def stop_in_the_end(query: StreamingQuery) -> None:
+    """Wait for the end of standard input."""
+    sys.stdin.read()
+    query.stop()
+
+
+def in_a_line(error: Exception) -> str:
+    """What Spark says, without the number of the query, its plan and the trace."""
+    told = str(error).rpartition("terminated with exception: ")[2]
+    return next((line for line in told.splitlines() if line.strip()), type(error).__name__)
 
 
 def main() -> None:
@@ -65,12 +74,8 @@ def main() -> None:
     results.connect(address(Path(directory), "results"))
     try:
         run(Path(directory), cores, trigger, results)
-    except ImportError as error:
-        results.send(pack(f"Spark cannot be used ({error}): pip install 'driftline[spark]'"))
     except Unavailable as error:
         results.send(pack(str(error)))
-    except Exception as error:
-        results.send(pack(first_line(error)))
     context.destroy(linger=1000)
 
 

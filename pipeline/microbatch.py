@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,7 @@ from engine.state import MapState as DeclaredMap
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 BATCH_RECORDS = 100
 """Records of a batch at most, so that also under a backlog something comes every few seconds."""
@@ -77,6 +79,13 @@ CONF = {
     f"{_STORE}.rocksdb.trackTotalNumberOfRows": "false",  # one look-up less for each change
 }
 """Settings of the session that `start` is given."""
+
+REAL_TIME_CONF = {
+    # The list names what has been tried; without it Spark says what it really cannot do.
+    f"{_STREAMING}.realTimeMode.allowlistCheck": "false",
+    f"{_STORE}.checkpointFormatVersion": "2",
+}
+"""Settings that real-time mode needs besides."""
 
 Deliver = Callable[[int, Sequence[bytes]], None]
 """Takes the number of a batch and its outputs, packed; a batch may come again."""
@@ -114,7 +123,10 @@ def start(
         .foreachBatch(deliver_batch)
     )
     if real_time:
-        return writer.trigger(realTime=REAL_TIME).start()
+        for name, value in REAL_TIME_CONF.items():
+            spark.conf.set(name, value)
+        trigger: Callable[..., DataStreamWriter] = writer.trigger  # its types don't know realTime
+        return trigger(realTime=REAL_TIME).start()
     return writer.trigger(processingTime="0 seconds").start()
 
 
@@ -206,7 +218,7 @@ def whole_records(data: bytes, most: int | None = None) -> list[bytes]:
         except msgpack.OutOfData:
             break
         ends.append(unpacker.tell())
-    return [data[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+    return [data[start:end] for start, end in pairwise(ends)]
 
 
 @dataclass(frozen=True)
@@ -257,7 +269,9 @@ class KeptMap(MutableMapping[object, object]):
     def __init__(self, entries: MapState, length: ValueState) -> None:
         self._entries = entries
         self._kept_length = length
-        self._before = self._length = (length.get() or (0,))[0]
+        found = length.get()
+        self._before: int = found[0] if found else 0
+        self._length = self._before
 
     def keep_length(self) -> None:
         """Write down how many entries there are now."""
@@ -268,7 +282,8 @@ class KeptMap(MutableMapping[object, object]):
         return self._length
 
     def __iter__(self) -> Iterator[object]:
-        return (unpack(slot) for (slot,) in self._entries.keys())
+        slots = self._entries.keys()
+        return (unpack(slot) for (slot,) in slots)
 
     def __contains__(self, key: object) -> bool:
         return self._has((pack(key),))
