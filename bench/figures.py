@@ -93,7 +93,8 @@ def _draw_legend(figure: "Figure", policies: Sequence[str]) -> None:
         Patch(color=_colour(policies, policy), label=policy) for policy in policies
     ]
     entries.append(Line2D([], [], color=INK, linestyle="--", linewidth=1.2, label="floor"))
-    figure.legend(handles=entries, loc="outside lower center", ncols=len(entries), frameon=False)
+    columns = min(len(entries), round(figure.get_figwidth() / 1.6))
+    figure.legend(handles=entries, loc="outside lower center", ncols=columns, frameon=False)
 
 
 def _draw_bars(panel: "Axes", rows: Sequence[LatencyRow], policies: Sequence[str]) -> None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from threading import Thread
-from typing import TYPE_CHECKING
+from select import select
 
 import zmq
 
@@ -21,11 +20,11 @@ from engine.errors import Unavailable
 from engine.loading import load_flow
 from pipeline.session import session
 
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
-
 READY = "ready"
 """The query has been started; anything else that is a text says why not, or why no more."""
+
+LOOK_S = 0.5
+"""How often is looked whether the query has failed."""
 
 
 def run(directory: Path, cores: str, trigger: str, results: zmq.Socket[bytes]) -> None:
@@ -46,17 +45,13 @@ def run(directory: Path, cores: str, trigger: str, results: zmq.Socket[bytes]) -
                 deliver,
                 real_time=trigger == "real-time",
             )
-            Thread(target=stop_in_the_end, args=[query], daemon=True).start()
             results.send(pack(READY))
-            query.awaitTermination()
+            while query.isActive and not select([sys.stdin], [], [], LOOK_S)[0]:
+                pass  # nothing ever comes through standard input but its end
+            query.stop()
+            query.awaitTermination()  # raises what the query has failed of
         except Exception as error:  # which has a text only as long as there is a session
             raise Unavailable(in_a_line(error)) from None
-
-
-def stop_in_the_end(query: StreamingQuery) -> None:
-    """Wait for the end of standard input."""
-    sys.stdin.read()
-    query.stop()
 
 
 def in_a_line(error: Exception) -> str:
