@@ -27,7 +27,9 @@ try:
 except Unavailable as missing:
     pytest.skip(str(missing), allow_module_level=True)
 
-from pipeline import microbatch  # noqa: E402  # imports pyspark
+from pyspark.sql.streaming.stateful_processor import MapState  # noqa: E402
+
+from pipeline import microbatch  # noqa: E402
 
 DOCUMENTS = [
     {"id": "a", "text": "one fish two fish"},
@@ -116,6 +118,48 @@ def test_outputs_are_those_of_the_reference_also_across_restarts(
     assert taker.dropped == 1, "the batch that had been delivered came again"
     assert len(taker.outputs) > delivered
     assert by_word(taker.outputs) == reference()
+
+
+class FakeState(MapState):
+    """Spark's MapState without Spark."""
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[object, ...], tuple[object, ...]] = {}
+
+    def getValue(self, key: tuple[object, ...]) -> tuple[object, ...] | None:
+        return self.held.get(key)
+
+    def containsKey(self, key: tuple[object, ...]) -> bool:
+        return key in self.held
+
+    def updateValue(self, key: tuple[object, ...], value: tuple[object, ...]) -> None:
+        self.held[key] = value
+
+    def removeKey(self, key: tuple[object, ...]) -> None:
+        del self.held[key]
+
+    def keys(self) -> Iterator[tuple[object, ...]]:
+        return iter(list(self.held))
+
+
+def test_a_map_is_one_of_its_key_alone() -> None:
+    entries, lengths = FakeState(), FakeState()
+
+    def of(key: object) -> microbatch.KeptMap:
+        return microbatch.KeptMap(pack(key), entries, lengths)
+
+    one, other = of("one"), of("on")
+    one["a"], one["b"], one["a"] = 1, 2, 3
+    other["a"] = 4
+    assert (dict(one), dict(other), len(one)) == ({"a": 3, "b": 2}, {"a": 4}, 2)
+    del one["a"]
+    assert "a" not in one
+    with pytest.raises(KeyError):
+        one["a"]
+    one.keep_length()
+    other.keep_length()
+    assert (dict(of("one")), len(of("one"))) == ({"b": 2}, 1)
+    assert len(of("new")) == 0
 
 
 def test_a_flow_of_another_form_is_refused(spark: SparkSession, tmp_path: Path) -> None:
