@@ -1,7 +1,8 @@
-"""What is measured: the floor, and Driftline under a policy with an interval between checkpoints.
+"""What is measured: the floor, Driftline under a policy and checkpoint interval, and Spark.
 
 A `Case` is a row of a table; `Setup` is what all rows of one benchmark have in common, so that
-they differ in nothing but the case. The floor is a row like the others and is written None.
+they differ in nothing but the case. The floor is a row like the others and is written None. Spark
+checkpoints every batch, so it has no interval; what it cannot do, its row gives the reason for.
 
     >>> [str(case) for case in cases(["none", "exactly-once"], [50, 500])]
     ['none', 'exactly-once, checkpoint every 50 ms', 'exactly-once, checkpoint every 500 ms']
@@ -16,13 +17,15 @@ from rich.console import Console
 from bench.engine import Engine
 from bench.floor import Documents, Floor
 from bench.meter import System
+from bench.microbatch import MicroBatch
+from bench.options import MICRO_BATCH, REAL_TIME
 from bench.report import Row
 from engine.policy import POLICIES, Output, SnapshotCut
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A policy, and the interval between checkpoints if it makes any."""
+    """A policy, and the interval between checkpoints if it is ours to choose."""
 
     policy: str
     checkpoint_ms: int | None
@@ -32,15 +35,20 @@ class Case:
             return self.policy
         return f"{self.policy}, checkpoint every {self.checkpoint_ms} ms"
 
+    @property
+    def micro_batch(self) -> bool:
+        """Whether it is Spark's."""
+        return self.policy in (MICRO_BATCH, REAL_TIME)
+
 
 def cases(policies: Sequence[str], checkpoints_ms: Sequence[int]) -> list[Case]:
-    """Those without checkpoints once, first; then every other policy with every interval."""
-    without = [name for name in policies if POLICIES[name].cut is SnapshotCut.NONE]
-    return [Case(name, None) for name in without] + [
-        Case(name, interval)
-        for interval in checkpoints_ms
-        for name in policies
-        if name not in without
+    """Those without checkpoints once, first; every other policy with every interval; Spark once."""
+    ours = [name for name in policies if name in POLICIES]
+    without = [name for name in ours if POLICIES[name].cut is SnapshotCut.NONE]
+    return [
+        *(Case(name, None) for name in without),
+        *(Case(name, ms) for ms in checkpoints_ms for name in ours if name not in without),
+        *(Case(name, None) for name in (MICRO_BATCH, REAL_TIME) if MICRO_BATCH in policies),
     ]
 
 
@@ -53,9 +61,14 @@ class Setup:
     ordering: str
 
     def start(self, case: Case | None) -> AbstractContextManager[System]:
-        """What is to be measured, fresh; entered, it is up and warm enough to be sent documents."""
+        """What is to be measured, fresh; entered, it is up and warm enough to be sent documents.
+
+        Entering raises Refused where Spark cannot do the case.
+        """
         if case is None:
             return Floor(self.documents, self.nodes)
+        if case.micro_batch:
+            return MicroBatch(self.documents, self.nodes, real_time=case.policy == REAL_TIME)
         return Engine(
             self.documents,
             case.policy,
@@ -65,14 +78,19 @@ class Setup:
         )
 
 
+def patience_s(case: Case | None) -> float:
+    """How long nothing may arrive before a run is over: a batch takes seconds under load."""
+    return 60.0 if case is not None and case.micro_batch else 10.0
+
+
 def broken_promises(rows: Iterable[Row]) -> list[str]:
     """A sentence for each row that lost or duplicated records although its policy says never."""
     sentences = []
     for row in rows:
-        policy = POLICIES[row.policy]
-        if row.lost and policy.replay:
+        policy = POLICIES.get(row.policy)  # micro-batches promise both
+        if row.lost and (policy is None or policy.replay):
             sentences.append(f"{row.policy} has lost {row.lost} records")
-        if row.duplicated and policy.output is not Output.AT_ONCE:
+        if row.duplicated and (policy is None or policy.output is not Output.AT_ONCE):
             sentences.append(f"{row.policy} has delivered {row.duplicated} records twice")
     return sentences
 

@@ -70,9 +70,10 @@ def latency(
 ) -> None:
     """Latency of every policy at a fixed rate.
 
-    As it stands this takes three and a half minutes: 13 runs of 14 seconds, one for each policy and
-    checkpoint interval. The floor and `none` run first and again last, and both runs' latencies are
-    pooled: machines drift.
+    As it stands this takes four to five minutes: a run of 14 seconds for each policy and checkpoint
+    interval. The floor and `none` run first and again last, and both runs' latencies are pooled:
+    machines drift. `micro-batch` is the same flow on Spark, which checkpoints every batch; half a
+    minute goes by until it is warm.
     """
     _check_warmup(documents, warmup)
     _make_room(json_file, plot, raw and raw / "records")
@@ -123,8 +124,9 @@ def throughput(
 ) -> None:
     """Documents a second of every policy, under back-pressure.
 
-    As it stands this takes about a minute and a half. Figures are medians over the rounds; what a
-    policy makes of the floor's throughput is the median of the shares in each round.
+    As it stands this takes about four minutes. Figures are medians over the rounds; what a policy
+    makes of the floor's throughput is the median of the shares in each round. `micro-batch`, the
+    same flow on Spark, is sent 600 documents at most.
     """
     _make_room(json_file, plot)
 

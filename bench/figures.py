@@ -26,7 +26,7 @@ def draw_latency(latencies: Latencies, path: Path) -> None:
 
     Policies without checkpoints stand in every panel, to be compared with.
     """
-    rows = latencies.rows
+    rows = [row for row in latencies.rows if row.reason is None]
     policies = _in_order(row.policy for row in rows)
     intervals = sorted({row.checkpoint_ms for row in rows if row.checkpoint_ms is not None})
     panels: list[int | None] = [*intervals] or [None]
@@ -51,7 +51,7 @@ def draw_latency(latencies: Latencies, path: Path) -> None:
 
 def draw_throughput(throughputs: Throughputs, path: Path) -> None:
     """One bar per row, the floor as a dashed line."""
-    rows = throughputs.rows
+    rows = [row for row in throughputs.rows if row.reason is None]
     policies = _in_order(row.policy for row in rows)
     figure = _figure(width=max(5.0, 1.8 + 0.95 * len(rows)))
     panel = figure.subplots()
@@ -93,7 +93,8 @@ def _draw_legend(figure: "Figure", policies: Sequence[str]) -> None:
         Patch(color=_colour(policies, policy), label=policy) for policy in policies
     ]
     entries.append(Line2D([], [], color=INK, linestyle="--", linewidth=1.2, label="floor"))
-    figure.legend(handles=entries, loc="outside lower center", ncols=len(entries), frameon=False)
+    columns = min(len(entries), round(figure.get_figwidth() / 1.6))
+    figure.legend(handles=entries, loc="outside lower center", ncols=columns, frameon=False)
 
 
 def _draw_bars(panel: "Axes", rows: Sequence[LatencyRow], policies: Sequence[str]) -> None:

@@ -8,20 +8,29 @@ rows (only `max_ms` is the maximum of twice as many).
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from bench.cases import Case, Progress, Setup
+from bench.cases import Case, Progress, Setup, patience_s
 from bench.floor import expected_records
 from bench.meter import LatencyResult, Meter, open_loop, percentiles, poisson_schedule
-from bench.report import Latencies, LatencyRow
+from bench.microbatch import Refused
+from bench.report import BASELINE, Latencies, LatencyRow
 
-Runs = list[tuple[Case | None, Meter]]
-"""What was run, in this order; None is the floor."""
+
+@dataclass(slots=True)
+class Runs:
+    """What was run; None is the floor."""
+
+    meters: list[tuple[Case | None, Meter]] = field(default_factory=list)
+    """In this order."""
+    reasons: dict[Case | None, str] = field(default_factory=dict)
+    """Why there is no run of a case."""
 
 
 def runs_of(cases: Sequence[Case]) -> list[Case | None]:
     """The order of runs: what the others are compared with stands at both ends."""
-    references = [None, *(case for case in cases if case.checkpoint_ms is None)]
-    others = [case for case in cases if case.checkpoint_ms is not None]
+    references = [None, *(case for case in cases if case.policy == BASELINE)]
+    others = [case for case in cases if case.policy != BASELINE]
     return [*references, *others, *reversed(references)]
 
 
@@ -31,13 +40,18 @@ def measure_latency(
     """Run the floor and all cases."""
     expected = expected_records(setup.documents)
     schedule = poisson_schedule(len(setup.documents), rate, seed)
-    runs: Runs = []
+    runs = Runs()
     for case in runs_of(cases):
         progress.begin("floor" if case is None else case)
         meter = Meter(expected, warmup)
-        with setup.start(case) as system:
-            result = open_loop(system, meter, schedule)
-        runs.append((case, meter))
+        try:
+            with setup.start(case) as system:
+                result = open_loop(system, meter, schedule, patience_s=patience_s(case))
+        except Refused as error:
+            runs.reasons[case] = str(error)
+            progress.end("cannot be run")
+            continue
+        runs.meters.append((case, meter))
         progress.end(
             f"p50 {result.latency['p50_ms']:.2f} ms, p99 {result.latency['p99_ms']:.2f} ms"
         )
@@ -48,9 +62,12 @@ def latencies_of(setup: Setup, cases: Sequence[Case], rate: float, runs: Runs) -
     """What runs say of the floor and of all cases."""
 
     def result(case: Case | None) -> LatencyResult:
-        return pooled([meter for of, meter in runs if of == case])
+        return pooled([meter for of, meter in runs.meters if of == case])
 
-    rows = [LatencyRow.of(case.policy, case.checkpoint_ms, result(case)) for case in cases]
+    rows = [
+        LatencyRow.of(case.policy, case.checkpoint_ms, result(case), runs.reasons.get(case))
+        for case in cases
+    ]
     return Latencies(rate, len(setup.documents), setup.nodes, result(None), rows)
 
 

@@ -9,6 +9,13 @@ from typing import TypeVar
 import click
 
 from engine.policy import ORDERINGS, POLICIES
+from pipeline.session import check_spark
+
+MICRO_BATCH = "micro-batch"
+REAL_TIME = "micro-batch, real-time"
+"""What no node does: the same flow on Spark, by either of its triggers; named by the first."""
+
+CHOICES = (*POLICIES, MICRO_BATCH)
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -17,11 +24,15 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 def _names_of_policies(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:
     if value == "all":
-        return list(POLICIES)
+        return list(CHOICES)
     names = [name.strip() for name in value.split(",")]
     for name in names:
-        if name not in POLICIES:
-            raise click.BadParameter(f"unknown policy {name!r}; there are {', '.join(POLICIES)}")
+        if name not in CHOICES:
+            raise click.BadParameter(f"unknown policy {name!r}; there are {', '.join(CHOICES)}")
+    if (
+        MICRO_BATCH in names
+    ):  # who names it does not want to learn in the end that there is no Spark
+        check_spark()
     return list(dict.fromkeys(names))
 
 
@@ -97,7 +108,7 @@ policies = click.option(
     show_default=True,
     metavar="A,B",
     callback=_names_of_policies,
-    help=f"Of {', '.join(POLICIES)}.",
+    help=f"Of {', '.join(CHOICES)}; the last is Spark and needs driftline[spark] and Java.",
 )
 ordering = click.option(
     "--ordering",

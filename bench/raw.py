@@ -21,7 +21,7 @@ from bench.meter import Meter
 
 def write_raw(directory: Path, runs: Runs) -> None:
     """Write all runs to a directory that is there."""
-    for number, (case, meter) in enumerate(runs, 1):
+    for number, (case, meter) in enumerate(runs.meters, 1):
         with (directory / f"{number:02}-{_name(case)}.jsonl").open("w") as file:
             file.writelines(json.dumps(record) + "\n" for record in _records(number, case, meter))
 

@@ -3,7 +3,8 @@
 A `Latencies` or `Throughputs` holds the rows of one benchmark with the floor's figures; the same
 rows go to `bench.figures` for the pictures. Every row says which policy ran with which interval
 between checkpoints; a policy that makes none has None there, and every figure is read against the
-policy `none`, which is Driftline without any guarantee.
+policy `none`, which is Driftline without any guarantee. A row that could not be measured has no
+figures but a reason, which stands below the table.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from math import isfinite
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from bench.meter import LatencyResult, ThroughputResult
 
@@ -35,16 +37,24 @@ class LatencyRow:
     max_ms: float
     lost: int = 0
     duplicated: int = 0
+    reason: str | None = None
 
     @classmethod
-    def of(cls, policy: str, checkpoint_ms: int | None, result: LatencyResult) -> "LatencyRow":
-        """The row of a run."""
+    def of(
+        cls,
+        policy: str,
+        checkpoint_ms: int | None,
+        result: LatencyResult,
+        reason: str | None = None,
+    ) -> "LatencyRow":
+        """The row of a run, or of none for a reason."""
         return cls(
             policy,
             checkpoint_ms,
             **result.latency,
             lost=result.lost,
             duplicated=result.duplicated,
+            reason=reason,
         )
 
 
@@ -59,12 +69,17 @@ class ThroughputRow:
     cpu_cores: float
     lost: int = 0
     duplicated: int = 0
+    reason: str | None = None
 
     @classmethod
     def of(
-        cls, policy: str, checkpoint_ms: int | None, result: ThroughputResult
+        cls,
+        policy: str,
+        checkpoint_ms: int | None,
+        result: ThroughputResult,
+        reason: str | None = None,
     ) -> "ThroughputRow":
-        """The row of a run."""
+        """The row of a run, or of none for a reason."""
         return cls(
             policy,
             checkpoint_ms,
@@ -73,6 +88,7 @@ class ThroughputRow:
             cpu_cores=result.cpu_cores,
             lost=result.lost,
             duplicated=result.duplicated,
+            reason=reason,
         )
 
 
@@ -109,6 +125,9 @@ class Latencies:
         table.add_row("floor", "", *floor, "", *_counts(self.floor), end_section=True)
         baseline = next((row.p50_ms for row in self.rows if row.policy == BASELINE), None)
         for row in self.rows:
+            if row.reason is not None:
+                _add_reason(table, row)
+                continue
             figures = [_ms(getattr(row, name)) for name in LATENCY_FIGURES]
             over = _overhead(row.p50_ms, None if row.policy == BASELINE else baseline)
             table.add_row(*_what(row), *figures, over, *_counts(row))
@@ -143,6 +162,9 @@ class Throughputs:
         table.add_row("floor", "", *_rates(self.floor), "", *_counts(self.floor), end_section=True)
         baseline = next((r.documents_per_s for r in self.rows if r.policy == BASELINE), None)
         for row in self.rows:
+            if row.reason is not None:
+                _add_reason(table, row)
+                continue
             share = f"{row.documents_per_s / baseline:.0%}" if baseline else ""
             table.add_row(*_what(row), *_rates(row), share, *_counts(row))
         return table
@@ -155,6 +177,7 @@ def _as_json(row: Row, figures: Sequence[str]) -> dict[str, object]:
         **{name: _number(getattr(row, name)) for name in figures},
         "lost": row.lost,
         "duplicated": row.duplicated,
+        **({} if row.reason is None else {"reason": row.reason}),
     }
 
 
@@ -164,11 +187,19 @@ def _number(value: float) -> float | None:
 
 
 def _table(title: str, figures: Sequence[str]) -> Table:
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
     table.add_column("policy")
     for name in ["checkpoint_ms", *figures]:
         table.add_column(name, justify="right", no_wrap=True)
     return table
+
+
+def _add_reason(table: Table, row: Row) -> None:
+    """A row without figures; a column is too narrow for a reason."""
+    table.add_row(*_what(row), *["-"] * (len(table.columns) - 2))
+    told = table.caption or Text()
+    assert isinstance(told, Text)
+    table.caption = told.append(f"{row.policy}: {row.reason}\n")
 
 
 def _what(row: Row) -> tuple[str, str]:

@@ -5,16 +5,18 @@ A figure is the median over the rounds; a share of the floor is the median of th
 each round, where both ran within the same half-minute.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from statistics import median
 
 from rich import box
 from rich.table import Table
 
-from bench.cases import Case, Progress, Setup
+from bench.cases import Case, Progress, Setup, patience_s
 from bench.floor import expected_records
 from bench.meter import Meter, ThroughputResult, closed_loop
+from bench.microbatch import Refused
 from bench.report import ThroughputRow, Throughputs
 from deploy.front import WINDOW
 from engine.policy import POLICIES, Output
@@ -28,6 +30,9 @@ UNDER_WAY_COMMIT = 100_000
 UNDER_WAY_FLOOR = 512
 """The floor has no back-pressure of its own; more only makes its queues longer."""
 
+DOCUMENTS_MICRO_BATCH = 600
+"""Documents of a run of micro-batches at most: six full batches, which take long enough."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
@@ -35,6 +40,8 @@ class Rounds:
 
     setup: Setup
     results: Mapping[Case | None, Sequence[ThroughputResult]]
+    reasons: Mapping[Case | None, str]
+    """Why there are no results of a case."""
 
     @property
     def cases(self) -> list[Case]:
@@ -48,7 +55,12 @@ class Rounds:
             self.setup.nodes,
             median_of(self.results[None]),
             [
-                ThroughputRow.of(case.policy, case.checkpoint_ms, median_of(self.results[case]))
+                ThroughputRow.of(
+                    case.policy,
+                    case.checkpoint_ms,
+                    median_of(self.results[case]),
+                    self.reasons.get(case),
+                )
                 for case in self.cases
             ],
         )
@@ -69,6 +81,8 @@ class Rounds:
         for name in ("min", "median", "max", "of floor"):
             table.add_column(name, justify="right")
         for case, results in self.results.items():
+            if not results:
+                continue
             rates = sorted(result.documents_per_s for result in results)
             figures = [f"{rate:,.0f}" for rate in (rates[0], median(rates), rates[-1])]
             share = "" if case is None else f"{self.of_floor(case):.0%}"
@@ -82,28 +96,52 @@ def measure_throughput(
     """Run the floor and all cases, `rounds` times in turn."""
     expected = expected_records(setup.documents)
     results: dict[Case | None, list[ThroughputResult]] = {case: [] for case in (None, *cases)}
+    reasons: dict[Case | None, str] = {}
     for _ in range(rounds):
         for case, found in results.items():
             progress.begin("floor" if case is None else case)
-            with setup.start(case) as system:
-                found.append(closed_loop(system, Meter(expected), under_way(case)))
-            progress.end(f"{found[-1].documents_per_s:,.0f} documents/s")
-    return Rounds(setup, results)
+            if case in reasons:
+                progress.end("cannot be run")
+                continue
+            meter = Meter(expected[: documents_of(case)])
+            try:
+                with setup.start(case) as system:
+                    result = closed_loop(
+                        system, meter, under_way(case), patience_s=patience_s(case)
+                    )
+            except Refused as error:
+                reasons[case] = str(error)
+                progress.end("cannot be run")
+                continue
+            found.append(result)
+            progress.end(f"{result.documents_per_s:,.0f} documents/s")
+    return Rounds(setup, results, reasons)
+
+
+def documents_of(case: Case | None) -> int | None:
+    """How many documents a run takes at most."""
+    return DOCUMENTS_MICRO_BATCH if case is not None and case.micro_batch else None
 
 
 def under_way(case: Case | None) -> int:
     """How many documents the meter lets be under way, so that it is not the meter that limits."""
     if case is None:
         return UNDER_WAY_FLOOR
+    if case.micro_batch:
+        return UNDER_WAY
     return UNDER_WAY_COMMIT if POLICIES[case.policy].output is Output.COMMIT else UNDER_WAY
 
 
 def median_of(results: Sequence[ThroughputResult]) -> ThroughputResult:
-    """The median of every figure; what was lost and duplicated is added up."""
+    """The median of every figure (NaN of none); what was lost and duplicated is added up."""
+
+    def of(figures: Iterable[float]) -> float:
+        return median([*figures] or [nan])
+
     return ThroughputResult(
-        documents_per_s=median(result.documents_per_s for result in results),
-        records_per_s=median(result.records_per_s for result in results),
-        cpu_cores=median(result.cpu_cores for result in results),
+        documents_per_s=of(result.documents_per_s for result in results),
+        records_per_s=of(result.records_per_s for result in results),
+        cpu_cores=of(result.cpu_cores for result in results),
         lost=sum(result.lost for result in results),
         duplicated=sum(result.duplicated for result in results),
     )

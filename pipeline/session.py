@@ -1,8 +1,7 @@
 """Spark sessions that start quietly, with defaults that suit one machine.
 
-What the JVM has to say goes to a file, whose end is told when Spark does not start. Nothing else
-of Driftline imports pyspark; without it, or without a Java that it can use, `session` says what to
-install.
+What the JVM has to say goes to a file, whose end is told when Spark does not start. Without
+pyspark, or without a Java that it can use, `session` says what to install.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,6 +86,18 @@ def session(
 def literal(path: Path) -> str:
     """A path as Spark's readers want it, who take brackets and stars for patterns."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", str(path))
+
+
+def check_spark() -> None:
+    """Raises Unavailable if there is no PySpark, nothing that it needs, or no fitting Java."""
+    for package in ("pyspark", "pyarrow", "google.protobuf"):
+        try:
+            missing = find_spec(package) is None
+        except ModuleNotFoundError:  # google
+            missing = True
+        if missing:
+            raise Unavailable(f"Spark needs {package}: pip install 'driftline[spark]'")
+    check_java()
 
 
 def check_java() -> None:

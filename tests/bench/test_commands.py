@@ -11,10 +11,13 @@ from bench.cases import Case, broken_promises, cases
 from bench.commands import bench
 from bench.latency import pooled, runs_of
 from bench.meter import Meter, ThroughputResult
+from bench.microbatch import Refused
+from bench.options import CHOICES, MICRO_BATCH, REAL_TIME
 from bench.profile import STEPS
 from bench.report import LatencyRow
 from bench.throughput import UNDER_WAY, median_of, under_way
 from deploy.front import WINDOW
+from engine.errors import Unavailable
 from engine.policy import POLICIES
 
 Run = Callable[..., Result]
@@ -134,6 +137,53 @@ def test_what_cannot_be_measured_is_a_usage_error(
     assert not (tmp_path / "out" / "latency.png").exists()
 
 
+@pytest.mark.parametrize("what", ["latency --warmup 5", "throughput --repeat 2"])
+def test_what_spark_refuses_is_a_row_with_its_reason(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    class Refusing:
+        def __init__(self, *_: object, real_time: bool) -> None:
+            self.why = "no such trigger" if real_time else "no Java"
+
+        def __enter__(self) -> None:
+            raise Refused(self.why)
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr("bench.cases.MicroBatch", Refusing)
+    monkeypatch.setattr("bench.options.check_spark", lambda: None)
+    done = run(f"{what} --documents 30 --policies none,micro-batch --json r.json")
+    assert done.exit_code == 0, done.output
+    rows = json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert [(row["policy"], row["checkpoint_ms"], row.get("reason")) for row in rows] == [
+        ("none", None, None),
+        (MICRO_BATCH, None, "no Java"),
+        (REAL_TIME, None, "no such trigger"),
+    ]
+    assert "reason" not in rows[0], "a row that was measured has the keys that it always had"
+    assert set(rows[0]) < set(rows[1])
+    assert "micro-batch, real-time: no such trigger" in done.output
+
+
+def test_who_asks_for_micro_batches_is_told_at_once_that_there_is_no_spark(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check_spark() -> None:
+        raise Unavailable("Spark needs Java")
+
+    monkeypatch.setattr("bench.options.check_spark", check_spark)
+    assert isinstance(run("latency --policies none,micro-batch").exception, Unavailable)
+    assert run("latency --policies none --help").exit_code == 0
+
+
+def test_micro_batches_run_once_and_last() -> None:
+    rows = cases(CHOICES, [50, 500])
+    assert [row.policy for row in rows[-2:]] == [MICRO_BATCH, REAL_TIME]
+    assert [row.micro_batch for row in rows].count(True) == 2
+    assert runs_of(rows).count(Case(MICRO_BATCH, None)) == 1
+    assert {row.policy for row in rows} == {*POLICIES, MICRO_BATCH, REAL_TIME}
+
+
 def test_policies_without_checkpoints_run_once() -> None:
     assert cases(["exactly-once", "none", "two-phase"], [50, 500]) == [
         Case("none", None),
@@ -173,7 +223,7 @@ def test_the_meter_lets_more_under_way_than_the_front() -> None:
 
 @pytest.mark.parametrize(
     ("policy", "broken"),
-    [("none", 0), ("at-least-once", 1), ("exactly-once", 2), ("two-phase", 2)],
+    [("none", 0), ("at-least-once", 1), ("exactly-once", 2), ("two-phase", 2), (MICRO_BATCH, 2)],
 )
 def test_a_broken_promise_is_one_that_was_given(policy: str, broken: int) -> None:
     row = LatencyRow(policy, None, 1.0, 1.0, 1.0, 1.0, 1.0, lost=1, duplicated=1)

@@ -47,11 +47,11 @@ def run(seed: int, documents: int = 400) -> Meter:
 
 
 def test_the_figures_are_those_of_the_bench(spark: SparkSession, tmp_path: Path) -> None:
-    runs: Runs = [(case, run(seed)) for seed, case in enumerate(ORDER)]
+    runs = Runs([(case, run(seed)) for seed, case in enumerate(ORDER)])
     setup = Setup([("", "")] * 400, nodes=2, ordering="speculative")
     table = latencies_of(setup, CASES, 50, runs)
     write_raw(tmp_path, runs)
-    assert len(list(tmp_path.glob("*.jsonl"))) == len(runs)
+    assert len(list(tmp_path.glob("*.jsonl"))) == len(runs.meters)
 
     found = analyse(read_records(spark, [tmp_path]))
     rows = {(series.policy, series.checkpoint_ms): series for series in found.series}
@@ -63,7 +63,7 @@ def test_the_figures_are_those_of_the_bench(spark: SparkSession, tmp_path: Path)
         assert told["lost"] == told["duplicated"] == (2 if row["policy"] == "none" else 1)
     told = rows["floor", None].as_json()
     assert {name: told[name] for name in written["floor"]} == written["floor"]
-    assert (told["documents"], found.records) == (table.floor.documents, 400 * len(runs))
+    assert (told["documents"], found.records) == (table.floor.documents, 400 * len(runs.meters))
 
     out = StringIO()
     Console(file=out, width=140).print(found.table())

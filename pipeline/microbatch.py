@@ -1,0 +1,337 @@
+"""A flow on Spark Structured Streaming: exactly-once by micro-batches, to compare with.
+
+Spark reads a log of records, runs the functions of a flow over what has come since the last batch,
+and hands the outputs over batch by batch. It takes flows of the form of the inverted index: one
+source, a flat_map, a scan with one MapState, a sink; the functions are those that the nodes run.
+
+Why it is exactly-once: the offsets of a batch are durable before it begins, its state is durable
+when it is delivered, so after a failure the same batch is run again on the same state. A batch is
+one partition and keeps the order of the log within each key, so it gives the same outputs again,
+under the same number: who takes them keeps the last number and drops what is not larger.
+
+What was measured, and chosen because of it:
+
+- **Source**: a Python data source over an append-only file of msgpack values. The offset is a
+  position in the file, found in a millisecond, and any range can be read again. A reader in the
+  driver (`SimpleDataSourceStreamReader`) and the file source, a file for each document, cost the
+  same; but that directory grows, and is listed for each batch. A socket cannot be read again.
+- **State**: `transformWithState`, rows. The form for pandas makes a frame for every key: ten
+  documents took 1.3 s instead of 0.7. What Spark groups by is not a key but one of a few groups of
+  keys: each of its groups is a batch of Arrow and a round trip, so 50 documents take 1.26 s of CPU
+  instead of 1.73. Its MapState has no length, so that is a state besides.
+- **Sink**: foreachBatch, which Spark's documentation names for outputs that are deduplicated.
+- **Checkpoints**: the default file manager starts processes (for `readlink`, `chmod`), some 50 a
+  batch. Progress is not tracked asynchronously: Spark refuses it for this sink, and a batch that
+  is run again might then have other offsets.
+- **JVM**: its fast compiler took 345 ms of CPU for a batch, the good one 500, in the first minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+import msgpack
+import pyarrow as pa
+from pyspark.sql import Row
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.streaming.stateful_processor import (
+    MapState,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+
+from engine.codec import pack, unpack
+from engine.errors import FlowError
+from engine.flow import Flow, Function
+from engine.state import MapState as DeclaredMap
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+BATCH_RECORDS = 100
+"""Records of a batch at most, so that also under a backlog something comes every few seconds."""
+
+GROUPS = 16
+"""Groups of keys, which Spark knows instead of the keys."""
+
+REAL_TIME = "5 seconds"
+"""The shortest time between checkpoints that Spark allows in real-time mode."""
+
+_STREAMING = "spark.sql.streaming"
+_STORE = f"{_STREAMING}.stateStore"
+_EXECUTION = "org.apache.spark.sql.execution.streaming"
+
+CONF = {
+    # Compiled quickly rather than well: a run is over before the better code has paid.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    f"{_STREAMING}.checkpoint.fileChecksum.enabled": "false",
+    f"{_STREAMING}.checkpointFileManagerClass": (
+        f"{_EXECUTION}.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    f"{_STREAMING}.noDataMicroBatches.enabled": "false",
+    f"{_STREAMING}.pollingDelay": "1ms",
+    f"{_STORE}.providerClass": f"{_EXECUTION}.state.RocksDBStateStoreProvider",
+    f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
+    f"{_STORE}.rocksdb.trackTotalNumberOfRows": "false",  # one look-up less for each change
+}
+"""Settings of the session that `start` is given."""
+
+REAL_TIME_CONF = {
+    # The list names what has been tried; without it Spark says what it really cannot do.
+    f"{_STREAMING}.realTimeMode.allowlistCheck": "false",
+    f"{_STORE}.checkpointFormatVersion": "2",
+}
+"""Settings that real-time mode needs besides."""
+
+Deliver = Callable[[int, Sequence[bytes]], None]
+"""Takes the number of a batch and its outputs, packed; a batch may come again."""
+
+
+def start(
+    spark: SparkSession,
+    flow: Flow,
+    log: Path,
+    checkpoint: Path,
+    deliver: Deliver,
+    *,
+    real_time: bool = False,
+) -> StreamingQuery:
+    """Run a flow over the records of a log: packed values, one after the other.
+
+    Goes on where `checkpoint` says. Raises FlowError for a flow of another form.
+    """
+    spread, keyed = _functions(flow)
+
+    def deliver_batch(frame: DataFrame, number: int) -> None:
+        deliver(number, frame.toArrow().column(0).to_pylist())
+
+    spark.dataSource.register(RecordLog)
+    outputs = (
+        spark.readStream.format(RecordLog.name())
+        .load(str(log))
+        .mapInArrow(spread, StructType([*_long("group"), *_binary("key", "element")]))
+        .groupBy("group")
+        .transformWithState(keyed, _binary("output"), outputMode="Update", timeMode="None")
+    )
+    writer = (
+        outputs.writeStream.outputMode("update")
+        .option("checkpointLocation", str(checkpoint))
+        .foreachBatch(deliver_batch)
+    )
+    if real_time:
+        for name, value in REAL_TIME_CONF.items():
+            spark.conf.set(name, value)
+        trigger: Callable[..., DataStreamWriter] = writer.trigger  # its types don't know realTime
+        return trigger(realTime=REAL_TIME).start()
+    return writer.trigger(processingTime="0 seconds").start()
+
+
+def _functions(flow: Flow) -> tuple[Spread, Keyed]:
+    form = [vertex.kind for vertex in flow.vertices]
+    if form != ["source", "flat_map", "scan", "sink"]:
+        raise FlowError(
+            f"flow {flow.name!r} is {', '.join(form)}: "
+            "micro-batches take a source, flat_map, scan, sink"
+        )
+    _, flat_map, scan, _ = flow.vertices
+    if len(scan.states) != 1 or not isinstance(scan.states[0], DeclaredMap):
+        raise FlowError(f"scan {scan.name!r}: micro-batches take one MapState")
+    assert flat_map.function is not None
+    assert scan.function is not None
+    assert scan.key is not None
+    return Spread(flat_map.function, scan.key), Keyed(scan.function)
+
+
+def _binary(*names: str) -> StructType:
+    return StructType([StructField(name, BinaryType()) for name in names])
+
+
+def _long(name: str) -> StructType:
+    return StructType([StructField(name, LongType())])
+
+
+class RecordLog(DataSource):
+    """A file of packed values that is only ever appended to."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "driftline-log"
+
+    def schema(self) -> StructType:
+        return _binary("record")
+
+    def streamReader(self, schema: StructType) -> RecordReader:
+        return RecordReader(Path(self.options["path"]))
+
+
+@dataclass(frozen=True)
+class Range(InputPartition):
+    """Bytes of the log, records without a rest."""
+
+    start: int
+    end: int
+
+
+class RecordReader(DataSourceStreamReader):
+    """Reads the log; an offset is a position in the file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"at": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(BATCH_RECORDS)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        assert most is not None or isinstance(limit, ReadAllAvailable)
+        return {"at": start["at"] + sum(map(len, whole_records(self._read(start["at"]), most)))}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Range]:
+        return [Range(start["at"], end["at"])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Range)
+        records = whole_records(self._read(partition.start, partition.end))
+        yield pa.record_batch([pa.array(records, pa.binary())], ["record"])
+
+    def _read(self, start: int, end: int | None = None) -> bytes:
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(start)
+            return file.read(-1 if end is None else end - start)
+
+
+def whole_records(data: bytes, most: int | None = None) -> list[bytes]:
+    """The records at the beginning of `data`, `most` at most; the last may not be written yet.
+
+    >>> whole_records(b"\\x01\\xa2hi\\xa2h")
+    [b'\\x01', b'\\xa2hi']
+    """
+    unpacker = msgpack.Unpacker(max_buffer_size=len(data))
+    unpacker.feed(data)
+    ends = [0]
+    while most is None or len(ends) <= most:
+        try:
+            unpacker.skip()
+        except msgpack.OutOfData:
+            break
+        ends.append(unpacker.tell())
+    return [data[start:end] for start, end in pairwise(ends)]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A flat_map, and the keys of what it makes."""
+
+    function: Function
+    key: Function
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            keys, elements = [], []
+            for record in batch.column(0).to_pylist():
+                made = self.function(unpack(record))
+                assert isinstance(made, Iterable)
+                for element in made:
+                    keys.append(pack(self.key(element)))
+                    elements.append(pack(element))
+            columns = [
+                pa.array([crc32(key) % GROUPS for key in keys], pa.int64()),
+                pa.array(keys, pa.binary()),
+                pa.array(elements, pa.binary()),
+            ]
+            yield pa.record_batch(columns, ["group", "key", "element"])
+
+
+class Keyed(StatefulProcessor):
+    """A scan with a MapState, for a group of keys at a time."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.entries = handle.getMapState("entries", _binary("slot"), _binary("value"))
+        self.lengths = handle.getMapState("lengths", _binary("key"), _long("length"))
+
+    def handleInputRows(
+        self, key: object, rows: Iterator[Row], timerValues: TimerValues
+    ) -> Iterator[Row]:
+        states: dict[bytes, KeptMap] = {}
+        for row in rows:
+            state = states.get(row.key)
+            if state is None:
+                state = states[row.key] = KeptMap(row.key, self.entries, self.lengths)
+            yield Row(output=pack(self.function(unpack(row.element), state)))
+        for state in states.values():
+            state.keep_length()
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class KeptMap(MutableMapping[object, object]):
+    """What a function sees as the MapState of a key. Every access is a round trip to the JVM."""
+
+    def __init__(self, key: bytes, entries: MapState, lengths: MapState) -> None:
+        self._key = key
+        self._entries = entries
+        self._lengths = lengths
+        found = lengths.getValue((key,))
+        self._before: int = found[0] if found else 0
+        self._length = self._before
+
+    def keep_length(self) -> None:
+        """Write down how many entries there are now."""
+        if self._length != self._before:
+            self._lengths.updateValue((self._key,), (self._length,))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[object]:
+        """Slow: it reads the slots of all keys of the group."""
+        slots = self._entries.keys()
+        for (slot,) in slots:
+            if slot.startswith(self._key):
+                yield unpack(slot[len(self._key) :])
+
+    def __contains__(self, key: object) -> bool:
+        return self._has(self._slot(key))
+
+    def __getitem__(self, key: object) -> object:
+        found = self._entries.getValue(self._slot(key))
+        if found is None:
+            raise KeyError(key)
+        return unpack(found[0])
+
+    def __setitem__(self, key: object, value: object) -> None:
+        slot = self._slot(key)
+        if not self._has(slot):
+            self._length += 1
+        self._entries.updateValue(slot, (pack(value),))
+
+    def __delitem__(self, key: object) -> None:
+        slot = self._slot(key)
+        if not self._has(slot):
+            raise KeyError(key)
+        self._entries.removeKey(slot)
+        self._length -= 1
+
+    def _slot(self, key: object) -> tuple[bytes]:
+        """Packed values say where they end, so no slot of another key begins like one of ours."""
+        return (self._key + pack(key),)
+
+    def _has(self, slot: tuple[bytes]) -> bool:
+        return self._length > 0 and self._entries.containsKey(slot)
