@@ -20,10 +20,11 @@ from barrier.barrier import NOTHING
 from bench.floor import Documents
 from deploy.assembly import assemble
 from deploy.blocks import Block, in_order
+from deploy.tracking import Acks
 from engine.bundles import payload_columns
 from engine.codec import from_columns, labels_to_columns, to_columns
-from engine.labels import INFINITY, Label
-from engine.messages import Frame, Header, columns, decode, encode
+from engine.labels import Label
+from engine.messages import Frame, Header, Prepared, columns, decode, encode
 from engine.operators import Labels, Signs, Values
 from engine.plan import plan
 from engine.policy import SnapshotCut, policy
@@ -118,8 +119,13 @@ class Profile:
 def profile_path(
     documents: Documents, policy_name: str, block: int, snapshot_every: int
 ) -> Profile:
-    """Send documents through, `block` of them at a time; a snapshot every so many."""
+    """Send documents through, `block` of them at a time; a snapshot every so many.
+
+    Where nothing leaves before it is durable, every block is a snapshot.
+    """
     path = _DataPath(policy_name)
+    if path.policy.cut is SnapshotCut.PRODUCTIONS:
+        snapshot_every = 1
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()  # as in the processes of a run
@@ -165,7 +171,7 @@ class _DataPath:
         self.source, self.keyed = self.plan.ports
         self.clock = _Clock()
         self.ids = count(1)
-        self.epochs = count(1)
+        self.numbers = count(1)
         self.elements = 0
         self.assembly = assemble(self.plan, self.policy, 0, NODES, lambda: next(self.ids))
         self.assembly.barrier.last(NOTHING, 0, ())  # a consumer that has nothing yet
@@ -174,7 +180,7 @@ class _DataPath:
         """Send a block through, from the front to the consumer; the first has this time."""
         blocks = list(self._shuffled(self._mapped(time, documents)))
         clock, assembly = self.clock, self.assembly
-        assembly.enter(self.keyed.number)
+        assembly.enter(self.keyed.number, blocks)
         ordered = in_order(blocks) if blocks else []
         clock.lap("label order")
         for block in ordered:
@@ -198,7 +204,7 @@ class _DataPath:
         clock.lap("front encode")
         block = self._received(sent)
         clock.lap("front decode")
-        assembly.enter(self.source.number)
+        assembly.enter(self.source.number, [block])
         assembly.gates[self.source.number].push(block)
         outbounds = assembly.segments.outbounds[self.source.number, self.keyed.number]
         made = [outbound.take() for outbound in outbounds]
@@ -243,19 +249,24 @@ class _DataPath:
         """Take one, as of a time below which all is delivered."""
         if self.policy.cut is SnapshotCut.NONE:
             return
-        clock, assembly = self.clock, self.assembly
+        clock, assembly, cut = self.clock, self.assembly, self.policy.cut
         clock.start()
-        if self.policy.cut is not SnapshotCut.LABEL:
-            time, epoch = INFINITY, next(self.epochs)
+        number = next(self.numbers)
+        if cut is SnapshotCut.PRODUCTIONS:
+            acks = Acks()
+            acks.cover(self.source.number, (0, time), 0)
+            assembly.end_turn(acks)
+        elif cut is not SnapshotCut.LABEL:
             for port in self.plan.ports:
-                assembly.enter(port.number)
-                assembly.end_epoch(port.number, epoch)
+                assembly.enter(port.number, [])
+                assembly.end_epoch(port.number, number)
         assembly.meta(time)
         capture = assembly.capture(time)
         while capture.step():
             pass
         clock.lap("snapshot capture")
-        if self.policy.cut is not SnapshotCut.LABEL:
-            assembly.commit(epoch)
+        if cut is not SnapshotCut.LABEL:
+            assembly.stored(Prepared(number, 0))
+            assembly.commit(number)
             clock.lap("barrier")
             self._deliver()

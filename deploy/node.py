@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 
 from barrier.barrier import Barrier
-from deploy.assembly import Assembly, assemble
+from deploy.assembly import Assembly, Post, assemble
 from deploy.blocks import Block, Waiting, in_order
 from deploy.leaving import Elements, arrived_block, hand_over, leaving, stayed_block, to_frame
 from deploy.snapshotter import Snapshotter
@@ -54,12 +54,7 @@ from engine.messages import (
 from engine.party import Job, Party, log
 from engine.plan import Plan, Port
 from engine.policy import Policy
-from engine.snapshots import (
-    CommitSnapshot,
-    Loaded,
-    LoadSnapshot,
-    restore,
-)
+from engine.snapshots import CommitSnapshot, Loaded, LoadSnapshot, restore
 
 HELLO_EVERY_S = 0.2
 ASK_CONSUMER_EVERY_S = 1.0
@@ -153,6 +148,7 @@ class Node(Party):
             self._final = message.delivered
             if not self.policy.ordered:
                 self.barrier.advance(message.processed)
+            self._send_all(self.assembly.progress(message.processed))
         elif isinstance(message, Marker):
             if message.port not in self.assembly.alignments:
                 raise MalformedMessage(f"a marker for port {message.port}, which has no epochs")
@@ -160,8 +156,7 @@ class Node(Party):
         elif isinstance(message, Prepare):
             self._snapshots.begin(message.number, message.time)
         elif isinstance(message, Committed):
-            self.assembly.commit(message.number)
-            self.jobs.append(CommitSnapshot(message.number))
+            self.jobs.append(CommitSnapshot(self.assembly.commit(message.number)))
         elif isinstance(message, LastBundle):
             self._take_last(message)
         elif isinstance(message, Recover):
@@ -215,7 +210,7 @@ class Node(Party):
             return
         answer = self._snapshots.stored(job, result)
         if answer is not None:
-            self.send("master", answer)
+            self._send_all(self.assembly.stored(answer))
 
     # Recovery.
 
@@ -235,7 +230,8 @@ class Node(Party):
             self.assembly = self._assemble(
                 start=self._start, number=self._load.number, meta=result.meta
             )
-            restore(self.plan.flow, self.assembly.tables, result.segments)
+            restore(self.assembly.tables, result.segments)
+            self.assembly.loaded(self._start)
             self._snapshots = Snapshotter(self.assembly)
         except (SnapshotDamaged, MalformedMessage) as error:
             self._report(Unloadable(self.incarnation, self._load.number, str(error)))
@@ -281,9 +277,9 @@ class Node(Party):
     # Elements.
 
     def _admit(self, sender: str, feeder: int, block: Block) -> None:
-        alignments = self.assembly.alignments
-        if not alignments or alignments[block.port].admit((sender, feeder), block):
-            self._waiting.add(block)
+        admitted = self.assembly.admit(sender, feeder, block)
+        if admitted is not None:
+            self._waiting.add(admitted)
 
     def turn(self) -> bool:
         if not self.running:
@@ -296,6 +292,8 @@ class Node(Party):
                 if self.outbox and (self._own or self._waiting.any(self._stage)):
                     return True  # let it leave before going on: others can work meanwhile
             self._stage = 0
+            if number := self.assembly.end_turn(self._tracking.acks):
+                self._snapshots.begin(number, INFINITY)
             if self._tracking.acks:
                 self._tell_peers(*self._tracking.end_turn(self.now))
                 moved = self._advance() or moved
@@ -345,7 +343,7 @@ class Node(Party):
 
     def _apply(self, port: Port, blocks: list[Block]) -> None:
         """Let blocks through a port's segment, and send on what that makes."""
-        self.assembly.enter(port.number)
+        self.assembly.enter(port.number, blocks)
         gate = self.assembly.gates[port.number]
         for block in in_order(blocks):
             for token in gate.push(block):
@@ -366,7 +364,13 @@ class Node(Party):
         self._own.append((feeder, time))
 
     def _send_frame(self, node: int, head: tuple[int, int, int, int], elements: Elements) -> None:
-        self.send(f"node-{node}", to_frame(*head, elements))
+        frame = to_frame(*head, elements)
+        if not self.assembly.keep(f"node-{node}", frame):
+            self.send(f"node-{node}", frame)
+
+    def _send_all(self, post: Post) -> None:
+        for to, message in post:
+            self.send(to, message)
 
     def _admit_own(self) -> None:
         """Let in what does not leave the node: after what does, which others wait for."""

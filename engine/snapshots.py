@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from engine.codec import from_columns, pack, to_columns, unpack_all
 from engine.errors import MalformedMessage, SnapshotDamaged
 from engine.flow import Flow
+from engine.ledger import LEDGER, Ledger
 from engine.messages import columns
 from engine.party import Job
 from engine.state import ALL, MISSING, Row, State, StateTable
@@ -30,6 +31,10 @@ class StoreSnapshot(Job):
     number: int
     segments: dict[int, bytes]
     meta: bytes
+
+
+LATEST = -1
+"""Instead of a number: the newest snapshot that is whole, whichever it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +143,12 @@ def _encoded(operator: str, state: State, rows: list[Row]) -> bytes:
     return pack((operator, state.name, to_columns(rows)))
 
 
-def restore(flow: Flow, tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> None:
+def restore(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> None:
     """Put the rows of segments into the cells of operators. Raises SnapshotDamaged."""
     places = {
-        (vertex.name, state.name): (tables[vertex.name], index)
-        for vertex in flow.vertices
-        for index, state in enumerate(vertex.states)
+        (name, state.name): (table, index)
+        for name, table in tables.items()
+        for index, state in enumerate(table.declared)
     }
     for segment in segments:
         for operator, name, rows in read_segment(segment):
@@ -178,15 +183,16 @@ def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:
 def merge(flow: Flow, segments: Iterable[bytes]) -> bytes:
     """One segment that does what a sequence of segments does."""
     tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.keyed}
-    restore(flow, tables, segments)
+    tables[LEDGER] = Ledger().table
+    restore(tables, segments)
     parts: list[bytes] = []
-    for vertex in flow.vertices:
-        for index, state in enumerate(vertex.states):
+    for name, table in tables.items():
+        for index, state in enumerate(table.declared):
             rows: list[Row] = [
                 (key, slot, value)
-                for key in tables[vertex.name]
-                for slot, value in tables[vertex.name].states(key)[index].slots()
+                for key in table
+                for slot, value in table.states(key)[index].slots()
             ]
             if rows:
-                parts.append(_encoded(vertex.name, state, rows))
+                parts.append(_encoded(name, state, rows))
     return b"".join(parts)

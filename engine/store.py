@@ -25,7 +25,7 @@ import lmdb
 from engine.codec import pack, unpack
 from engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch, Unavailable
 from engine.party import Job
-from engine.snapshots import CommitSnapshot, Loaded, LoadSnapshot, StoreSnapshot
+from engine.snapshots import LATEST, CommitSnapshot, Loaded, LoadSnapshot, StoreSnapshot
 
 META = 0xFFFF
 _KEY = struct.Struct(">QH")
@@ -65,16 +65,13 @@ class PartStore:
         self._kv = kv
         self._merge = merge
         self._merge_at = max(2, merge_at)
-        self._sizes: dict[int, int] = {}
+        self._sizes = self._survey()
         """Bytes of each part that is there, in order."""
-        for key in kv.all_keys():
-            part = _KEY.unpack(key)[0]
-            self._sizes[part] = self._sizes.get(part, 0) + len(kv.read(key) or b"")
 
     def carry_out(self, job: Job) -> object:
         """Do a job durably and return its result. Raises SnapshotDamaged, Unavailable."""
         if isinstance(job, LoadSnapshot):
-            return self._load(job.number)
+            return self._load(self._latest() if job.number == LATEST else job.number)
         if isinstance(job, StoreSnapshot):
             before = max(self._sizes, default=0)
             self._write(job.number, as_part(job.number, job.segments, job.meta, before), ())
@@ -96,6 +93,27 @@ class PartStore:
     def _keys_of(self, part: int) -> list[bytes]:
         _, _, checksums = self._meta(part)
         return [_KEY.pack(part, group) for group in (*checksums, META)]
+
+    def _survey(self) -> dict[int, int]:
+        sizes: dict[int, int] = {}
+        for key in self._kv.all_keys():
+            part = _KEY.unpack(key)[0]
+            sizes[part] = sizes.get(part, 0) + len(self._kv.read(key) or b"")
+        return sizes
+
+    def _latest(self) -> int:
+        """The newest part. One that is not whole was never said to be stored, and does not count.
+
+        Damage to any other is found when it is loaded.
+        """
+        self._sizes = self._survey()
+        before, newest = [0, 0, *self._sizes][-2:]
+        try:
+            if newest:
+                self._read([newest], before)
+        except SnapshotDamaged:
+            return before
+        return newest
 
     def _load(self, number: int) -> Loaded:
         newer = [key for key in self._kv.all_keys() if _KEY.unpack(key)[0] > number]

@@ -116,7 +116,7 @@ def capture(found: Mapping[str, StateTable]) -> dict[int, bytes]:
 
 def loaded(segments: Iterable[bytes]) -> list[str]:
     found = tables()
-    restore(FLOW, found, segments)
+    restore(found, segments)
     return held(found)
 
 
@@ -201,7 +201,7 @@ def test_a_key_that_was_emptied_does_not_come_back() -> None:
     change(found, [("clear", "a", 1)])
     segments += capture(found).values()
     again = tables()
-    restore(FLOW, again, segments)
+    restore(again, segments)
     assert list(again["first"]) == ["b"]
     assert loaded([merge(FLOW, segments)]) == held(again)
 
