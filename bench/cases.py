@@ -19,6 +19,9 @@ from bench.meter import System
 from bench.report import Row
 from engine.policy import POLICIES, Output, SnapshotCut
 
+WITHOUT_INTERVAL = (SnapshotCut.NONE, SnapshotCut.PRODUCTIONS)
+"""No checkpoints, or one before anything leaves: nothing in a row depends on their interval."""
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -27,6 +30,11 @@ class Case:
     policy: str
     checkpoint_ms: int | None
 
+    @property
+    def is_reference(self) -> bool:
+        """Whether other rows are read against this one: it guarantees nothing."""
+        return POLICIES[self.policy].cut is SnapshotCut.NONE
+
     def __str__(self) -> str:
         if self.checkpoint_ms is None:
             return self.policy
@@ -34,8 +42,8 @@ class Case:
 
 
 def cases(policies: Sequence[str], checkpoints_ms: Sequence[int]) -> list[Case]:
-    """Those without checkpoints once, first; then every other policy with every interval."""
-    without = [name for name in policies if POLICIES[name].cut is SnapshotCut.NONE]
+    """Those without an interval once, first; then every other policy with every interval."""
+    without = [name for name in policies if POLICIES[name].cut in WITHOUT_INTERVAL]
     return [Case(name, None) for name in without] + [
         Case(name, interval)
         for interval in checkpoints_ms

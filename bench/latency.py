@@ -17,8 +17,8 @@ from bench.report import Latencies, LatencyRow
 
 def runs_of(cases: Sequence[Case]) -> list[Case | None]:
     """The order of runs: what the others are compared with stands at both ends."""
-    references = [None, *(case for case in cases if case.checkpoint_ms is None)]
-    others = [case for case in cases if case.checkpoint_ms is not None]
+    references = [None, *(case for case in cases if case.is_reference)]
+    others = [case for case in cases if not case.is_reference]
     return [*references, *others, *reversed(references)]
 
 

@@ -29,7 +29,7 @@ from engine.operators import Failures, Outbound, Segments, Step
 from engine.party import log
 from engine.plan import Plan
 from engine.policy import Output, Policy, SnapshotCut
-from engine.snapshots import Capture, EarlyEncoder
+from engine.snapshots import Capture, CommitSnapshot, EarlyEncoder
 from engine.speculative import Speculative
 from engine.state import StateTable
 
@@ -131,9 +131,9 @@ class Assembly:
         """A port's epoch is over. Returns whether it is for the whole node."""
         raise AssertionError("there are no epochs in this policy")
 
-    def commit(self, number: int) -> int:
-        """The coordinator's snapshot is valid. Returns the number that it has in this node."""
-        return number
+    def commit(self, number: int) -> CommitSnapshot:
+        """A snapshot is valid. Returns what the store has to do because of it."""
+        return CommitSnapshot(number)
 
     def validate(self) -> None:
         """Assert the invariants of the parts."""
@@ -191,10 +191,10 @@ class EpochAssembly(Assembly):
         self.ended.clear()
         return True
 
-    def commit(self, number: int) -> int:
+    def commit(self, number: int) -> CommitSnapshot:
         if isinstance(self.barrier, EpochBarrier):
             self.barrier.commit(number)
-        return number
+        return CommitSnapshot(number)
 
 
 @dataclass(slots=True)
@@ -315,8 +315,8 @@ class ProductionAssembly(Assembly):
         leaving, self.again = self.again, []
         return leaving
 
-    def commit(self, number: int) -> int:
-        return self.number
+    def commit(self, number: int) -> CommitSnapshot:
+        return CommitSnapshot(self.number, whole=False)  # productions have to wait for no merge
 
     @property
     def tables(self) -> dict[str, StateTable]:

@@ -156,7 +156,7 @@ class Node(Party):
         elif isinstance(message, Prepare):
             self._snapshots.begin(message.number, message.time)
         elif isinstance(message, Committed):
-            self.jobs.append(CommitSnapshot(self.assembly.commit(message.number)))
+            self.jobs.append(self.assembly.commit(message.number))
         elif isinstance(message, LastBundle):
             self._take_last(message)
         elif isinstance(message, Recover):
@@ -207,6 +207,9 @@ class Node(Party):
     def done(self, job: Job, result: object) -> None:
         if job is self._load:
             self._finish_load(result)
+            return
+        if isinstance(job, CommitSnapshot) and result is True:
+            self.jobs.append(job)  # there is more to do
             return
         answer = self._snapshots.stored(job, result)
         if answer is not None:

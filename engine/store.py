@@ -15,7 +15,7 @@ reached, which is when the parts after it have grown to half its size.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 from zlib import crc32
@@ -55,18 +55,22 @@ class KeyValue(Protocol):
 class PartStore:
     """Carries out the snapshot jobs of a node.
 
-    `merge` makes one segment of all there are of a key group; `merge_at` parts are allowed to pile
-    up before some are joined.
+    `merge` makes one segment of all there are of a key group, piece by piece; `merge_at` parts are
+    allowed to pile up before some are joined.
     """
 
     def __init__(
-        self, kv: KeyValue, merge: Callable[[list[bytes]], bytes], merge_at: int = MERGE_AT
+        self,
+        kv: KeyValue,
+        merge: Callable[[list[bytes]], Iterable[bytes]],
+        merge_at: int = MERGE_AT,
     ) -> None:
         self._kv = kv
         self._merge = merge
         self._merge_at = max(2, merge_at)
         self._sizes = self._survey()
         """Bytes of each part that is there, in order."""
+        self._joining: Iterator[None] | None = None
 
     def carry_out(self, job: Job) -> object:
         """Do a job durably and return its result. Raises SnapshotDamaged, Unavailable."""
@@ -76,7 +80,7 @@ class PartStore:
             before = max(self._sizes, default=0)
             self._write(job.number, as_part(job.number, job.segments, job.meta, before), ())
         elif isinstance(job, CommitSnapshot):
-            self._join_before(job.number)
+            return self._go_on_joining(job)
         else:
             raise TypeError(f"not a job for a snapshot store: {job!r}")
         return None
@@ -116,6 +120,7 @@ class PartStore:
         return newest
 
     def _load(self, number: int) -> Loaded:
+        self._joining = None
         newer = [key for key in self._kv.all_keys() if _KEY.unpack(key)[0] > number]
         if newer:
             self._kv.write({}, newer)
@@ -156,8 +161,18 @@ class PartStore:
         except MalformedMessage as error:
             raise SnapshotDamaged(f"{self._kv.name}: snapshot {part}: {error}") from None
 
-    def _join_before(self, number: int) -> None:
-        """Join parts before a committed snapshot into one, once there are many of them.
+    def _go_on_joining(self, job: CommitSnapshot) -> bool:
+        """Begin to join parts, or go on. Returns whether there is more to do."""
+        if self._joining is None:
+            self._joining = self._join_before(job.number)
+        for _ in self._joining:
+            if not job.whole:
+                return True
+        self._joining = None
+        return False
+
+    def _join_before(self, number: int) -> Iterator[None]:
+        """Join parts before a committed snapshot into one, in steps, once there are many of them.
 
         The last two snapshots stay loadable: a damaged one falls back to the one before.
         """
@@ -178,8 +193,13 @@ class PartStore:
         for group, segment in segments:
             groups.setdefault(group, []).append(segment)
         # A removed slot may still be in an older part: then rows are only put one after the other.
-        join = b"".join if before else self._merge
-        joined = {group: join(parts) for group, parts in groups.items()}
+        joined: dict[int, bytes] = {}
+        for group, parts in groups.items():
+            pieces = []
+            for piece in parts if before else self._merge(parts):
+                pieces.append(piece)
+                yield
+            joined[group] = b"".join(pieces)
         self._write(chosen[-1], as_part(chosen[-1], joined, meta, before), chosen)
 
 

@@ -191,7 +191,7 @@ class Simulation:
         self._ids = Random(what.seed + 2)
         counted = self.world.counted
         self.disks = [
-            NodeDisk(f"node-{i}", lambda parts: merge(self.plan.flow, parts), counted)
+            NodeDisk(f"node-{i}", lambda parts: merge(self.plan.flow, parts, 20), counted)
             for i in range(what.nodes)
         ]
         self.master_disk = MasterDisk(counted)

@@ -49,6 +49,10 @@ def tables() -> dict[str, StateTable]:
     return {vertex.name: StateTable(vertex.states, []) for vertex in OPERATORS}
 
 
+def merged_into(segments: Iterable[bytes]) -> bytes:
+    return b"".join(merge(FLOW, segments))
+
+
 def held(found: Mapping[str, StateTable]) -> list[str]:
     """What tables hold, in a form that tells 1 from 1.0 and does not depend on history."""
     return sorted(
@@ -140,9 +144,9 @@ def test_the_segments_of_all_snapshots_give_the_state_and_so_does_what_they_are_
             joined[group] = joined.get(group, b"") + segment
         assert loaded(segments) == held(found)
     assert loaded(joined.values()) == held(found)
-    merged = [merge(FLOW, segments) for segments in by_group.values()]
+    merged = [merged_into(segments) for segments in by_group.values()]
     assert loaded(merged) == held(found)
-    assert loaded([merge(FLOW, segments)]) == held(found)
+    assert loaded([merged_into(segments)]) == held(found)
 
 
 @given(steps)
@@ -191,7 +195,7 @@ def test_merging_gives_back_what_was_overwritten() -> None:
         segments += capture(found).values()
     change(found, [("put", "a", 1)])
     segments += capture(found).values()
-    assert len(merge(FLOW, segments)) < 100
+    assert len(merged_into(segments)) < 100
 
 
 def test_a_key_that_was_emptied_does_not_come_back() -> None:
@@ -203,7 +207,7 @@ def test_a_key_that_was_emptied_does_not_come_back() -> None:
     again = tables()
     restore(again, segments)
     assert list(again["first"]) == ["b"]
-    assert loaded([merge(FLOW, segments)]) == held(again)
+    assert loaded([merged_into(segments)]) == held(again)
 
 
 def test_state_that_the_flow_does_not_have_is_damage_and_not_dropped() -> None:
