@@ -37,6 +37,7 @@ SANS_IO = (
     "deploy/tracking.py",
     "engine/alignment.py",
     "engine/keyed.py",
+    "engine/ledger.py",
     "engine/operators.py",
     "engine/party.py",
     "engine/speculative.py",
