@@ -16,7 +16,7 @@ from barrier.ordered import OrderedBarrier
 from barrier.productions import ProductionBarrier
 from deploy.blocks import Block
 from deploy.gates import BufferingGate, Gate
-from deploy.tracking import Acks
+from deploy.tracking import Acks, token
 from engine.alignment import Alignment
 from engine.codec import pack, unpack
 from engine.errors import SnapshotDamaged
@@ -204,10 +204,11 @@ class ProductionAssembly(Assembly):
     A production is all that turns have made since the last one was written; it is snapshot
     `number` of this node alone. While it is on its way to the disk the node works on.
 
-    Invariant: what a tracker hears first are the frames that are sent again. So no frontier passes
-    them, whatever those who have had their inputs already acknowledge.
+    Invariants: what has left is on the disk, and so is what it was made of; what comes again changes
+    nothing; no frontier moves before every node has said what it sends again.
     """
 
+    index: int = field(kw_only=True)
     me: str = field(kw_only=True)
     outputs: ProductionBarrier = field(kw_only=True)
     number: int = field(kw_only=True)
@@ -222,7 +223,7 @@ class ProductionAssembly(Assembly):
     written: Post = field(default_factory=list)
     """What may leave when the one is durable that is on its way to the disk."""
     again: Post = field(default_factory=list)
-    """What receivers may not have had: it is sent when all are there."""
+    """What receivers may not have had: it is sent as soon as all are there."""
     storing: bool = False
     failed: bool = False
 
@@ -230,12 +231,11 @@ class ProductionAssembly(Assembly):
         self.ledger.loaded()
         self.ledger.forget(start)
         self.outputs.restore(self.number, self.ledger.outputs)
-        acks = Acks()
+        cells = [token(self.index, start)]
         for to, frame in self.ledger.frames:
-            acks.add(self.plan.ports[frame.port].stage, frame.time, frame.id)
+            cells.append((self.plan.ports[frame.port].stage, frame.time, frame.id))
             self.again.append((to, frame))
-        if acks:
-            self.again.append(("master", Acknowledge(*acks.take(), 0)))
+        self.again.append(("master", Acknowledge(tuple(cells), (), 0)))
 
     def admit(self, sender: str, feeder: int, block: Block) -> Block | None:
         port = self.plan.ports[block.port]
@@ -374,7 +374,7 @@ def assemble(
     if isinstance(barrier, ProductionBarrier):
         return ProductionAssembly(
             plan, barrier, segments, keyed, gates,
-            me=f"node-{index}", outputs=barrier, number=number,
+            index=index, me=f"node-{index}", outputs=barrier, number=number,
         )  # fmt: skip
     if policy.cut not in (SnapshotCut.MARKERS, SnapshotCut.ALIGNED_MARKERS):
         return Assembly(plan, barrier, segments, keyed, gates)

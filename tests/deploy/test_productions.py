@@ -9,6 +9,7 @@ from typing import TypeVar
 from deploy.front import Front
 from deploy.node import Node
 from deploy.simulation.disks import MemoryKeyValue
+from deploy.tracking import token
 from engine.codec import from_columns, labels_to_columns, to_columns
 from engine.errors import Unavailable
 from engine.flow import Flow
@@ -172,7 +173,7 @@ def test_after_a_recovery_frames_are_sent_again_once_all_are_there() -> None:
     again = said(single.node)
     [frame] = of(Frame, again)
     assert words(frame) == [THEIRS]
-    assert of(Acknowledge, again)[0].cells == ((SECOND.stage, 1, frame.id),)
+    assert of(Acknowledge, again)[0].cells == (token(0, 0), (SECOND.stage, 1, frame.id))
     single.tell("master", Progress(0, 0))
     assert not of(Frame, said(single.node)), "once is enough"
     single.recover(start=2)  # by now the receiver has made something durable of it
@@ -207,6 +208,8 @@ def test_a_frame_that_was_had_is_acknowledged_and_dropped() -> None:
     [bundle] = of(Bundle, said(single.node))
     single.t_last = bundle.t_last
     single.recover()
+    single.tell("master", Progress(0, 0))
+    said(single.node)
     single.tell("node-1", frame)
     said(single.node)
     single.write()

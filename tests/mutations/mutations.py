@@ -19,6 +19,8 @@ from dataclasses import replace
 from itertools import chain
 from unittest.mock import patch
 
+import deploy.assembly
+import deploy.master
 import engine.speculative
 import engine.store
 from acker.tracker import Tracker
@@ -312,14 +314,20 @@ def nothing_is_sent_again() -> AbstractContextManager[object]:
     return patch.object(ProductionAssembly, "loaded", mutated)
 
 
-def what_is_sent_again_is_not_acknowledged_first() -> AbstractContextManager[object]:
-    """Trackers may hear that inputs were had before they hear of what is sent because of them."""
+@contextmanager
+def frontiers_move_before_all_is_known_that_is_sent_again() -> Iterator[None]:
+    """The master may hear that inputs were had before it hears of what is sent because of them."""
     stored = ProductionAssembly.stored
 
     def mutated(self: ProductionAssembly, answer: Prepared | PrepareFailed) -> Post:
         return stored(self, answer)[::-1]
 
-    return patch.object(ProductionAssembly, "stored", mutated)
+    with (
+        patch.object(deploy.master, "token", lambda node, start: (0, start, 0)),
+        patch.object(deploy.assembly, "token", lambda node, start: (0, start, 0)),
+        patch.object(ProductionAssembly, "stored", mutated),
+    ):
+        yield
 
 
 def the_rest_of_a_block_keeps_its_time() -> AbstractContextManager[object]:
