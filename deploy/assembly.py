@@ -204,8 +204,8 @@ class ProductionAssembly(Assembly):
     A production is all that turns have made since the last one was written; it is snapshot
     `number` of this node alone. While it is on its way to the disk the node works on.
 
-    Invariants: what has left is on the disk, and so is what it was made of; what comes again changes
-    nothing; no frontier moves before every node has said what it sends again.
+    Invariants: what has left is on the disk, and so is what it was made of; what comes again
+    changes nothing; no frontier moves before every node has said what it sends again.
     """
 
     index: int = field(kw_only=True)

@@ -35,21 +35,15 @@ def test_every_seed_is_right(first: int) -> None:
 
 
 ONCE_WRONG = [
-    (
-        "two_fronts",
-        5437,
-        "exactly-once",
-        "a frame held back held its own tracking time back for ever",
-    ),
-    ("two_counts", 1558, "exactly-once", "the same, behind two shuffles"),
-    ("two_counts", 7188, "strong-productions", "what was sent again was behind a frontier"),
+    ("two_fronts", 5437, "a frame that was held back held its own tracking time back for ever"),
+    ("two_counts", 1558, "the same, behind two shuffles"),
 ]
 """Seeds that found a bug which the seeds above do not find."""
 
 
-@pytest.mark.parametrize(("flow", "seed", "policy", "bug"), ONCE_WRONG)
-def test_what_was_wrong_once_is_right(flow: str, seed: int, policy: str, bug: str) -> None:
-    outcome = run_one(scenario(seed, f"deploy.simulation.flows:{flow}", policy))
+@pytest.mark.parametrize(("flow", "seed", "bug"), ONCE_WRONG)
+def test_what_was_wrong_once_is_right(flow: str, seed: int, bug: str) -> None:
+    outcome = run_one(scenario(seed, f"deploy.simulation.flows:{flow}", "exactly-once"))
     assert not outcome.problem, f"{outcome.problem}: {bug}?"
 
 
