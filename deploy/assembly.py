@@ -29,7 +29,7 @@ from engine.operators import Failures, Outbound, Segments, Step
 from engine.party import log
 from engine.plan import Plan
 from engine.policy import Output, Policy, SnapshotCut
-from engine.snapshots import Capture, CommitSnapshot, EarlyEncoder
+from engine.snapshots import Capture, CommitSnapshot, EarlyEncoder, restore
 from engine.speculative import Speculative
 from engine.state import StateTable
 
@@ -59,8 +59,9 @@ class Assembly:
             self.leaving[feeder].append((port, outbounds))
         self.encoders = [EarlyEncoder(name, step.table) for name, step in self.keyed.items()]
 
-    def loaded(self, start: int) -> None:
-        """The states have been read back; what is below `start` is done with."""
+    def load(self, segments: list[bytes], start: int) -> None:
+        """Read the states back; what is below `start` is done with. Raises SnapshotDamaged."""
+        restore(self.tables, segments)
 
     def admit(self, sender: str, feeder: int, block: Block) -> Block | None:
         """What of a block that has come may be worked off now."""
@@ -227,7 +228,8 @@ class ProductionAssembly(Assembly):
     storing: bool = False
     failed: bool = False
 
-    def loaded(self, start: int) -> None:
+    def load(self, segments: list[bytes], start: int) -> None:
+        restore(self.tables, segments)
         self.ledger.loaded()
         self.ledger.forget(start)
         self.outputs.restore(self.number, self.ledger.outputs)

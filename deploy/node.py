@@ -5,7 +5,8 @@ Takes frames and markers (fronts, nodes), `Acknowledge` (nodes), `Promise` (fron
 frames and markers, at most one `Acknowledge` a turn, `Prepared`, `Hello`, bundles.
 
 A turn works off everything that has come, stage by stage and within a stage in label order, so
-that few elements come late; what it made for other nodes leaves as soon as its stage is done.
+that few elements come late; what it made for other nodes leaves as soon as its stage is done
+(strong productions: as soon as it is durable).
 
 Invariant: an id is acknowledged in the same batch as the ids of all frames sent because of it.
 """
@@ -54,7 +55,7 @@ from engine.messages import (
 from engine.party import Job, Party, log
 from engine.plan import Plan, Port
 from engine.policy import Policy
-from engine.snapshots import CommitSnapshot, Loaded, LoadSnapshot, restore
+from engine.snapshots import CommitSnapshot, Loaded, LoadSnapshot
 
 HELLO_EVERY_S = 0.2
 ASK_CONSUMER_EVERY_S = 1.0
@@ -233,8 +234,7 @@ class Node(Party):
             self.assembly = self._assemble(
                 start=self._start, number=self._load.number, meta=result.meta
             )
-            restore(self.assembly.tables, result.segments)
-            self.assembly.loaded(self._start)
+            self.assembly.load(result.segments, self._start)
             self._snapshots = Snapshotter(self.assembly)
         except (SnapshotDamaged, MalformedMessage) as error:
             self._report(Unloadable(self.incarnation, self._load.number, str(error)))
