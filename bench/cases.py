@@ -22,6 +22,9 @@ from bench.options import MICRO_BATCH, REAL_TIME
 from bench.report import Row
 from engine.policy import POLICIES, Output, SnapshotCut
 
+WITHOUT_INTERVAL = (SnapshotCut.NONE, SnapshotCut.PRODUCTIONS)
+"""No checkpoints, or one before anything leaves: nothing in a row depends on their interval."""
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -42,9 +45,9 @@ class Case:
 
 
 def cases(policies: Sequence[str], checkpoints_ms: Sequence[int]) -> list[Case]:
-    """Those without checkpoints once, first; every other policy with every interval; Spark once."""
+    """Those without an interval first, once; every other policy with every interval; Spark once."""
     ours = [name for name in policies if name in POLICIES]
-    without = [name for name in ours if POLICIES[name].cut is SnapshotCut.NONE]
+    without = [name for name in ours if POLICIES[name].cut in WITHOUT_INTERVAL]
     return [
         *(Case(name, None) for name in without),
         *(Case(name, ms) for ms in checkpoints_ms for name in ours if name not in without),

@@ -20,9 +20,10 @@ from bench.floor import Documents
 from deploy.assembly import Assembly, assemble
 from deploy.blocks import Block, in_order
 from deploy.leaving import arrived_block, leaving, stayed_block, to_frame
+from deploy.tracking import Acks
 from engine.bundles import payload_columns
 from engine.labels import Label
-from engine.messages import Frame, Header, decode, encode
+from engine.messages import Frame, Header, Prepared, decode, encode
 from engine.operators import Values
 from engine.plan import plan
 from engine.policy import SnapshotCut, policy
@@ -118,8 +119,13 @@ class Profile:
 def profile_path(
     documents: Documents, policy_name: str, block: int, snapshot_every: int
 ) -> Profile:
-    """Send documents through, `block` of them at a time; a snapshot every so many."""
+    """Send documents through, `block` of them at a time; a snapshot every so many.
+
+    Where nothing leaves before it is durable, every block is a snapshot.
+    """
     path = _DataPath(policy_name)
+    if path.policy.cut is SnapshotCut.PRODUCTIONS:
+        snapshot_every = 1
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()  # as in the processes of a run
@@ -165,7 +171,7 @@ class _DataPath:
         self.source, self.keyed = self.plan.ports
         self.clock = _Clock()
         self.ids = count(1)
-        self.epochs = count(1)
+        self.numbers = count(1)
         self.turns = count()
         self.elements = 0
         self.assemblies = [
@@ -180,7 +186,7 @@ class _DataPath:
         shuffled = self._shuffled(next(self.turns) % NODES, time, documents)
         clock, frontier = self.clock, time + len(documents)
         for assembly, blocks in zip(self.assemblies, shuffled, strict=True):
-            assembly.enter(self.keyed.number)
+            assembly.enter(self.keyed.number, blocks)
             pieces = in_order(blocks)
             clock.lap("label order")
             for piece in pieces:
@@ -222,7 +228,7 @@ class _DataPath:
         clock.lap("front encode")
         block = self._received(sent)
         clock.lap("front decode")
-        assembly.enter(self.source.number)
+        assembly.enter(self.source.number, [block])
         for piece in block.pieces:
             assembly.gates[self.source.number].push(*piece)
         clock.lap("map and shuffle")
@@ -250,23 +256,28 @@ class _DataPath:
         """Take one, as of a time below which all is delivered."""
         if self.policy.cut is SnapshotCut.NONE:
             return
-        epoch = next(self.epochs)
+        number = next(self.numbers)
         for assembly in self.assemblies:
-            self._snapshot(assembly, time, epoch)
+            self._snapshot(assembly, time, number)
 
-    def _snapshot(self, assembly: Assembly, time: int, epoch: int) -> None:
-        clock, by_label = self.clock, self.policy.cut is SnapshotCut.LABEL
+    def _snapshot(self, assembly: Assembly, time: int, number: int) -> None:
+        clock, cut = self.clock, self.policy.cut
         clock.start()
-        if not by_label:
+        if cut is SnapshotCut.PRODUCTIONS:
+            acks = Acks()
+            acks.cover(self.source.number, (0, time), 0)
+            assembly.end_turn(acks)
+        elif cut is not SnapshotCut.LABEL:
             for port in self.plan.ports:
-                assembly.enter(port.number)
-                assembly.end_epoch(port.number, epoch)
+                assembly.enter(port.number, [])
+                assembly.end_epoch(port.number, number)
         assembly.meta(time)
         capture = assembly.capture(time)
         while capture.step():
             pass
         clock.lap("snapshot capture")
-        if not by_label:
-            assembly.commit(epoch)
+        if cut is not SnapshotCut.LABEL:
+            assembly.stored(Prepared(number, 0))
+            assembly.commit(number)
             clock.lap("barrier")
             self._deliver(assembly)

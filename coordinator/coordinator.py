@@ -42,6 +42,7 @@ from engine.messages import (
 )
 from engine.party import Job
 from engine.policy import Output, Policy, SnapshotCut
+from engine.snapshots import LATEST
 
 log = logging.getLogger("driftline")
 
@@ -233,7 +234,9 @@ class Coordinator:
         incarnation, start = self.state.incarnation, self.start
         addresses = tuple((name, member.address) for name, member in sorted(self._members.items()))
         if name in self.nodes and self.phase in (Phase.LOADING, Phase.RUNNING):
-            self._tell([name], Recover(incarnation, start.number, start.time, addresses))
+            own = self.policy.cut is SnapshotCut.PRODUCTIONS  # nodes are never taken back
+            number = LATEST if own else start.number
+            self._tell([name], Recover(incarnation, number, start.time, addresses))
         elif name in self.fronts and self.phase is Phase.RUNNING:
             offset = start.offsets[self.fronts.index(name)] if self.policy.replay else -1
             self._tell([name], Start(incarnation, offset, addresses))
@@ -243,7 +246,7 @@ class Coordinator:
         if message.incarnation != self.state.incarnation or self.phase is not Phase.LOADING:
             return
         reason = f"{sender} cannot load snapshot {message.number}: {message.reason}"
-        if self.policy.output is Output.COMMIT or not message.number:
+        if self.policy.output is Output.COMMIT or message.number in (0, LATEST):
             self.stop("SnapshotDamaged", reason)
             return
         log.warning("%s; the previous snapshot is used", reason)
@@ -263,16 +266,20 @@ class Coordinator:
         ):
             return
         self._next_snapshot = self._now + self.interval
-        by_label = self.policy.cut is SnapshotCut.LABEL
-        time = delivered if by_label else 0
-        if by_label and (time <= self._last_time or time >= INFINITY):
+        cut = self.policy.cut
+        by_time = cut in (SnapshotCut.LABEL, SnapshotCut.PRODUCTIONS)
+        time = delivered if by_time else 0
+        if by_time and (time <= self._last_time or time >= INFINITY):
             return
         self._number += 1
-        waiting = set(self.nodes) if by_label else {*self.nodes, *self.fronts}
-        self._snapshot = _Snapshot(self._number, time, waiting, since=self._now)
-        if by_label:
+        self._snapshot = snapshot = _Snapshot(self._number, time, set(), since=self._now)
+        if cut is SnapshotCut.LABEL:
+            snapshot.waiting.update(self.nodes)
             self._tell(self.nodes, Prepare(self._number, time))
+        elif cut is SnapshotCut.PRODUCTIONS:  # all of it is durable already
+            self._answered(snapshot, "")
         else:
+            snapshot.waiting.update(self.nodes, self.fronts)
             self._tell(self.fronts, BeginEpoch(self._number))
 
     def prepared(self, sender: str, message: Prepared) -> None:

@@ -13,27 +13,35 @@ from barrier.barrier import NOTHING, Barrier
 from barrier.epochs import EpochBarrier
 from barrier.immediate import ImmediateBarrier
 from barrier.ordered import OrderedBarrier
+from barrier.productions import ProductionBarrier
 from deploy.blocks import Block
 from deploy.gates import BufferingGate, Gate
+from deploy.tracking import Acks, token
 from engine.alignment import Alignment
 from engine.codec import pack, unpack
 from engine.errors import SnapshotDamaged
 from engine.flow import Vertex
 from engine.keyed import Arrival, Keyed
 from engine.keygroups import GroupCache, OwnerCache, owned_by
+from engine.ledger import LEDGER, Ledger
+from engine.messages import Acknowledge, Frame, Message, Prepared, PrepareFailed
 from engine.operators import Failures, Outbound, Segments, Step
+from engine.party import log
 from engine.plan import Plan
 from engine.policy import Output, Policy, SnapshotCut
-from engine.snapshots import Capture, EarlyEncoder
+from engine.snapshots import Capture, CommitSnapshot, EarlyEncoder, restore
 from engine.speculative import Speculative
 from engine.state import StateTable
 
 NewId = Callable[[], int]
 
+Post = list[tuple[str, Message]]
+"""Messages and whom they are for, in this order."""
+
 
 @dataclass(slots=True)
 class Assembly:
-    """The parts of a node, by label cut; the epochs' variant is below."""
+    """The parts of a node, by label cut; the variants of epochs and productions are below."""
 
     plan: Plan
     barrier: Barrier
@@ -51,8 +59,32 @@ class Assembly:
             self.leaving[feeder].append((port, outbounds))
         self.encoders = [EarlyEncoder(name, step.table) for name, step in self.keyed.items()]
 
-    def enter(self, port: int) -> None:
-        """A port's segment is about to work."""
+    def load(self, segments: list[bytes], start: int) -> None:
+        """Read the states back; what is below `start` is done with. Raises SnapshotDamaged."""
+        restore(self.tables, segments)
+
+    def admit(self, sender: str, feeder: int, block: Block) -> Block | None:
+        """What of a block that has come may be worked off now."""
+        return block
+
+    def enter(self, port: int, blocks: list[Block]) -> None:
+        """A port's segment is about to work these blocks off."""
+
+    def keep(self, to: str, frame: Frame) -> bool:
+        """Whether a frame that has been made may not leave yet."""
+        return False
+
+    def end_turn(self, acks: Acks) -> int:
+        """All is worked off. Returns the number of the snapshot to take because of it, or 0."""
+        return 0
+
+    def progress(self, processed: int) -> Post:
+        """Everything below a time is processed. Returns what is to be sent."""
+        return []
+
+    def stored(self, answer: Prepared | PrepareFailed) -> Post:
+        """A snapshot is on the disk, or not. Returns what is to be sent."""
+        return [("master", answer)]
 
     def settle(self, frontier: int) -> None:
         """Elements below the frontier are final."""
@@ -100,8 +132,9 @@ class Assembly:
         """A port's epoch is over. Returns whether it is for the whole node."""
         raise AssertionError("there are no epochs in this policy")
 
-    def commit(self, number: int) -> None:
-        """A snapshot is valid."""
+    def commit(self, number: int) -> CommitSnapshot:
+        """A snapshot is valid. Returns what the store has to do because of it."""
+        return CommitSnapshot(number)
 
     def validate(self) -> None:
         """Assert the invariants of the parts."""
@@ -121,7 +154,10 @@ class EpochAssembly(Assembly):
     """The bundle that holds the last outputs of the epoch that is ending."""
     ended: set[int] = field(default_factory=set)
 
-    def enter(self, port: int) -> None:
+    def admit(self, sender: str, feeder: int, block: Block) -> Block | None:
+        return block if self.alignments[block.port].admit((sender, feeder), block) else None
+
+    def enter(self, port: int, blocks: list[Block]) -> None:
         if isinstance(self.barrier, EpochBarrier):
             self.barrier.segment = port
 
@@ -156,9 +192,139 @@ class EpochAssembly(Assembly):
         self.ended.clear()
         return True
 
-    def commit(self, number: int) -> None:
+    def commit(self, number: int) -> CommitSnapshot:
         if isinstance(self.barrier, EpochBarrier):
             self.barrier.commit(number)
+        return CommitSnapshot(number)
+
+
+@dataclass(slots=True)
+class ProductionAssembly(Assembly):
+    """Strong productions: what is made leaves once it is durable with what it was made of.
+
+    A production is all that turns have made since the last one was written; it is snapshot
+    `number` of this node alone. While it is on its way to the disk the node works on.
+
+    Invariants: what has left is on the disk, and so is what it was made of; what comes again
+    changes nothing; no frontier moves before every node has said what it sends again.
+    """
+
+    index: int = field(kw_only=True)
+    me: str = field(kw_only=True)
+    outputs: ProductionBarrier = field(kw_only=True)
+    number: int = field(kw_only=True)
+    """Of the production that was begun last."""
+    ledger: Ledger = field(default_factory=Ledger)
+    arrived: set[int] = field(default_factory=set)
+    """Ids of frames that have come and wait to be worked off."""
+    acks: Acks = field(default_factory=Acks)
+    """What has been worked off and made, and what had been before it came again."""
+    made: Post = field(default_factory=list)
+    """What may leave when the next production is durable."""
+    written: Post = field(default_factory=list)
+    """What may leave when the one is durable that is on its way to the disk."""
+    again: Post = field(default_factory=list)
+    """What receivers may not have had: it is sent as soon as all are there."""
+    storing: bool = False
+    failed: bool = False
+
+    def load(self, segments: list[bytes], start: int) -> None:
+        restore(self.tables, segments)
+        self.ledger.loaded()
+        self.ledger.forget(start)
+        self.outputs.restore(self.number, self.ledger.outputs)
+        cells = [token(self.index, start)]
+        for to, frame in self.ledger.frames:
+            cells.append((self.plan.ports[frame.port].stage, frame.time, frame.id))
+            self.again.append((to, frame))
+        self.again.append(("master", Acknowledge(tuple(cells), (), 0)))
+
+    def admit(self, sender: str, feeder: int, block: Block) -> Block | None:
+        port = self.plan.ports[block.port]
+        if port.front is not None:
+            due = self.ledger.next_of(port.front)
+            if block.first >= due:
+                return block
+            if block.last < due:
+                self.acks.cover(port.front, block.covers, block.roots)
+                return None
+            rest = block.part(due, before=False)  # under its own time: the block's may be done with
+            rest.covers = block.covers
+            return rest
+        if sender != self.me:
+            if self.ledger.has_had(block.time, block.id):
+                self.acks.add(port.stage, block.time, block.id)
+                return None
+            self.arrived.add(block.id)
+        return block
+
+    def enter(self, port: int, blocks: list[Block]) -> None:
+        front = self.plan.ports[port].front
+        for block in blocks:
+            if front is not None:
+                self.ledger.take_record(front, block.last)
+            elif block.id in self.arrived:
+                self.arrived.remove(block.id)
+                self.ledger.take_frame(block.time, block.id)
+
+    def keep(self, to: str, frame: Frame) -> bool:
+        self.ledger.keep_frame(to, frame)
+        self.made.append((to, frame))
+        return True
+
+    def end_turn(self, acks: Acks) -> int:
+        self.acks.join(*acks.take())
+        if self.storing or not (self.acks or self.written):
+            return 0
+        self.number += 1
+        return self.number
+
+    def meta(self, time: int) -> bytes:
+        return pack(self.number)
+
+    def capture(self, time: int) -> Capture:
+        self.ledger.forget_outputs(self.outputs.forget())
+        outputs = self.outputs.seal(self.number)
+        if outputs is not None:
+            self.ledger.keep_outputs(self.number, outputs)
+        self.ledger.note_changes()
+        capture = Capture()
+        for name, table in self.tables.items():
+            capture.take(name, table)
+        while capture.step():  # at once: everything waits for it
+            pass
+        if capture.segments:  # together: no production is loaded by key groups
+            capture.segments = {0: b"".join(capture.segments.values())}
+        self.written += [*self.made, ("master", Acknowledge(*self.acks.take(), 0))]
+        self.made.clear()
+        self.storing = True
+        return capture
+
+    def stored(self, answer: Prepared | PrepareFailed) -> Post:
+        if isinstance(answer, PrepareFailed):
+            log.warning("%s: production %d: %s", self.me, answer.number, answer.reason)
+            self.failed = True
+            return []
+        self.storing = False
+        self.outputs.commit(answer.number)
+        leaving, self.again, self.written = self.again + self.written, [], []
+        return leaving
+
+    def progress(self, processed: int) -> Post:
+        self.ledger.forget(processed)
+        if self.failed:  # its rows go with the next production, which is tried now
+            self.failed = self.storing = False
+        leaving, self.again = self.again, []
+        return leaving
+
+    def commit(self, number: int) -> CommitSnapshot:
+        return CommitSnapshot(self.number, whole=False)  # productions have to wait for no merge
+
+    @property
+    def tables(self) -> dict[str, StateTable]:
+        tables = {name: step.table for name, step in self.keyed.items()}
+        tables[LEDGER] = self.ledger.table
+        return tables
 
 
 def assemble(
@@ -179,12 +345,14 @@ def assemble(
     about = unpack(meta) if meta else None
     barrier: Barrier
     if policy.output is Output.FRONTIER:
-        if not isinstance(about, int | None):
-            raise SnapshotDamaged(f"snapshot {number} was taken under another policy")
-        barrier = OrderedBarrier(name, (groups[0], groups[-1]), dead_letters, start, about or 0)
+        checksum = _number_in(about, number)
+        barrier = OrderedBarrier(name, (groups[0], groups[-1]), dead_letters, start, checksum)
     elif policy.output is Output.COMMIT:
         barrier = EpochBarrier(name, (groups[0], groups[-1]), dead_letters)
         barrier.restore(number, about)
+    elif policy.output is Output.DURABLE:
+        number = _number_in(about, number)
+        barrier = ProductionBarrier(name, (groups[0], groups[-1]), dead_letters)
     else:
         barrier = ImmediateBarrier(name, (groups[0], groups[-1]), dead_letters)
 
@@ -205,6 +373,11 @@ def assemble(
         else Gate(entry)
         for port, entry in zip(plan.ports, segments.entries, strict=True)
     ]
+    if isinstance(barrier, ProductionBarrier):
+        return ProductionAssembly(
+            plan, barrier, segments, keyed, gates,
+            index=index, me=f"node-{index}", outputs=barrier, number=number,
+        )  # fmt: skip
     if policy.cut not in (SnapshotCut.MARKERS, SnapshotCut.ALIGNED_MARKERS):
         return Assembly(plan, barrier, segments, keyed, gates)
     alignments = {
@@ -217,3 +390,10 @@ def assemble(
         for port in plan.ports
     }
     return EpochAssembly(plan, barrier, segments, keyed, gates, alignments)
+
+
+def _number_in(about: object, snapshot: int) -> int:
+    """The number that meta data of a snapshot consist of. Raises SnapshotDamaged."""
+    if not isinstance(about, int | None):
+        raise SnapshotDamaged(f"snapshot {snapshot} was taken under another policy")
+    return about or 0

@@ -101,6 +101,8 @@ class Front(Party):
         """What was promised not to be forgotten."""
         self._asked = 0
         """A tracker wants to know that no record below this time will come."""
+        self._early = False
+        """Whether a record waits that may still be forgotten."""
         self._epochs: list[tuple[int, int]] = []
         self._next_hello = 0.0
 
@@ -170,7 +172,10 @@ class Front(Party):
             )
             return
         self._ended = self.next >= INFINITY
+        self._early = False
         self._records = iter(()) if self._ended else self.source.read(self.next)
+        if self.live is not None and self.policy.output is Output.DURABLE:
+            self._records = self._once_durable(self._records, self.live)
         self._flight.clear()
         self._covered = 0
         self._durable = 0
@@ -179,7 +184,7 @@ class Front(Party):
         self.settled = 0
 
     def _settle(self, message: Progress) -> None:
-        by_delivery = self.policy.output is Output.FRONTIER
+        by_delivery = self.policy.output in (Output.FRONTIER, Output.DURABLE)
         self.settled = message.delivered if by_delivery else message.processed
         flight = self._flight
         while flight and flight[0] < self.settled:
@@ -198,7 +203,7 @@ class Front(Party):
                 self.next = INFINITY
                 break
             if record is None:
-                if self.live is not None and self._asked > self.next:
+                if self.live is not None and self._asked > self.next and not self._early:
                     # Nothing waits: the clock may move past what others have sent.
                     self.next = max(self.next, self.live.move_to(self._asked))
                 break
@@ -219,6 +224,15 @@ class Front(Party):
             values.append(payload)
         self._send(batches)
         return bool(taken) and taken == room and not self._ended
+
+    def _once_durable(self, records: Iterator[Record], live: LiveSource) -> Iterator[Record]:
+        """Records of a live source, but none that may still be forgotten."""
+        for record in records:
+            while isinstance(record, tuple) and record[0] >= live.durable:
+                self._early = True
+                yield None
+            self._early = False
+            yield record
 
     def _send(self, batches: dict[int, tuple[list[Label], list[object]]]) -> None:
         nodes = sorted(batches, key=lambda node: batches[node][0][0])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from acker.tracker import Tracker
 from coordinator.coordinator import Coordinator, Phase
 from coordinator.registry import ClusterState, WriteState
+from deploy.tracking import token
 from engine.errors import MalformedMessage
 from engine.labels import INFINITY
 from engine.messages import (
@@ -27,7 +28,7 @@ from engine.messages import (
 )
 from engine.party import Job, Party
 from engine.plan import Plan
-from engine.policy import Policy
+from engine.policy import Policy, SnapshotCut
 
 STALLED_AFTER_S = 10.0
 """How long the oldest work may stay unfinished before it counts as lost."""
@@ -162,6 +163,8 @@ class Master(Party):
     def _begin(self) -> None:
         start = min(self.coordinator.start.offsets) if self.policy.replay else 0
         self.tracker = Tracker(self.plan.stages, self.plan.fronts, self.nodes, start)
+        if self.policy.cut is SnapshotCut.PRODUCTIONS:
+            self.tracker.acknowledge([token(node, start) for node in range(self.nodes)])
         self._progress = (-1, -1)
         self.tick_by = self.coordinator.deadline
 

@@ -5,7 +5,8 @@ Takes frames and markers (fronts, nodes), `Acknowledge` (nodes), `Promise` (fron
 frames and markers, at most one `Acknowledge` a turn, `Prepared`, `Hello`, bundles.
 
 A turn works off everything that has come, stage by stage and within a stage in label order, so
-that few elements come late; what it made for other nodes leaves as soon as its stage is done.
+that few elements come late; what it made for other nodes leaves as soon as its stage is done
+(strong productions: as soon as it is durable).
 
 Invariant: an id is acknowledged in the same batch as the ids of all frames sent because of it.
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 
 from barrier.barrier import Barrier
-from deploy.assembly import Assembly, assemble
+from deploy.assembly import Assembly, Post, assemble
 from deploy.blocks import Block, Waiting, in_order
 from deploy.leaving import arrived_block, hand_over, leaving, stayed_block, to_frame
 from deploy.snapshotter import Snapshotter
@@ -55,12 +56,7 @@ from engine.operators import Elements
 from engine.party import Job, Party, log
 from engine.plan import Plan, Port
 from engine.policy import Policy
-from engine.snapshots import (
-    CommitSnapshot,
-    Loaded,
-    LoadSnapshot,
-    restore,
-)
+from engine.snapshots import CommitSnapshot, Loaded, LoadSnapshot
 
 HELLO_EVERY_S = 0.2
 ASK_CONSUMER_EVERY_S = 1.0
@@ -154,6 +150,7 @@ class Node(Party):
             self._final = message.delivered
             if not self.policy.ordered:
                 self.barrier.advance(message.processed)
+            self._send_all(self.assembly.progress(message.processed))
         elif isinstance(message, Marker):
             if message.port not in self.assembly.alignments:
                 raise MalformedMessage(f"a marker for port {message.port}, which has no epochs")
@@ -161,8 +158,7 @@ class Node(Party):
         elif isinstance(message, Prepare):
             self._snapshots.begin(message.number, message.time)
         elif isinstance(message, Committed):
-            self.assembly.commit(message.number)
-            self.jobs.append(CommitSnapshot(message.number))
+            self.jobs.append(self.assembly.commit(message.number))
         elif isinstance(message, LastBundle):
             self._take_last(message)
         elif isinstance(message, Recover):
@@ -172,12 +168,8 @@ class Node(Party):
                 self._report(message)
         elif isinstance(message, AskReport):
             self.addresses[sender] = message.address
-            figures = {
-                **self.assembly.figures(),
-                "frames": self.frames,
-                "malformed": self.malformed,
-            }
-            self.send(sender, Report(tuple(figures.items())))
+            own = {"frames": self.frames, "malformed": self.malformed}
+            self.send(sender, Report(tuple({**self.assembly.figures(), **own}.items())))
         elif isinstance(message, Stop):
             self.stopped = message
         else:
@@ -214,9 +206,12 @@ class Node(Party):
         if job is self._load:
             self._finish_load(result)
             return
+        if isinstance(job, CommitSnapshot) and result is True:
+            self.jobs.append(job)  # there is more to do
+            return
         answer = self._snapshots.stored(job, result)
         if answer is not None:
-            self.send("master", answer)
+            self._send_all(self.assembly.stored(answer))
 
     # Recovery.
 
@@ -236,7 +231,7 @@ class Node(Party):
             self.assembly = self._assemble(
                 start=self._start, number=self._load.number, meta=result.meta
             )
-            restore(self.plan.flow, self.assembly.tables, result.segments)
+            self.assembly.load(result.segments, self._start)
             self._snapshots = Snapshotter(self.assembly)
         except (SnapshotDamaged, MalformedMessage) as error:
             self._report(Unloadable(self.incarnation, self._load.number, str(error)))
@@ -282,9 +277,9 @@ class Node(Party):
     # Elements.
 
     def _admit(self, sender: str, feeder: int, block: Block) -> None:
-        alignments = self.assembly.alignments
-        if not alignments or alignments[block.port].admit((sender, feeder), block):
-            self._waiting.add(block)
+        admitted = self.assembly.admit(sender, feeder, block)
+        if admitted is not None:
+            self._waiting.add(admitted)
 
     def turn(self) -> bool:
         if not self.running:
@@ -297,6 +292,8 @@ class Node(Party):
                 if self.outbox and (self._own or self._waiting.any(self._stage)):
                     return True  # let it leave before going on: others can work meanwhile
             self._stage = 0
+            if number := self.assembly.end_turn(self._tracking.acks):
+                self._snapshots.begin(number, INFINITY)
             if self._tracking.acks:
                 self._tell_peers(*self._tracking.end_turn(self.now))
                 moved = self._advance() or moved
@@ -346,7 +343,7 @@ class Node(Party):
 
     def _apply(self, port: Port, blocks: list[Block]) -> None:
         """Let blocks through a port's segment, and send on what that makes."""
-        self.assembly.enter(port.number)
+        self.assembly.enter(port.number, blocks)
         gate = self.assembly.gates[port.number]
         for piece in in_order(blocks):
             for token in gate.push(*piece):
@@ -369,7 +366,13 @@ class Node(Party):
     def _send_frame(
         self, node: int, head: tuple[int, int, int, int], pieces: list[Elements]
     ) -> None:
-        self.send(f"node-{node}", to_frame(*head, pieces))
+        frame = to_frame(*head, pieces)
+        if not self.assembly.keep(f"node-{node}", frame):
+            self.send(f"node-{node}", frame)
+
+    def _send_all(self, post: Post) -> None:
+        for to, message in post:
+            self.send(to, message)
 
     def _admit_own(self) -> None:
         """Let in what does not leave the node: after what does, which others wait for."""

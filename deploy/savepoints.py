@@ -73,7 +73,7 @@ def save_run(state: Path, flow: Flow, output: Path) -> Savepoint:
     for index in range(nodes):
         tables = {v.name: StateTable(v.states, [], groups) for v in flow.vertices if v.keyed}
         with _store(state, index, found.identity, flow) as store:
-            restore(flow, tables, store.look(record.number).segments)
+            restore(tables, store.look(record.number).segments)
         for vertex in flow.vertices:
             if vertex.keyed:
                 _write(output, vertex.number, vertex.name, tables[vertex.name])

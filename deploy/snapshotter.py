@@ -1,14 +1,15 @@
 """A node's part of snapshots: takes what belongs to one at once, encodes it little by little.
 
-Takes the moments of `Prepare` (or of the end of an epoch); gives `StoreSnapshot` jobs and, when one
-is done, `Prepared` or `PrepareFailed`. What could not be stored goes into the next snapshot.
+Takes the moments of `Prepare` (or of the end of an epoch, or of a turn); gives `StoreSnapshot` jobs
+and, when one is done, `Prepared` or `PrepareFailed`. What could not be stored goes into the next
+snapshot.
 Invariant: every final change is in exactly one part, and parts are stored in order.
 """
 
 from __future__ import annotations
 
 from deploy.assembly import Assembly
-from engine.messages import Message, Prepared, PrepareFailed
+from engine.messages import Prepared, PrepareFailed
 from engine.party import Job
 from engine.snapshots import Capture, StoreSnapshot
 
@@ -47,8 +48,8 @@ class Snapshotter:
         self._storing = StoreSnapshot(self._number, segments, self._meta)
         return False, self._storing
 
-    def stored(self, job: Job, result: object) -> Message | None:
-        """What to tell the coordinator about a job; None if it is not of this incarnation."""
+    def stored(self, job: Job, result: object) -> Prepared | PrepareFailed | None:
+        """What came of a job; None if it is not of this incarnation."""
         if not isinstance(job, StoreSnapshot) or job is not self._storing:
             return None
         self._storing = None

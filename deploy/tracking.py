@@ -32,6 +32,11 @@ Intervals = tuple[tuple[int, int, int], ...]
 """(front, since, until)"""
 
 
+def token(node: int, start: int) -> tuple[int, int, int]:
+    """The cell that holds every frontier back until a node has said what it sends again."""
+    return 0, start, 1 << node
+
+
 class Acks:
     """What has been worked off and sent since the last acknowledgement."""
 

@@ -275,7 +275,7 @@ class Hello(Message):
 
 @_message(31, control=True)
 class Recover(Message):
-    """Coordinator to a node: load snapshot `number` (0: empty), as of `time`."""
+    """Coordinator to a node: load snapshot `number` (0: empty, -1: the latest), as of `time`."""
 
     incarnation: int
     number: int

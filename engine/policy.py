@@ -17,6 +17,7 @@ class Output(Enum):
     AT_ONCE = "at once"
     FRONTIER = "when the frontier passes them"
     COMMIT = "when their epoch is committed"
+    DURABLE = "when the production that made them is durable"
 
 
 class SnapshotCut(Enum):
@@ -26,6 +27,7 @@ class SnapshotCut(Enum):
     LABEL = "all elements below a label"
     MARKERS = "what came before a marker on some channel"
     ALIGNED_MARKERS = "what came before a marker on every channel"
+    PRODUCTIONS = "everything: nothing leaves a node before it is durable there"
 
 
 ORDERINGS = ("speculative", "buffered")
@@ -54,6 +56,9 @@ POLICIES = {
         Policy("at-least-once", "arrival", Output.AT_ONCE, SnapshotCut.MARKERS, replay=True),
         Policy("exactly-once", "speculative", Output.FRONTIER, SnapshotCut.LABEL, replay=True),
         Policy("two-phase", "arrival", Output.COMMIT, SnapshotCut.ALIGNED_MARKERS, replay=True),
+        Policy(
+            "strong-productions", "arrival", Output.DURABLE, SnapshotCut.PRODUCTIONS, replay=True
+        ),
     )
 }
 

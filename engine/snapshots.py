@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from engine.codec import from_columns, pack, to_columns, unpack_all
 from engine.errors import MalformedMessage, SnapshotDamaged
 from engine.flow import Flow
+from engine.ledger import LEDGER, Ledger
 from engine.messages import columns
 from engine.party import Job
 from engine.state import ALL, MISSING, Row, State, StateTable
@@ -32,6 +33,10 @@ class StoreSnapshot(Job):
     meta: bytes
 
 
+LATEST = -1
+"""Instead of a number: the newest snapshot that is whole, whichever it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoadSnapshot(Job):
     """Forget snapshots after `number` and load it. Result: `Loaded`."""
@@ -41,9 +46,14 @@ class LoadSnapshot(Job):
 
 @dataclass(frozen=True, slots=True)
 class CommitSnapshot(Job):
-    """Snapshot `number` is valid; those before `number` - 1 may be merged. Result: None."""
+    """Snapshot `number` is valid; those before `number` - 1 may be merged.
+
+    Result: whether there is more to do. There is none if it is done as a `whole`; otherwise other
+    jobs may be done in between.
+    """
 
     number: int
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +63,9 @@ class Loaded:
     meta: bytes
     segments: list[bytes]
 
+
+MERGED_AT_ONCE = 1000
+"""Rows that one step of a merge reads or writes, about."""
 
 EARLY_FROM = 4096
 """Rows that a table keeps before it is worth encoding some of them."""
@@ -138,13 +151,21 @@ def _encoded(operator: str, state: State, rows: list[Row]) -> bytes:
     return pack((operator, state.name, to_columns(rows)))
 
 
-def restore(flow: Flow, tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> None:
-    """Put the rows of segments into the states of these operators. Raises SnapshotDamaged."""
+def restore(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> None:
+    """Put the rows of segments into the cells of operators. Raises SnapshotDamaged."""
+    for _ in _restoring(tables, segments):
+        pass
+    for table in tables.values():
+        for key in list(table):
+            table.reclaim(key)
+
+
+def _restoring(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> Iterator[int]:
+    """Restore in steps. Gives the number of rows in each."""
     places = {
-        (vertex.name, state.name): (tables[vertex.name], index)
-        for vertex in flow.vertices
-        if vertex.name in tables
-        for index, state in enumerate(vertex.states)
+        (name, state.name): (table, index)
+        for name, table in tables.items()
+        for index, state in enumerate(table.declared)
     }
     for segment in segments:
         for operator, name, rows in read_segment(segment):
@@ -159,9 +180,7 @@ def restore(flow: Flow, tables: Mapping[str, StateTable], segments: Iterable[byt
                     state.assign(row[1], MISSING)
                 else:
                     state.assign(ALL, MISSING)
-    for table in tables.values():
-        for key in list(table):
-            table.reclaim(key)
+            yield len(rows)
 
 
 def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:
@@ -176,11 +195,31 @@ def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:
         raise SnapshotDamaged(f"a segment cannot be read: {error}") from None
 
 
-def merge(flow: Flow, segments: Iterable[bytes]) -> bytes:
-    """One segment that does what a sequence of segments does."""
+def merge(
+    flow: Flow, segments: Iterable[bytes], rows_at_once: int = MERGED_AT_ONCE
+) -> Iterator[bytes]:
+    """One segment that does what a sequence of segments does: its pieces, after a little work each.
+
+    Some pieces are empty, so that no step takes long.
+    """
     tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.keyed}
-    restore(flow, tables, segments)
-    return b"".join(as_segment(name, table, table) for name, table in tables.items())
+    tables[LEDGER] = Ledger().table
+    done = 0
+    for rows_read in _restoring(tables, segments):
+        done += rows_read
+        if done >= rows_at_once:
+            done = 0
+            yield b""
+    for name, table in tables.items():
+        for index, state in enumerate(table.declared):
+            rows: list[Row] = []
+            for key in table:
+                rows += [(key, *slot) for slot in table.states(key)[index].slots()]
+                if len(rows) >= rows_at_once:
+                    yield _encoded(name, state, rows)
+                    rows = []
+            if rows:
+                yield _encoded(name, state, rows)
 
 
 def as_segment(operator: str, table: StateTable, keys: Iterable[object]) -> bytes:

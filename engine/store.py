@@ -15,7 +15,7 @@ reached, which is when the parts after it have grown to half its size.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 from zlib import crc32
@@ -25,7 +25,7 @@ import lmdb
 from engine.codec import pack, unpack
 from engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch, Unavailable
 from engine.party import Job
-from engine.snapshots import CommitSnapshot, Loaded, LoadSnapshot, StoreSnapshot
+from engine.snapshots import LATEST, CommitSnapshot, Loaded, LoadSnapshot, StoreSnapshot
 
 META = 0xFFFF
 _KEY = struct.Struct(">QH")
@@ -55,31 +55,32 @@ class KeyValue(Protocol):
 class PartStore:
     """Carries out the snapshot jobs of a node.
 
-    `merge` makes one segment of all there are of a key group; `merge_at` parts are allowed to pile
-    up before some are joined.
+    `merge` makes one segment of all there are of a key group, piece by piece; `merge_at` parts are
+    allowed to pile up before some are joined.
     """
 
     def __init__(
-        self, kv: KeyValue, merge: Callable[[list[bytes]], bytes], merge_at: int = MERGE_AT
+        self,
+        kv: KeyValue,
+        merge: Callable[[list[bytes]], Iterable[bytes]],
+        merge_at: int = MERGE_AT,
     ) -> None:
         self._kv = kv
         self._merge = merge
         self._merge_at = max(2, merge_at)
-        self._sizes: dict[int, int] = {}
+        self._sizes = self._survey()
         """Bytes of each part that is there, in order."""
-        for key in kv.all_keys():
-            part = _KEY.unpack(key)[0]
-            self._sizes[part] = self._sizes.get(part, 0) + len(kv.read(key) or b"")
+        self._joining: Iterator[None] | None = None
 
     def carry_out(self, job: Job) -> object:
         """Do a job durably and return its result. Raises SnapshotDamaged, Unavailable."""
         if isinstance(job, LoadSnapshot):
-            return self._load(job.number)
+            return self._load(self._latest() if job.number == LATEST else job.number)
         if isinstance(job, StoreSnapshot):
             before = max(self._sizes, default=0)
             self._write(job.number, as_part(job.number, job.segments, job.meta, before), ())
         elif isinstance(job, CommitSnapshot):
-            self._join_before(job.number)
+            return self._go_on_joining(job)
         else:
             raise TypeError(f"not a job for a snapshot store: {job!r}")
         return None
@@ -105,7 +106,29 @@ class PartStore:
         meta, segments = self._read(parts, 0)
         return Loaded(meta, [segment for _, segment in segments])
 
+    def _survey(self) -> dict[int, int]:
+        sizes: dict[int, int] = {}
+        for key in self._kv.all_keys():
+            part = _KEY.unpack(key)[0]
+            sizes[part] = sizes.get(part, 0) + len(self._kv.read(key) or b"")
+        return sizes
+
+    def _latest(self) -> int:
+        """The newest part. One that is not whole was never said to be stored, and does not count.
+
+        Damage to any other is found when it is loaded.
+        """
+        self._sizes = self._survey()
+        before, newest = [0, 0, *self._sizes][-2:]
+        try:
+            if newest:
+                self._read([newest], before)
+        except SnapshotDamaged:
+            return before
+        return newest
+
     def _load(self, number: int) -> Loaded:
+        self._joining = None
         newer = [key for key in self._kv.all_keys() if _KEY.unpack(key)[0] > number]
         if newer:
             self._kv.write({}, newer)
@@ -143,8 +166,18 @@ class PartStore:
         except MalformedMessage as error:
             raise SnapshotDamaged(f"{self._kv.name}: snapshot {part}: {error}") from None
 
-    def _join_before(self, number: int) -> None:
-        """Join parts before a committed snapshot into one, once there are many of them.
+    def _go_on_joining(self, job: CommitSnapshot) -> bool:
+        """Begin to join parts, or go on. Returns whether there is more to do."""
+        if self._joining is None:
+            self._joining = self._join_before(job.number)
+        for _ in self._joining:
+            if not job.whole:
+                return True
+        self._joining = None
+        return False
+
+    def _join_before(self, number: int) -> Iterator[None]:
+        """Join parts before a committed snapshot into one, in steps, once there are many of them.
 
         The last two snapshots stay loadable: a damaged one falls back to the one before.
         """
@@ -165,8 +198,13 @@ class PartStore:
         for group, segment in segments:
             groups.setdefault(group, []).append(segment)
         # A removed slot may still be in an older part: then rows are only put one after the other.
-        join = b"".join if before else self._merge
-        joined = {group: join(parts) for group, parts in groups.items()}
+        joined: dict[int, bytes] = {}
+        for group, parts in groups.items():
+            pieces = []
+            for piece in parts if before else self._merge(parts):
+                pieces.append(piece)
+                yield
+            joined[group] = b"".join(pieces)
         self._write(chosen[-1], as_part(chosen[-1], joined, meta, before), chosen)
 
 

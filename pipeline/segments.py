@@ -233,7 +233,7 @@ class KeyedTask:
         if self.job.start is not None:
             tables = {vertex.name: working.keyed[vertex.name].table}
             found = (self.job.start.segment(group, vertex.number) for group in self._groups(part))
-            restore(self.job.flow, tables, found)
+            restore(tables, found)
 
     def _save(self, working: _Working, vertex: Vertex, part: int) -> None:
         if self.job.save is None:

@@ -38,6 +38,7 @@ SANS_IO = (
     "engine/alignment.py",
     "engine/applied.py",
     "engine/keyed.py",
+    "engine/ledger.py",
     "engine/operators.py",
     "engine/party.py",
     "engine/runs.py",

@@ -51,7 +51,7 @@ class NodeDisk:
     """The snapshot store of a simulated node."""
 
     def __init__(
-        self, name: str, merge: Callable[[list[bytes]], bytes], counted: Counter[str]
+        self, name: str, merge: Callable[[list[bytes]], Iterable[bytes]], counted: Counter[str]
     ) -> None:
         self.kv = MemoryKeyValue(name)
         self.counted = counted

@@ -37,6 +37,10 @@ HEAL_AFTER_S = 60.0
 """Virtual seconds after the last fault in which the run must end."""
 
 
+DRAWN = ("exactly-once",) * 4 + ("two-phase", "strong-productions") * 2 + ("at-least-once",)
+"""Policies, as often as they are drawn. Another number of them would change every seed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """Everything that a run depends on."""
@@ -83,7 +87,7 @@ def scenario(seed: int, spec: str | None = None, name: str | None = None) -> Sce
     """
     chance = Random(seed)
     simulated = _flow(seed, spec, name)
-    drawn = chance.choice(("exactly-once",) * 5 + ("two-phase",) * 3 + ("at-least-once",))
+    drawn = chance.choice(DRAWN)
     ordering = chance.choice(("speculative", "speculative", "buffered"))
     chosen = policy(name or (drawn if simulated.any_order else "exactly-once"), ordering)
     if not chosen.ordered and not simulated.any_order:
@@ -187,7 +191,7 @@ class Simulation:
         self._ids = Random(what.seed + 2)
         counted = self.world.counted
         self.disks = [
-            NodeDisk(f"node-{i}", lambda parts: merge(self.plan.flow, parts), counted)
+            NodeDisk(f"node-{i}", lambda parts: merge(self.plan.flow, parts, 20), counted)
             for i in range(what.nodes)
         ]
         self.master_disk = MasterDisk(counted)

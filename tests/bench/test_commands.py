@@ -184,8 +184,9 @@ def test_micro_batches_run_once_and_last() -> None:
     assert {row.policy for row in rows} == {*POLICIES, MICRO_BATCH, REAL_TIME}
 
 
-def test_policies_without_checkpoints_run_once() -> None:
-    assert cases(["exactly-once", "none", "two-phase"], [50, 500]) == [
+def test_policies_without_an_interval_run_once() -> None:
+    assert cases(["exactly-once", "strong-productions", "none", "two-phase"], [50, 500]) == [
+        Case("strong-productions", None),
         Case("none", None),
         Case("exactly-once", 50),
         Case("two-phase", 50),
@@ -198,6 +199,8 @@ def test_what_others_are_compared_with_runs_first_and_last() -> None:
     none, other = Case("none", None), Case("exactly-once", 50)
     assert runs_of([none, other]) == [None, none, other, none, None]
     assert runs_of([other]) == [None, other, None]
+    strong = Case("strong-productions", None)
+    assert runs_of([strong, none]) == [None, none, strong, none, None]
 
 
 def test_pooled_runs_are_one_run() -> None:
@@ -223,7 +226,14 @@ def test_the_meter_lets_more_under_way_than_the_front() -> None:
 
 @pytest.mark.parametrize(
     ("policy", "broken"),
-    [("none", 0), ("at-least-once", 1), ("exactly-once", 2), ("two-phase", 2), (MICRO_BATCH, 2)],
+    [
+        ("none", 0),
+        ("at-least-once", 1),
+        ("exactly-once", 2),
+        ("two-phase", 2),
+        ("strong-productions", 2),
+        (MICRO_BATCH, 2),
+    ],
 )
 def test_a_broken_promise_is_one_that_was_given(policy: str, broken: int) -> None:
     row = LatencyRow(policy, None, 1.0, 1.0, 1.0, 1.0, 1.0, lost=1, duplicated=1)

@@ -24,6 +24,7 @@ from engine.messages import (
     Unloadable,
 )
 from engine.policy import policy
+from engine.snapshots import LATEST
 
 INTERVAL = 2.0
 
@@ -540,3 +541,28 @@ def test_without_snapshots_none_is_taken() -> None:
     cluster.pass_time(5 * INTERVAL)
     cluster.coordinator.consider_snapshot(99)
     assert cluster.sent() == []
+
+
+def test_of_productions_only_the_inputs_that_nobody_needs_are_written_down() -> None:
+    cluster = Cluster(fronts=2, mode="strong-productions").run()
+    cluster.pass_time(INTERVAL + 0.1)
+    cluster.coordinator.consider_snapshot(0)
+    assert cluster.write() == []
+    cluster.pass_time(INTERVAL + 0.1)
+    cluster.coordinator.consider_snapshot(40)
+    assert cluster.sent() == [], "nobody has to prepare: nothing has left that was not durable"
+    assert cluster.write()[0].snapshots == (SnapshotRecord(1, 40, (40, 40)),)
+    assert ("front-0", Committed(1, 40)) in cluster.sent()
+
+
+def test_of_productions_every_node_loads_the_latest_that_it_has() -> None:
+    records = (SnapshotRecord(7, 40, (40,)),)
+    cluster = Cluster(mode="strong-productions", state=ClusterState("me", 9, 3, records))
+    cluster.hello(*cluster.processes, incarnation=0)
+    cluster.write()
+    for _, message in cluster.sent():
+        assert isinstance(message, Recover)
+        assert (message.number, message.time) == (LATEST, 40)
+    cluster.coordinator.unloadable("node-0", Unloadable(4, LATEST, "damaged"))
+    assert cluster.phase() is Phase.STOPPED, "what has left cannot be made again"
+    assert "SnapshotDamaged" in cluster.coordinator.error

@@ -81,12 +81,13 @@ def test_kill_9_changes_nothing(
     assert lines(tmp_path / "out") == reference
 
 
-def test_two_phase_neither_loses_nor_repeats_under_kill_9(
-    documents: Path, reference: list[str], tmp_path: Path
+@pytest.mark.parametrize("policy", ["two-phase", "strong-productions"])
+def test_the_others_neither_lose_nor_repeat_under_kill_9(
+    policy: str, documents: Path, reference: list[str], tmp_path: Path
 ) -> None:
     done = driftline(
         "run", "index", "--input", documents, "--output", tmp_path / "out",
-        "--nodes", "2", "--policy", "two-phase", "--window", "1", "--checkpoint-ms", "100",
+        "--nodes", "2", "--policy", policy, "--window", "1", "--checkpoint-ms", "100",
         "--kill-every", "1.2",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -103,6 +103,7 @@ def test_these_seeds_cover_all_flows_policies_and_kinds_of_input() -> None:
         ("exactly-once", "speculative"),
         ("exactly-once", "buffered"),
         ("two-phase", "arrival"),
+        ("strong-productions", "arrival"),
         ("at-least-once", "arrival"),
     ):
         for nodes in (1, 2, 3):

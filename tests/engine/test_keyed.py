@@ -249,7 +249,7 @@ def test_settling_what_is_final_changes_neither_outputs_nor_states(kind: str, st
 
 def restored(flow: Flow, segments: Sequence[bytes]) -> Held:
     table = StateTable(flow.vertices[1].states, [])
-    restore(flow, {"op": table}, segments)
+    restore({"op": table}, segments)
     return held(table)
 
 

@@ -15,6 +15,7 @@ from engine.flow import Flow
 from engine.keygroups import group_of
 from engine.party import Job
 from engine.snapshots import (
+    LATEST,
     Capture,
     CommitSnapshot,
     Loaded,
@@ -47,6 +48,10 @@ OPERATORS = [vertex for vertex in FLOW.vertices if vertex.keyed]
 
 def tables() -> dict[str, StateTable]:
     return {vertex.name: StateTable(vertex.states, []) for vertex in OPERATORS}
+
+
+def merged_into(segments: Iterable[bytes]) -> bytes:
+    return b"".join(merge(FLOW, segments))
 
 
 def held(found: Mapping[str, StateTable]) -> list[str]:
@@ -116,7 +121,7 @@ def capture(found: Mapping[str, StateTable]) -> dict[int, bytes]:
 
 def loaded(segments: Iterable[bytes]) -> list[str]:
     found = tables()
-    restore(FLOW, found, segments)
+    restore(found, segments)
     return held(found)
 
 
@@ -140,9 +145,9 @@ def test_the_segments_of_all_snapshots_give_the_state_and_so_does_what_they_are_
             joined[group] = joined.get(group, b"") + segment
         assert loaded(segments) == held(found)
     assert loaded(joined.values()) == held(found)
-    merged = [merge(FLOW, segments) for segments in by_group.values()]
+    merged = [merged_into(segments) for segments in by_group.values()]
     assert loaded(merged) == held(found)
-    assert loaded([merge(FLOW, segments)]) == held(found)
+    assert loaded([merged_into(segments)]) == held(found)
 
 
 @given(steps)
@@ -191,7 +196,7 @@ def test_merging_gives_back_what_was_overwritten() -> None:
         segments += capture(found).values()
     change(found, [("put", "a", 1)])
     segments += capture(found).values()
-    assert len(merge(FLOW, segments)) < 100
+    assert len(merged_into(segments)) < 100
 
 
 def test_a_key_that_was_emptied_does_not_come_back() -> None:
@@ -201,9 +206,9 @@ def test_a_key_that_was_emptied_does_not_come_back() -> None:
     change(found, [("clear", "a", 1)])
     segments += capture(found).values()
     again = tables()
-    restore(FLOW, again, segments)
+    restore(again, segments)
     assert list(again["first"]) == ["b"]
-    assert loaded([merge(FLOW, segments)]) == held(again)
+    assert loaded([merged_into(segments)]) == held(again)
 
 
 def test_state_that_the_flow_does_not_have_is_damage_and_not_dropped() -> None:
@@ -425,6 +430,62 @@ def test_going_back_one_snapshot_forgets_the_newer_one() -> None:
     meta, state = load(store, 4)
     assert meta == b"again"
     assert len(state) == len(shown[3]) + 1
+
+
+def test_the_latest_snapshot_is_the_newest_one_whichever_it_is() -> None:
+    kv = MemoryKeyValue("memory")
+    assert load(part_store(kv), LATEST) == (b"", [])
+    shown = fill(part_store(kv), range(1, 8))
+    assert load(part_store(kv), LATEST) == (b"meta 7", shown[7])
+
+
+@pytest.mark.parametrize("torn", [b"", b"torn", None])
+def test_a_newest_snapshot_that_was_torn_does_not_count_as_the_latest(torn: bytes | None) -> None:
+    kv = MemoryKeyValue("memory")
+    shown = fill(part_store(kv), range(1, 4), commit=False)
+    for key in [key for key in kv.data if int.from_bytes(key[:8], "big") == 3][-1:]:
+        if torn is None:
+            del kv.data[key]
+        else:
+            kv.data[key] = torn
+    store = part_store(kv)
+    assert load(store, LATEST) == (b"meta 2", shown[2])
+    store.carry_out(StoreSnapshot(3, {}, b"again"))
+    assert load(part_store(kv), LATEST) == (b"again", shown[2])
+
+
+def test_damage_before_the_latest_snapshot_is_damage() -> None:
+    kv = MemoryKeyValue("memory")
+    fill(part_store(kv), range(1, 4), commit=False)
+    for key in [key for key in kv.data if int.from_bytes(key[:8], "big") == 2]:
+        kv.data[key] = b"damaged"
+    with pytest.raises(SnapshotDamaged):
+        part_store(kv).carry_out(LoadSnapshot(LATEST))
+
+
+def test_parts_are_joined_in_steps_and_others_stored_in_between() -> None:
+    kv = MemoryKeyValue("memory")
+    store = PartStore(kv, lambda segments: merge(FLOW, segments, 2), 4)
+    found = tables()
+    steps_taken = 0
+    for number in range(1, 60):
+        change(found, [("put", "abcdef"[number % 6], number % 4), ("set", "a", number)])
+        store.carry_out(StoreSnapshot(number, capture(found), b"meta %d" % number))
+        steps_taken += bool(store.carry_out(CommitSnapshot(number, whole=False)))
+    assert steps_taken > 10
+    assert min(int.from_bytes(key[:8], "big") for key in kv.data) > 1, "nothing was joined"
+    assert load(store, LATEST) == (b"meta 59", held(found))
+
+
+def test_a_snapshot_that_is_loaded_ends_what_was_being_joined() -> None:
+    kv = MemoryKeyValue("memory")
+    store = PartStore(kv, lambda segments: merge(FLOW, segments, 2), 4)
+    shown = fill(store, range(1, 10), commit=False)
+    assert store.carry_out(CommitSnapshot(9, whole=False))
+    assert load(store, 6) == (b"meta 6", shown[6])
+    while store.carry_out(CommitSnapshot(6, whole=False)):
+        pass
+    assert load(store, 6) == (b"meta 6", shown[6])
 
 
 def test_the_empty_snapshot_forgets_everything() -> None:

@@ -203,7 +203,7 @@ class StateMachine(RuleBasedStateMachine):
             pass
         self.segments += capture.segments.values()
         table = StateTable(DECLARED, [])
-        restore(flow(), {"op": table}, self.segments)
+        restore({"op": table}, self.segments)
         assert shown(table) == self.final.shown()
 
     @precondition(lambda self: not self.journal and not self.elements)
@@ -213,7 +213,7 @@ class StateMachine(RuleBasedStateMachine):
         self.settle_oldest(99)
         self.snapshot()
         self.table = StateTable(DECLARED, self.journal)
-        restore(flow(), {"op": self.table}, self.segments)
+        restore({"op": self.table}, self.segments)
         self.value, self.list, self.map, self.total = self.states()
 
     @invariant()

@@ -19,6 +19,8 @@ from dataclasses import replace
 from itertools import chain
 from unittest.mock import patch
 
+import deploy.assembly
+import deploy.master
 import engine.speculative
 import engine.store
 from acker.tracker import Tracker
@@ -27,6 +29,8 @@ from barrier.epochs import EpochBarrier
 from barrier.ordered import OrderedBarrier
 from coordinator.coordinator import Coordinator, Phase, _Snapshot
 from coordinator.registry import ClusterState
+from deploy.assembly import Post, ProductionAssembly
+from deploy.blocks import Block
 from deploy.consumer import ConsumerServer
 from deploy.front import Front
 from deploy.node import Node
@@ -34,11 +38,23 @@ from deploy.tracking import Acks, Cells
 from engine.alignment import Alignment
 from engine.keyed import Keyed
 from engine.labels import INFINITY
-from engine.messages import AskPromise, Bundle, BundleStored, Committed, Frame, Header, Message
+from engine.ledger import Ledger
+from engine.messages import (
+    AskPromise,
+    Bundle,
+    BundleStored,
+    Committed,
+    Frame,
+    Header,
+    Message,
+    Prepared,
+    PrepareFailed,
+)
 from engine.operators import Signs, Values
 from engine.party import Party
 from engine.runs import Labels
 from engine.sinks.memory import MemoryConsumer
+from engine.snapshots import Capture
 from engine.speculative import Speculative
 
 Mutation = Callable[[], AbstractContextManager[object]]
@@ -242,6 +258,88 @@ def checksums_are_not_compared() -> AbstractContextManager[object]:
 def consumers_have_no_fence() -> AbstractContextManager[object]:
     """A bundle of an earlier incarnation is stored."""
     return patch.object(ConsumerServer, "_is_fenced_off", lambda self, message: False)
+
+
+# Strong productions ----------------------------------------------------------------------------
+
+
+def frames_that_were_had_are_worked_off() -> AbstractContextManager[object]:
+    """What a node sends again is not known by its id."""
+    return patch.object(Ledger, "has_had", lambda self, time, id: False)
+
+
+def records_that_were_had_are_worked_off() -> AbstractContextManager[object]:
+    """What a front replays is not known by its time."""
+    return patch.object(Ledger, "next_of", lambda self, front: 0)
+
+
+def frames_leave_before_they_are_durable() -> AbstractContextManager[object]:
+    """A frame is sent as soon as it is made."""
+
+    def mutated(self: ProductionAssembly, to: str, frame: Frame) -> bool:
+        self.ledger.keep_frame(to, frame)
+        return False
+
+    return patch.object(ProductionAssembly, "keep", mutated)
+
+
+def _when_written(mutated: Callable[[ProductionAssembly], None]) -> AbstractContextManager[object]:
+    capture = ProductionAssembly.capture
+
+    def mutated_capture(self: ProductionAssembly, time: int) -> Capture:
+        captured = capture(self, time)
+        mutated(self)
+        return captured
+
+    return patch.object(ProductionAssembly, "capture", mutated_capture)
+
+
+def outputs_leave_before_they_are_durable() -> AbstractContextManager[object]:
+    """Outputs leave as soon as their production is on its way to the disk."""
+    return _when_written(lambda self: self.outputs.commit(self.number))
+
+
+def inputs_are_acknowledged_before_they_are_durable() -> AbstractContextManager[object]:
+    """A tracker may hear of a production that is on its way to the disk."""
+    return _when_written(lambda self: self.again.append(self.written.pop()))
+
+
+def nothing_is_sent_again() -> AbstractContextManager[object]:
+    """What was durable, and had not left, does not leave after the recovery either."""
+    return patch.object(Ledger, "frames", property(lambda self: []))
+
+
+@contextmanager
+def frontiers_move_before_all_is_known_that_is_sent_again() -> Iterator[None]:
+    """The master may hear that inputs were had before it hears of what is sent because of them."""
+    stored = ProductionAssembly.stored
+
+    def mutated(self: ProductionAssembly, answer: Prepared | PrepareFailed) -> Post:
+        return stored(self, answer)[::-1]
+
+    with (
+        patch.object(deploy.master, "token", lambda node, start: (0, start, 0)),
+        patch.object(deploy.assembly, "token", lambda node, start: (0, start, 0)),
+        patch.object(ProductionAssembly, "stored", mutated),
+    ):
+        yield
+
+
+def the_rest_of_a_block_keeps_its_time() -> AbstractContextManager[object]:
+    """What is made of new records is tracked under the time of one that was had before."""
+    part = Block.part
+
+    def mutated(self: Block, time: int, *, before: bool) -> Block:
+        rest = part(self, time, before=before)
+        rest.time = self.time
+        return rest
+
+    return patch.object(Block, "part", mutated)
+
+
+def records_leave_that_may_be_forgotten() -> AbstractContextManager[object]:
+    """A live front does not wait for its log."""
+    return patch.object(Front, "_once_durable", lambda self, records, live: records)
 
 
 # Bugs that the simulation has found ------------------------------------------------------------

@@ -14,7 +14,7 @@ from tests.mutations.mutations import Mutation
 
 SEEDS_MAX = 2000
 
-EXACTLY, TWO_PHASE = "exactly-once", "two-phase"
+EXACTLY, TWO_PHASE, STRONG = "exactly-once", "two-phase", "strong-productions"
 
 Focus = dict[str, float]
 """Faults that are more frequent than usual, where only they can show what is missing."""
@@ -41,6 +41,16 @@ CASES: list[tuple[Mutation, str, Focus]] = [
     (mutations.pre_commits_lose_their_epoch, TWO_PHASE, {}),
     (mutations.blocks_are_settled_out_of_order, EXACTLY, {}),
     (mutations.promises_pass_unread_records, EXACTLY, {}),
+    (mutations.frames_that_were_had_are_worked_off, STRONG, {}),
+    (mutations.records_that_were_had_are_worked_off, STRONG, {}),
+    (mutations.frames_leave_before_they_are_durable, STRONG, {}),
+    (mutations.outputs_leave_before_they_are_durable, STRONG, {}),
+    (mutations.inputs_are_acknowledged_before_they_are_durable, STRONG, {}),
+    (mutations.nothing_is_sent_again, STRONG, {}),
+    (mutations.frontiers_move_before_all_is_known_that_is_sent_again, STRONG, {}),
+    (mutations.the_rest_of_a_block_keeps_its_time, STRONG, {}),
+    (mutations.records_leave_that_may_be_forgotten, STRONG, {}),
+    (mutations.checksums_are_not_compared, STRONG, {}),
 ]
 
 
