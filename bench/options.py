@@ -29,9 +29,7 @@ def _names_of_policies(ctx: click.Context, param: click.Parameter, value: str) -
     for name in names:
         if name not in CHOICES:
             raise click.BadParameter(f"unknown policy {name!r}; there are {', '.join(CHOICES)}")
-    if (
-        MICRO_BATCH in names
-    ):  # who names it does not want to learn in the end that there is no Spark
+    if MICRO_BATCH in names:  # that there is no Spark is better told now than in the end
         check_spark()
     return list(dict.fromkeys(names))
 
@@ -104,11 +102,12 @@ nodes = click.option(
 )
 policies = click.option(
     "--policies",
-    default="all",
+    default=",".join(POLICIES),
     show_default=True,
     metavar="A,B",
     callback=_names_of_policies,
-    help=f"Of {', '.join(CHOICES)}; the last is Spark and needs driftline[spark] and Java.",
+    help=f"Of {', '.join(POLICIES)}, and {MICRO_BATCH}, which is Spark and needs driftline[spark] "
+    "and Java; or all.",
 )
 ordering = click.option(
     "--ordering",

@@ -1,1 +1,26 @@
-"""The data pipeline on Spark: the same flows, the same outputs, at any size."""
+"""The data pipeline on Spark: the same flows, the same outputs, at any size.
+
+    import pipeline
+    from pipeline.session import session
+
+    with session("history") as spark:
+        pipeline.run(flow, spark, [open_source("pages.xml.bz2", sections=True)], Path("out"))
+
+Nothing here imports Spark before it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipeline.runner import run
+
+__all__ = ["run"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "run":
+        return importlib.import_module("pipeline.runner").run
+    raise AttributeError(f"pipeline has no {name!r}")
