@@ -49,7 +49,8 @@ def session(
 ) -> Iterator[SparkSession]:
     """A Spark session; stopped in the end. `master` defaults to all cores of this machine.
 
-    Raises Unavailable if there is no PySpark, no fitting Java, or Spark does not start.
+    Raises Unavailable if there is no PySpark, no fitting Java, Spark does not start, or a session
+    is running in this process already: it would get our settings, and would be stopped with ours.
     """
     check_java()
     try:
@@ -58,6 +59,8 @@ def session(
         raise Unavailable(
             f"Spark cannot be used ({error}): pip install 'driftline[spark]'"
         ) from None
+    if SparkSession.getActiveSession() is not None:
+        raise Unavailable("a Spark session is running in this process already: use that one")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory(prefix="driftline-spark-") as scratch:
         settings = {

@@ -8,28 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql.streaming.stateful_processor import MapState
 
 from engine.codec import pack, unpack
-from engine.errors import FlowError, Unavailable
+from engine.errors import FlowError
 from engine.flow import Flow
 from engine.loading import load_flow
 from engine.reference import run_reference
-from pipeline.session import check_java, session
+from pipeline import microbatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-for package in ("pyspark", "pyarrow", "google.protobuf"):
-    pytest.importorskip(package)
-try:
-    check_java()
-except Unavailable as missing:
-    pytest.skip(str(missing), allow_module_level=True)
-
-from pyspark.sql.streaming.stateful_processor import MapState  # noqa: E402
-
-from pipeline import microbatch  # noqa: E402
 
 DOCUMENTS = [
     {"id": "a", "text": "one fish two fish"},
@@ -41,11 +31,14 @@ DOCUMENTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    conf = {**microbatch.CONF, "spark.sql.shuffle.partitions": "2"}
-    with session("test", "local[2]", conf) as spark:
-        yield spark
+@pytest.fixture
+def streaming(spark: SparkSession) -> SparkSession:
+    """A session with settings of its own, in the JVM of the others."""
+    made = spark.newSession()
+    for name, value in {**microbatch.CONF, "spark.sql.shuffle.partitions": "2"}.items():
+        if not name.startswith("spark.driver."):  # what only a JVM that starts would see
+            made.conf.set(name, value)
+    return made
 
 
 class Taker:
@@ -88,12 +81,12 @@ def finish(query: StreamingQuery) -> None:
 
 
 def test_outputs_are_those_of_the_reference_also_across_restarts(
-    spark: SparkSession, tmp_path: Path
+    streaming: SparkSession, tmp_path: Path
 ) -> None:
     log, checkpoint, taker = tmp_path / "log", tmp_path / "checkpoint", Taker()
     flow = load_flow("index")
     append(log, DOCUMENTS[:2])
-    finish(microbatch.start(spark, flow, log, checkpoint, taker.take))
+    finish(microbatch.start(streaming, flow, log, checkpoint, taker.take))
 
     append(log, DOCUMENTS[2:4])
     with log.open("ab") as file:
@@ -106,7 +99,7 @@ def test_outputs_are_those_of_the_reference_also_across_restarts(
         taker.take(batch, outputs)
         raise Crash
 
-    query = microbatch.start(spark, flow, log, checkpoint, take_and_crash)
+    query = microbatch.start(streaming, flow, log, checkpoint, take_and_crash)
     with pytest.raises(Exception, match="Crash"):
         query.processAllAvailable()
     delivered = len(taker.outputs)
@@ -114,7 +107,7 @@ def test_outputs_are_those_of_the_reference_also_across_restarts(
     with log.open("ab") as file:
         file.write(pack(DOCUMENTS[4])[9:])
     append(log, DOCUMENTS[5:])
-    finish(microbatch.start(spark, flow, log, checkpoint, taker.take))
+    finish(microbatch.start(streaming, flow, log, checkpoint, taker.take))
     assert taker.dropped == 1, "the batch that had been delivered came again"
     assert len(taker.outputs) > delivered
     assert by_word(taker.outputs) == reference()
@@ -162,11 +155,11 @@ def test_a_map_is_one_of_its_key_alone() -> None:
     assert len(of("new")) == 0
 
 
-def test_a_flow_of_another_form_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_flow_of_another_form_is_refused(streaming: SparkSession, tmp_path: Path) -> None:
     flow = Flow("shout")
     flow.source("words").map(str.upper).sink()
     with pytest.raises(FlowError, match="is source, map, sink: micro-batches take"):
-        microbatch.start(spark, flow, tmp_path, tmp_path, Taker().take)
+        microbatch.start(streaming, flow, tmp_path, tmp_path, Taker().take)
 
 
 def test_a_record_that_is_not_yet_written_is_left_for_later() -> None:
