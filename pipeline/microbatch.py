@@ -4,9 +4,9 @@ Spark reads a log of records, runs the functions of a flow over what has come si
 and hands the outputs over batch by batch. It takes flows of the form of the inverted index: one
 source, a flat_map, a scan with one MapState, a sink; the functions are those that the nodes run.
 
-Why it is exactly-once: the offsets of a batch are durable before it begins, and a batch that was not
-committed is run again on the state before it, which is kept. A batch is one partition and keeps the
-order of the log within each key, so it gives the same outputs again, under the same number: who
+Why it is exactly-once: the offsets of a batch are durable before it begins, and a batch that was
+not committed is run again on the state before it, which is kept. A batch is one partition and keeps
+the order of the log within each key, so it gives the same outputs again, under the same number: who
 takes them keeps the last number and drops what is not larger.
 
 What was measured, and chosen because of it:
