@@ -8,7 +8,6 @@ quick and a missing package is told in one sentence.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable
 from importlib.util import find_spec
@@ -51,9 +50,7 @@ def bench() -> None:
 @options.seed
 @options.json
 @options.plot("out/latency.png")
-@click.option("--raw", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
-              help="Write what became of every document, for `driftline spark latency`.",
-              )  # fmt: skip
+@options.raw
 def latency(
     rate: float,
     documents: int,
@@ -76,9 +73,6 @@ def latency(
     minute goes by until it is warm.
     """
     _check_warmup(documents, warmup)
-    _make_room(json_file, plot, raw and raw / "records")
-    if raw is not None and any(raw.iterdir()):
-        raise click.UsageError(f"{raw} holds files already: give another --raw, or remove them")
 
     from bench.cases import Progress, Setup, broken_promises, cases
     from bench.figures import draw_latency
@@ -128,7 +122,6 @@ def throughput(
     makes of the floor's throughput is the median of the shares in each round. `micro-batch`, the
     same flow on Spark, is sent 600 documents at most.
     """
-    _make_room(json_file, plot)
 
     from bench.cases import Progress, Setup, broken_promises, cases
     from bench.figures import draw_throughput
@@ -180,7 +173,6 @@ def ordering(
             f"{seconds:g} s at {min(rates)} documents a second are too few documents: give at "
             "least 10, by --seconds or --rates"
         )
-    _make_room(json_file, plot)
 
     from bench.cases import Progress
     from bench.ordering import as_json, draw, loads, measure_ordering, table
@@ -222,7 +214,6 @@ def floor(
 ) -> None:
     """The floor alone: its latency and its throughput."""
     _check_warmup(documents, warmup)
-    _make_room(json_file)
 
     from bench.floor import run_floor_latency, run_floor_throughput
     from bench.report import Latencies, Throughputs
@@ -256,7 +247,6 @@ def memory(
     The second must not grow once it has begun; `growth` is the last tenth of the time against the
     end of the first fifth.
     """
-    _make_room(json_file)
 
     from bench.memory import measure_memory
 
@@ -289,7 +279,6 @@ def profile(
     not in it. For a whole process while it runs use py-spy: `py-spy top --pid PID`, with the ids of
     the processes `deploy.process` of a `driftline run` or `driftline bench`.
     """
-    _make_room(json_file)
 
     from bench.profile import profile_path
 
@@ -316,19 +305,6 @@ def _check_warmup(documents: int, warmup: int) -> None:
             f"with a warm-up of {warmup}, {documents} documents leave nothing to measure: "
             "give more --documents or a smaller --warmup"
         )
-
-
-def _make_room(*files: Path | None) -> None:
-    """Find out before a long run whether its results can be written."""
-    for file in files:
-        if file is None:
-            continue
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise click.UsageError(f"cannot write {file}: {error.strerror}") from None
-        if not os.access(file if file.exists() else file.parent, os.W_OK):
-            raise click.UsageError(f"cannot write {file}: not permitted")
 
 
 def _write(file: Path | None, content: dict[str, object]) -> None:

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from time import monotonic, perf_counter
-from types import TracebackType
-from typing import Self
 
 from bench.meter import Arrival
+from bench.running import Running
 from deploy.cluster import LocalCluster
 from deploy.consumer import ConsumerServer
 from deploy.front import WINDOW, Front
@@ -104,8 +103,8 @@ class Observer(Party):
         """Nothing that is asked for once more would not bring."""
 
 
-class Engine:
-    """A running cluster with the producer's and the consumer's ends. A context manager."""
+class Engine(Running):
+    """A running cluster with the producer's and the consumer's ends."""
 
     def __init__(
         self,
@@ -156,27 +155,15 @@ class Engine:
         self.observer.address = self.runtime.add(self.observer, config.address("observer"))
         self.cluster = LocalCluster(config)
 
-    def __enter__(self) -> Self:
-        try:
-            self.cluster.__enter__()
-            deadline = monotonic() + START_S
-            while not self.front.incarnation:
-                self.runtime.step(wait_s=0.05)
-                self.cluster.supervise()
-                if monotonic() > deadline:
-                    raise Unavailable(f"the cluster did not start within {START_S:g} s")
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    def start(self) -> None:
+        """Start the cluster."""
+        self.cluster.__enter__()
+        deadline = monotonic() + START_S
+        while not self.front.incarnation:
+            self.runtime.step(wait_s=0.05)
+            self.cluster.supervise()
+            if monotonic() > deadline:
+                raise Unavailable(f"the cluster did not start within {START_S:g} s")
 
     def send(self, number: int) -> None:
         """Hand over a document."""

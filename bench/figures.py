@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.report import Latencies, LatencyRow, Throughputs
+from pipeline.pictures import COLOURS, INK, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,9 +16,7 @@ if TYPE_CHECKING:
 
 SHOWN = {"p50_ms": "50th", "p75_ms": "75th", "p95_ms": "95th", "p99_ms": "99th"}
 
-# Okabe and Ito: told apart also by colour-blind readers and in grey.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
-INK = "#333333"
+HEIGHT = 4.4
 GROUP = 0.84  # width of a group of bars, of the 1.0 from one group to the next
 
 
@@ -31,7 +30,7 @@ def draw_latency(latencies: Latencies, path: Path) -> None:
     intervals = sorted({row.checkpoint_ms for row in rows if row.checkpoint_ms is not None})
     panels: list[int | None] = [*intervals] or [None]
 
-    figure = _figure(width=1.6 + 4.0 * len(panels))
+    figure = new_figure(1.6 + 4.0 * len(panels), HEIGHT)
     axes: list[Axes] = list(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0])
     for panel, interval in zip(axes, panels, strict=True):
         _draw_floor(panel, latencies)
@@ -53,7 +52,7 @@ def draw_throughput(throughputs: Throughputs, path: Path) -> None:
     """One bar per row, the floor as a dashed line."""
     rows = [row for row in throughputs.rows if row.reason is None]
     policies = _in_order(row.policy for row in rows)
-    figure = _figure(width=max(5.0, 1.8 + 0.95 * len(rows)))
+    figure = new_figure(max(5.0, 1.8 + 0.95 * len(rows)), HEIGHT)
     panel = figure.subplots()
     bars = panel.bar(
         range(len(rows)),
@@ -136,13 +135,6 @@ def _dress(panel: "Axes") -> None:
     panel.grid(axis="y", which="minor", color="#F0F0F0", linewidth=0.5, zorder=0)
     panel.tick_params(axis="x", length=0)
     panel.spines[["top", "right"]].set_visible(False)
-
-
-def _figure(width: float) -> "Figure":
-    """A figure of no window system: `Figure` draws with Agg when nobody asks for another."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, 4.4), layout="constrained")
 
 
 def _in_order(policies: Iterable[str]) -> list[str]:

@@ -10,16 +10,13 @@ A document is one message, each share of it one more, the changes of each share 
 Nothing is stored, nothing acknowledged, nothing ordered.
 """
 
-import os
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import monotonic, perf_counter
-from types import TracebackType
-from typing import Self, cast
+from typing import cast
 
 import msgpack
 import zmq
@@ -34,6 +31,7 @@ from bench.meter import (
     open_loop,
     poisson_schedule,
 )
+from bench.running import Running, start_module
 from engine.errors import Unavailable
 
 Documents = Sequence[tuple[str, str]]
@@ -73,8 +71,8 @@ def expected_records(documents: Documents) -> list[int]:
     return [len(set(find_words(text.lower()))) for _, text in documents]
 
 
-class Floor:
-    """The running workers, with the producer's and the consumer's ends. A context manager."""
+class Floor(Running):
+    """The running workers, with the producer's and the consumer's ends."""
 
     def __init__(self, documents: Documents, workers: int = 2) -> None:
         self.documents = documents
@@ -87,32 +85,13 @@ class Floor:
         self._inboxes: list[zmq.Socket[bytes]] = []
         self._results = self._socket(zmq.PULL)
 
-    def __enter__(self) -> Self:
-        try:
-            self._start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start the workers."""
         directory = Path(self._directory.name)
         self._results.bind(address(directory, "results"))
-        root = str(Path(__file__).resolve().parent.parent)
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         for number in range(self.workers):
-            command = [sys.executable, "-m", "bench.floor_worker"]
-            command += [str(directory), str(number), str(self.workers)]
-            env = {**os.environ, "PYTHONPATH": path}
-            self._processes.append(subprocess.Popen(command, env=env))
+            arguments = (directory, number, self.workers)
+            self._processes.append(start_module("bench.floor_worker", arguments))
             inbox = self._socket(zmq.PUSH)
             inbox.connect(address(directory, f"worker{number}"))
             self._inboxes.append(inbox)

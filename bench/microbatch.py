@@ -10,17 +10,13 @@ other documents, for which the JVM compiles the code that is measured.
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from itertools import cycle, groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from time import monotonic, perf_counter
-from types import TracebackType
-from typing import Self
 
 import zmq
 
@@ -28,6 +24,7 @@ from bench.floor import Documents, expected_records
 from bench.floor_worker import address
 from bench.meter import Arrival
 from bench.microbatch_worker import READY
+from bench.running import Running, start_module
 from engine.codec import pack, unpack
 from engine.errors import Unavailable
 from pipeline.session import check_spark
@@ -46,8 +43,8 @@ class Refused(Unavailable):
     """Spark is not there, does not do what is asked of it, or has failed."""
 
 
-class MicroBatch:
-    """The running query, with the producer's and the consumer's ends. A context manager."""
+class MicroBatch(Running):
+    """The running query, with the producer's and the consumer's ends."""
 
     def __init__(self, documents: Documents, cores: int = 2, *, real_time: bool = False) -> None:
         self.documents = documents
@@ -61,40 +58,22 @@ class MicroBatch:
         self._results = self._context.socket(zmq.PULL)
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Start Spark and let it get warm. Raises Refused."""
         try:
             check_spark()
-            self._start()
-            self._warm_up()
-        except BaseException as error:
-            self.close()
-            if isinstance(error, Unavailable):
-                raise Refused(str(error)) from None
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+        except Unavailable as error:
+            raise Refused(str(error)) from None
+        self._start()
+        self._warm_up()
 
     def _start(self) -> None:
         directory = Path(self._directory.name)
         self._log = (directory / "log").open("ab", buffering=0)
         self._results.set_hwm(0)
         self._results.bind(address(directory, "results"))
-        root = str(Path(__file__).resolve().parent.parent)
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        command = [sys.executable, "-W", "ignore", "-m", "bench.microbatch_worker"]
-        command += [str(directory), str(self.cores), self.trigger]
-        self._process = subprocess.Popen(
-            command,
-            env={**os.environ, "PYTHONPATH": path},
-            stdin=subprocess.PIPE,
-        )
+        arguments = (directory, self.cores, self.trigger)
+        self._process = start_module("bench.microbatch_worker", arguments, stdin=subprocess.PIPE)
         ready = self._next(monotonic() + START_S)
         assert ready == READY, ready
 

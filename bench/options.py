@@ -9,6 +9,7 @@ from typing import TypeVar
 import click
 
 from engine.policy import ORDERINGS, POLICIES
+from pipeline.options import picture, room
 from pipeline.session import check_spark
 
 MICRO_BATCH = "micro-batch"
@@ -16,8 +17,6 @@ REAL_TIME = "micro-batch, real-time"
 """What no node does: the same flow on Spark, by either of its triggers; named by the first."""
 
 CHOICES = (*POLICIES, MICRO_BATCH)
-
-PICTURES = (".png", ".svg", ".pdf")
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -45,10 +44,12 @@ def whole_numbers(ctx: click.Context, param: click.Parameter, value: str) -> lis
     return list(dict.fromkeys(numbers))
 
 
-def _picture(ctx: click.Context, param: click.Parameter, value: Path) -> Path:
-    if value.suffix not in PICTURES:
-        raise click.BadParameter(f"{value} must end in one of {', '.join(PICTURES)}")
-    return value
+def _empty(ctx: click.Context, param: click.Parameter, directory: Path | None) -> Path | None:
+    if directory is not None:
+        room(ctx, param, directory / "records")
+        if any(directory.iterdir()):
+            raise click.BadParameter(f"{directory} holds files already: give another, or remove it")
+    return directory
 
 
 def documents(default: int, help: str) -> Callable[[Command], Command]:
@@ -66,7 +67,7 @@ def plot(default: str) -> Callable[[Command], Command]:
         show_default=True,
         metavar="FILE",
         type=click.Path(dir_okay=False, path_type=Path),
-        callback=_picture,
+        callback=picture,
         help="Where the picture goes: .png, .svg or .pdf.",
     )
 
@@ -124,10 +125,18 @@ input = click.option(
     help="Documents to index.  [default: sections of Wikipedia articles]",
 )
 seed = click.option("--seed", default=0, show_default=True, help="Decides when documents arrive.")
+raw = click.option(
+    "--raw",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    callback=_empty,
+    help="Write what became of every document, for `driftline spark latency`.",
+)
 json = click.option(
     "--json",
     "json_file",
     metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
+    callback=room,
     help="Write the result, for machines.",
 )

@@ -16,11 +16,11 @@ from rich.table import Table
 
 from bench.cases import Progress
 from bench.engine import Engine
-from bench.figures import COLOURS, INK
 from bench.floor import Documents, expected_records
 from bench.meter import Meter, closed_loop, open_loop, percentiles, poisson_schedule
 from deploy.front import WINDOW
 from engine.policy import ORDERINGS
+from pipeline.pictures import COLOURS, INK, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -153,10 +153,8 @@ def table(rows: Sequence[OrderingRow]) -> Table:
 
 def draw(rows: Sequence[OrderingRow], path: Path) -> None:
     """One panel per number of nodes; a bar is the median, its line reaches up to the 99th."""
-    from matplotlib.figure import Figure
-
     nodes = sorted({row.nodes for row in rows})
-    figure = Figure(figsize=(1.6 + 3.4 * len(nodes), 4.2), layout="constrained")
+    figure = new_figure(1.6 + 3.4 * len(nodes), 4.2)
     panels: list[Axes] = list(figure.subplots(1, len(nodes), sharey=True, squeeze=False)[0])
     for panel, count in zip(panels, nodes, strict=True):
         _draw_panel(panel, [row for row in rows if row.nodes == count])

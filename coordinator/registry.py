@@ -7,13 +7,13 @@ masters only one can go on. `FileRegistry` serves a single machine.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 from zlib import crc32
 
 from engine.codec import pack, unpack
+from engine.durable import make_directory, replace_file
 from engine.errors import StateMismatch, Unavailable
 from engine.party import Job
 
@@ -89,19 +89,9 @@ class FileRegistry:
         found = self.read()
         if (found.version if found else 0) != state.version - 1:
             raise StateMismatch(f"registry {self._path}: another master has taken over")
-        draft = self._path.with_suffix(".new")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with draft.open("wb") as file:
-                file.write(encode_state(state))
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self._path)
-            folder = os.open(self._path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            make_directory(self._path.parent)
+            replace_file(self._path, encode_state(state))
         except OSError as error:
             raise Unavailable(f"registry {self._path}: {error.strerror}") from None
 

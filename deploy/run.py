@@ -26,7 +26,7 @@ from deploy.intake import Intake
 from deploy.process import ProcessConfig, new_id
 from deploy.runtime import Runtime
 from deploy.savepoints import restore_run
-from engine.errors import DriftlineError, FlowError, InputError, Unavailable
+from engine.errors import DriftlineError, InputError, Unavailable
 from engine.flow import Flow
 from engine.messages import Stop
 from engine.plan import plan
@@ -84,20 +84,10 @@ class RunReport:
         }
 
 
-def check_inputs(flow: Flow, inputs: Sequence[object]) -> None:
-    """Raises FlowError if there is not one input for each source."""
-    if len(inputs) != len(flow.sources):
-        names = ", ".join(source.name for source in flow.sources)
-        raise FlowError(
-            f"flow {flow.name!r} has {len(flow.sources)} sources ({names}): give --input "
-            f"{len(flow.sources)} times, in this order, not {len(inputs)} times"
-        )
-
-
 def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     """Run until all input is processed and delivered. Raises DriftlineError if that fails."""
     flow_plan = plan(flow)
-    check_inputs(flow, config.inputs)
+    flow.check_inputs(config.inputs)
     sockets = tempfile.mkdtemp(prefix="driftline-")
     runtime = Runtime()
     received: list[tuple[InputLog, Intake]] = []
@@ -274,14 +264,8 @@ class _Aside:
             return
         self._seen.add(record.time)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        about = {
-            "record": record.time,
-            "file": record.file,
-            "reason": record.reason,
-            "text": record.text,
-        }
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(about, ensure_ascii=False) + "\n")
+            file.write(record.as_line() + "\n")
 
 
 def _as_error(stop: Stop) -> DriftlineError:
@@ -292,7 +276,7 @@ def _as_error(stop: Stop) -> DriftlineError:
 
 def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead: bool) -> int:
     """Write what the reference interpreter gives, in the form of a run. Returns the records."""
-    check_inputs(flow, inputs)
+    flow.check_inputs(inputs)
     lines = Lines(flow)
     files = {}
     records = 0

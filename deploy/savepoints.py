@@ -20,8 +20,8 @@ from engine.flow import Flow
 from engine.keygroups import GroupCache, owned_by
 from engine.plan import plan
 from engine.policy import POLICIES, Policy, SnapshotCut
-from engine.savepoint import Savepoint, begin, complete, write_segment
-from engine.snapshots import LoadSnapshot, StoreSnapshot, as_segment, merge, restore
+from engine.savepoint import Savepoint, begin, complete, write_table
+from engine.snapshots import LoadSnapshot, StoreSnapshot, merge, restore
 from engine.state import StateTable
 from engine.store import LmdbStore, PartStore
 
@@ -76,7 +76,7 @@ def save_run(state: Path, flow: Flow, output: Path) -> Savepoint:
             restore(tables, store.look(record.number).segments)
         for vertex in flow.vertices:
             if vertex.keyed:
-                _write(output, vertex.number, vertex.name, tables[vertex.name])
+                write_table(output, vertex, tables[vertex.name])
     return complete(output, flow, record.time)
 
 
@@ -89,14 +89,6 @@ def _check_cut(found: ClusterState, flow: Flow, state: Path) -> None:
             f"{state} was written under {policy_name}, whose snapshots are no cut by label: only "
             "a run with exactly-once has savepoints"
         )
-
-
-def _write(output: Path, number: int, name: str, table: StateTable) -> None:
-    keys: dict[int, list[object]] = {}
-    for key in table:
-        keys.setdefault(table.groups[key], []).append(key)
-    for group, found in keys.items():
-        write_segment(output, group, number, as_segment(name, table, found))
 
 
 @contextmanager

@@ -78,6 +78,16 @@ class Flow:
         """Sinks in the order of their declaration."""
         return [vertex for vertex in self.vertices if vertex.kind == "sink"]
 
+    def check_inputs(self, inputs: Sequence[object]) -> None:
+        """Raises FlowError if there is not one input for each source."""
+        count = len(self.sources)
+        if len(inputs) != count:
+            names = ", ".join(source.name for source in self.sources)
+            raise FlowError(
+                f"flow {self.name!r} has {count} sources ({names}): give {count} inputs (--input) "
+                f"in this order, not {len(inputs)}"
+            )
+
     def outputs_of(self, number: int) -> list[Vertex]:
         """The vertices after a vertex, in the order of their edges (a union may count twice)."""
         return [v for v in self.vertices for before in v.inputs if before == number]

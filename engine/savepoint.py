@@ -12,15 +12,18 @@ Outputs below T count as delivered (t_last is T - 1); the checksum over outputs 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from zlib import crc32
 
+from engine.durable import replace_file
 from engine.errors import SnapshotDamaged, StateMismatch, Unavailable
-from engine.flow import Flow
+from engine.flow import Flow, Vertex
 from engine.plan import plan
+from engine.snapshots import as_segment
+from engine.state import StateTable
 
 _FORMAT = "driftline savepoint 1"
 _MANIFEST = "manifest.json"
@@ -84,7 +87,18 @@ def open_savepoint(path: Path) -> Savepoint:
 
 def write_segment(path: Path, group: int, vertex: int, segment: bytes) -> None:
     """Write a file of a savepoint; who writes it again writes the same. Raises Unavailable."""
-    _replace(path / _name(group, vertex), segment)
+    with _reported(path):
+        replace_file(path / _name(group, vertex), segment)
+
+
+def write_table(path: Path, vertex: Vertex, table: StateTable) -> None:
+    """Write all that a vertex holds, a file for each key group. Raises Unavailable."""
+    keys: dict[int, list[object]] = {}
+    for key in table:
+        keys.setdefault(table.groups[key], []).append(key)
+    for group, found in keys.items():
+        if segment := as_segment(vertex.name, table, found):
+            write_segment(path, group, vertex.number, segment)
 
 
 def complete(path: Path, flow: Flow, time: int) -> Savepoint:
@@ -96,25 +110,17 @@ def complete(path: Path, flow: Flow, time: int) -> Savepoint:
     made = Savepoint(path, plan(flow).identity(), flow.groups, time, files)
     about = {name: value for name, value in asdict(made).items() if name != "path"}
     text = json.dumps({"format": _FORMAT, **about, "checksum": _checksum(about)}, indent=1)
-    _replace(path / _MANIFEST, text.encode())
+    with _reported(path):
+        replace_file(path / _MANIFEST, text.encode())
     return made
 
 
 def begin(path: Path) -> None:
     """Make an empty directory for a savepoint. Raises StateMismatch if there is something in it."""
-    try:
+    with _reported(path):
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
             raise StateMismatch(f"{path} is not empty: give another directory for the savepoint")
-    except OSError as error:
-        raise Unavailable(f"savepoint {path}: {error.strerror}") from None
-
-
-def groups_of(savepoint: Savepoint, vertex: int) -> Iterator[int]:
-    """The key groups that hold something of a vertex."""
-    for group in range(savepoint.groups):
-        if _name(group, vertex) in savepoint.files:
-            yield group
 
 
 def _name(group: int, vertex: int) -> str:
@@ -125,14 +131,9 @@ def _checksum(about: Mapping[str, object]) -> int:
     return crc32(json.dumps(about, sort_keys=True).encode())
 
 
-def _replace(path: Path, data: bytes) -> None:
-    """Write a file durably, whole or not at all."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+@contextmanager
+def _reported(path: Path) -> Iterator[None]:
     try:
-        with draft.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+        yield
     except OSError as error:
         raise Unavailable(f"savepoint {path}: {error.strerror}") from None

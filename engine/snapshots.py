@@ -12,7 +12,7 @@ in the processor's caches; what is left when a snapshot begins, by `Capture`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from engine.codec import from_columns, pack, to_columns, unpack_all
@@ -211,25 +211,23 @@ def merge(
             done = 0
             yield b""
     for name, table in tables.items():
-        for index, state in enumerate(table.declared):
-            rows: list[Row] = []
-            for key in table:
-                rows += [(key, *slot) for slot in table.states(key)[index].slots()]
-                if len(rows) >= rows_at_once:
-                    yield _encoded(name, state, rows)
-                    rows = []
-            if rows:
-                yield _encoded(name, state, rows)
+        yield from _pieces(name, table, table, rows_at_once)
 
 
-def as_segment(operator: str, table: StateTable, keys: Iterable[object]) -> bytes:
-    """A segment with all that an operator holds for these keys."""
-    rows: list[list[Row]] = [[] for _ in table.declared]
-    for key in keys:
-        for state, found in zip(table.states(key), rows, strict=True):
-            found += [(key, slot, value) for slot, value in state.slots()]
-    return b"".join(
-        _encoded(operator, state, found)
-        for state, found in zip(table.declared, rows, strict=True)
-        if found
-    )
+def as_segment(operator: str, table: StateTable, keys: Collection[object]) -> bytes:
+    """A segment with all that an operator holds for these keys; empty if that is nothing."""
+    return b"".join(_pieces(operator, table, keys, MERGED_AT_ONCE))
+
+
+def _pieces(
+    operator: str, table: StateTable, keys: Collection[object], rows_at_once: int
+) -> Iterator[bytes]:
+    for index, state in enumerate(table.declared):
+        rows: list[Row] = []
+        for key in keys:
+            rows += [(key, *slot) for slot in table.states(key)[index].slots()]
+            if len(rows) >= rows_at_once:
+                yield _encoded(operator, state, rows)
+                rows = []
+        if rows:
+            yield _encoded(operator, state, rows)

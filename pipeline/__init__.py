@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
+PARTITIONS = 16
+"""Partitions of keyed operators, unless it is said otherwise; never more than key groups."""
+
 
 def __getattr__(name: str) -> object:
     if name == "run":

@@ -26,10 +26,13 @@ from engine.labels import INFINITY, Label
 from engine.savepoint import Savepoint
 from engine.sinks.lines import Lines
 from engine.sources import Source
+from pipeline import PARTITIONS
+from pipeline.arrow import Batches, apply, numbers, read_numbers
 from pipeline.failures import explained
 from pipeline.found import Piece, pieces_of, same_line
-from pipeline.rows import OUTPUT, PARTITIONS, Batches, Row, read_rows, write_rows
-from pipeline.runner import apply, make_job, outputs_of
+from pipeline.rows import OUTPUT, SCHEMA, Row, read_rows, write_rows
+from pipeline.runner import outputs_of, prepared
+from pipeline.segments import Job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,16 +123,15 @@ def audit(
     """
     from pyspark.sql import functions as f
 
-    job = make_job(flow, partitions, dead_letters, since, until, start)
+    job = prepared(Job(flow, partitions, dead_letters, since, until, start))
     pieces = pieces_of(outputs, flow, 2 * spark.sparkContext.defaultParallelism)
     with explained():
         expected = outputs_of(job, spark, inputs).where(f.col("to") == OUTPUT)
-        numbers = spark.range(0, len(pieces), 1, max(1, len(pieces)))
-        read = apply(numbers, FindTask(flow, pieces, since, until))
+        read = apply(numbers(spark, len(pieces)), FindTask(flow, pieces, since, until), SCHEMA)
         part = f.expr(f"cast(pmod(time, {job.partitions}) as int)")
         rows = expected.union(read).repartitionById(job.partitions, part)
         rows = rows.sortWithinPartitions("time", "to")
-        told = apply(rows, CompareTask(flow)).collect()
+        told = apply(rows, CompareTask(flow), SCHEMA).collect()
     return _report(flow, pieces, [(r.to, r.part, r.time, r.front, bytes(r.payload)) for r in told])
 
 
@@ -146,9 +148,8 @@ class FindTask:
         return write_rows(self._rows(batches))
 
     def _rows(self, batches: Batches) -> Iterator[Row]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from self._piece(number)
+        for number in read_numbers(batches):
+            yield from self._piece(number)
 
     def _piece(self, number: int) -> Iterator[Row]:
         piece = self.pieces[number]
@@ -190,7 +191,7 @@ class CompareTask:
     def _rows(self, rows: Iterator[Row]) -> Iterator[Row]:
         lines = Lines(self.flow)
         compared = 0
-        told = dict.fromkeys(KINDS, 0)
+        told = [0] * len(KINDS)
         for _, run in groupby(rows, key=itemgetter(2)):
             expected: dict[tuple[int, Label], str] = {}
             found: dict[tuple[int, Label], list[tuple[int, str]]] = {}
@@ -210,11 +211,11 @@ class CompareTask:
             findings += _compare(expected, found)
             for finding in findings:
                 kind = finding[1]
-                told[KINDS[kind]] += 1
-                if told[KINDS[kind]] <= EXAMPLES:
+                told[kind] += 1
+                if told[kind] <= EXAMPLES:
                     yield finding
-        for kind, name in enumerate(KINDS):
-            yield COMPARED, kind, told[name], compared, b""
+        for kind, count in enumerate(told):
+            yield COMPARED, kind, count, compared, b""
 
 
 def _compare(
@@ -226,10 +227,9 @@ def _compare(
         if not there:
             yield _finding("missing", sink, label, text, "", "")
             continue
-        right = [one for one in there if same_line(text, one[1])]
-        if not right:
+        if not any(same_line(text, one) for _, one in there):
             yield _finding("different", sink, label, text, there[0][1], there[0][0])
-        for number, again in (there if not right else [*there])[1:]:
+        for number, again in there[1:]:
             yield _finding("extra", sink, label, text, again, number)
     for (sink, label), there in found.items():
         for number, text in there:

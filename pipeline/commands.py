@@ -199,7 +199,7 @@ def state(
     savepoint = open_savepoint(snapshot)
     with sessions.start(f"state of {found.name}") as session:
         from pipeline.failures import explained
-        from pipeline.states import read_state, write_state
+        from pipeline.states import COLUMNS, read_state, write_state
 
         with explained():
             read_state(session, savepoint, found).createOrReplaceTempView("state")
@@ -207,21 +207,11 @@ def state(
             if write is None:
                 result.show(rows, truncate=False)
                 return
-            missing = sorted({*STATE_COLUMNS} - {*result.columns})
+            missing = sorted({*COLUMNS} - {*result.columns})
             if missing:
                 raise click.UsageError(f"the result of --sql lacks the columns {missing}")
             made = write_state(result, found, savepoint.time, write)
     click.echo(f"{write}: the state before time {made.time}, {len(made.files)} files")
-
-
-STATE_COLUMNS = ("group", "operator", "state", "key", "slot", "value")
-
-
-def tell(console: Console, report: dict[str, object], json_file: Path | None) -> None:
-    """Say what was done, to people and to machines."""
-    if json_file is not None:
-        json_file.write_text(json.dumps(report) + "\n")
-    console.print(", ".join(f"{value} {name.replace('_', ' ')}" for name, value in report.items()))
 
 
 @spark.command()
@@ -318,3 +308,10 @@ def latency(
 
         draw_latency(found, plot)
         click.echo(f"picture: {plot}")
+
+
+def tell(console: Console, report: dict[str, object], json_file: Path | None) -> None:
+    """Say what was done, to people and to machines."""
+    if json_file is not None:
+        json_file.write_text(json.dumps(report) + "\n")
+    console.print(", ".join(f"{value} {name.replace('_', ' ')}" for name, value in report.items()))

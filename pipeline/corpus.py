@@ -17,22 +17,19 @@ row group of Parquet.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from engine.sinks.lines import DEAD_LETTERS
 from engine.sources import BadRecord, Source
 from engine.sources.parts import Part, in_parts, starts
+from pipeline.arrow import Batches, apply, as_batch, chunks, numbers, read_numbers
 from pipeline.failures import explained
-from pipeline.outputs import Drafts, claimed
-from pipeline.rows import Batches
+from pipeline.outputs import Drafts, claimed, set_aside
 from pipeline.runner import PARTS_PER_CORE, counted
 from pipeline.session import literal
 
@@ -75,12 +72,7 @@ def make_corpus(spark: SparkSession, source: Source, output: Path, form: str) ->
         parts = in_parts(source, PARTS_PER_CORE * spark.sparkContext.defaultParallelism)
         firsts = starts(counted(spark, parts))
         task = WritePart(source.name, parts, firsts, output, form)
-
-        def work(batches: Batches) -> Batches:  # Spark wants to see a plain function
-            return task(batches)
-
-        numbers = spark.range(0, len(firsts), 1, len(firsts))
-        made = numbers.mapInArrow(work, "documents long, bad_records long")
+        made = apply(numbers(spark, len(firsts)), task, "documents long, bad_records long")
         (total,) = made.agg(f.sum("documents"), f.sum("bad_records")).collect()
     return Made(*total)
 
@@ -105,45 +97,26 @@ class WritePart:
     form: str
 
     def __call__(self, batches: Batches) -> Batches:
-        for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
+        for number in read_numbers(batches):
             documents, bad_records = self._write(number)
             yield pa.record_batch({"documents": [documents], "bad_records": [bad_records]})
 
     def _write(self, number: int) -> tuple[int, int]:
-        name = f"spark-{number:05}"
-        with Drafts(self.output) as drafts, ExitStack() as stack:
-            letters = _DeadLetters(drafts, f"{DEAD_LETTERS}/input-0-{name}.jsonl", stack)
-            records = self.parts[number].read(*self.firsts[number])
-            documents = letters.without_bad(_document(self.name, record) for record in records)
-            path = drafts.path(f"documents-{name}.{self.form}")
-            return FORMS[self.form](path, documents), letters.count
+        bad_records = 0
 
+        def documents() -> Iterator[Document]:
+            nonlocal bad_records
+            for record in self.parts[number].read(*self.firsts[number]):
+                found = _document(self.name, record)
+                if isinstance(found, BadRecord):
+                    bad_records += 1
+                    drafts.add_line(set_aside(0, number), found.as_line())
+                else:
+                    yield found
 
-class _DeadLetters:
-    """The file of a part's bad records, made when there is one."""
-
-    def __init__(self, drafts: Drafts, name: str, stack: ExitStack) -> None:
-        self.count = 0
-        self._drafts = drafts
-        self._name = name
-        self._stack = stack
-        self._file: TextIO | None = None
-
-    def without_bad(self, records: Iterable[Document | BadRecord]) -> Iterator[Document]:
-        """The documents; what is none goes to the file."""
-        for record in records:
-            if isinstance(record, BadRecord):
-                self._set_aside(record)
-            else:
-                yield record
-
-    def _set_aside(self, bad: BadRecord) -> None:
-        if self._file is None:
-            file = self._drafts.path(self._name).open("w", encoding="utf-8")
-            self._file = self._stack.enter_context(file)
-        about = {"record": bad.time, "file": bad.file, "reason": bad.reason, "text": bad.text}
-        self._file.write(json.dumps(about, ensure_ascii=False) + "\n")
-        self.count += 1
+        with Drafts(self.output) as drafts:
+            path = drafts.path(f"documents-spark-{number:05}.{self.form}")
+            return FORMS[self.form](path, documents()), bad_records
 
 
 def _document(name: str, record: tuple[int, object] | BadRecord) -> Document | BadRecord:
@@ -171,26 +144,11 @@ def _write_json(path: Path, documents: Iterator[Document]) -> int:
 def _write_parquet(path: Path, documents: Iterator[Document]) -> int:
     count = 0
     with pq.ParquetWriter(path, _ARROW, compression="zstd") as writer:
-        for group in _row_groups(documents):
-            times, ids, titles, texts = zip(*group, strict=True)
-            columns = [times, map(str, ids), titles, texts]
-            arrays = [pa.array(c, field.type) for c, field in zip(columns, _ARROW, strict=True)]
-            writer.write_batch(pa.record_batch(arrays, schema=_ARROW))
+        for group in chunks(documents, lambda document: len(document.text), ROW_GROUP_CHARS):
+            with_text_ids = [document._replace(id=str(document.id)) for document in group]
+            writer.write_batch(as_batch(with_text_ids, _ARROW))
             count += len(group)
     return count
-
-
-def _row_groups(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    group: list[Document] = []
-    size = 0
-    for document in documents:
-        group.append(document)
-        size += len(document.text)
-        if size >= ROW_GROUP_CHARS:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
 
 
 FORMS: dict[str, Callable[[Path, Iterator[Document]], int]] = {

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 import click
 from rich.console import Console
 
+from pipeline import PARTITIONS
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-PARTITIONS = 16
 
 
 class Sessions:
@@ -72,12 +72,15 @@ def room(ctx: click.Context, param: click.Parameter, file: Path | None) -> Path 
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.BadParameter(f"cannot write {file}: {error.strerror}") from None
-    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise click.BadParameter(f"cannot write {file}")
+    if file.is_dir():
+        raise click.BadParameter(f"cannot write {file}: it is a directory")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise click.BadParameter(f"cannot write {file}: not permitted")
     return file
 
 
-def _picture(ctx: click.Context, param: click.Parameter, file: Path | None) -> Path | None:
+def picture(ctx: click.Context, param: click.Parameter, file: Path | None) -> Path | None:
+    """Find out whether a picture can be drawn and written."""
     from pipeline.pictures import ENDINGS, check_matplotlib
 
     if file is not None:
@@ -101,7 +104,7 @@ json_option = click.option(
     help="Write the result, for machines.",
 )  # fmt: skip
 plot_option = click.option(
-    "--plot", type=click.Path(path_type=Path), metavar="FILE", callback=_picture,
+    "--plot", type=click.Path(path_type=Path), metavar="FILE", callback=picture,
     help="Draw a picture: .png, .svg or .pdf.",
 )  # fmt: skip
 partitions_option = click.option(

@@ -7,7 +7,6 @@ task that is tried again writes the same.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,15 +18,16 @@ from types import TracebackType
 from typing import Self, TextIO
 
 from engine.bundles import from_blob
-from engine.codec import unpack
+from engine.durable import make_directory
 from engine.errors import StateMismatch
 from engine.flow import Flow
 from engine.operators import FAILURES
 from engine.reference import Item
-from engine.sinks.directory import make_directory, reported
+from engine.sinks.directory import reported
 from engine.sinks.jsonl import file_name
 from engine.sinks.lines import DEAD_LETTERS, Lines
-from pipeline.rows import LAST, OUTPUT, READ, SET_ASIDE, Batches, Row, read_rows, write_rows
+from pipeline.arrow import Batches
+from pipeline.rows import LAST, OUTPUT, READ, SET_ASIDE, Row, read_rows, write_rows
 
 WRITTEN = 0
 """What a row tells that a writer gives: so many outputs of a sink (`front`), in `time`."""
@@ -77,15 +77,21 @@ class WriteLines:
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         written: Counter[tuple[int, int]] = Counter()
-        with _Files(self.flow, self.directory, task) as files:
+        lines = Lines(self.flow)
+        names = {
+            number: f"{file_name(name)}-spark-{task:05}.jsonl"
+            for number, name in lines.names.items()
+        }
+        names[FAILURES] = f"{DEAD_LETTERS}/spark-{task:05}.jsonl"
+        with Drafts(self.directory) as drafts:
             for (kind, time), found in groupby(rows, key=itemgetter(0, 2)):
                 if kind == OUTPUT:
                     for item in in_order(found):
-                        files.write(item)
+                        drafts.add_line(names[item.sink], lines.format(item))
                         written[WRITTEN, item.sink] += 1
                 elif kind == SET_ASIDE:
                     for row in found:
-                        files.set_aside(row[3], time, row[4])
+                        drafts.add_line(set_aside(row[3], task), row[4].decode())
                         written[SET_ASIDE, row[3]] += 1
                 elif kind == READ:
                     for row in found:
@@ -95,6 +101,11 @@ class WriteLines:
                         written[LAST, row[3]] = max(written[LAST, row[3]], time)
         for (kind, number), count in written.items():
             yield kind, task, count, number, b""
+
+
+def set_aside(front: int, task: int) -> str:
+    """The name of a task's file of records that could not be read."""
+    return f"{DEAD_LETTERS}/input-{front}-spark-{task:05}.jsonl"
 
 
 def in_order(rows: Iterator[Row]) -> list[Item]:
@@ -111,6 +122,7 @@ class Drafts:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._names: dict[Path, Path] = {}
+        self._open: dict[str, TextIO] = {}
 
     def path(self, name: str) -> Path:
         """Where to write what will be the file `name`."""
@@ -119,6 +131,13 @@ class Drafts:
         draft = path.with_name(f".{path.name}.new")
         self._names[draft] = path
         return draft
+
+    def add_line(self, name: str, line: str) -> None:
+        """Add a line to the file `name`, which is there only if it has one."""
+        file = self._open.get(name)
+        if file is None:
+            file = self._open[name] = self.path(name).open("w", encoding="utf-8")
+        file.write(line + "\n")
 
     def __enter__(self) -> Self:
         return self
@@ -129,52 +148,10 @@ class Drafts:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        for file in self._open.values():
+            file.close()
         for draft, path in self._names.items():
             if error is None:
                 draft.replace(path)
             else:
                 draft.unlink(missing_ok=True)
-
-
-class _Files(Drafts):
-    """The files of a task that writes the outputs of a flow."""
-
-    def __init__(self, flow: Flow, directory: Path, task: int) -> None:
-        super().__init__(directory)
-        self._lines = Lines(flow)
-        self._task = task
-        self._open: dict[str, TextIO] = {}
-        self._sinks: dict[int, TextIO] = {}
-
-    def write(self, item: Item) -> None:
-        """Add an output."""
-        file = self._sinks.get(item.sink)
-        if file is None:
-            file = self._sinks[item.sink] = self._file(self._name(item.sink))
-        file.write(self._lines.format(item) + "\n")
-
-    def set_aside(self, front: int, time: int, payload: bytes) -> None:
-        """Add a record that could not be read."""
-        about = dict(zip(("record", "file", "reason", "text"), unpack(payload), strict=True))  # type: ignore[call-overload]
-        name = f"{DEAD_LETTERS}/input-{front}-spark-{self._task:05}.jsonl"
-        self._file(name).write(json.dumps(about, ensure_ascii=False) + "\n")
-
-    def _name(self, sink: int) -> str:
-        if sink == FAILURES:
-            return f"{DEAD_LETTERS}/spark-{self._task:05}.jsonl"
-        return f"{file_name(self._lines.names[sink])}-spark-{self._task:05}.jsonl"
-
-    def _file(self, name: str) -> TextIO:
-        if name not in self._open:
-            self._open[name] = self.path(name).open("w", encoding="utf-8")
-        return self._open[name]
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for file in self._open.values():
-            file.close()
-        super().__exit__(kind, error, trace)

@@ -40,7 +40,7 @@ def draw_zipf(found: Statistics, path: Path) -> None:
         ranks += [rank, rank + count - 1]
         frequencies += [frequency, frequency]
         rank += count
-    figure = _figure(6.4, 4.6)
+    figure = new_figure(6.4, 4.6)
     panel = figure.subplots()
     panel.loglog(ranks, frequencies, color=COLOURS[0], linewidth=2, label="words")
     zipf = found.zipf
@@ -71,7 +71,7 @@ def draw_latency(found: Analysis, path: Path) -> None:
 
     A colour for each policy, a line style for each checkpoint interval.
     """
-    figure = _figure(8.4, 8.4)
+    figure = new_figure(8.4, 8.4)
     shares, time = figure.subplots(2, 1)
     policies = list(dict.fromkeys(series.policy for series in found.series))
     intervals = sorted({s.checkpoint_ms for s in found.series if s.checkpoint_ms is not None})
@@ -128,7 +128,7 @@ def _draw_time(panel: Axes, series: Series, colour: str, style: str) -> None:
         )
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
     """A figure of no window system: `Figure` draws with Agg when nobody asks for another."""
     from matplotlib.figure import Figure
 

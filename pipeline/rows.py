@@ -4,14 +4,14 @@ A row is a frame: the elements of one root that go from one task to one port of 
 columns. So Spark moves and sorts a few rows for each record of the input, not one for each
 element, and a row needs nothing to be in order but its root, (time, front).
 
-Rows to OUTPUT hold outputs as they are in bundles; rows to SET_ASIDE, records that could not be
-read; rows to READ, how many were; to LAST, the
-last one's time. They travel on through all tasks to those that write.
+Rows to OUTPUT hold outputs as they are in bundles; to SET_ASIDE, records that could not be read;
+to READ, how many were; to LAST, the last one's time. They travel on through all tasks to those
+that write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from engine.codec import from_columns, labels_to_columns, pack, to_columns, unpa
 from engine.labels import Label
 from engine.messages import columns
 from engine.operators import Values
+from pipeline.arrow import Batches, as_batch, chunks
 
 SCHEMA = "to int, part int, time long, front int, payload binary"
 
@@ -27,9 +28,6 @@ OUTPUT, SET_ASIDE, READ, LAST = -1, -2, -3, -4
 
 Row = tuple[int, int, int, int, bytes]
 """(port or one of the above, partition, time, front, payload)"""
-
-Batches = Iterator[pa.RecordBatch]
-Task = Callable[[Batches], Batches]
 
 _ARROW = pa.schema(
     [
@@ -41,11 +39,9 @@ _ARROW = pa.schema(
     ]
 )
 
-PARTITIONS = 16
-"""Partitions of keyed operators, unless it is said otherwise; never more than key groups."""
-
-BATCH_ROWS = 1000
 BATCH_BYTES = 2**22
+ROW_BYTES = 2**12
+"""What a row costs beside its payload: a batch has a thousand rows at most."""
 
 
 def read_rows(batches: Batches) -> Iterator[Row]:
@@ -56,24 +52,8 @@ def read_rows(batches: Batches) -> Iterator[Row]:
 
 def write_rows(rows: Iterable[Row]) -> Batches:
     """Rows as Arrow batches of moderate size."""
-    pending: list[Row] = []
-    size = 0
-    for row in rows:
-        pending.append(row)
-        size += len(row[4])
-        if len(pending) >= BATCH_ROWS or size >= BATCH_BYTES:
-            yield _batch(pending)
-            pending, size = [], 0
-    if pending:
-        yield _batch(pending)
-
-
-def _batch(rows: list[Row]) -> pa.RecordBatch:
-    arrays = [
-        pa.array(column, field.type)
-        for column, field in zip(zip(*rows, strict=True), _ARROW, strict=True)
-    ]
-    return pa.record_batch(arrays, schema=_ARROW)
+    for chunk in chunks(rows, lambda row: ROW_BYTES + len(row[4]), BATCH_BYTES):
+        yield as_batch(chunk, _ARROW)
 
 
 def to_payload(labels: list[Label], values: Values) -> bytes:

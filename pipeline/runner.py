@@ -15,23 +15,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from engine.errors import FlowError
 from engine.flow import Flow
 from engine.labels import INFINITY
 from engine.plan import plan
 from engine.savepoint import Savepoint, begin, complete
+from engine.sinks import Lines
 from engine.sources import Source
 from engine.sources.parts import Count, Part, in_parts, starts
+from pipeline import PARTITIONS
+from pipeline.arrow import Batches, apply, numbers, read_numbers
 from pipeline.failures import explained
 from pipeline.outputs import WRITTEN, WriteLines, claimed
-from pipeline.rows import LAST, PARTITIONS, READ, SCHEMA, SET_ASIDE, Batches, Task
+from pipeline.rows import LAST, READ, SCHEMA, SET_ASIDE
 from pipeline.segments import BEGIN, Job, KeyedTask, ReadTask
 
 if TYPE_CHECKING:
@@ -80,12 +82,12 @@ def run(
     """
     from pyspark.sql import functions as f
 
-    job = make_job(flow, partitions, dead_letters, since, until, start, save)
+    job = prepared(Job(flow, partitions, dead_letters, since, until, start, save))
     if save is not None:
         begin(save)
     with claimed(output), explained():
         rows = outputs_of(job, spark, inputs)
-        written = apply(rows.sortWithinPartitions("to", "time"), WriteLines(flow, output))
+        written = apply(rows.sortWithinPartitions("to", "time"), WriteLines(flow, output), SCHEMA)
         totals = (
             written.groupBy("to", "front")
             .agg(f.sum("time").alias("count"), f.max("time").alias("last"))
@@ -94,7 +96,7 @@ def run(
     if save is not None:
         ends = [row["last"] + 1 for row in totals if row["to"] == LAST]
         complete(save, flow, min(until, max([since, *ends])))
-    names = {-1: "dead-letters", **{i: sink.name for i, sink in enumerate(flow.sinks)}}
+    names = Lines(flow).names
     return Ran(
         sum(row["count"] for row in totals if row["to"] == READ),
         sum(row["count"] for row in totals if row["to"] == SET_ASIDE),
@@ -102,34 +104,20 @@ def run(
     )
 
 
-def make_job(
-    flow: Flow,
-    partitions: int = PARTITIONS,
-    dead_letters: bool = False,
-    since: int = 0,
-    until: int = INFINITY,
-    start: Savepoint | None = None,
-    save: Path | None = None,
-) -> Job:
-    """What all tasks have to know. Raises FlowError, StateMismatch."""
-    flow.validate()
-    if start is not None:
-        start.check_flow(flow)
-    _ship(flow)
-    partitions = max(1, min(partitions, flow.groups))
-    return Job(flow, partitions, dead_letters, since, until, start, save)
+def prepared(job: Job) -> Job:
+    """A job that can be sent to tasks. Raises FlowError, StateMismatch."""
+    job.flow.validate()
+    if job.start is not None:
+        job.start.check_flow(job.flow)
+    _ship(job.flow)
+    return replace(job, partitions=max(1, min(job.partitions, job.flow.groups)))
 
 
 def outputs_of(job: Job, spark: SparkSession, inputs: Sequence[Source]) -> DataFrame:
     """The rows that a flow ends in: OUTPUT, SET_ASIDE and READ, not in order."""
     from pyspark.sql import functions as f
 
-    if len(inputs) != len(job.flow.sources):
-        names = ", ".join(source.name for source in job.flow.sources)
-        raise FlowError(
-            f"flow {job.flow.name!r} has {len(job.flow.sources)} sources ({names}): give "
-            f"{len(job.flow.sources)} inputs, not {len(inputs)}"
-        )
+    job.flow.check_inputs(inputs)
     rows = _read(job, spark, 0, inputs[0])
     for front, source in enumerate(inputs[1:], 1):
         rows = rows.union(_read(job, spark, front, source))
@@ -137,9 +125,9 @@ def outputs_of(job: Job, spark: SparkSession, inputs: Sequence[Source]) -> DataF
     for stage in range(1, flow_plan.stages):
         if job.start is not None or job.save is not None:
             for port in flow_plan.of_stage(stage):
-                numbers = spark.range(0, job.partitions, 1, 1)
+                parts = spark.range(0, job.partitions, 1, 1)
                 rows = rows.union(
-                    numbers.select(
+                    parts.select(
                         f.lit(port.number).alias("to"),
                         f.col("id").cast("int").alias("part"),
                         f.lit(BEGIN).cast("long").alias("time"),
@@ -148,24 +136,16 @@ def outputs_of(job: Job, spark: SparkSession, inputs: Sequence[Source]) -> DataF
                     )
                 )
         rows = rows.repartitionById(job.partitions, "part")
-        rows = apply(rows.sortWithinPartitions("to", "time", "front"), KeyedTask(job, stage))
+        rows = apply(
+            rows.sortWithinPartitions("to", "time", "front"), KeyedTask(job, stage), SCHEMA
+        )
     return rows
-
-
-def apply(rows: DataFrame, task: Task) -> DataFrame:
-    """Let a task work on every partition."""
-
-    def work(batches: Batches) -> Batches:  # Spark wants to see a plain function
-        return task(batches)
-
-    return rows.mapInArrow(work, SCHEMA)
 
 
 def _read(job: Job, spark: SparkSession, front: int, source: Source) -> DataFrame:
     parts = in_parts(source, PARTS_PER_CORE * spark.sparkContext.defaultParallelism)
     task = ReadTask(job, front, parts, starts(counted(spark, parts)))
-    numbers = spark.range(0, len(parts), 1, len(parts))
-    return apply(numbers, task)
+    return apply(numbers(spark, len(parts)), task, SCHEMA)
 
 
 def counted(spark: SparkSession, parts: Sequence[Part]) -> list[Count]:
@@ -174,21 +154,19 @@ def counted(spark: SparkSession, parts: Sequence[Part]) -> list[Count]:
         return [Count(0, 0)]
 
     def count(batches: Batches) -> Batches:
-        for batch in batches:
-            numbers = batch.column(0).to_pylist()
-            counts = [parts[number].count() for number in numbers]
+        for number in read_numbers(batches):
+            found = parts[number].count()
             yield pa.record_batch(
                 {
-                    "part": pa.array(numbers, pa.int64()),
-                    "rows": pa.array([c.rows for c in counts], pa.int64()),
-                    "documents": pa.array([c.documents for c in counts], pa.int64()),
-                    "broken": pa.array([c.broken for c in counts], pa.bool_()),
+                    "part": [number],
+                    "rows": [found.rows],
+                    "documents": [found.documents],
+                    "broken": [found.broken],
                 }
             )
 
-    numbers = spark.range(0, len(parts), 1, len(parts))
     schema = "part long, rows long, documents long, broken boolean"
-    found = sorted(numbers.mapInArrow(count, schema).collect())
+    found = sorted(apply(numbers(spark, len(parts)), count, schema).collect())
     return [Count(row["rows"], row["documents"], row["broken"]) for row in found]
 
 

@@ -8,20 +8,20 @@ key groups is in memory, as it is on a node; elements are not.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby, repeat
+from itertools import chain, groupby, repeat
 from operator import itemgetter
 from pathlib import Path
 
 from engine.bundles import to_blob
-from engine.codec import pack, travelled
+from engine.codec import travelled
 from engine.context import describe
 from engine.errors import FunctionFailed, InputError, PayloadError
 from engine.flow import Flow, Vertex
 from engine.keyed import Arrival
 from engine.keygroups import GroupCache, OwnerCache, owned_by
-from engine.labels import Label
+from engine.labels import INFINITY, Label
 from engine.operators import (
     FAILURES,
     Elements,
@@ -34,16 +34,17 @@ from engine.operators import (
 )
 from engine.plan import Plan, plan
 from engine.runs import Labels
-from engine.savepoint import Savepoint, write_segment
-from engine.snapshots import as_segment, restore
+from engine.savepoint import Savepoint, write_table
+from engine.snapshots import restore
 from engine.sources.parts import Part
 from engine.sources.source import BadRecord
+from pipeline import PARTITIONS
+from pipeline.arrow import Batches, read_numbers
 from pipeline.rows import (
     LAST,
     OUTPUT,
     READ,
     SET_ASIDE,
-    Batches,
     Row,
     by_root_and_part,
     read_rows,
@@ -66,11 +67,11 @@ class Job:
     """What all tasks of a run know."""
 
     flow: Flow
-    partitions: int
+    partitions: int = PARTITIONS
     dead_letters: bool = False
     since: int = 0
     """Records with times in [since, until) are read."""
-    until: int = 2**62
+    until: int = INFINITY
     start: Savepoint | None = None
     """The state to begin with: as of `since`."""
     save: Path | None = None
@@ -150,10 +151,9 @@ class ReadTask:
 
     def _rows(self, batches: Batches) -> Iterator[Row]:
         working = _Working(self.job)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                if number < len(self.firsts):
-                    yield from self._read(working, number)
+        for number in read_numbers(batches):
+            if number < len(self.firsts):
+                yield from self._read(working, number)
 
     def _read(self, working: _Working, number: int) -> Iterator[Row]:
         job = self.job
@@ -163,14 +163,15 @@ class ReadTask:
         read = last = 0
         for record in self.parts[number].read(*self.firsts[number]):
             time = record.time if isinstance(record, BadRecord) else record[0]
-            if not job.since <= time < job.until:
+            if time < job.since:
                 continue
+            if time >= job.until:
+                break
             last = time
             if isinstance(record, BadRecord):
                 if not job.dead_letters:
                     raise InputError(record.file, record.time, record.reason)
-                about = record.time, record.file, record.reason, record.text
-                yield SET_ASIDE, 0, time, self.front, pack(about)
+                yield SET_ASIDE, 0, time, self.front, record.as_line().encode()
                 continue
             read += 1
             labels.append((time, self.front))
@@ -215,7 +216,7 @@ class KeyedTask:
             self._load(working, vertex, part)
         labels: list[Label] = []
         values: Values = []
-        for some, chosen in roots(rows if begins else _again(first, rows)):
+        for some, chosen in roots(rows if begins else chain([first], rows)):
             labels += some
             values += chosen
             if len(labels) >= AT_ONCE:
@@ -224,30 +225,14 @@ class KeyedTask:
         if labels:
             yield from working.push(port, labels, values, part)
         if begins:
-            self._save(working, vertex, part)
-
-    def _groups(self, part: int) -> range:
-        return owned_by(part, self.job.partitions, self.job.flow.groups)
+            self._save(working, vertex)
 
     def _load(self, working: _Working, vertex: Vertex, part: int) -> None:
         if self.job.start is not None:
             tables = {vertex.name: working.keyed[vertex.name].table}
-            found = (self.job.start.segment(group, vertex.number) for group in self._groups(part))
-            restore(tables, found)
+            groups = owned_by(part, self.job.partitions, self.job.flow.groups)
+            restore(tables, (self.job.start.segment(group, vertex.number) for group in groups))
 
-    def _save(self, working: _Working, vertex: Vertex, part: int) -> None:
-        if self.job.save is None:
-            return
-        table = working.keyed[vertex.name].table
-        keys: dict[int, list[object]] = {group: [] for group in self._groups(part)}
-        for key in table:
-            keys[working.groups[key]].append(key)
-        for group, found in keys.items():
-            segment = as_segment(vertex.name, table, found)
-            if segment:
-                write_segment(self.job.save, group, vertex.number, segment)
-
-
-def _again(first: Row, rows: Iterable[Row]) -> Iterator[Row]:
-    yield first
-    yield from rows
+    def _save(self, working: _Working, vertex: Vertex) -> None:
+        if self.job.save is not None:
+            write_table(self.job.save, vertex, working.keyed[vertex.name].table)

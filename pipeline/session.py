@@ -52,13 +52,9 @@ def session(
     Raises Unavailable if there is no PySpark, no fitting Java, Spark does not start, or a session
     is running in this process already: it would get our settings, and would be stopped with ours.
     """
-    check_java()
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise Unavailable(
-            f"Spark cannot be used ({error}): pip install 'driftline[spark]'"
-        ) from None
+    check_spark()
+    from pyspark.sql import SparkSession
+
     if SparkSession.getActiveSession() is not None:
         raise Unavailable("a Spark session is running in this process already: use that one")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,11 +23,12 @@ import pyarrow as pa
 from engine.errors import PayloadError
 from engine.flow import Flow, Vertex
 from engine.keygroups import group_of
-from engine.savepoint import Savepoint, begin, complete, groups_of, write_segment
+from engine.savepoint import Savepoint, begin, complete, write_segment
 from engine.snapshots import as_segment, read_segment
 from engine.state import MISSING, StateTable
+from pipeline import PARTITIONS
+from pipeline.arrow import Batches, apply, as_batch, chunks, read_numbers
 from pipeline.failures import explained
-from pipeline.rows import PARTITIONS, Batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,6 +41,7 @@ _ARROW = pa.schema(
         *((name, pa.string()) for name in ("operator", "state", "key", "slot", "value")),
     ]
 )
+COLUMNS = tuple(_ARROW.names)
 
 ROWS_AT_ONCE = 10_000
 
@@ -49,13 +51,8 @@ Row = tuple[int, str, str, str, str, str]
 def read_state(spark: SparkSession, savepoint: Savepoint, flow: Flow) -> DataFrame:
     """The rows of a savepoint, read in parallel. Raises StateMismatch; jobs, SnapshotDamaged."""
     savepoint.check_flow(flow)
-    task = _ReadState(savepoint, flow)
-    numbers = spark.range(0, flow.groups, 1, 4 * spark.sparkContext.defaultParallelism)
-
-    def work(batches: Batches) -> Batches:
-        return task.read(batches)
-
-    return numbers.mapInArrow(work, SCHEMA)
+    groups = spark.range(0, flow.groups, 1, 4 * spark.sparkContext.defaultParallelism)
+    return apply(groups, _ReadState(savepoint, flow), SCHEMA)
 
 
 def write_state(rows: DataFrame, flow: Flow, time: int, path: Path) -> Savepoint:
@@ -64,63 +61,52 @@ def write_state(rows: DataFrame, flow: Flow, time: int, path: Path) -> Savepoint
     Raises PayloadError for what is no state of the flow, and what `engine.savepoint` raises.
     """
     begin(path)
-    task = _WriteState(flow, path)
-
-    def place(batches: Batches) -> Batches:
-        return task.place(batches)
-
-    def work(batches: Batches) -> Batches:
-        return task.write(batches)
-
     with explained():
-        placed = rows.select(*_ARROW.names).mapInArrow(place, SCHEMA)
+        placed = apply(rows.select(*COLUMNS), _Place(flow.groups), SCHEMA)
         placed = placed.repartitionById(min(PARTITIONS, flow.groups), "group")
-        placed.sortWithinPartitions("group", "operator").mapInArrow(work, SCHEMA).count()
+        placed = placed.sortWithinPartitions("group", "operator")
+        apply(placed, _WriteState(flow, path), SCHEMA).count()
     return complete(path, flow, time)
 
 
 @dataclass(frozen=True, slots=True)
 class _ReadState:
+    """Gives the rows of the key groups whose numbers it is given."""
+
     savepoint: Savepoint
     flow: Flow
 
-    def read(self, batches: Batches) -> Batches:
-        pending: list[Row] = []
-        for batch in batches:
-            for group in batch.column(0).to_pylist():
-                for row in self._rows(group):
-                    pending.append(row)
-                    if len(pending) >= ROWS_AT_ONCE:
-                        yield _batch(pending)
-                        pending = []
-        if pending:
-            yield _batch(pending)
+    def __call__(self, batches: Batches) -> Batches:
+        rows = chain.from_iterable(map(self._rows, read_numbers(batches)))
+        for chunk in chunks(rows, lambda _: 1, ROWS_AT_ONCE):
+            yield as_batch(chunk, _ARROW)
 
     def _rows(self, group: int) -> Iterator[Row]:
-        for vertex in self.flow.vertices:
-            if vertex.keyed and group in groups_of(self.savepoint, vertex.number):
-                segment = self.savepoint.segment(group, vertex.number)
-                for operator, state, rows in read_segment(segment):
-                    for key, slot, value in rows:
-                        yield group, operator, state, to_json(key), to_json(slot), to_json(value)
+        for operator, state, rows in read_segment(self.savepoint.segments(self.flow, group)):
+            for key, slot, value in rows:
+                yield group, operator, state, to_json(key), to_json(slot), to_json(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Finds out the key group of each row."""
+
+    groups: int
+
+    def __call__(self, batches: Batches) -> Batches:
+        for batch in batches:
+            found = [group_of(from_json(key), self.groups) for key in batch["key"].to_pylist()]
+            yield batch.set_column(0, _ARROW.field(0), pa.array(found, pa.int32()))
 
 
 @dataclass(frozen=True, slots=True)
 class _WriteState:
+    """Writes the segments of key groups. Takes rows in their order; gives nothing."""
+
     flow: Flow
     path: Path
 
-    def place(self, batches: Batches) -> Batches:
-        """Find out the key group of each row."""
-        for batch in batches:
-            columns = [column.to_pylist() for column in batch.columns]
-            columns[0] = [group_of(from_json(key), self.flow.groups) for key in columns[3]]
-            yield pa.record_batch(
-                [pa.array(c, f.type) for c, f in zip(columns, _ARROW, strict=True)], schema=_ARROW
-            )
-
-    def write(self, batches: Batches) -> Batches:
-        """Write the segments of key groups; gives nothing."""
+    def __call__(self, batches: Batches) -> Batches:
         vertices = {vertex.name: vertex for vertex in self.flow.vertices if vertex.keyed}
         for (operator, group), rows in groupby(_rows(batches), key=itemgetter(1, 0)):
             if operator not in vertices:
@@ -148,14 +134,6 @@ def _table(vertex: Vertex, rows: Iterator[Row]) -> StateTable:
         if any(value is MISSING for _, value in found.slots()):
             raise PayloadError(f"state {found.name!r} of key {found.key!r} has gaps in its list")
     return table
-
-
-def _batch(rows: list[Row]) -> pa.RecordBatch:
-    arrays = [
-        pa.array(column, field.type)
-        for column, field in zip(zip(*rows, strict=True), _ARROW, strict=True)
-    ]
-    return pa.record_batch(arrays, schema=_ARROW)
 
 
 def to_json(value: object) -> str:

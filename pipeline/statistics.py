@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from engine.words import words
+from pipeline.arrow import Batches, apply
 from pipeline.failures import explained
-from pipeline.rows import Batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -109,9 +109,8 @@ def statistics(corpus: DataFrame) -> Statistics:
     from pyspark.sql import functions as f
 
     with explained():
-        found = corpus.select("title", "text").mapInArrow(
-            _count_words, "word string, count long, documents long"
-        )
+        schema = "word string, count long, documents long"
+        found = apply(corpus.select("title", "text"), _count_words, schema)
         counts = found.groupBy("word").agg(
             f.sum("count").alias("count"), f.sum("documents").alias("documents")
         )

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from engine.durable import make_directory, replace_file
 from engine.errors import MalformedMessage, StateMismatch, Unavailable
 
 _FORMAT = "driftline outputs 1"
@@ -80,45 +81,6 @@ def reported(path: Path) -> Iterator[None]:
     except OSError as error:
         where = error.filename or path
         raise Unavailable(f"output {where}: {error.strerror or error}") from None
-
-
-def make_directory(path: Path) -> None:
-    """Make a directory and those above it, durably."""
-    if not path.is_dir():
-        make_directory(path.parent)
-        path.mkdir(exist_ok=True)
-        sync_directory(path.parent)
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file's content in one atomic, durable step."""
-    new = path.with_name(path.name + ".new")
-    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
-        write_at(file, data, 0)
-        os.fdatasync(file)
-    finally:
-        os.close(file)
-    new.rename(path)
-    sync_directory(path.parent)
-
-
-def write_at(file: int, data: bytes, offset: int) -> None:
-    """Write all of the data, also where the operating system takes only a part at a time."""
-    rest = memoryview(data)
-    while rest:
-        written = os.pwrite(file, rest, offset)
-        rest = rest[written:]
-        offset += written
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    file = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def _locked(path: Path, *, wait: bool) -> int:

@@ -22,19 +22,13 @@ import os
 import re
 from pathlib import Path
 
+from engine.durable import make_directory, replace_file, sync_directory, write_at
 from engine.errors import StateMismatch
 from engine.flow import Flow
 from engine.messages import Bundle
 from engine.operators import FAILURES
 from engine.sinks.consumer import Last, items_of
-from engine.sinks.directory import (
-    OutputDirectory,
-    make_directory,
-    replace_file,
-    reported,
-    sync_directory,
-    write_at,
-)
+from engine.sinks.directory import OutputDirectory, reported
 from engine.sinks.lines import DEAD_LETTERS, Lines
 from engine.sinks.progress import Progress
 

@@ -22,13 +22,14 @@ from pathlib import Path
 import lmdb
 
 from engine.codec import pack, unpack
+from engine.durable import make_directory, sync_directory
 from engine.errors import MalformedMessage, PayloadError, StateMismatch, Unavailable
 from engine.flow import Flow
 from engine.labels import Label
 from engine.messages import Bundle
 from engine.reference import Item
 from engine.sinks.consumer import Last, items_of
-from engine.sinks.directory import OutputDirectory, make_directory, sync_directory
+from engine.sinks.directory import OutputDirectory
 from engine.sinks.progress import Progress
 
 MAP_SIZE = 1 << 36

@@ -29,9 +29,9 @@ from zlib import crc32
 import lmdb
 
 from engine.codec import pack, unpack
+from engine.durable import make_directory, sync_directory
 from engine.errors import StateMismatch, Unavailable
 from engine.party import Job
-from engine.sinks.directory import make_directory, sync_directory
 
 MAP_SIZE = 1 << 38
 """Bytes of address space; the file grows only as it is filled."""
@@ -189,6 +189,11 @@ class InputLog:
             ) from None
         except (lmdb.Error, OSError) as error:
             raise Unavailable(f"input log {self.name}: {error}") from None
+
+
+def encode_number(number: int) -> bytes:
+    """A number as it is in a log; their order is that of the bytes."""
+    return _NUMBER.pack(number)
 
 
 def decode_number(data: bytes, name: str) -> int:

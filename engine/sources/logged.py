@@ -14,7 +14,7 @@ import lmdb
 
 from engine.codec import unpack
 from engine.errors import InputError, StateMismatch, Unavailable
-from engine.sources.inputlog import decode_entry, decode_number
+from engine.sources.inputlog import decode_entry, decode_number, encode_number
 from engine.sources.source import BadRecord
 
 
@@ -34,11 +34,10 @@ class LoggedSource:
                 first = decode_number(trimmed, self.name) if trimmed else 0
                 if start < first and start > 1:
                     raise InputError(self.name, start, f"records before {first} are trimmed")
-                there = cursor.first()
+                there = cursor.set_range(encode_number(start))
                 while there:
                     entry = decode_entry(bytes(cursor.key()), bytes(cursor.value()), self.name)
-                    if entry.time >= start:
-                        yield entry.time, unpack(entry.data)
+                    yield entry.time, unpack(entry.data)
                     there = cursor.next()
 
     def progress(self) -> tuple[int, int] | None:

@@ -165,12 +165,12 @@ class FilePart:
             yield from self._raw()
             return
         is_last = self.end >= self.path.stat().st_size
-        content = self._raw() if decompressor(self.path) is None else self._streams()
+        head = _head(self.path)
         if self.begin:
-            yield _head(self.path)
-        yield from content
+            yield head
+        yield from self._raw() if decompressor(self.path) is None else self._streams()
         if not is_last:
-            yield b"</" + _root(self.path) + b">"
+            yield b"</" + _root(head) + b">"
 
     def _raw(self) -> Iterator[bytes]:
         try:
@@ -250,6 +250,6 @@ def _head(path: Path) -> bytes:
     return head
 
 
-def _root(path: Path) -> bytes:
-    found = _ROOT.search(_head(path))
+def _root(head: bytes) -> bytes:
+    found = _ROOT.search(head)
     return found[1] if found else b"mediawiki"

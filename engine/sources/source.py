@@ -10,6 +10,7 @@ reads decides whether that ends the run (`strict`) or is counted and passed over
     [(2, 'b'), (3, 'c')]
 """
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -25,6 +26,16 @@ class BadRecord:
     file: str
     reason: str
     text: str  # how it begins, at most 200 characters; empty if not even that is known
+
+    def as_line(self) -> str:
+        """As it stands in a file of dead letters, without the line's end."""
+        about = {
+            "record": self.time,
+            "file": self.file,
+            "reason": self.reason,
+            "text": self.text,
+        }
+        return json.dumps(about, ensure_ascii=False)
 
 
 class Source(Protocol):

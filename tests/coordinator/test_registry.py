@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from unittest.mock import patch
 from zlib import crc32
@@ -136,7 +137,7 @@ def crashing(call: Callable[..., object], before: bool) -> Callable[..., object]
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-@pytest.mark.parametrize("what", ["fsync", "replace", "open"])
+@pytest.mark.parametrize("what", ["fdatasync", "fsync", "replace", "open"])
 def test_after_a_crash_at_any_moment_there_is_the_old_state_or_the_new_one(
     tmp_path: Path, what: str, before: bool
 ) -> None:
@@ -159,19 +160,19 @@ def test_after_a_crash_at_any_moment_there_is_the_old_state_or_the_new_one(
 
 def test_the_state_is_on_the_disk_before_it_replaces_the_old_one(tmp_path: Path) -> None:
     calls: list[str] = []
-    fsync, replace = os.fsync, Path.replace
 
-    def note_fsync(file: int) -> None:
-        calls.append("fsync")
-        fsync(file)
+    def noted(name: str, call: Callable[..., object]) -> Callable[..., object]:
+        def note(*arguments: object) -> object:
+            calls.append(name)
+            return call(*arguments)
 
-    def note_replace(self: Path, target: Path) -> Path:
-        calls.append("replace")
-        return replace(self, target)
+        return note
 
-    with patch.object(os, "fsync", note_fsync), patch.object(Path, "replace", note_replace):
+    with ExitStack() as patches:
+        for name in ("fdatasync", "fsync", "replace"):
+            patches.enter_context(patch.object(os, name, noted(name, getattr(os, name))))
         FileRegistry(tmp_path / "registry").write(ClusterState("me").next())
-    assert calls == ["fsync", "replace", "fsync"]
+    assert calls == ["fdatasync", "replace", "fsync"]
 
 
 def test_a_place_that_cannot_be_written_is_told_as_such(tmp_path: Path) -> None:

@@ -1,0 +1,45 @@
+"""Files and names that are still there after a power cut."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it, durably."""
+    if not path.is_dir():
+        make_directory(path.parent)
+        path.mkdir(exist_ok=True)
+        sync_directory(path.parent)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace a file's content in one atomic, durable step; others may be doing the same."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        write_at(file, data, 0)
+        os.fdatasync(file)
+    finally:
+        os.close(file)
+    os.replace(draft, path)
+    sync_directory(path.parent)
+
+
+def write_at(file: int, data: bytes, offset: int) -> None:
+    """Write all of the data, also where the operating system takes only a part at a time."""
+    rest = memoryview(data)
+    while rest:
+        written = os.pwrite(file, rest, offset)
+        rest = rest[written:]
+        offset += written
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    file = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
