@@ -86,7 +86,7 @@ def run(
     found = load_flow(flow)
     sources = open_all(inputs, id_field, text_field, sections)
     begin = open_savepoint(start) if start is not None else None
-    with sessions.start(f"run {found.name}") as session:
+    with sessions.start(f"run {found.name}", mostly_python=True) as session:
         from pipeline.runner import run as run_on_spark
 
         started = monotonic()
@@ -103,7 +103,11 @@ def run(
             save=save,
         )
         seconds = monotonic() - started
-    report = {**ran.as_json(), "seconds": round(seconds, 3)}
+    report = {
+        **ran.as_json(),
+        "seconds": round(seconds, 3),
+        "records_per_s": round(ran.records / seconds, 1),
+    }
     tell(sessions.console, report, json_file)
 
 
@@ -151,7 +155,7 @@ def audit(
         pieces_of(outputs, found, 1)  # what is not there is told before Spark has started
         bounds = [INFINITY if until is None else until]
         bounds += [open_savepoint(end).time] if end is not None else []
-        with sessions.start(f"audit {found.name}") as session:
+        with sessions.start(f"audit {found.name}", mostly_python=True) as session:
             from pipeline.audit import audit as audit_on_spark
 
             report = audit_on_spark(
@@ -251,7 +255,7 @@ def corpus(
     of the dump. The picture shows how frequent words are by their rank (Zipf's law).
     """
     (source,) = open_all((name,), id_field, text_field, sections)
-    with sessions.start("corpus") as session:
+    with sessions.start("corpus", mostly_python=True) as session:
         from pipeline.corpus import make_corpus, read_corpus
 
         started = monotonic()

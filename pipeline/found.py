@@ -95,12 +95,13 @@ def pieces_of(directories: Sequence[Path], flow: Flow, count: int) -> list[Piece
     for directory in directories:
         if not directory.is_dir():
             raise Unavailable(f"{directory} is no directory of outputs")
-        found += _json_lines(directory, flow, count)
-        found += [LmdbPiece(str(path)) for path in sorted(directory.glob("barrier-*"))]
-        found += [ParquetPiece(str(path)) for path in sorted(directory.rglob("*.parquet"))]
+        here: list[Piece] = [*_json_lines(directory, flow, count)]
+        here += [LmdbPiece(str(path)) for path in sorted(directory.glob("barrier-*"))]
+        here += [ParquetPiece(str(path)) for path in sorted(directory.rglob("*.parquet"))]
         ours = directory / ".driftline"
-        if not found and not ours.is_dir():
+        if not here and not ours.is_dir():
             raise Unavailable(f"{directory} holds no outputs: JSON lines, LMDB or Parquet")
+        found += here
     return found
 
 

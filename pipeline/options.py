@@ -30,12 +30,13 @@ class Sessions:
         self.console = Console(stderr=True)
 
     @contextmanager
-    def start(self, what: str) -> Iterator[SparkSession]:
+    def start(self, what: str, *, mostly_python: bool = False) -> Iterator[SparkSession]:
         """A session that shows its progress. Raises Unavailable."""
         from pipeline.progress import shown
-        from pipeline.session import session
+        from pipeline.session import MOSTLY_PYTHON, session
 
-        with session(what, self.master, self.conf) as found, shown(found, self.console, what):
+        conf = {**MOSTLY_PYTHON, **self.conf} if mostly_python else self.conf
+        with session(what, self.master, conf) as found, shown(found, self.console, what):
             yield found
 
 

@@ -143,7 +143,8 @@ def outputs_of(job: Job, spark: SparkSession, inputs: Sequence[Source]) -> DataF
 
 
 def _read(job: Job, spark: SparkSession, front: int, source: Source) -> DataFrame:
-    parts = in_parts(source, PARTS_PER_CORE * spark.sparkContext.defaultParallelism)
+    count = PARTS_PER_CORE * spark.sparkContext.defaultParallelism
+    parts = in_parts(source, count, job.since)
     task = ReadTask(job, front, parts, starts(counted(spark, parts)))
     return apply(numbers(spark, len(parts)), task, SCHEMA)
 

@@ -152,8 +152,12 @@ class ReadTask:
     def _rows(self, batches: Batches) -> Iterator[Row]:
         working = _Working(self.job)
         for number in read_numbers(batches):
-            if number < len(self.firsts):
+            if number < len(self.firsts) and self._time_after(number) > self.job.since:
                 yield from self._read(working, number)
+
+    def _time_after(self, number: int) -> int:
+        """The first time behind a part."""
+        return self.firsts[number + 1][1] if number + 1 < len(self.firsts) else INFINITY
 
     def _read(self, working: _Working, number: int) -> Iterator[Row]:
         job = self.job

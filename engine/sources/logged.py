@@ -32,8 +32,9 @@ class LoggedSource:
             with env.begin() as txn, txn.cursor(db=entries) as cursor:
                 trimmed = txn.get(b"trimmed", db=about)
                 first = decode_number(trimmed, self.name) if trimmed else 0
-                if start < first and start > 1:
-                    raise InputError(self.name, start, f"records before {first} are trimmed")
+                if start < first:
+                    reason = f"records before {first} are trimmed: begin from a snapshot"
+                    raise InputError(self.name, start, reason)
                 there = cursor.set_range(encode_number(start))
                 while there:
                     entry = decode_entry(bytes(cursor.key()), bytes(cursor.value()), self.name)

@@ -61,8 +61,8 @@ class Part(Protocol):
         """Its records, where its first row and its first document have these numbers."""
 
 
-def in_parts(source: Source, count: int) -> list[Part]:
-    """A source in at most so many parts, in order."""
+def in_parts(source: Source, count: int, since: int = 1) -> list[Part]:
+    """A source in at most so many parts, in order; nothing before `since` is needed."""
     if isinstance(source, ZipfSource):
         bounds = _bounds(1, source.documents + 1, count)
         return [Span(source, start, stop) for start, stop in bounds]
@@ -73,7 +73,7 @@ def in_parts(source: Source, count: int) -> list[Part]:
                 FilePart(source.path, source.rows, source.shape, begin, end)
                 for begin, end in pairwise(cuts)
             ]
-    return [Span(source, 1, INFINITY)]
+    return [Span(source, max(1, since), INFINITY)]
 
 
 def in_parts_of_lines(path: Path, count: int) -> list[FilePart]:

@@ -14,7 +14,7 @@ import pytest
 
 from deploy.simulation.flows import records
 from engine.bundles import to_blob
-from engine.errors import StateMismatch, Unavailable
+from engine.errors import InputError, StateMismatch, Unavailable
 from engine.flow import Flow
 from engine.loading import load_flow
 from engine.messages import Bundle
@@ -25,7 +25,7 @@ from engine.sinks import JsonLinesConsumer, LmdbConsumer
 from engine.sinks.lines import Lines
 from engine.sources import ListSource, open_source
 from engine.sources import parts as parts_module
-from engine.sources.inputlog import InputLog
+from engine.sources.inputlog import InputLog, WriteGroup
 from engine.sources.received import ReceivedSource
 from pipeline.audit import Report, audit
 from pipeline.runner import run
@@ -176,6 +176,17 @@ def test_what_producers_sent_is_audited_from_the_log(spark: SparkSession, tmp_pa
     report = audit(flow, spark, [logged], [tmp_path / "o"])
     assert (report.clean, report.items) == (True, 60)
 
+    time = group.entries[29].time
+    run(flow, spark, [logged], tmp_path / "p", until=time, save=tmp_path / "day-1")
+    log = InputLog(tmp_path / "log", "test")
+    log.write(WriteGroup((), group.reserved, trim=time))
+    log.close()
+    with pytest.raises(InputError, match=f"records before {time} are trimmed"):
+        audit(flow, spark, [logged], [tmp_path / "o"])
+    start = open_savepoint(tmp_path / "day-1")
+    report = audit(flow, spark, [logged], [tmp_path / "o"], since=time, start=start)
+    assert (report.clean, report.items) == (True, 31)
+
 
 def test_what_is_no_output_of_the_flow(spark: SparkSession, tmp_path: Path) -> None:
     flow = load_flow("index")
@@ -183,6 +194,9 @@ def test_what_is_no_output_of_the_flow(spark: SparkSession, tmp_path: Path) -> N
         of(spark, flow, tmp_path / "nowhere")
     with pytest.raises(Unavailable, match="holds no outputs"):
         of(spark, flow, tmp_path)
+    lines_of(flow, tmp_path / "found")
+    with pytest.raises(Unavailable, match="holds no outputs"):
+        audit(flow, spark, [ListSource(FOUND)], [tmp_path / "found", tmp_path])
     (tmp_path / "others-0.jsonl").write_text("")
     with pytest.raises(StateMismatch, match="belongs to none of the sinks"):
         of(spark, flow, tmp_path)
