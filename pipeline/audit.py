@@ -8,6 +8,10 @@ missing        the consumer lacks an output
 extra          the consumer has what the flow does not give, or has it once more
 different      an output with the label of another value
 out_of_order   an output behind one with a larger label in the same file
+state          a key whose state in the savepoint at the end is not what it must be
+
+A long stream is audited in pieces, from savepoint to savepoint: as the state at the end of each is
+compared, too, all of them together prove what one audit of the whole would.
 """
 
 from __future__ import annotations
@@ -30,9 +34,9 @@ from pipeline import PARTITIONS
 from pipeline.arrow import Batches, apply, numbers, read_numbers
 from pipeline.failures import explained
 from pipeline.found import Piece, pieces_of, same_line
-from pipeline.rows import OUTPUT, SCHEMA, Row, read_rows, write_rows
+from pipeline.rows import OUTPUT, SCHEMA, STATE, Row, read_rows, write_rows
 from pipeline.runner import outputs_of, prepared
-from pipeline.segments import Job
+from pipeline.segments import TEXT_SHOWN, Job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,12 +44,10 @@ if TYPE_CHECKING:
 FOUND, EDGES, FINDING, COMPARED = -10, -11, -12, -13
 """More kinds of rows: lines of one time; the ends of a piece; a finding; how many were compared."""
 
-KINDS = ("missing", "extra", "out_of_order", "different")
+KINDS = ("missing", "extra", "out_of_order", "different", "state")
 
 EXAMPLES = 10
 """Of each kind, that are shown; and that each task tells of."""
-
-TEXT_SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,8 @@ class Report:
         lines = [f"{self.items:,} outputs compared: {verdict}"]
         for finding in self.examples:
             where = f", {finding.where}" if finding.where else ""
-            lines.append(f"{finding.kind}: {finding.sink} {list(finding.label)}{where}")
+            label = f" {list(finding.label)}" if finding.label else ""
+            lines.append(f"{finding.kind}: {finding.sink}{label}{where}")
             if finding.expected:
                 lines.append(f"  expected: {finding.expected}")
             if finding.found:
@@ -116,17 +119,19 @@ def audit(
     since: int = 0,
     until: int = INFINITY,
     start: Savepoint | None = None,
+    end: Savepoint | None = None,
 ) -> Report:
     """Compare what is in some output directories with what must be, for times in [since, until).
 
-    `start`: the state before `since`. Raises what `pipeline.runner.run` and `pieces_of` raise.
+    `start`: the state before `since`; `end`: the state before `until`, to be compared. Raises what
+    `pipeline.runner.run` and `pieces_of` raise.
     """
     from pyspark.sql import functions as f
 
-    job = prepared(Job(flow, partitions, dead_letters, since, until, start))
+    job = prepared(Job(flow, partitions, dead_letters, since, until, start, end=end))
     pieces = pieces_of(outputs, flow, 2 * spark.sparkContext.defaultParallelism)
     with explained():
-        expected = outputs_of(job, spark, inputs).where(f.col("to") == OUTPUT)
+        expected = outputs_of(job, spark, inputs).where(f.col("to").isin(OUTPUT, STATE))
         read = apply(numbers(spark, len(pieces)), FindTask(flow, pieces, since, until), SCHEMA)
         part = f.expr(f"cast(pmod(time, {job.partitions}) as int)")
         rows = expected.union(read).repartitionById(job.partitions, part)
@@ -205,6 +210,8 @@ class CompareTask:
                         found.setdefault((row[3], label), []).append((number, text))
                 elif row[0] == FINDING:
                     findings.append(row)
+                elif row[0] == STATE:
+                    findings.append((FINDING, KINDS.index("state"), *row[2:]))
                 else:
                     yield row
             compared += len(expected)
@@ -265,7 +272,8 @@ def _report(flow: Flow, pieces: Sequence[Piece], rows: Iterable[Row]) -> Report:
                 edges[time, front] = first, last
             case (tuple(label), str(expected), str(text), where):
                 file = pieces[where].file if isinstance(where, int) else str(where)
-                found.append(Finding(KINDS[part], names[front], label, expected, text, file))
+                name = flow.vertices[front].name if KINDS[part] == "state" else names[front]
+                found.append(Finding(KINDS[part], name, label, expected, text, file))
     for (number, sink), (first, _) in sorted(edges.items()):
         file = pieces[number].file
         before = edges.get((number - 1, sink))

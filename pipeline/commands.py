@@ -121,7 +121,7 @@ def run(
 @click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
               help="Audit from the time of this savepoint on, from its state.")  # fmt: skip
 @click.option("--to-snapshot", "end", type=click.Path(path_type=Path), metavar="DIR",
-              help="Audit up to the time of this savepoint.")  # fmt: skip
+              help="Audit up to the time of this savepoint, and the state in it.")  # fmt: skip
 @click.option("--until", type=click.IntRange(0), metavar="N",
               help="Audit only outputs of records before number N (their time).")  # fmt: skip
 @partitions_option
@@ -153,8 +153,11 @@ def audit(
         sources = open_all(inputs, id_field, text_field, sections)
         begin = open_savepoint(start) if start is not None else None
         pieces_of(outputs, found, 1)  # what is not there is told before Spark has started
-        bounds = [INFINITY if until is None else until]
-        bounds += [open_savepoint(end).time] if end is not None else []
+        last = open_savepoint(end) if end is not None else None
+        if last is not None and until is not None:
+            raise click.UsageError("give --to-snapshot or --until, not both")
+        if last is not None:
+            until = last.time
         with sessions.start(f"audit {found.name}", mostly_python=True) as session:
             from pipeline.audit import audit as audit_on_spark
 
@@ -166,8 +169,9 @@ def audit(
                 partitions=partitions,
                 dead_letters=on_error == "dead-letter",
                 since=begin.time if begin is not None else 0,
-                until=min(bounds),
+                until=INFINITY if until is None else until,
                 start=begin,
+                end=last,
             )
         if json_file is not None:
             json_file.write_text(json.dumps(report.as_json(), ensure_ascii=False) + "\n")
@@ -255,7 +259,7 @@ def corpus(
     of the dump. The picture shows how frequent words are by their rank (Zipf's law).
     """
     (source,) = open_all((name,), id_field, text_field, sections)
-    with sessions.start("corpus", mostly_python=True) as session:
+    with sessions.start("corpus") as session:
         from pipeline.corpus import make_corpus, read_corpus
 
         started = monotonic()
@@ -318,4 +322,5 @@ def tell(console: Console, report: dict[str, object], json_file: Path | None) ->
     """Say what was done, to people and to machines."""
     if json_file is not None:
         json_file.write_text(json.dumps(report) + "\n")
-    console.print(", ".join(f"{value} {name.replace('_', ' ')}" for name, value in report.items()))
+    told = ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in report.items())
+    console.print(told, soft_wrap=True)

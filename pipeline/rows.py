@@ -5,8 +5,8 @@ columns. So Spark moves and sorts a few rows for each record of the input, not o
 element, and a row needs nothing to be in order but its root, (time, front).
 
 Rows to OUTPUT hold outputs as they are in bundles; to SET_ASIDE, records that could not be read;
-to READ, how many were; to LAST, the last one's time. They travel on through all tasks to those
-that write.
+to READ, how many were; to LAST, the last one's time; to STATE, keys whose state is not what it has
+to be in the end. They travel on through all tasks to those that write or compare.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pipeline.arrow import Batches, as_batch, chunks
 
 SCHEMA = "to int, part int, time long, front int, payload binary"
 
-OUTPUT, SET_ASIDE, READ, LAST = -1, -2, -3, -4
+OUTPUT, SET_ASIDE, READ, LAST, STATE = -1, -2, -3, -4, -5
 
 Row = tuple[int, int, int, int, bytes]
 """(port or one of the above, partition, time, front, payload)"""

@@ -107,14 +107,14 @@ def run(
 def prepared(job: Job) -> Job:
     """A job that can be sent to tasks. Raises FlowError, StateMismatch."""
     job.flow.validate()
-    if job.start is not None:
-        job.start.check_flow(job.flow)
+    for savepoint in filter(None, (job.start, job.end)):
+        savepoint.check_flow(job.flow)
     _ship(job.flow)
     return replace(job, partitions=max(1, min(job.partitions, job.flow.groups)))
 
 
 def outputs_of(job: Job, spark: SparkSession, inputs: Sequence[Source]) -> DataFrame:
-    """The rows that a flow ends in: OUTPUT, SET_ASIDE and READ, not in order."""
+    """The rows that a flow ends in, none of them to a port, not in order."""
     from pyspark.sql import functions as f
 
     job.flow.check_inputs(inputs)
@@ -123,7 +123,7 @@ def outputs_of(job: Job, spark: SparkSession, inputs: Sequence[Source]) -> DataF
         rows = rows.union(_read(job, spark, front, source))
     flow_plan = plan(job.flow)
     for stage in range(1, flow_plan.stages):
-        if job.start is not None or job.save is not None:
+        if job.keeps_state:
             for port in flow_plan.of_stage(stage):
                 parts = spark.range(0, job.partitions, 1, 1)
                 rows = rows.union(

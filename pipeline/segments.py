@@ -15,7 +15,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from engine.bundles import to_blob
-from engine.codec import travelled
+from engine.codec import exact, pack, travelled
 from engine.context import describe
 from engine.errors import FunctionFailed, InputError, PayloadError
 from engine.flow import Flow, Vertex
@@ -38,6 +38,7 @@ from engine.savepoint import Savepoint, write_table
 from engine.snapshots import restore
 from engine.sources.parts import Part
 from engine.sources.source import BadRecord
+from engine.state import StateTable
 from pipeline import PARTITIONS
 from pipeline.arrow import Batches, read_numbers
 from pipeline.rows import (
@@ -45,6 +46,7 @@ from pipeline.rows import (
     OUTPUT,
     READ,
     SET_ASIDE,
+    STATE,
     Row,
     by_root_and_part,
     read_rows,
@@ -57,6 +59,9 @@ AT_ONCE = 2000
 """Elements that are pushed through a segment together, at least; roots are not parted."""
 
 RECORDS_AT_ONCE = 16
+
+SLOTS_SHOWN, TEXT_SHOWN = 3, 300
+"""Slots and characters of a state that is not what it has to be."""
 
 BEGIN = -1
 """The time of the row that every key group's partition is sent before all others."""
@@ -76,6 +81,19 @@ class Job:
     """The state to begin with: as of `since`."""
     save: Path | None = None
     """Where to write the state as of `until`."""
+    end: Savepoint | None = None
+    """What to compare the state as of `until` with."""
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether partitions without elements matter, too."""
+        return any(found is not None for found in (self.start, self.save, self.end))
+
+    def restore(self, savepoint: Savepoint, vertex: Vertex, part: int, table: StateTable) -> None:
+        """Fill a table with what a savepoint holds for a partition. Raises SnapshotDamaged."""
+        groups = owned_by(part, self.partitions, self.flow.groups)
+        found = (savepoint.segment(group, vertex.number) for group in groups)
+        restore({vertex.name: table}, found)
 
 
 class _Working:
@@ -216,8 +234,9 @@ class KeyedTask:
         part = first[1]
         vertex = working.plan.ports[port].vertex
         begins = first[2] == BEGIN
-        if begins:
-            self._load(working, vertex, part)
+        table = working.keyed[vertex.name].table
+        if begins and self.job.start is not None:
+            self.job.restore(self.job.start, vertex, part, table)
         labels: list[Label] = []
         values: Values = []
         for some, chosen in roots(rows if begins else chain([first], rows)):
@@ -228,15 +247,30 @@ class KeyedTask:
                 labels, values = [], []
         if labels:
             yield from working.push(port, labels, values, part)
-        if begins:
-            self._save(working, vertex)
+        if begins and self.job.save is not None:
+            write_table(self.job.save, vertex, table)
+        if begins and self.job.end is not None:
+            there = StateTable(vertex.states, [], working.groups)
+            self.job.restore(self.job.end, vertex, part, there)
+            yield from _differences(vertex, table, there)
 
-    def _load(self, working: _Working, vertex: Vertex, part: int) -> None:
-        if self.job.start is not None:
-            tables = {vertex.name: working.keyed[vertex.name].table}
-            groups = owned_by(part, self.job.partitions, self.job.flow.groups)
-            restore(tables, (self.job.start.segment(group, vertex.number) for group in groups))
 
-    def _save(self, working: _Working, vertex: Vertex) -> None:
-        if self.job.save is not None:
-            write_table(self.job.save, vertex, working.keyed[vertex.name].table)
+def _differences(vertex: Vertex, table: StateTable, there: StateTable) -> Iterator[Row]:
+    """A row for each key whose state in `there` is not that of the table."""
+    for key in {**table, **there}:
+        expected, found = _slots(table, key), _slots(there, key)
+        if expected.keys() != found.keys():
+            lacks = [expected[slot] for slot in expected.keys() - found.keys()]
+            has = [found[slot] for slot in found.keys() - expected.keys()]
+            about = pack(((), _shown(lacks), _shown(has), f"key {key!r}"))
+            yield STATE, 0, table.groups[key], vertex.number, about
+
+
+def _slots(table: StateTable, key: object) -> dict[bytes, tuple[object, ...]]:
+    """(state, slot, value) of all that a key has, by what to compare them by."""
+    rows = [(state.name, *slot) for state in table.states(key) for slot in state.slots()]
+    return {exact(row): row for row in rows}
+
+
+def _shown(rows: list[tuple[object, ...]]) -> str:
+    return ", ".join(map(repr, rows[:SLOTS_SHOWN]))[:TEXT_SHOWN]

@@ -29,6 +29,7 @@ from engine.sources.inputlog import InputLog, WriteGroup
 from engine.sources.received import ReceivedSource
 from pipeline.audit import Report, audit
 from pipeline.runner import run
+from pipeline.states import SCHEMA, read_state, write_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -159,6 +160,32 @@ def test_day_by_day(spark: SparkSession, tmp_path: Path) -> None:
     start = open_savepoint(tmp_path / "day-1")
     report = audit(flow, spark, [ListSource(FOUND)], [tmp_path / "o"], since=30, start=start)
     assert (report.clean, report.items) == (True, 31)
+
+
+def test_the_state_at_the_end_of_a_day_is_audited_too(spark: SparkSession, tmp_path: Path) -> None:
+    flow = load_flow("deploy.simulation.flows:concatenation")
+    lines_of(flow, tmp_path / "o")
+    source = [ListSource(FOUND)]
+    run(flow, spark, source, tmp_path / "p", until=20, save=tmp_path / "1")
+    start = open_savepoint(tmp_path / "1")
+    run(flow, spark, source, tmp_path / "q", since=20, until=40, start=start, save=tmp_path / "2")
+    end = open_savepoint(tmp_path / "2")
+    outputs = [tmp_path / "o"]
+    report = audit(flow, spark, source, outputs, since=20, until=40, start=start, end=end)
+    assert (report.clean, report.items) == (True, 20)
+
+    state = {row.key: row.asDict() for row in read_state(spark, end, flow).collect()}
+    lost, altered = list(state)[:2]
+    del state[lost]
+    state[altered]["value"] = '"other"'
+    rows = spark.createDataFrame(list(state.values()), SCHEMA)
+    wrong = write_state(rows, flow, end.time, tmp_path / "3")
+    report = audit(flow, spark, source, outputs, since=20, until=40, start=start, end=wrong)
+    assert {kind: count for kind, count in report.counts.items() if count} == {"state": 2}
+    assert {(f.kind, f.where, f.found) for f in report.examples} == {
+        ("state", f"key {json.loads(lost)!r}", ""),
+        ("state", f"key {json.loads(altered)!r}", "('ids', None, 'other')"),
+    }
 
 
 def test_what_producers_sent_is_audited_from_the_log(spark: SparkSession, tmp_path: Path) -> None:
