@@ -97,13 +97,18 @@ class Tracker:
             if times and times[0] < low:
                 low = times[0]
             frontiers.append(low)
-        frontiers[-1] = min(low, *self._durable)
+        frontiers[-1] = min(low, self.durable)
         found = tuple(frontiers)
         assert all(a <= b for a, b in zip(self._last, found, strict=True)), (
             f"a frontier went back from {self._last} to {found}"
         )
         self._last = found
         return found
+
+    @property
+    def durable(self) -> int:
+        """Inputs below this time are not forgotten."""
+        return min(self._durable)
 
     @property
     def processed(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import pairwise
 from operator import itemgetter
 
-from engine.labels import Label
+from engine.labels import INFINITY, Label
 from engine.operators import Elements, chosen
 from engine.plan import Plan, Port
 from engine.runs import times
@@ -78,6 +78,10 @@ class Waiting:
     def any(self, stage: int = 0) -> bool:
         """Whether something waits in a stage or in those after it."""
         return any(self._blocks[stage:])
+
+    def first(self, stage: int) -> int:
+        """The smallest tracking time in a stage; INFINITY if nothing waits there."""
+        return min((block.time for block in self._blocks[stage]), default=INFINITY)
 
     def take(self, stage: int) -> dict[int, list[Block]]:
         """What waits in a stage, by port."""

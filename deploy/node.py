@@ -361,7 +361,8 @@ class Node(Party):
             send = partial(self._send_frame, node, (feeder, port, time, id))
             if hand_over(self.assembly, port, pieces, send):
                 self._count(port, time, id)
-        self._own.append((feeder, time))
+        if self.assembly.leaving[feeder]:
+            self._own.append((feeder, time))
 
     def _send_frame(
         self, node: int, head: tuple[int, int, int, int], pieces: list[Elements]
@@ -398,15 +399,33 @@ class Node(Party):
         if self.index == 0:  # also when nothing moves: an idle front may be what holds it up
             for front, time in self._tracking.tracker.to_ask():
                 self.send(f"front-{front}", AskPromise(time))
-        if not self._tracking.moved():
+        if not self.policy.ordered:
             return False
+        moved = self._tracking.moved()
         frontiers = self._tracking.frontiers
-        for port in self.plan.ports:
-            if self.assembly.gates[port.number].holds_back:
-                self._release(port.number, frontiers[port.stage])
-        self._waiting.settle(frontiers[-1])
-        self.barrier.advance(frontiers[-1])
-        return True
+        if moved:
+            for port in self.plan.ports:
+                if self.assembly.gates[port.number].holds_back:
+                    self._release(port.number, frontiers[port.stage])
+            self._waiting.settle(frontiers[-1])
+        self.barrier.advance(self._final_outputs())
+        return moved
+
+    def _final_outputs(self) -> int:
+        """The outputs of this node below this time are final.
+
+        The last stage of other nodes sends nothing here, and whatever the stages before it have
+        sent has come before the acknowledgement that tells of it: channels keep their order. So
+        once those stages are done with a time, only our own last stage has to be done with it, too.
+        """
+        before_last = self.plan.stages - 2
+        if before_last < 0 or self.policy.ordering != "speculative":
+            return self._tracking.frontiers[-1]
+        return min(
+            self._tracking.frontiers[before_last],
+            self._tracking.tracker.durable,
+            self._waiting.first(before_last + 1),
+        )
 
     def _release(self, port: int, frontier: int) -> None:
         """Let a buffering gate apply what is below its stage's frontier."""
