@@ -2,11 +2,11 @@
 
 Takes frames and markers (fronts, nodes), `Acknowledge` (nodes), `Promise` (fronts), `Progress`,
 `Prepare`, `Committed`, `Recover`, `Stop` (master), `LastBundle`, `BundleStored` (consumer). Gives
-frames and markers, at most one `Acknowledge` a turn, `Prepared`, `Hello`, bundles.
+frames and markers, an `Acknowledge` for what was worked off, `Prepared`, `Hello`, bundles.
 
 A turn works off everything that has come, stage by stage and within a stage in label order, so
-that few elements come late; what it made for other nodes leaves as soon as its stage is done
-(strong productions: as soon as it is durable).
+that few elements come late; what it made for other nodes leaves as soon as its stage is done, and
+with it the acknowledgement of the stage (strong productions: as soon as it is durable).
 
 Invariant: an id is acknowledged in the same batch as the ids of all frames sent because of it.
 """
@@ -119,8 +119,8 @@ class Node(Party):
         self._tracking = Tracking(self.plan, self.nodes, start, self.policy.ordered)
         self._stage = 0
         """Where the turn goes on."""
-        self._own: list[tuple[int, int]] = []
-        """(feeder, time) where something may be that does not leave the node."""
+        self._own: list[tuple[int, tuple[int, int, int], list[Elements]]] = []
+        """(feeder, (port, time, id), elements) of frames that do not leave the node."""
         self._final = 0
         """Elements below this time are final; that is put into effect when there is time for it."""
         self._put_off = 0
@@ -290,12 +290,14 @@ class Node(Party):
                 stage, self._stage = self._stage, self._stage + 1
                 self._work_off(stage)
                 if self.outbox and (self._own or self._waiting.any(self._stage)):
+                    if self.policy.ordered:
+                        self._acknowledge()
                     return True  # let it leave before going on: others can work meanwhile
             self._stage = 0
             if number := self.assembly.end_turn(self._tracking.acks):
                 self._snapshots.begin(number, INFINITY)
             if self._tracking.acks:
-                self._tell_peers(*self._tracking.end_turn(self.now))
+                self._acknowledge()
                 moved = self._advance() or moved
             more, job = self._snapshots.step()
             more |= bool(self._tracking.acks) or (moved and self._waiting.any())
@@ -361,8 +363,10 @@ class Node(Party):
             send = partial(self._send_frame, node, (feeder, port, time, id))
             if hand_over(self.assembly, port, pieces, send):
                 self._count(port, time, id)
-        if self.assembly.leaving[feeder]:
-            self._own.append((feeder, time))
+        for _, port, pieces in leaving(self.assembly, feeder, (self.index,)):
+            id = self.new_id()
+            self._count(port, time, id)
+            self._own.append((feeder, (port, time, id), pieces))
 
     def _send_frame(
         self, node: int, head: tuple[int, int, int, int], pieces: list[Elements]
@@ -378,12 +382,11 @@ class Node(Party):
     def _admit_own(self) -> None:
         """Let in what does not leave the node: after what does, which others wait for."""
         own, self._own = self._own, []
-        for feeder, time in own:
-            for _, port, pieces in leaving(self.assembly, feeder, (self.index,)):
-                id = self.new_id()
-                admit = partial(self._admit_block, feeder, (port, time, id))
-                if hand_over(self.assembly, port, pieces, admit):
-                    self._count(port, time, id)
+        for feeder, head, pieces in own:
+            if not hand_over(
+                self.assembly, head[0], pieces, partial(self._admit_block, feeder, head)
+            ):
+                self._count(*head)  # once more: it is as if it had never been
 
     def _admit_block(self, feeder: int, head: tuple[int, int, int], pieces: list[Elements]) -> None:
         self._admit(self.name, feeder, stayed_block(*head, pieces))
@@ -436,6 +439,10 @@ class Node(Party):
         self._admit_own()
         for token in released:
             self._tracking.acks.add(*token)
+
+    def _acknowledge(self) -> None:
+        """Tell of the stages that have been worked off since the last time."""
+        self._tell_peers(*self._tracking.end_turn(self.now))
 
     def _tell_peers(self, cells: Cells = (), covered: Intervals = ()) -> None:
         if self.policy.ordered:

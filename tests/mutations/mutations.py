@@ -30,7 +30,7 @@ from barrier.ordered import OrderedBarrier
 from coordinator.coordinator import Coordinator, Phase, _Snapshot
 from coordinator.registry import ClusterState
 from deploy.assembly import Post, ProductionAssembly
-from deploy.blocks import Block
+from deploy.blocks import Block, Waiting
 from deploy.consumer import ConsumerServer
 from deploy.front import Front
 from deploy.node import Node
@@ -50,7 +50,7 @@ from engine.messages import (
     Prepared,
     PrepareFailed,
 )
-from engine.operators import Signs, Values
+from engine.operators import Elements, Signs, Values
 from engine.party import Party
 from engine.runs import Labels
 from engine.sinks.memory import MemoryConsumer
@@ -239,6 +239,34 @@ def frames_cover_their_whole_turn() -> AbstractContextManager[object]:
         send(self, to, message)
 
     return patch.object(Front, "send", mutated)
+
+
+def outputs_do_not_wait_for_their_own_stage() -> AbstractContextManager[object]:
+    """Outputs leave although elements that have come may still give some before them."""
+    return patch.object(Waiting, "first", lambda self, stage: INFINITY)
+
+
+@contextmanager
+def acknowledgements_overtake_frames() -> Iterator[None]:
+    """Others come to know that a stage is done before they have what it sent them."""
+    send, acknowledge = Node._send_frame, Node._acknowledge
+    late: dict[tuple[Node, int], list[tuple[int, tuple[int, int, int, int], list[Elements]]]] = {}
+
+    def send_later(
+        self: Node, node: int, head: tuple[int, int, int, int], pieces: list[Elements]
+    ) -> None:
+        late.setdefault((self, self.incarnation), []).append((node, head, pieces))
+
+    def acknowledge_first(self: Node) -> None:
+        acknowledge(self)
+        for frame in late.pop((self, self.incarnation), ()):
+            send(self, *frame)
+
+    with (
+        patch.object(Node, "_send_frame", send_later),
+        patch.object(Node, "_acknowledge", acknowledge_first),
+    ):
+        yield
 
 
 def intervals_count_across_gaps() -> AbstractContextManager[object]:

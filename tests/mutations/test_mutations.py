@@ -35,6 +35,8 @@ CASES: list[tuple[Mutation, str, Focus]] = [
     (mutations.durability_is_not_waited_for, EXACTLY, {"crash_before_job": 0.1}),
     (mutations.outputs_count_as_delivered_when_ready, EXACTLY, {}),
     (mutations.frames_cover_their_whole_turn, EXACTLY, {}),
+    (mutations.outputs_do_not_wait_for_their_own_stage, EXACTLY, {}),
+    (mutations.acknowledgements_overtake_frames, EXACTLY, {}),
     (mutations.intervals_count_across_gaps, EXACTLY, {}),
     (mutations.checksums_are_not_compared, EXACTLY, {"rot": 0.5, "crash_in_job": 0.03}),
     (mutations.consumers_have_no_fence, EXACTLY, {"crash_at_message": 0.005, "linger": 1.0}),
