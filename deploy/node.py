@@ -22,12 +22,7 @@ from deploy.blocks import Block, Waiting, in_order
 from deploy.leaving import arrived_block, hand_over, leaving, stayed_block, to_frame
 from deploy.snapshotter import Snapshotter
 from deploy.tracking import Cells, Intervals, Tracking
-from engine.errors import (
-    DriftlineError,
-    MalformedMessage,
-    SnapshotDamaged,
-    Unavailable,
-)
+from engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged, Unavailable
 from engine.keygroups import owned_by
 from engine.labels import INFINITY
 from engine.messages import (
@@ -116,7 +111,7 @@ class Node(Party):
         self._load_again = False
         self._load = load
         self._waiting = Waiting(self.plan, hold_back=self.policy.ordering == "speculative")
-        self._tracking = Tracking(self.plan, self.nodes, start, self.policy.ordered)
+        self._tracking = Tracking(self.plan, self.nodes, start, self.policy)
         self._stage = 0
         """Where the turn goes on."""
         self._own: list[tuple[int, tuple[int, int, int], list[Elements]]] = []
@@ -383,9 +378,8 @@ class Node(Party):
         """Let in what does not leave the node: after what does, which others wait for."""
         own, self._own = self._own, []
         for feeder, head, pieces in own:
-            if not hand_over(
-                self.assembly, head[0], pieces, partial(self._admit_block, feeder, head)
-            ):
+            admit = partial(self._admit_block, feeder, head)
+            if not hand_over(self.assembly, head[0], pieces, admit):
                 self._count(*head)  # once more: it is as if it had never been
 
     def _admit_block(self, feeder: int, head: tuple[int, int, int], pieces: list[Elements]) -> None:
@@ -402,8 +396,6 @@ class Node(Party):
         if self.index == 0:  # also when nothing moves: an idle front may be what holds it up
             for front, time in self._tracking.tracker.to_ask():
                 self.send(f"front-{front}", AskPromise(time))
-        if not self.policy.ordered:
-            return False
         moved = self._tracking.moved()
         frontiers = self._tracking.frontiers
         if moved:
@@ -411,24 +403,9 @@ class Node(Party):
                 if self.assembly.gates[port.number].holds_back:
                     self._release(port.number, frontiers[port.stage])
             self._waiting.settle(frontiers[-1])
-        self.barrier.advance(self._final_outputs())
+        if self.policy.ordered:
+            self.barrier.advance(self._tracking.final_outputs(self._waiting.first(-1)))
         return moved
-
-    def _final_outputs(self) -> int:
-        """The outputs of this node below this time are final.
-
-        The last stage of other nodes sends nothing here, and whatever the stages before it have
-        sent has come before the acknowledgement that tells of it: channels keep their order. So
-        once those stages are done with a time, only our own last stage has to be done with it, too.
-        """
-        before_last = self.plan.stages - 2
-        if before_last < 0 or self.policy.ordering != "speculative":
-            return self._tracking.frontiers[-1]
-        return min(
-            self._tracking.frontiers[before_last],
-            self._tracking.tracker.durable,
-            self._waiting.first(before_last + 1),
-        )
 
     def _release(self, port: int, frontier: int) -> None:
         """Let a buffering gate apply what is below its stage's frontier."""
@@ -441,7 +418,6 @@ class Node(Party):
             self._tracking.acks.add(*token)
 
     def _acknowledge(self) -> None:
-        """Tell of the stages that have been worked off since the last time."""
         self._tell_peers(*self._tracking.end_turn(self.now))
 
     def _tell_peers(self, cells: Cells = (), covered: Intervals = ()) -> None:

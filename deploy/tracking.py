@@ -18,6 +18,7 @@ from acker.tracker import Tracker
 from engine.labels import INFINITY
 from engine.messages import Acknowledge
 from engine.plan import Plan
+from engine.policy import Policy
 
 TELL_MASTER_WITHIN_S = 0.005
 """How long the master may not know yet what nodes have worked off and delivered."""
@@ -78,14 +79,16 @@ class Acks:
 class Tracking:
     """What a node knows of progress in one incarnation, and what it has to tell of it."""
 
-    def __init__(self, plan: Plan, nodes: int, start: int, ordered: bool) -> None:
+    def __init__(self, plan: Plan, nodes: int, start: int, policy: Policy) -> None:
         self.acks = Acks()
         """Of the turn that is under way."""
         self.tracker = Tracker(plan.stages, plan.fronts, nodes, start)
         self.frontiers = self.tracker.frontiers()
         """As far as they have been put into effect."""
         self.tell_master_by = inf
-        self._ordered = ordered
+        self._ordered = policy.ordered
+        self._shuffles = policy.ordering == "speculative" and plan.stages > 1
+        """Whether there is a stage before the last one, and nothing is held back in the last."""
         self._for_master = Acks()
         self._delivered = 0
 
@@ -105,6 +108,18 @@ class Tracking:
             return False
         before, self.frontiers = self.frontiers, self.tracker.frontiers()
         return self.frontiers != before
+
+    def final_outputs(self, last_stage: int) -> int:
+        """The outputs of this node below this time are final.
+
+        `last_stage`: the first time of what has come to the node's last stage and is not worked
+        off. The last stage of other nodes sends nothing here, and what the stages before it have
+        sent has come before the acknowledgement that tells of it: channels keep their order. So
+        once those stages are done with a time, only our own last stage has to be done with it, too.
+        """
+        if not self._shuffles:
+            return self.frontiers[-1]
+        return min(self.frontiers[-3], self.tracker.durable, last_stage)
 
     def deliver(self, delivered: int, roots: int, now: float) -> None:
         """The consumer has this node's outputs below a time: those of so many more roots."""

@@ -9,13 +9,14 @@ from acker.tracker import Tracker
 from deploy.tracking import MUCH, TELL_MASTER_WITHIN_S, Acks, Tracking
 from engine.labels import INFINITY
 from engine.plan import plan
+from engine.policy import policy
 from index.flow import inverted_index
 
 PLAN = plan(inverted_index())
 
 
-def tracking(ordered: bool = True) -> Tracking:
-    return Tracking(PLAN, 2, 0, ordered)
+def tracking(name: str = "exactly-once", ordering: str = "speculative") -> Tracking:
+    return Tracking(PLAN, 2, 0, policy(name, ordering))
 
 
 @given(st.integers(0, 2**32))
@@ -65,9 +66,29 @@ def test_the_master_learns_the_largest_time_that_was_delivered() -> None:
 
 def test_without_an_order_nothing_is_tracked_here() -> None:
     """Nobody tells such a node of others' work, so that its cells would never become zero."""
-    mine = tracking(ordered=False)
+    mine = tracking("none")
     mine.acks.add(1, 4, 99)
     mine.end_turn(now=0.0)
     assert mine.tracker.oldest() is None
     assert not mine.moved()
     assert mine.for_master().cells == ((1, 4, 99),)
+
+
+def test_outputs_are_final_without_the_last_stage_of_others() -> None:
+    """Node 1 has said what it sent of times up to 3, and not yet what it made of its own share."""
+    sent = ((0, 0, 4),)
+    mine, buffered = tracking(), tracking(ordering="buffered")
+    for found in (mine, buffered):
+        found.tracker.promise(0, 0, 0, INFINITY)
+        found.tracker.acknowledge(((1, 2, 77),), sent)
+        assert found.moved()
+    assert mine.final_outputs(INFINITY) == 4
+    assert mine.final_outputs(3) == 3, "something of time 3 waits here"
+    assert buffered.final_outputs(INFINITY) == 2
+
+
+def test_outputs_are_not_final_before_their_inputs_are_durable() -> None:
+    mine = tracking()
+    mine.tracker.promise(0, 0, 9, 5)
+    assert mine.moved()
+    assert mine.final_outputs(INFINITY) == 5
