@@ -19,6 +19,7 @@ from rich.console import Console
 from bench import options
 from engine.errors import InputError, Unavailable
 from engine.policy import ORDERINGS, POLICIES
+from pipeline.options import wide_console
 
 LATENCY_DOCUMENTS = 700
 THROUGHPUT_DOCUMENTS = 15_000
@@ -85,7 +86,7 @@ def latency(
     runs = measure_latency(setup, rows, rate, warmup, seed, progress)
     latencies = latencies_of(setup, rows, rate, runs)
     _write(json_file, latencies.as_json())
-    _console().print(latencies.table())
+    wide_console().print(latencies.table())
     draw_latency(latencies, plot)
     click.echo(f"picture: {plot}")
     if raw is not None:
@@ -133,7 +134,7 @@ def throughput(
     rounds = measure_throughput(setup, rows, repeat, progress)
     throughputs = rounds.throughputs()
     _write(json_file, throughputs.as_json())
-    _console().print(throughputs.table(), rounds.spread())
+    wide_console().print(throughputs.table(), rounds.spread())
     draw_throughput(throughputs, plot)
     click.echo(f"picture: {plot}")
     _judge(broken_promises(throughputs.rows))
@@ -182,7 +183,7 @@ def ordering(
     progress = Progress(Console(stderr=True), len(nodes) * len(load) * len(ORDERINGS))
     rows = measure_ordering(load, nodes, seed, progress)
     _write(json_file, as_json(rows))
-    _console().print(table(rows))
+    wide_console().print(table(rows))
     draw(rows, plot)
     click.echo(f"picture: {plot}")
     _judge(
@@ -223,7 +224,7 @@ def floor(
     fast = run_floor_throughput(found[:saturated], nodes)
     results = Latencies(rate, documents, nodes, slow, []), Throughputs(saturated, nodes, fast, [])
     _write(json_file, {"latency": results[0].as_json(), "throughput": results[1].as_json()})
-    _console().print(results[0].table(), results[1].table())
+    wide_console().print(results[0].table(), results[1].table())
 
 
 @bench.command()
@@ -252,7 +253,7 @@ def memory(
 
     found = measure_memory(_load(documents, path), nodes, seconds, seed)
     _write(json_file, found.as_json())
-    _console().print(found.table())
+    wide_console().print(found.table())
 
 
 @bench.command()
@@ -284,7 +285,7 @@ def profile(
 
     found = profile_path(_load(documents, path), policy, block, snapshot_every)
     _write(json_file, found.as_json())
-    _console().print(found.table())
+    wide_console().print(found.table())
 
 
 def _load(count: int, path: Path | None) -> list[tuple[str, str]]:
@@ -310,12 +311,6 @@ def _check_warmup(documents: int, warmup: int) -> None:
 def _write(file: Path | None, content: dict[str, object]) -> None:
     if file is not None:
         file.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
-
-
-def _console() -> Console:
-    """Where tables go: as wide as the terminal, and wide enough where there is none."""
-    console = Console()
-    return console if console.is_terminal else Console(width=140)
 
 
 def _judge(problems: Iterable[str]) -> None:

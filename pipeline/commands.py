@@ -29,6 +29,7 @@ from pipeline.options import (
     plot_option,
     reading,
     room,
+    wide_console,
 )
 
 
@@ -309,8 +310,7 @@ def latency(
         found = analyse(read_records(session, records), bucket_s)
     if json_file is not None:
         json_file.write_text(json.dumps(found.as_json(), allow_nan=False) + "\n")
-    console = Console()
-    (console if console.is_terminal else Console(width=140)).print(found.table())
+    wide_console().print(found.table())
     if plot is not None:
         from pipeline.pictures import draw_latency
 

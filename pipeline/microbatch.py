@@ -52,6 +52,7 @@ from engine.codec import pack, unpack
 from engine.errors import FlowError
 from engine.flow import Flow, Function
 from engine.state import MapState as DeclaredMap
+from pipeline.session import FRUGAL_JVM
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,8 +73,7 @@ _STORE = f"{_STREAMING}.stateStore"
 _EXECUTION = "org.apache.spark.sql.execution.streaming"
 
 CONF = {
-    # Compiled quickly rather than well: a run is over before the better code has paid.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    **FRUGAL_JVM,  # also: a run is over before the better code has paid
     f"{_STREAMING}.checkpoint.fileChecksum.enabled": "false",
     f"{_STREAMING}.checkpointFileManagerClass": (
         f"{_EXECUTION}.checkpointing.FileSystemBasedCheckpointFileManager"

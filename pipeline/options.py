@@ -21,6 +21,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+def wide_console() -> Console:
+    """Where tables go: as wide as the terminal, and wide enough where there is none."""
+    console = Console()
+    return console if console.is_terminal else Console(width=140)
+
+
 class Sessions:
     """Starts the session that a command's options describe."""
 
@@ -33,9 +39,9 @@ class Sessions:
     def start(self, what: str, *, mostly_python: bool = False) -> Iterator[SparkSession]:
         """A session that shows its progress. Raises Unavailable."""
         from pipeline.progress import shown
-        from pipeline.session import MOSTLY_PYTHON, session
+        from pipeline.session import FRUGAL_JVM, session
 
-        conf = {**MOSTLY_PYTHON, **self.conf} if mostly_python else self.conf
+        conf = {**FRUGAL_JVM, **self.conf} if mostly_python else self.conf
         with session(what, self.master, conf) as found, shown(found, self.console, what):
             yield found
 

@@ -115,8 +115,6 @@ def prepared(job: Job) -> Job:
 
 def outputs_of(job: Job, spark: SparkSession, inputs: Sequence[Source]) -> DataFrame:
     """The rows that a flow ends in, none of them to a port, not in order."""
-    from pyspark.sql import functions as f
-
     job.flow.check_inputs(inputs)
     rows = _read(job, spark, 0, inputs[0])
     for front, source in enumerate(inputs[1:], 1):
@@ -125,21 +123,24 @@ def outputs_of(job: Job, spark: SparkSession, inputs: Sequence[Source]) -> DataF
     for stage in range(1, flow_plan.stages):
         if job.keeps_state:
             for port in flow_plan.of_stage(stage):
-                parts = spark.range(0, job.partitions, 1, 1)
-                rows = rows.union(
-                    parts.select(
-                        f.lit(port.number).alias("to"),
-                        f.col("id").cast("int").alias("part"),
-                        f.lit(BEGIN).cast("long").alias("time"),
-                        f.lit(0).alias("front"),
-                        f.lit(b"").alias("payload"),
-                    )
-                )
+                rows = rows.union(_begins(job, spark, port.number))
         rows = rows.repartitionById(job.partitions, "part")
-        rows = apply(
-            rows.sortWithinPartitions("to", "time", "front"), KeyedTask(job, stage), SCHEMA
-        )
+        rows = rows.sortWithinPartitions("to", "time", "front")
+        rows = apply(rows, KeyedTask(job, stage), SCHEMA)
     return rows
+
+
+def _begins(job: Job, spark: SparkSession, port: int) -> DataFrame:
+    """The rows that come before all others, one for each partition."""
+    from pyspark.sql import functions as f
+
+    return spark.range(0, job.partitions, 1, 1).select(
+        f.lit(port).alias("to"),
+        f.col("id").cast("int").alias("part"),
+        f.lit(BEGIN).cast("long").alias("time"),
+        f.lit(0).alias("front"),
+        f.lit(b"").alias("payload"),
+    )
 
 
 def _read(job: Job, spark: SparkSession, front: int, source: Source) -> DataFrame:

@@ -39,10 +39,10 @@ DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-MOSTLY_PYTHON = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""For jobs that do their work in Python: the JVM moves rows only, and whatever it spends on its own
-speed (threads that compile and collect) it takes from Python's cores. Halves its CPU
-time in a job of half a minute."""
+FRUGAL_JVM = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""For sessions that do their work in Python: the JVM moves rows only, and what it spends on its own
+speed (threads that compile and collect) it takes from Python's cores. Halves its CPU time in a job
+of half a minute."""
 
 LOG_SHOWN = 2000
 """Characters of the JVM's log that an error shows."""
