@@ -18,8 +18,8 @@ from rich.table import Table
 from barrier.barrier import NOTHING
 from bench.floor import Documents
 from deploy.assembly import Assembly, assemble
-from deploy.blocks import Block, in_order
-from deploy.leaving import arrived_block, leaving, stayed_block, to_frame
+from deploy.blocks import Block, Piece, bounds, in_order
+from deploy.leaving import Leaving, arrived_block, to_frame
 from deploy.tracking import Acks
 from engine.bundles import payload_columns
 from engine.labels import Label
@@ -41,7 +41,6 @@ STEPS = {
     "map and shuffle": "node",
     "shuffle encode": "node",
     "shuffle decode": "node",
-    "shuffle to itself": "node",
     "label order": "node",
     "keyed and hold": "node",
     "barrier": "node",
@@ -51,6 +50,9 @@ STEPS = {
     "snapshot capture": "node",
 }
 """Every step, in the order of the data path, and the process that it is done in."""
+
+CLOSING = {True: "snapshot capture", False: "settle"}
+"""In label order, what is closed is encoded for a snapshot; otherwise there is nothing to close."""
 
 HEADER = Header("profile", 1, 1)
 
@@ -178,6 +180,7 @@ class _DataPath:
             assemble(self.plan, self.policy, node, NODES, lambda: next(self.ids))
             for node in range(NODES)
         ]
+        self.leaving = [Leaving(assembly) for assembly in self.assemblies]
         for assembly in self.assemblies:  # a consumer that has nothing yet
             assembly.barrier.last(NOTHING, 0, ())
 
@@ -188,11 +191,16 @@ class _DataPath:
         for assembly, blocks in zip(self.assemblies, shuffled, strict=True):
             assembly.enter(self.keyed.number, blocks)
             pieces = in_order(blocks)
+            ordered = list(zip(pieces, bounds(pieces, frontier), strict=True))
             clock.lap("label order")
-            for piece in pieces:
-                assembly.gates[self.keyed.number].push(*piece)
-                self.elements += len(piece[0])
-            clock.lap("keyed and hold")
+            for piece, bound in ordered:
+                elements = piece.elements()
+                clock.lap("shuffle decode")
+                assembly.gates[self.keyed.number].push(*elements)
+                clock.lap("keyed and hold")
+                assembly.close(self.keyed.number, bound)
+                clock.lap(CLOSING[self.policy.ordered])
+                self.elements += len(piece.labels)
             assembly.barrier.advance(frontier)
             clock.lap("barrier")
             self._deliver(assembly)
@@ -203,13 +211,10 @@ class _DataPath:
         """What a node makes of a block, as it arrives at each node."""
         self._map(mapper, time, documents)
         shuffled: list[list[Block]] = [[] for _ in range(NODES)]
-        for node, port, pieces in leaving(
-            self.assemblies[mapper], self.source.number, range(NODES)
-        ):
+        for port, node, pieces in self.leaving[mapper].take(self.source.number):
             head = port, time, next(self.ids)
             if node == mapper:
-                shuffled[node].append(stayed_block(*head, pieces))
-                self.clock.lap("shuffle to itself")
+                shuffled[node].append(Block(*head, pieces))
             else:
                 sent = encode(HEADER, to_frame(self.source.number, *head, pieces))
                 self.clock.lap("shuffle encode")
@@ -224,14 +229,18 @@ class _DataPath:
         clock.start()
         labels: list[Label] = [(number, 0) for number in range(time, time + len(documents))]
         head = self.source.number, time, next(self.ids)
-        sent = encode(HEADER, to_frame(0, *head, [(labels, values, None)]))
+        sent = encode(HEADER, to_frame(0, *head, [Piece(labels, values, None)]))
         clock.lap("front encode")
         block = self._received(sent)
         clock.lap("front decode")
         assembly.enter(self.source.number, [block])
         for piece in block.pieces:
-            assembly.gates[self.source.number].push(*piece)
-        clock.lap("map and shuffle")
+            elements = piece.elements()
+            clock.lap("front decode")
+            assembly.gates[self.source.number].push(*elements)
+            clock.lap("map and shuffle")
+            self.leaving[mapper].pack(self.source.number)
+            clock.lap("shuffle encode")
 
     def _received(self, data: bytes) -> Block:
         _, frame = decode(data)

@@ -29,7 +29,7 @@ from engine.operators import Failures, Outbound, Segments, Step
 from engine.party import log
 from engine.plan import Plan
 from engine.policy import Output, Policy, SnapshotCut
-from engine.snapshots import Capture, CommitSnapshot, EarlyEncoder, restore
+from engine.snapshots import Capture, CommitSnapshot, restore
 from engine.speculative import Speculative
 from engine.state import StateTable
 
@@ -51,13 +51,11 @@ class Assembly:
     alignments: dict[int, Alignment[Block]] = field(default_factory=dict)
     leaving: dict[int, list[tuple[int, list[Outbound]]]] = field(init=False)
     """feeder -> (port, its outbounds per node)"""
-    encoders: list[EarlyEncoder] = field(init=False)
 
     def __post_init__(self) -> None:
         self.leaving = {port.number: [] for port in self.plan.ports}
         for (feeder, port), outbounds in self.segments.outbounds.items():
             self.leaving[feeder].append((port, outbounds))
-        self.encoders = [EarlyEncoder(name, step.table) for name, step in self.keyed.items()]
 
     def load(self, segments: list[bytes], start: int) -> None:
         """Read the states back; what is below `start` is done with. Raises SnapshotDamaged."""
@@ -86,6 +84,12 @@ class Assembly:
         """A snapshot is on the disk, or not. Returns what is to be sent."""
         return [("master", answer)]
 
+    def close(self, port: int, frontier: int) -> None:
+        """No element with a time below the frontier will come to a port any more."""
+        step = self.keyed.get(self.plan.ports[port].vertex.name)
+        if step is not None:
+            step.close(frontier)
+
     def settle(self, frontier: int) -> None:
         """Elements below the frontier are final."""
         for step in self.keyed.values():
@@ -93,16 +97,21 @@ class Assembly:
 
     def encode_early(self, rows: int) -> bool:
         """Do a little of what the next snapshot will need. Returns whether there was anything."""
-        done = [encoder.step(rows) for encoder in self.encoders]
+        done = [step.kept.encode_early(rows) for step in self.keyed.values()]
         return any(done)
 
     def capture(self, time: int) -> Capture:
         """Begin to write the state as of a time, below which everything is delivered."""
         capture = Capture()
-        for name, step in self.keyed.items():
+        for step in self.keyed.values():
             step.settle(time, exactly=True)
-            capture.take(name, step.table)
+            capture.take(step.kept)
         return capture
+
+    @property
+    def failures(self) -> Failures:
+        """Where failures go."""
+        return self.segments.failures
 
     @property
     def tables(self) -> dict[str, StateTable]:
@@ -183,7 +192,7 @@ class EpochAssembly(Assembly):
         vertex = self.plan.ports[port].vertex
         step = self.keyed.get(vertex.name)
         if step is not None:
-            self.taken.take(vertex.name, step.table)
+            self.taken.take(step.kept)
         if isinstance(self.barrier, EpochBarrier):
             self.barrier.seal(port, epoch)
         self.ended.add(port)
@@ -287,14 +296,12 @@ class ProductionAssembly(Assembly):
         outputs = self.outputs.seal(self.number)
         if outputs is not None:
             self.ledger.keep_outputs(self.number, outputs)
-        self.ledger.note_changes()
+        self.ledger.keep_changes()
         capture = Capture()
-        for name, table in self.tables.items():
-            capture.take(name, table)
+        for kept in (*(step.kept for step in self.keyed.values()), self.ledger.kept):
+            capture.take(kept)
         while capture.step():  # at once: everything waits for it
             pass
-        if capture.segments:  # together: no production is loaded by key groups
-            capture.segments = {0: b"".join(capture.segments.values())}
         self.written += [*self.made, ("master", Acknowledge(*self.acks.take(), 0))]
         self.made.clear()
         self.storing = True
@@ -357,16 +364,15 @@ def assemble(
         barrier = ImmediateBarrier(name, (groups[0], groups[-1]), dead_letters)
 
     keyed: dict[str, Keyed] = {}
-    group_cache = GroupCache(plan.flow.groups)
 
     def make(vertex: Vertex, after: Step, failures: Failures) -> Step:
         order = Speculative if policy.ordered else Arrival
         step = keyed[vertex.name] = order(
-            vertex, after, failures, group_cache, record=policy.cut is not SnapshotCut.NONE
+            vertex, after, failures, record=policy.cut is not SnapshotCut.NONE
         )
         return step
 
-    segments = Segments(plan, OwnerCache(nodes, group_cache), barrier, make)
+    segments = Segments(plan, OwnerCache(nodes, GroupCache(plan.flow.groups)), barrier, make)
     gates = [
         BufferingGate(entry, port.stage, new_id)
         if policy.ordering == "buffered" and port.vertex.keyed

@@ -7,16 +7,43 @@ Nothing here is needed for correctness; what comes late all the same is put in i
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
 
+from engine.codec import pack_rows, unpack_rows
+from engine.errors import MalformedMessage
 from engine.labels import INFINITY, Label
-from engine.operators import Elements, chosen
+from engine.operators import MANY, Elements, Signs, Values, chosen
 from engine.plan import Plan, Port
-from engine.runs import times
+from engine.runs import Labels, times
 
 SPECULATE_UP_TO = 4
 """Roots that may be unsettled at a port while elements are applied in whatever order they come."""
+
+
+class Piece:
+    """Elements of one port. Their payloads are decoded no sooner than they are applied."""
+
+    __slots__ = ("labels", "payloads", "signs")
+
+    def __init__(self, labels: Labels, payloads: bytes | Values, signs: Signs) -> None:
+        self.labels = labels
+        self.payloads = payloads
+        self.signs = signs
+
+    def packed(self) -> bytes:
+        """The payloads as they travel. Raises PayloadError."""
+        return self.payloads if isinstance(self.payloads, bytes) else pack_rows(self.payloads)
+
+    def elements(self) -> Elements:
+        """With the payloads decoded. Raises MalformedMessage."""
+        if not isinstance(self.payloads, bytes):
+            return self.labels, self.payloads, self.signs
+        values = unpack_rows(self.payloads)
+        if len(values) != len(self.labels):
+            raise MalformedMessage(f"{len(values)} payloads for {len(self.labels)} labels")
+        return self.labels, values, self.signs
 
 
 class Block:
@@ -34,7 +61,7 @@ class Block:
         port: int,
         time: int,
         id: int,
-        pieces: list[Elements],
+        pieces: list[Piece],
         covers: tuple[int, ...] = (),
     ) -> None:
         self.port = port
@@ -42,19 +69,20 @@ class Block:
         self.id = id
         self.pieces = pieces
         self.covers = covers
-        self.corrects = any(signs is not None for _, _, signs in pieces)
-        different = {time for labels, _, _ in pieces for time in times(labels)}
+        self.corrects = any(piece.signs is not None for piece in pieces)
+        different = {time for piece in pieces for time in times(piece.labels)}
         self.roots = len(different)
         self.first = min(different)
         self.last = max(different)
 
     def part(self, time: int, *, before: bool) -> Block:
         """The elements before a time, with the block's id; or the others, with none yet (0)."""
-        pieces: list[Elements] = []
+        pieces: list[Piece] = []
         for piece in self.pieces:
-            inside = [(t < time) is before for t in times(piece[0])]
+            inside = [(t < time) is before for t in times(piece.labels)]
             if any(inside):
-                pieces.append(piece if all(inside) else chosen(piece, inside))
+                whole = all(inside)
+                pieces.append(piece if whole else Piece(*chosen(piece.elements(), inside)))
         part = Block(self.port, self.time, self.id if before else 0, pieces)
         if not before:
             part.time = part.first
@@ -139,7 +167,7 @@ def may_go(blocks: list[Block], unsettled: int, complete: int) -> tuple[list[Blo
     return now, later
 
 
-def in_order(blocks: list[Block]) -> list[Elements]:
+def in_order(blocks: list[Block]) -> list[Piece]:
     """The pieces of blocks of one port as they are best worked off: in label order.
 
     Where something is taken back the order of arrival stays: a tombstone must not overtake its
@@ -149,13 +177,51 @@ def in_order(blocks: list[Block]) -> list[Elements]:
     if len(pieces) == 1 or any(block.corrects for block in blocks):
         return pieces
     pieces.sort(key=_first_label)
-    spans = [(min(found), max(found)) for found in (times(labels) for labels, _, _ in pieces)]
+    spans = [(min(found), max(found)) for found in (times(piece.labels) for piece in pieces)]
     if all(one[1] <= other[0] for one, other in pairwise(spans)):
         return pieces
-    elements = [pair for labels, values, _ in pieces for pair in zip(labels, values, strict=True)]
+    parts = sorted((part for piece in pieces for part in _by_time(piece)), key=_first_label)
+    ordered: list[Piece] = []
+    for small, run in groupby(parts, key=lambda part: len(part.labels) < MANY):
+        if small:
+            ordered.append(_merged(run))
+        else:
+            ordered += run
+    return ordered
+
+
+def bounds(pieces: list[Piece], complete: int) -> list[int]:
+    """For each piece: no element with a smaller time comes after it.
+
+    `complete`: the same of the last one.
+    """
+    first = [complete, *(min(times(piece.labels)) for piece in reversed(pieces[1:]))]
+    return list(accumulate(first, min))[::-1]
+
+
+def _by_time(piece: Piece) -> Iterator[Piece]:
+    """The parts of a piece that are of one time each."""
+    found = times(piece.labels)
+    if len(found) == 1:
+        yield piece
+        return
+    labels, values, _ = piece.elements()
+    start = 0
+    rows = list(labels)
+    for _, run in groupby(found):
+        end = start + len(list(run))
+        yield Piece(rows[start:end], values[start:end], None)
+        start = end
+
+
+def _merged(pieces: Iterable[Piece]) -> Piece:
+    """The elements of pieces in label order."""
+    elements: list[tuple[Label, object]] = []
+    for labels, values, _ in (piece.elements() for piece in pieces):
+        elements += zip(labels, values, strict=True)
     elements.sort(key=itemgetter(0))
-    return [([label for label, _ in elements], [value for _, value in elements], None)]
+    return Piece([label for label, _ in elements], [value for _, value in elements], None)
 
 
-def _first_label(piece: Elements) -> Label:
-    return piece[0][0]
+def _first_label(piece: Piece) -> Label:
+    return piece.labels[0]

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from engine.codec import labels_to_columns, to_columns
+from engine.codec import labels_to_columns, pack_rows
 from engine.errors import DriftlineError, InputError, MalformedMessage
 from engine.keygroups import owner, root_group
 from engine.labels import INFINITY, Label
@@ -241,7 +241,7 @@ class Front(Party):
             end = batches[nodes[i + 1]][0][0][0] if i + 1 < len(nodes) else self.next
             # Up to the first root of the next frame, all roots are in this one or in one before.
             covers = (self._covered, end)
-            piece = labels_to_columns(labels), to_columns(values), ()
+            piece = labels_to_columns(labels), pack_rows(values), ()
             frame = Frame(self.index, self.index, labels[0][0], 0, (piece,), covers)
             self.send(f"node-{node}", frame)
             self._covered = end

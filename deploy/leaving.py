@@ -1,37 +1,62 @@
 """Elements on their way out of a node's segments, and into others.
 
-What a segment has collected for a port on a node becomes one frame: the elements of all blocks
-worked off together, tracked under the smallest of their tracking times.
+What a segment makes is packed at once, block by block, while it is in the processor's caches. What
+it has made for a port on a node becomes one frame: the elements of all blocks worked off together,
+tracked under the smallest of their tracking times. What does not leave the node is packed all the
+same: functions see the same types wherever their input came from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 
 from deploy.assembly import Assembly
-from deploy.blocks import Block
+from deploy.blocks import Block, Piece
 from engine import runs
-from engine.codec import Columns, from_columns, pack, to_columns, unpack
+from engine.codec import Columns, pack_rows
 from engine.errors import MalformedMessage, PayloadError
 from engine.messages import Frame, columns
 from engine.operators import Elements, without_bad_payloads
 
 
-def leaving(
-    assembly: Assembly, feeder: int, nodes: Iterable[int]
-) -> Iterator[tuple[int, int, list[Elements]]]:
-    """(node, port, blocks) of what a segment has made for these nodes and not let go yet."""
-    for port, outbounds in assembly.leaving[feeder]:
-        for node in nodes:
-            if outbounds[node].blocks:
-                yield node, port, outbounds[node].take()
+class Leaving:
+    """What the segments of a node have made and not let go yet."""
+
+    def __init__(self, assembly: Assembly) -> None:
+        self._assembly = assembly
+        self._pieces: dict[tuple[int, int, int], list[Piece]] = {}
+        """(feeder, port, node) -> what leaves there"""
+
+    def pack(self, feeder: int) -> None:
+        """Pack what a segment has made. Payloads that cannot travel become failures."""
+        for port, outbounds in self._assembly.leaving[feeder]:
+            for node, outbound in enumerate(outbounds):
+                for block in outbound.take():
+                    piece = self._packed(port, block)
+                    if piece is not None:
+                        self._pieces.setdefault((feeder, port, node), []).append(piece)
+
+    def take(self, feeder: int) -> Iterator[tuple[int, int, list[Piece]]]:
+        """(port, node, pieces) of what a segment has made."""
+        self.pack(feeder)
+        for key in [key for key in self._pieces if key[0] == feeder]:
+            yield *key[1:], self._pieces.pop(key)
+
+    def _packed(self, port: int, block: Elements) -> Piece | None:
+        labels, values, signs = block
+        try:
+            return Piece(labels, pack_rows(values), signs)
+        except PayloadError:
+            vertex, failures = self._assembly.plan.ports[port].vertex, self._assembly.failures
+            labels, values, signs = without_bad_payloads(vertex, failures, block)
+            return Piece(labels, pack_rows(values), signs) if labels else None
 
 
-def to_frame(feeder: int, port: int, time: int, id: int, pieces: list[Elements]) -> Frame:
+def to_frame(feeder: int, port: int, time: int, id: int, pieces: list[Piece]) -> Frame:
     """The frame for another node."""
     encoded = tuple(
-        (runs.to_columns(labels), to_columns(values), tuple(signs or ()))
-        for labels, values, signs in pieces
+        (runs.to_columns(piece.labels), piece.packed(), tuple(piece.signs or ()))
+        for piece in pieces
     )
     return Frame(feeder, port, time, id, encoded, ())
 
@@ -49,44 +74,12 @@ def arrived_block(frame: Frame) -> Block:
         raise MalformedMessage(f"elements that are none: {error}") from None
 
 
-def _arrived_piece(labels: Columns, values: Columns, signs: tuple[int, ...]) -> Elements:
+def _arrived_piece(labels: Columns, payloads: bytes, signs: tuple[int, ...]) -> Piece:
     found = runs.from_columns_of_labels(columns(labels))
-    payloads = from_columns(columns(values))
-    count = len(payloads)
-    if not count or len(found) != count or (signs and len(signs) != count):
+    if not found or (signs and len(signs) != len(found)):
         raise MalformedMessage("a frame with columns of different lengths")
+    if not isinstance(payloads, bytes):
+        raise MalformedMessage("payloads that are not packed")
     if signs and set(map(type, signs)) != {int}:
         raise MalformedMessage("signs that are none")
-    return found, payloads, list(signs) or None
-
-
-def stayed_block(port: int, time: int, id: int, pieces: list[Elements]) -> Block:
-    """The elements that do not leave their node. Raises PayloadError.
-
-    Payloads pass the wire format all the same: functions see the same types wherever their input
-    came from.
-    """
-    stayed: list[Elements] = []
-    for labels, values, signs in pieces:
-        passed = from_columns(columns(unpack(pack(to_columns(values)))))  # type: ignore[arg-type]
-        stayed.append((labels, passed, signs))
-    return Block(port, time, id, stayed)
-
-
-def hand_over(
-    assembly: Assembly, port: int, pieces: list[Elements], take: Callable[[list[Elements]], None]
-) -> bool:
-    """Let elements be taken; payloads that cannot travel become failures instead.
-
-    Returns whether there was anything to take.
-    """
-    try:
-        take(pieces)
-    except PayloadError:
-        vertex, failures = assembly.plan.ports[port].vertex, assembly.segments.failures
-        good = [without_bad_payloads(vertex, failures, piece) for piece in pieces]
-        pieces = [piece for piece in good if piece[0]]
-        if not pieces:
-            return False
-        take(pieces)
-    return True
+    return Piece(found, payloads, list(signs) or None)

@@ -18,8 +18,8 @@ from functools import partial
 
 from barrier.barrier import Barrier
 from deploy.assembly import Assembly, Post, assemble
-from deploy.blocks import Block, Waiting, in_order
-from deploy.leaving import arrived_block, hand_over, leaving, stayed_block, to_frame
+from deploy.blocks import Block, Waiting, bounds, in_order
+from deploy.leaving import Leaving, arrived_block, to_frame
 from deploy.snapshotter import Snapshotter
 from deploy.tracking import Cells, Intervals, Tracking
 from engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged, Unavailable
@@ -47,7 +47,6 @@ from engine.messages import (
     Stop,
     Unloadable,
 )
-from engine.operators import Elements
 from engine.party import Job, Party, log
 from engine.plan import Plan, Port
 from engine.policy import Policy
@@ -105,6 +104,8 @@ class Node(Party):
         """Drop everything volatile."""
         self.running = False
         self._ready = False
+        self._begun = False
+        """Whether the master has begun, so that all nodes are in this incarnation."""
         self.trouble = None
         self._start = start
         self._loaded = False
@@ -114,8 +115,9 @@ class Node(Party):
         self._tracking = Tracking(self.plan, self.nodes, start, self.policy)
         self._stage = 0
         """Where the turn goes on."""
-        self._own: list[tuple[int, tuple[int, int, int], list[Elements]]] = []
-        """(feeder, (port, time, id), elements) of frames that do not leave the node."""
+        self._own: list[tuple[int, Block]] = []
+        """(feeder, elements) of what does not leave the node."""
+        self._leaving = Leaving(self.assembly)
         self._final = 0
         """Elements below this time are final; that is put into effect when there is time for it."""
         self._put_off = 0
@@ -142,6 +144,7 @@ class Node(Party):
             promise = message.since, message.until, message.durable
             self._tracking.tracker.promise(message.front, *promise)
         elif isinstance(message, Progress):
+            self._begun = True
             self._final = message.delivered
             if not self.policy.ordered:
                 self.barrier.advance(message.processed)
@@ -194,7 +197,8 @@ class Node(Party):
             self.send("master", self.trouble)
         elif self.running:
             # Also when nothing has changed: it shows the master whether something was lost.
-            self._tell_peers()
+            if self._begun:
+                self._tell_peers()
             self.send("master", self._tracking.for_master())
 
     def done(self, job: Job, result: object) -> None:
@@ -228,6 +232,7 @@ class Node(Party):
             )
             self.assembly.load(result.segments, self._start)
             self._snapshots = Snapshotter(self.assembly)
+            self._leaving = Leaving(self.assembly)
         except (SnapshotDamaged, MalformedMessage) as error:
             self._report(Unloadable(self.incarnation, self._load.number, str(error)))
             return
@@ -334,17 +339,20 @@ class Node(Party):
                     block.id = self.new_id()
                     self._tracking.acks.add(stage, block.time, block.id)
                 if here:
-                    self._apply(port, here)
+                    self._apply(port, here, complete)
             if self.assembly.alignments and self.assembly.alignments[port.number].complete:
                 self._end_epoch(port.number)
 
-    def _apply(self, port: Port, blocks: list[Block]) -> None:
+    def _apply(self, port: Port, blocks: list[Block], complete: int) -> None:
         """Let blocks through a port's segment, and send on what that makes."""
         self.assembly.enter(port.number, blocks)
         gate = self.assembly.gates[port.number]
-        for piece in in_order(blocks):
-            for token in gate.push(*piece):
+        pieces = in_order(blocks)
+        for piece, bound in zip(pieces, bounds(pieces, complete), strict=True):
+            for token in gate.push(*piece.elements()):
                 self._tracking.acks.add(*token)
+            self._leaving.pack(port.number)
+            self.assembly.close(port.number, bound)
         for block in blocks:
             self._tracking.acks.add(port.stage, block.time, block.id)
             if block.covers and port.front is not None:
@@ -353,20 +361,19 @@ class Node(Party):
 
     def _send_on(self, feeder: int, time: int) -> None:
         """Send what a segment made of blocks with tracking times from `time` on."""
-        for node, port, pieces in leaving(self.assembly, feeder, self._others):
-            id = self.new_id()
-            send = partial(self._send_frame, node, (feeder, port, time, id))
-            if hand_over(self.assembly, port, pieces, send):
-                self._count(port, time, id)
-        for _, port, pieces in leaving(self.assembly, feeder, (self.index,)):
+        for port, node, pieces in self._leaving.take(feeder):
             id = self.new_id()
             self._count(port, time, id)
-            self._own.append((feeder, (port, time, id), pieces))
+            if node == self.index:
+                self._own.append((feeder, Block(port, time, id, pieces)))
+            else:
+                self._send_frame(node, to_frame(feeder, port, time, id, pieces))
 
-    def _send_frame(
-        self, node: int, head: tuple[int, int, int, int], pieces: list[Elements]
-    ) -> None:
-        frame = to_frame(*head, pieces)
+    def _count(self, port: int, time: int, id: int) -> None:
+        self.frames += 1
+        self._tracking.acks.add(self.plan.ports[port].stage, time, id)
+
+    def _send_frame(self, node: int, frame: Frame) -> None:
         if not self.assembly.keep(f"node-{node}", frame):
             self.send(f"node-{node}", frame)
 
@@ -375,19 +382,10 @@ class Node(Party):
             self.send(to, message)
 
     def _admit_own(self) -> None:
-        """Let in what does not leave the node: after what does, which others wait for."""
+        """Let in what does not leave the node."""
         own, self._own = self._own, []
-        for feeder, head, pieces in own:
-            admit = partial(self._admit_block, feeder, head)
-            if not hand_over(self.assembly, head[0], pieces, admit):
-                self._count(*head)  # once more: it is as if it had never been
-
-    def _admit_block(self, feeder: int, head: tuple[int, int, int], pieces: list[Elements]) -> None:
-        self._admit(self.name, feeder, stayed_block(*head, pieces))
-
-    def _count(self, port: int, time: int, id: int) -> None:
-        self.frames += 1
-        self._tracking.acks.add(self.plan.ports[port].stage, time, id)
+        for feeder, block in own:
+            self._admit(self.name, feeder, block)
 
     # Progress.
 

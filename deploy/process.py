@@ -26,7 +26,6 @@ from engine.loading import load_flow
 from engine.party import Job
 from engine.plan import Plan, plan
 from engine.policy import Policy, policy
-from engine.snapshots import merge
 from engine.store import LmdbStore, PartStore
 
 
@@ -100,7 +99,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> None:
     flow = flow_plan.flow
     store = PartStore(
         LmdbStore(Path(config.state) / f"node-{config.index}", config.identity),
-        lambda segments: merge(flow, segments),
+        flow,
     )
     node = Node(
         config.index,

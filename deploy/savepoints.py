@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 
 from coordinator.registry import ClusterState, FileRegistry, SnapshotRecord
@@ -21,7 +20,7 @@ from engine.keygroups import GroupCache, owned_by
 from engine.plan import plan
 from engine.policy import POLICIES, Policy, SnapshotCut
 from engine.savepoint import Savepoint, begin, complete, write_table
-from engine.snapshots import LoadSnapshot, StoreSnapshot, merge, restore
+from engine.snapshots import LoadSnapshot, StoreSnapshot, restore
 from engine.state import StateTable
 from engine.store import LmdbStore, PartStore
 
@@ -71,12 +70,12 @@ def save_run(state: Path, flow: Flow, output: Path) -> Savepoint:
     nodes = len(list(state.glob("node-*/")))
     groups = GroupCache(flow.groups)
     for index in range(nodes):
-        tables = {v.name: StateTable(v.states, [], groups) for v in flow.vertices if v.keyed}
+        tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.keyed}
         with _store(state, index, found.identity, flow) as store:
             restore(tables, store.look(record.number).segments)
         for vertex in flow.vertices:
             if vertex.keyed:
-                write_table(output, vertex, tables[vertex.name])
+                write_table(output, vertex, tables[vertex.name], groups)
     return complete(output, flow, record.time)
 
 
@@ -94,4 +93,4 @@ def _check_cut(found: ClusterState, flow: Flow, state: Path) -> None:
 @contextmanager
 def _store(state: Path, index: int, identity: str, flow: Flow) -> Iterator[PartStore]:
     with closing(LmdbStore(state / f"node-{index}", identity)) as kept:
-        yield PartStore(kept, partial(merge, flow))
+        yield PartStore(kept, flow)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import accumulate, compress
 
+from engine.kept import Kept
 from engine.labels import Label
 from engine.operators import Values
 from engine.runs import Labels, select, times
@@ -17,7 +18,17 @@ Arrived = tuple[Label, object, int]
 class Applied:
     """Elements that were applied one after the other and are not settled, as columns."""
 
-    __slots__ = ("ends", "journal", "keys", "labels", "last", "results", "undone", "values")
+    __slots__ = (
+        "ends",
+        "journal",
+        "keys",
+        "labels",
+        "last",
+        "piece",
+        "results",
+        "undone",
+        "values",
+    )
 
     def __init__(self, labels: Labels, keys: list[object], values: Values) -> None:
         self.labels = labels
@@ -31,6 +42,8 @@ class Applied:
         """Positions of elements that are not in force any more."""
         self.last = max(times(labels), default=0)
         """The largest time."""
+        self.piece = b""
+        """What is left of a block that is closed: its changes, for the next snapshot."""
 
     def add(self, label: Label, key: object, value: object, result: object, end: int) -> None:
         """Append an element."""
@@ -70,6 +83,18 @@ class Applied:
     def in_force(self) -> list[int]:
         """Positions of the elements that have not been undone."""
         return [at for at in range(len(self.labels)) if at not in self.undone]
+
+    def close(self, kept: Kept) -> None:
+        """Nothing will come that is before any of these elements: drop what undoing needs.
+
+        A block that is not of one time, or is small, or removes something, stays as it is.
+        """
+        if not self.undone and self.labels and min(times(self.labels)) == self.last:
+            piece = kept.piece(self.journal)
+            if piece is not None:
+                self.piece = piece
+                self.labels, self.keys, self.values = [], [], []
+                self.results, self.ends, self.journal = [], [], []
 
     def final_changes(self) -> list[Change]:
         """What the elements in force have changed."""

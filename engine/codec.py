@@ -121,8 +121,13 @@ def _transpose(rows: Sequence[tuple[object, ...]], of_integers: bool = False) ->
         columns: list[tuple[object, ...]] = list(zip(*rows, strict=True))
     except ValueError:  # not of one width
         return count, PLAIN, rows
-    if not columns:
-        return count, PLAIN, rows
+    return columns_of(count, columns, of_integers) if columns else (count, PLAIN, rows)
+
+
+def columns_of(
+    count: int, columns: Sequence[Sequence[object]], of_integers: bool = False
+) -> Columns:
+    """`to_columns` for rows that are columns already, of `count` values each, at least one."""
     written: list[object] = list(columns)
     mask = 0
     for i, column in enumerate(columns):
@@ -132,7 +137,7 @@ def _transpose(rows: Sequence[tuple[object, ...]], of_integers: bool = False) ->
     return count, mask, written
 
 
-def _is_constant(column: tuple[object, ...], count: int, of_integers: bool) -> bool:
+def _is_constant(column: Sequence[object], count: int, of_integers: bool) -> bool:
     """Whether to write a column once. Equal is not the same: 1 == 1.0 == True, 0.0 == -0.0."""
     first = column[0]
     if first != column[-1]:
@@ -166,6 +171,16 @@ def from_columns(encoded: Columns) -> list[object]:
     if len(rows) != count:
         raise MalformedMessage(f"{count} rows announced, {len(rows)} there")
     return rows
+
+
+def pack_rows(rows: Sequence[object]) -> bytes:
+    """Encode rows, as columns if they are alike. Raises PayloadError."""
+    return pack(to_columns(rows))
+
+
+def unpack_rows(data: bytes) -> list[object]:
+    """Decode `pack_rows`. Raises MalformedMessage for anything else."""
+    return from_columns(unpack(data))  # type: ignore[arg-type]  # which is checked there
 
 
 def _shorten(value: object, limit: int = 120) -> str:

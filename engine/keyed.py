@@ -11,11 +11,11 @@ from operator import countOf
 
 from engine.context import Context, Failure
 from engine.flow import Vertex
-from engine.keygroups import GroupCache
+from engine.kept import Kept
 from engine.labels import Label
 from engine.operators import Failures, Signs, Step, Values, children, chosen, iterable
 from engine.runs import Labels
-from engine.state import MISSING, Change, StateTable, keep_rows, undo
+from engine.state import MISSING, Change, StateTable, undo
 
 
 class Keyed:
@@ -29,7 +29,6 @@ class Keyed:
         vertex: Vertex,
         after: Step,
         failures: Failures,
-        groups: GroupCache,
         record: bool = True,
     ) -> None:
         assert vertex.key is not None
@@ -45,7 +44,8 @@ class Keyed:
         self.record = record
         self.journal: list[Change] = []
         """The changes of the block that is being applied."""
-        self.table = StateTable(vertex.states, self.journal, groups)
+        self.table = StateTable(vertex.states, self.journal)
+        self.kept = Kept(vertex.name, vertex.states)
         self.elements = 0
         self.late = 0
         """Elements that came when something after them had been applied."""
@@ -55,6 +55,9 @@ class Keyed:
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         """Take a block of elements."""
         raise NotImplementedError
+
+    def close(self, frontier: int) -> None:
+        """No element with a time below the frontier will come any more."""
 
     def settle(self, frontier: int, exactly: bool = False) -> None:
         """Elements with a time below the frontier are final.
@@ -82,8 +85,7 @@ class Keyed:
     def keep(self, changes: list[Change]) -> list[object]:
         """These changes are final. Returns the keys that lost something."""
         if self.record:
-            self.table.kept += len(changes)
-            return keep_rows(changes)
+            return self.kept.keep(changes)
         return [state.key for state, _, _, new in changes if new is MISSING]
 
     def reclaim(self, keys: Iterable[object]) -> None:

@@ -15,8 +15,9 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
 from engine.errors import MalformedMessage
+from engine.kept import Kept
 from engine.messages import Frame, Header, decode, encode
-from engine.state import Change, MapState, Row, States, StateTable, keep_rows
+from engine.state import Change, MapState, States, StateTable
 
 LEDGER = "(ledger)"
 """What stands in the place of the operator's name in its rows."""
@@ -35,19 +36,18 @@ class Ledger:
 
     def __init__(self) -> None:
         journal: list[Change] = []
-        rows: tuple[list[Row], ...] = ([], [], [], [])
-        self._next = MapState[int, int]("next").fresh(None, journal, rows[0])
+        self._next = MapState[int, int]("next").fresh(None, journal)
         """Front -> the record to be worked off next has at least this time."""
-        self._received = MapState[int, int]("received").fresh(None, journal, rows[1])
+        self._received = MapState[int, int]("received").fresh(None, journal)
         """Id -> time, of the frames of nodes that have been worked off."""
-        self._sent = MapState[int, tuple[int, str, bytes]]("sent").fresh(None, journal, rows[2])
+        self._sent = MapState[int, tuple[int, str, bytes]]("sent").fresh(None, journal)
         """Id -> (time, receiver, frame)"""
-        self._outputs = MapState[int, Outputs]("outputs").fresh(None, journal, rows[3])
+        self._outputs = MapState[int, Outputs]("outputs").fresh(None, journal)
         """Number of a production -> what it has for the consumer."""
         states = States((self._next, self._received, self._sent, self._outputs))
         self.table = StateTable(states, journal)
-        self.table.buckets[0] = rows
         self.table[None] = states
+        self.kept = Kept(LEDGER, states)
         self._times: list[tuple[int, int]] = []
         """A heap of (time, id) of all frames received and sent."""
 
@@ -117,9 +117,9 @@ class Ledger:
 
     # On the disk.
 
-    def note_changes(self) -> None:
-        """Make rows of what has changed, for the next part of the store."""
-        keep_rows(self.table.journal)
+    def keep_changes(self) -> None:
+        """Keep what has changed for the next part of the store."""
+        self.kept.keep(self.table.journal)
         self.table.journal.clear()
 
     def loaded(self) -> None:

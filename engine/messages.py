@@ -29,7 +29,7 @@ from engine.errors import MalformedMessage
 
 MAGIC = 0xD71
 
-Pieces = tuple[tuple[Columns, Columns, tuple[int, ...]], ...]
+Pieces = tuple[tuple[Columns, bytes, tuple[int, ...]], ...]
 """Blocks of elements: labels, payloads, and signs, none where all are +1."""
 
 M = TypeVar("M", bound="Message")

@@ -21,6 +21,7 @@ from zlib import crc32
 from engine.durable import replace_file
 from engine.errors import SnapshotDamaged, StateMismatch, Unavailable
 from engine.flow import Flow, Vertex
+from engine.keygroups import GroupCache
 from engine.plan import plan
 from engine.snapshots import as_segment
 from engine.state import StateTable
@@ -91,11 +92,11 @@ def write_segment(path: Path, group: int, vertex: int, segment: bytes) -> None:
         replace_file(path / _name(group, vertex), segment)
 
 
-def write_table(path: Path, vertex: Vertex, table: StateTable) -> None:
+def write_table(path: Path, vertex: Vertex, table: StateTable, groups: GroupCache) -> None:
     """Write all that a vertex holds, a file for each key group. Raises Unavailable."""
     keys: dict[int, list[object]] = {}
     for key in table:
-        keys.setdefault(table.groups[key], []).append(key)
+        keys.setdefault(groups[key], []).append(key)
     for group, found in keys.items():
         if segment := as_segment(vertex.name, table, found):
             write_segment(path, group, vertex.number, segment)

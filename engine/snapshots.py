@@ -1,27 +1,29 @@
-"""Snapshots: the changes of an operator as rows, and rows as state again.
+"""Snapshots: what operators have kept as segments, and segments as state again.
 
-A snapshot is incremental: it holds what changed since the one before, per key group, as
-*segments*. A segment is any number of (operator, state, rows), one packed after the other; a row is
-``(key, slot, value)``, or ``(key, slot)`` for a removed slot, or ``(key,)`` for a cleared state.
-Loading applies the segments of all snapshots in order.
+A snapshot is incremental: it holds what changed since the one before, as *segments* of rows
+(`engine.kept`). What a node writes is one segment, in the order in which changes became final; only
+when parts of the store are joined, which is not urgent, are its rows sorted by key group. Loading
+applies the segments of all snapshots in order.
 
-Rows become segments in small steps, so that the loop of a node is never held up for longer than
-one step (about a tenth of a millisecond): most of them early (`encode_early`), as long as they are
-in the processor's caches; what is left when a snapshot begins, by `Capture`.
+What is left to encode when a snapshot begins is encoded in small steps, so that the loop of a node
+is never held up for longer than one step (about a tenth of a millisecond).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
-from engine.codec import from_columns, pack, to_columns, unpack_all
+from engine.codec import from_columns, unpack_all
 from engine.errors import MalformedMessage, SnapshotDamaged
 from engine.flow import Flow
+from engine.kept import Kept, Row, encoded
+from engine.keygroups import GroupCache
 from engine.ledger import LEDGER, Ledger
 from engine.messages import columns
 from engine.party import Job
-from engine.state import ALL, MISSING, Row, State, StateTable
+from engine.state import ALL, MISSING, StateTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,88 +69,36 @@ class Loaded:
 MERGED_AT_ONCE = 1000
 """Rows that one step of a merge reads or writes, about."""
 
-EARLY_FROM = 4096
-"""Rows that a table keeps before it is worth encoding some of them."""
-
-
-class EarlyEncoder:
-    """Encodes the rows of an operator before a snapshot asks for them."""
-
-    def __init__(self, operator: str, table: StateTable) -> None:
-        self._operator = operator
-        self._table = table
-        self._groups: list[int] = []
-
-    def step(self, rows: int) -> bool:
-        """Look at about so many rows, if enough wait. Returns whether anything was done."""
-        table = self._table
-        if not self._groups:
-            if table.kept < EARLY_FROM:
-                return False
-            table.kept = 0
-            self._groups = list(table.buckets)
-        done = 0
-        while self._groups and done < rows:
-            done += self._encode(self._groups.pop())
-        return True
-
-    def _encode(self, group: int) -> int:
-        looked_at = 0
-        for state, rows in zip(self._table.declared, self._table.buckets[group], strict=True):
-            looked_at += len(rows)
-            if state.overwrites:
-                rows[:] = _latest(rows)  # not encoded: it would be written again and again
-            elif rows:
-                piece = _encoded(self._operator, state, rows)
-                self._table.pieces.setdefault(group, []).append(piece)
-                rows.clear()
-        return looked_at
+MIXED = 0xFFFE
+"""Instead of a key group: rows of all of them, in the order in which they became final."""
 
 
 class Capture:
-    """What operators have kept since the last snapshot, on its way into segments.
+    """What operators have kept since the last snapshot, on its way into a segment.
 
-    It is taken at once (a copy of references); to encode it takes many small steps.
+    It is taken at once; to encode it takes many small steps.
     """
 
     def __init__(self) -> None:
         self.segments: dict[int, bytes] = {}
-        self._pieces: dict[int, list[bytes]] = {}
-        self._taken: list[tuple[int, str, State, list[Row]]] = []
+        self._taken: list[Iterator[bytes]] = []
         self._work = self._steps()
 
-    def take(self, operator: str, table: StateTable) -> None:
-        """Take the rows of an operator. What it keeps from now on is for the next snapshot."""
-        table.kept = 0
-        for group, pieces in table.pieces.items():
-            self._pieces.setdefault(group, []).extend(pieces)
-        table.pieces.clear()
-        for group, bucket in table.buckets.items():
-            for state, rows in zip(table.declared, bucket, strict=True):
-                if rows:
-                    self._taken.append((group, operator, state, rows[:]))
-                    rows.clear()
+    def take(self, kept: Kept) -> None:
+        """Take what an operator has kept. What it keeps from now on is for the next snapshot."""
+        self._taken.append(kept.take())
 
     def step(self) -> bool:
         """Do a little. Returns False when `segments` is complete."""
         return next(self._work, False)
 
     def _steps(self) -> Iterator[bool]:
-        for group, operator, state, rows in self._taken:
-            if state.overwrites:
-                rows = _latest(rows)
-            self._pieces.setdefault(group, []).append(_encoded(operator, state, rows))
+        pieces = []
+        for piece in chain.from_iterable(self._taken):
+            pieces.append(piece)
             yield True
-        self.segments = {group: b"".join(pieces) for group, pieces in self._pieces.items()}
-
-
-def _latest(rows: list[Row]) -> list[Row]:
-    """The last row of each key."""
-    return list({row[0]: row for row in rows}.values())
-
-
-def _encoded(operator: str, state: State, rows: list[Row]) -> bytes:
-    return pack((operator, state.name, to_columns(rows)))
+        if pieces:
+            self.segments = {MIXED: b"".join(pieces)}
 
 
 def restore(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> None:
@@ -195,6 +145,27 @@ def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:
         raise SnapshotDamaged(f"a segment cannot be read: {error}") from None
 
 
+def by_group(
+    groups: int, segment: bytes, rows_at_once: int = MERGED_AT_ONCE
+) -> Iterator[tuple[int, bytes]]:
+    """The pieces of a mixed segment by key group: (group, piece), after a little work each.
+
+    Some pieces are empty, so that no step takes long.
+    """
+    group_of = GroupCache(groups)
+    parted: dict[tuple[int, str, str], list[Row]] = {}
+    done = 0
+    for operator, state, rows in read_segment(segment):
+        for row in rows:
+            parted.setdefault((group_of[row[0]], operator, state), []).append(row)
+        done += len(rows)
+        if done >= rows_at_once:
+            done = 0
+            yield 0, b""
+    for (group, operator, state), rows in parted.items():
+        yield group, encoded(operator, state, rows)
+
+
 def merge(
     flow: Flow, segments: Iterable[bytes], rows_at_once: int = MERGED_AT_ONCE
 ) -> Iterator[bytes]:
@@ -227,7 +198,7 @@ def _pieces(
         for key in keys:
             rows += [(key, *slot) for slot in table.states(key)[index].slots()]
             if len(rows) >= rows_at_once:
-                yield _encoded(operator, state, rows)
+                yield encoded(operator, state.name, rows)
                 rows = []
         if rows:
-            yield _encoded(operator, state, rows)
+            yield encoded(operator, state.name, rows)

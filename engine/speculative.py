@@ -27,7 +27,6 @@ from engine.codec import exact
 from engine.context import Failure
 from engine.flow import Vertex
 from engine.keyed import Keyed
-from engine.keygroups import GroupCache
 from engine.labels import Label
 from engine.operators import Failures, Signs, Step, Values
 from engine.runs import Labels, times
@@ -44,12 +43,13 @@ class Speculative(Keyed):
         vertex: Vertex,
         after: Step,
         failures: Failures,
-        groups: GroupCache,
         record: bool = True,
     ) -> None:
-        super().__init__(vertex, after, failures, groups, record)
+        super().__init__(vertex, after, failures, record)
         self.blocks: list[Applied] = []
         """What is not settled, in the order in which it was applied."""
+        self._open: list[Applied] = []
+        """Those of them that may still be closed."""
         self.last = -1
         """The largest time that was ever applied."""
 
@@ -125,6 +125,7 @@ class Speculative(Keyed):
             block.journal = self.journal[:]
             self.journal.clear()
             self.blocks.append(block)
+            self._open.append(block)
 
     def _correct(self, arrived: list[Arrived]) -> None:
         """Put elements (sign +1) into their places, take others (sign -1) out of theirs."""
@@ -194,29 +195,51 @@ class Speculative(Keyed):
                 out.add(label, before, -1)
                 out.add(label, result, 1)
 
+    def close(self, frontier: int) -> None:
+        if self.record:
+            left = []
+            for block in self._open:
+                if block.last < frontier:
+                    block.close(self.kept)
+                else:
+                    left.append(block)
+            self._open = left
+
     def settle(self, frontier: int, exactly: bool = False) -> None:
         # Block by block: the rows of a key have to be in label order.
         lost: list[object] = []
         done = 0
         while done < len(self.blocks) and self.blocks[done].last < frontier:
-            lost += self.keep(self.blocks[done].final_changes())
+            lost += self._keep_block(self.blocks[done])
             done += 1
         del self.blocks[:done]
         if exactly:
-            for i, block in enumerate(self.blocks):
-                if min(times(block.labels)) < frontier:
+            left = []
+            for block in self.blocks:
+                if block.last < frontier:
+                    lost += self._keep_block(block)
+                elif block.piece or min(times(block.labels)) >= frontier:
+                    left.append(block)
+                else:
                     lost += self.keep(block.part(frontier, before=True).final_changes())
-                    self.blocks[i] = block.part(frontier, before=False)
-            self.blocks = [block for block in self.blocks if block.labels]
+                    left.append(block.part(frontier, before=False))
+            self.blocks = [block for block in left if block.piece or block.labels]
+        self._open = [block for block in self.blocks if not block.piece]
         if lost:
             needed = {key for block in self.blocks for key in block.keys_from(frontier)}
             self.reclaim(key for key in lost if key not in needed)
+
+    def _keep_block(self, block: Applied) -> list[object]:
+        if block.piece:
+            self.kept.add(block.piece)
+            return []
+        return self.keep(block.final_changes())
 
     def validate(self) -> None:
         super().validate()
         latest: dict[object, Label] = {}
         for block in self.blocks:
-            assert block.last == max(times(block.labels))
+            assert block.piece or block.last == max(times(block.labels))
             for at in block.in_force():
                 label, key = block.labels[at], block.keys[at]
                 assert latest.get(key, ()) <= label, f"key {key!r}: {label} after {latest[key]}"

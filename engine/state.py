@@ -18,12 +18,11 @@ simulation refuse it (`StrictJournal`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Generic, NoReturn, SupportsIndex, TypeVar, cast, overload
 
 from engine.codec import order_of
 from engine.errors import PayloadError
-from engine.keygroups import GROUPS, GroupCache
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -46,10 +45,6 @@ MISSING: Final = _Mark("MISSING")
 ALL: Final = _Mark("ALL")
 """The slot that stands for the whole state: `clear`, and its undoing."""
 
-Row = tuple[object, ...]
-"""A final change as a snapshot holds it: (key, slot, value), (key, slot) for a removed slot,
-(key,) for a clear."""
-
 
 class State:
     """Base of all state types. A declared state is the pattern for those of the keys."""
@@ -61,12 +56,10 @@ class State:
     """The key that it is the state of."""
     journal: list[Change]
     """Where its changes go."""
-    rows: list[Row]
-    """Where the next snapshot finds the rows of this state and key group."""
     overwrites = False
     """Whether every change replaces the whole state, so that a snapshot needs only the last."""
 
-    def fresh(self, key: object, journal: list[Change], rows: list[Row]) -> State:
+    def fresh(self, key: object, journal: list[Change]) -> State:
         """An empty state like this one, of a key."""
         raise NotImplementedError
 
@@ -90,7 +83,7 @@ Change = tuple[State, object, object, object]
 class ValueState(State, Generic[V]):
     """One value per key."""
 
-    __slots__ = ("data", "journal", "key", "name", "rows")
+    __slots__ = ("data", "journal", "key", "name")
 
     overwrites = True
 
@@ -98,9 +91,9 @@ class ValueState(State, Generic[V]):
         self.name = name
         self.data: object = MISSING
 
-    def fresh(self, key: object, journal: list[Change], rows: list[Row]) -> ValueState[V]:
+    def fresh(self, key: object, journal: list[Change]) -> ValueState[V]:
         made = ValueState[V](self.name)
-        made.key, made.journal, made.rows = key, journal, rows
+        made.key, made.journal = key, journal
         return made
 
     @overload
@@ -142,9 +135,9 @@ class ReducingState(ValueState[V]):
         super().__init__(name)
         self.reduce = reduce
 
-    def fresh(self, key: object, journal: list[Change], rows: list[Row]) -> ReducingState[V]:
+    def fresh(self, key: object, journal: list[Change]) -> ReducingState[V]:
         made = ReducingState[V](self.name, self.reduce)
-        made.key, made.journal, made.rows = key, journal, rows
+        made.key, made.journal = key, journal
         return made
 
     def add(self, value: V) -> V:
@@ -159,15 +152,15 @@ class ReducingState(ValueState[V]):
 class ListState(State, Generic[V]):
     """A list per key."""
 
-    __slots__ = ("data", "journal", "key", "name", "rows")
+    __slots__ = ("data", "journal", "key", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.data: list[V] = []
 
-    def fresh(self, key: object, journal: list[Change], rows: list[Row]) -> ListState[V]:
+    def fresh(self, key: object, journal: list[Change]) -> ListState[V]:
         made = ListState[V](self.name)
-        made.key, made.journal, made.rows = key, journal, rows
+        made.key, made.journal = key, journal
         return made
 
     def append(self, value: V) -> None:
@@ -229,21 +222,27 @@ class MapState(dict[K, V], State):
     after an undo or a recovery. It changes by assignment, `del` and `clear` only.
     """
 
-    __slots__ = ("journal", "key", "name", "rows")
+    __slots__ = ("journal", "key", "name")
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
 
-    def fresh(self, key: object, journal: list[Change], rows: list[Row]) -> MapState[K, V]:
+    def fresh(self, key: object, journal: list[Change]) -> MapState[K, V]:
         made: MapState[K, V] = MapState.__new__(MapState)
         made.name = self.name
-        made.key, made.journal, made.rows = key, journal, rows
+        made.key, made.journal = key, journal
         return made
 
     def __setitem__(self, key: K, value: V) -> None:
-        self.journal.append((self, key, self.get(key, MISSING), value))
-        _dict_set(self, key, value)
+        # One look-up for a key that is new: this is the hot path of the whole system.
+        before = len(self)
+        old = _dict_setdefault(self, key, value)
+        if len(self) > before:
+            self.journal.append((self, key, MISSING, value))
+        else:
+            self.journal.append((self, key, old, value))
+            _dict_set(self, key, value)
 
     def __delitem__(self, key: K) -> None:
         self.journal.append((self, key, self[key], MISSING))
@@ -299,6 +298,7 @@ class MapState(dict[K, V], State):
 
 
 _dict_set = dict.__setitem__
+_dict_setdefault = dict.setdefault
 
 
 class States(tuple[State, ...]):
@@ -311,37 +311,15 @@ class StateTable(dict[object, State | States]):
     A new key gets fresh states; a hit is a plain dict hit.
     """
 
-    def __init__(
-        self,
-        declared: tuple[State, ...],
-        journal: list[Change],
-        groups: GroupCache | None = None,
-    ) -> None:
+    def __init__(self, declared: tuple[State, ...], journal: list[Change]) -> None:
         super().__init__()
         self.declared = declared
         self.journal = journal
-        self.groups = GroupCache(GROUPS) if groups is None else groups
-        self.buckets: dict[int, tuple[list[Row], ...]] = {}
-        """key group -> for each declared state, the rows that no snapshot has taken yet."""
-        self.kept = 0
-        """How many rows have been noted since some were last encoded."""
-        self.pieces: dict[int, list[bytes]] = {}
-        """key group -> rows that were noted before those, as segments."""
 
     def __missing__(self, key: object) -> State | States:
-        group = self.groups[key]
-        bucket = self.buckets.get(group)
-        if bucket is None:
-            bucket = self.buckets[group] = tuple([] for _ in self.declared)
-        if len(bucket) == 1:
-            made: State | States = self.declared[0].fresh(key, self.journal, bucket[0])
-        else:
-            made = States(
-                state.fresh(key, self.journal, rows)
-                for state, rows in zip(self.declared, bucket, strict=True)
-            )
-        self[key] = made
-        return made
+        made = [state.fresh(key, self.journal) for state in self.declared]
+        self[key] = found = made[0] if len(made) == 1 else States(made)
+        return found
 
     def states(self, key: object) -> tuple[State, ...]:
         """The states of a key, in the order of their declaration."""
@@ -352,18 +330,6 @@ class StateTable(dict[object, State | States]):
         """Forget a key with nothing in its states."""
         if key in self and all(state.is_empty() for state in self.states(key)):
             del self[key]
-
-
-def keep_rows(changes: Iterable[Change]) -> list[object]:
-    """Note final changes for the next snapshot. Returns the keys that lost something."""
-    lost = []
-    for state, slot, _, new in changes:
-        if new is not MISSING:
-            state.rows.append((state.key, slot, new))
-        else:
-            state.rows.append((state.key,) if slot is ALL else (state.key, slot))
-            lost.append(state.key)
-    return lost
 
 
 def undo(changes: Sequence[Change]) -> None:
@@ -380,6 +346,7 @@ class StrictJournal(list[Change]):
         if slot is not ALL:
             for value in (slot, new):
                 if value is not MISSING and not _is_immutable(value):
+                    undo([change])  # it may have been made already
                     raise PayloadError(
                         f"state {state.name!r} would hold {value!r}: use tuples instead of lists, "
                         "and MapState or ListState for collections that change"

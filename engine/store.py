@@ -15,7 +15,7 @@ reached, which is when the parts after it have grown to half its size.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 from zlib import crc32
@@ -24,12 +24,23 @@ import lmdb
 
 from engine.codec import pack, unpack
 from engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch, Unavailable
+from engine.flow import Flow
 from engine.party import Job
-from engine.snapshots import LATEST, CommitSnapshot, Loaded, LoadSnapshot, StoreSnapshot
+from engine.snapshots import (
+    LATEST,
+    MERGED_AT_ONCE,
+    MIXED,
+    CommitSnapshot,
+    Loaded,
+    LoadSnapshot,
+    StoreSnapshot,
+    by_group,
+    merge,
+)
 
 META = 0xFFFF
 _KEY = struct.Struct(">QH")
-_FORMAT = 1
+_FORMAT = 2
 MAP_SIZE = 1 << 36
 """Bytes of address space; the file grows only as it is filled."""
 
@@ -55,19 +66,21 @@ class KeyValue(Protocol):
 class PartStore:
     """Carries out the snapshot jobs of a node.
 
-    `merge` makes one segment of all there are of a key group, piece by piece; `merge_at` parts are
-    allowed to pile up before some are joined.
+    `merge_at` parts are allowed to pile up before some are joined, by steps of about
+    `rows_at_once`.
     """
 
     def __init__(
         self,
         kv: KeyValue,
-        merge: Callable[[list[bytes]], Iterable[bytes]],
+        flow: Flow,
         merge_at: int = MERGE_AT,
+        rows_at_once: int = MERGED_AT_ONCE,
     ) -> None:
         self._kv = kv
-        self._merge = merge
+        self._flow = flow
         self._merge_at = max(2, merge_at)
+        self._rows_at_once = rows_at_once
         self._sizes = self._survey()
         """Bytes of each part that is there, in order."""
         self._joining: Iterator[None] | None = None
@@ -196,12 +209,18 @@ class PartStore:
             return  # it is told of when it is needed
         groups: dict[int, list[bytes]] = {}
         for group, segment in segments:
-            groups.setdefault(group, []).append(segment)
+            if group != MIXED:
+                groups.setdefault(group, []).append(segment)
+                continue
+            for found, piece in by_group(self._flow.groups, segment, self._rows_at_once):
+                if piece:
+                    groups.setdefault(found, []).append(piece)
+                yield
         # A removed slot may still be in an older part: then rows are only put one after the other.
         joined: dict[int, bytes] = {}
         for group, parts in groups.items():
             pieces = []
-            for piece in parts if before else self._merge(parts):
+            for piece in parts if before else merge(self._flow, parts, self._rows_at_once):
                 pieces.append(piece)
                 yield
             joined[group] = b"".join(pieces)

@@ -111,7 +111,7 @@ class _Working:
         gc.disable()  # as in the nodes: nothing here makes cycles
 
     def _make(self, vertex: Vertex, after: Step, failures: Failures) -> Step:
-        step = self.keyed[vertex.name] = Arrival(vertex, after, failures, self.groups, record=False)
+        step = self.keyed[vertex.name] = Arrival(vertex, after, failures, record=False)
         return step
 
     def hold(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
@@ -248,14 +248,16 @@ class KeyedTask:
         if labels:
             yield from working.push(port, labels, values, part)
         if begins and self.job.save is not None:
-            write_table(self.job.save, vertex, table)
+            write_table(self.job.save, vertex, table, working.groups)
         if begins and self.job.end is not None:
-            there = StateTable(vertex.states, [], working.groups)
+            there = StateTable(vertex.states, [])
             self.job.restore(self.job.end, vertex, part, there)
-            yield from _differences(vertex, table, there)
+            yield from _differences(vertex, table, there, working.groups)
 
 
-def _differences(vertex: Vertex, table: StateTable, there: StateTable) -> Iterator[Row]:
+def _differences(
+    vertex: Vertex, table: StateTable, there: StateTable, groups: GroupCache
+) -> Iterator[Row]:
     """A row for each key whose state in `there` is not that of the table."""
     for key in {**table, **there}:
         expected, found = _slots(table, key), _slots(there, key)
@@ -263,7 +265,7 @@ def _differences(vertex: Vertex, table: StateTable, there: StateTable) -> Iterat
             lacks = [expected[slot] for slot in expected.keys() - found.keys()]
             has = [found[slot] for slot in found.keys() - expected.keys()]
             about = pack(((), _shown(lacks), _shown(has), f"key {key!r}"))
-            yield STATE, 0, table.groups[key], vertex.number, about
+            yield STATE, 0, groups[key], vertex.number, about
 
 
 def _slots(table: StateTable, key: object) -> dict[bytes, tuple[object, ...]]:

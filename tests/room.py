@@ -25,7 +25,6 @@ from engine.plan import plan
 from engine.policy import policy
 from engine.reference import Item
 from engine.sinks import MemoryConsumer
-from engine.snapshots import merge
 from engine.store import PartStore
 
 STEP_S = 0.005
@@ -85,8 +84,7 @@ class Room:
         self.state: ClusterState | None = None
         self.nodes = [f"node-{i}" for i in range(nodes)]
         self.fronts = [f"front-{i}" for i in range(len(inputs))]
-        merged = partial(merge, flow)
-        self.stores = {name: PartStore(MemoryKeyValue(name), merged, 2) for name in self.nodes}
+        self.stores = {name: PartStore(MemoryKeyValue(name), flow, 2) for name in self.nodes}
         self.starts: dict[str, int] = {}
         self.parties: dict[str, Party] = {}
         for name in ["consumer", "master", *self.nodes, *self.fronts]:

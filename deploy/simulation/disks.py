@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from random import Random
 from typing import Protocol
 
 from coordinator.registry import ClusterState, WriteState, decode_state, encode_state
 from engine.errors import SnapshotDamaged, StateMismatch
+from engine.flow import Flow
 from engine.party import Job
 from engine.snapshots import CommitSnapshot, StoreSnapshot
 from engine.store import PartStore, as_part
 
 MERGE_AT = 3
 """Parts that pile up before they are merged: few, so that short runs merge often."""
+
+ROWS_AT_ONCE = 20
+"""Rows that one step of joining parts works off, for the same reason."""
 
 
 class Disk(Protocol):
@@ -50,12 +54,10 @@ class MemoryKeyValue:
 class NodeDisk:
     """The snapshot store of a simulated node."""
 
-    def __init__(
-        self, name: str, merge: Callable[[list[bytes]], Iterable[bytes]], counted: Counter[str]
-    ) -> None:
+    def __init__(self, name: str, flow: Flow, counted: Counter[str]) -> None:
         self.kv = MemoryKeyValue(name)
         self.counted = counted
-        self._store = PartStore(self.kv, merge, merge_at=MERGE_AT)
+        self._store = PartStore(self.kv, flow, MERGE_AT, ROWS_AT_ONCE)
 
     def carry_out(self, job: Job) -> object:
         before = len(self.kv.data)

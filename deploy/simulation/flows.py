@@ -45,17 +45,30 @@ SIMULATED = (
 )
 
 
+WORDS = ["the", "of", "and", "to", "in", "a", "is", "that", "for", "it"]
+RARE = [f"{word}{number}" for word in WORDS for number in range(4)]
+
+
 def records(chance: Random, count: int, front: int) -> list[object]:
-    """Random records: few keys and few words, so that much meets at the same key."""
-    words = ["the", "of", "and", "to", "in", "a", "is", "that", "for", "it"]
+    """Random records: few keys and few words, so that much meets at the same key.
+
+    Sometimes half of them have many words, which nodes treat as large blocks.
+    """
+    long = 0.5 if chance.random() < 0.2 else 0.0
     return [
         {
             "id": front * 1000 + number,
             "key": chance.choice("abc"),
-            "text": " ".join(chance.choice(words) for _ in range(chance.randrange(1, 7))),
+            "text": " ".join(_text(chance, long)),
         }
         for number in range(1, count + 1)
     ]
+
+
+def _text(chance: Random, long: float) -> list[str]:
+    if chance.random() < long:
+        return chance.sample(RARE, 36)
+    return [chance.choice(WORDS) for _ in range(chance.randrange(1, 7))]
 
 
 def _key(record: Record) -> object:

@@ -30,7 +30,6 @@ from engine.plan import Plan, plan
 from engine.policy import Policy, policy
 from engine.reference import Item, interpret
 from engine.sinks.memory import MemoryConsumer
-from engine.snapshots import merge
 from engine.sources import ListSource
 
 HEAL_AFTER_S = 60.0
@@ -190,10 +189,7 @@ class Simulation:
         self.consumer = SimulatedConsumer(self.world)
         self._ids = Random(what.seed + 2)
         counted = self.world.counted
-        self.disks = [
-            NodeDisk(f"node-{i}", lambda parts: merge(self.plan.flow, parts, 20), counted)
-            for i in range(what.nodes)
-        ]
+        self.disks = [NodeDisk(f"node-{i}", self.plan.flow, counted) for i in range(what.nodes)]
         self.master_disk = MasterDisk(counted)
         self.inputs = [
             records(self.chance, what.records, front) for front in range(self.plan.fronts)

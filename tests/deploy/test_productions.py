@@ -10,7 +10,7 @@ from deploy.front import Front
 from deploy.node import Node
 from deploy.simulation.disks import MemoryKeyValue
 from deploy.tracking import token
-from engine.codec import from_columns, labels_to_columns, to_columns
+from engine.codec import labels_to_columns, pack_rows, unpack_rows
 from engine.errors import Unavailable
 from engine.flow import Flow
 from engine.keygroups import GroupCache, OwnerCache
@@ -27,14 +27,13 @@ from engine.messages import (
     Promise,
     Recover,
     Start,
-    columns,
     decode,
     encode,
 )
 from engine.party import Job, Party
 from engine.plan import plan
 from engine.policy import policy
-from engine.snapshots import LATEST, StoreSnapshot, merge
+from engine.snapshots import LATEST, StoreSnapshot
 from engine.sources import LiveSource
 from engine.state import ValueState
 from engine.store import PartStore
@@ -76,7 +75,7 @@ class Single:
     """Node 0 of two with its disk, and nobody around it."""
 
     def __init__(self) -> None:
-        self.store = PartStore(MemoryKeyValue("disk"), lambda parts: merge(FLOW, parts))
+        self.store = PartStore(MemoryKeyValue("disk"), FLOW)
         self.ids = count(1)
         self.incarnation = 0
         self.t_last = -1
@@ -103,7 +102,7 @@ class Single:
         labels: list[Label] = [(time, 0) for time, _ in records]
         values = [word for _, word in records]
         covers = (since, records[-1][0] + 1)
-        piece = labels_to_columns(labels), to_columns(list(values)), ()
+        piece = labels_to_columns(labels), pack_rows(values), ()
         self.tell("front-0", Frame(0, FIRST.number, records[0][0], 0, (piece,), covers))
 
     def write(self, fails: bool = False) -> list[Job]:
@@ -116,7 +115,7 @@ class Single:
 
 
 def words(frame: Frame) -> list[object]:
-    return [word for _, values, _ in frame.pieces for word in from_columns(columns(values))]
+    return [word for _, payloads, _ in frame.pieces for word in unpack_rows(payloads)]
 
 
 def test_nothing_leaves_before_it_is_durable_and_all_of_it_then() -> None:
@@ -200,7 +199,7 @@ def test_records_that_were_had_are_dropped_and_the_rest_is_tracked_under_its_own
 
 def test_a_frame_that_was_had_is_acknowledged_and_dropped() -> None:
     single = Single()
-    piece = labels_to_columns([(4, 0)]), to_columns([OURS]), ()
+    piece = labels_to_columns([(4, 0)]), pack_rows([OURS]), ()
     frame = Frame(FIRST.number, SECOND.number, 4, 99, (piece,), ())
     single.tell("node-1", frame)
     said(single.node)

@@ -4,15 +4,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
+from unittest.mock import patch
 
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+import engine.kept
 from engine.context import Context
 from engine.flow import Flow, Vertex
+from engine.kept import MANY
 from engine.keyed import Arrival, Keyed
-from engine.keygroups import GroupCache
 from engine.labels import INFINITY, Label
 from engine.operators import FAILURES
 from engine.snapshots import Capture, restore
@@ -69,6 +71,16 @@ def gather(
     yield (context.key, text, context.random.randrange(100), len(seen))
 
 
+def collect(element: Payload, texts: ListState[str]) -> tuple[str, ...]:
+    """One state whose changes do not replace the whole; sometimes it is cleared."""
+    texts.append(element[1])
+    if len(texts) > 6:
+        texts.clear()
+    if len(texts) == 3 and element[1] == "raise":
+        raise ValueError(f"after {tuple(texts)}")
+    return element[0], *texts
+
+
 def only_itself(element: Payload, texts: ValueState[str]) -> tuple[str, str]:
     """Its output depends on nothing but the element."""
     texts.set(texts.get("") + element[1])
@@ -81,6 +93,8 @@ def flow_of(kind: str) -> Flow:
     if kind == "gather":
         states = ListState[str]("seen"), MapState[str, int]("latest")
         keyed.process(gather, *states, ReducingState[str]("texts", str.__add__), name="op").sink()
+    elif kind == "collect":
+        keyed.scan(collect, ListState[str]("texts"), name="op").sink()
     else:
         functions: dict[str, Callable[..., object]] = {
             "join": join,
@@ -91,13 +105,13 @@ def flow_of(kind: str) -> Flow:
     return flow
 
 
-KINDS = ["join", "fail", "gather", "only_itself"]
+KINDS = ["join", "fail", "gather", "collect", "only_itself"]
 
 
 def make(order: type[Keyed], flow: Flow) -> tuple[Keyed, Collected]:
     collected = Collected()
     vertex = flow.vertices[1]
-    return order(vertex, collected, collected.failures, GroupCache(flow.groups)), collected
+    return order(vertex, collected, collected.failures), collected
 
 
 # The dumb twin --------------------------------------------------------------------------------
@@ -260,7 +274,7 @@ def snapshot(step: Keyed, before: int) -> list[bytes]:
 
 def taken(step: Keyed) -> Capture:
     capture = Capture()
-    capture.take("op", step.table)
+    capture.take(step.kept)
     return capture
 
 
@@ -291,6 +305,52 @@ def test_snapshots_at_any_frontier_hold_the_state_as_of_that_frontier(
             assert restored(flow, segments) == one_by_one(vertex, final)[1]
     segments += snapshot(step, INFINITY)
     assert restored(flow, segments) == one_by_one(vertex, story.survivors)[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(story=stories())
+@settings(max_examples=150)
+def test_closing_what_nothing_can_come_before_changes_neither_outputs_nor_snapshots(
+    kind: str, story: Story
+) -> None:
+    flow = flow_of(kind)
+    vertex = flow.vertices[1]
+    step, collected = make(Speculative, flow)
+    assert isinstance(step, Speculative)
+    segments: list[bytes] = []
+    complete = delivered = closed = 0
+    with patch.object(engine.kept, "MANY", 1):
+        for block, to, exactly, wanted in zip(
+            story.blocks, story.frontiers, story.exactly, story.snapshots, strict=True
+        ):
+            push(step, block)
+            delivered, complete = complete, max(complete, to)
+            step.close(complete)
+            step.validate()
+            closed += sum(bool(block.piece) for block in step.blocks)
+            step.settle(delivered, exactly)
+            if wanted:
+                segments += snapshot(step, delivered)
+                final = [element for element in story.survivors if element[0][0] < delivered]
+                assert restored(flow, segments) == one_by_one(vertex, final)[1]
+        segments += snapshot(step, INFINITY)
+    event(f"closed: {bool(closed)}")
+    outputs, states = one_by_one(vertex, story.survivors)
+    assert net(collected) == outputs
+    assert held(step.table) == restored(flow, segments) == states
+
+
+def test_what_is_closed_is_kept_as_bytes_only() -> None:
+    step, _ = make(Speculative, flow_of("collect"))
+    assert isinstance(step, Speculative)
+    elements = [((7, 0, number), (f"key {number}", "x"), 1) for number in range(MANY)]
+    push(step, elements)
+    [block] = step.blocks
+    step.close(7)
+    assert (len(block.piece), len(block.journal)) == (0, MANY)
+    step.close(8)
+    assert len(block.piece) > MANY
+    assert block.journal == block.values == block.results == []
 
 
 def test_rows_of_a_key_come_in_label_order_though_its_blocks_settle_in_another() -> None:

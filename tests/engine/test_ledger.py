@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deploy.simulation.disks import MemoryKeyValue
-from engine.codec import labels_to_columns, to_columns
+from engine.codec import labels_to_columns, pack_rows
 from engine.errors import PayloadError
 from engine.flow import Flow
 from engine.ledger import LEDGER, Ledger
@@ -17,7 +17,6 @@ from engine.snapshots import (
     Loaded,
     LoadSnapshot,
     StoreSnapshot,
-    merge,
     restore,
 )
 from engine.store import PartStore
@@ -29,7 +28,7 @@ FLOW.source("in").sink()
 
 
 def frame(id: int, time: int, payload: object = "x") -> Frame:
-    piece = labels_to_columns([(time, 0)]), to_columns([payload]), ()
+    piece = labels_to_columns([(time, 0)]), pack_rows([payload]), ()
     return Frame(0, 1, time, id, (piece,), ())
 
 
@@ -39,9 +38,9 @@ def kept(ledger: Ledger) -> list[tuple[str, bytes]]:
 
 def written(ledger: Ledger) -> bytes:
     """The rows of what has changed since the last call."""
-    ledger.note_changes()
+    ledger.keep_changes()
     capture = Capture()
-    capture.take(LEDGER, ledger.table)
+    capture.take(ledger.kept)
     while capture.step():
         pass
     return b"".join(capture.segments.values())
@@ -121,7 +120,7 @@ def test_a_production_writes_what_has_changed_however_much_is_kept() -> None:
 
 def test_the_store_does_not_grow_with_what_is_forgotten() -> None:
     kv = MemoryKeyValue("disk")
-    store = PartStore(kv, lambda parts: merge(FLOW, parts, 10), merge_at=4)
+    store = PartStore(kv, FLOW, merge_at=4, rows_at_once=10)
     ledger = Ledger()
     sizes = []
     for number in range(1, 401):

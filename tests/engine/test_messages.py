@@ -97,7 +97,7 @@ def test_a_payload_that_cannot_travel_is_refused_when_it_is_sent() -> None:
     with pytest.raises(PayloadError):
         encode(
             Header("a", 1, 1),
-            Frame(0, 0, 1, 1, (((1, -1, [(1, 0)]), (1, -1, [object()]), ()),), ()),
+            Frame(0, 0, 1, 1, (((1, -1, [(1, 0)]), object(), ()),), ()),  # type: ignore[arg-type]
         )
 
 

@@ -277,12 +277,11 @@ def test_segments_joined_by_hand_give_what_the_reference_gives(
     flow = diamond()
     barrier = Collected()
     made = plan(flow)
-    groups = GroupCache()
     segments = Segments(
         made,
-        OwnerCache(1, groups),
+        OwnerCache(1, GroupCache()),
         barrier,
-        lambda vertex, after, failures: Speculative(vertex, after, failures, groups),
+        Speculative,
     )
     roots = [(0, (time, 0), value) for time, value in left]
     roots += [(1, (time, 1), value) for time, value in right]

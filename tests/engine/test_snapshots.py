@@ -1,7 +1,6 @@
 """A snapshot is loaded whole, as it was taken, or not at all."""
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,8 @@ from hypothesis import strategies as st
 from deploy.simulation.disks import MemoryKeyValue
 from engine.codec import pack, to_columns
 from engine.errors import SnapshotDamaged, StateMismatch, Unavailable
-from engine.flow import Flow
+from engine.flow import Flow, Vertex
+from engine.kept import EARLY_FROM, MANY, Kept
 from engine.keygroups import group_of
 from engine.party import Job
 from engine.snapshots import (
@@ -21,11 +21,12 @@ from engine.snapshots import (
     Loaded,
     LoadSnapshot,
     StoreSnapshot,
+    by_group,
     merge,
     read_segment,
     restore,
 )
-from engine.state import ListState, MapState, StateTable, ValueState, keep_rows
+from engine.state import ListState, MapState, StateTable, ValueState
 from engine.store import LmdbStore, PartStore
 
 FLOW = Flow("snapshots", groups=4)
@@ -45,9 +46,28 @@ FLOW = Flow("snapshots", groups=4)
 )
 OPERATORS = [vertex for vertex in FLOW.vertices if vertex.keyed]
 
+_MAP_ONLY = Flow("map only")
+_MAP_ONLY.source("in").key_by(0).scan(
+    lambda *_: None, MapState[object, object]("map"), name="third"
+).sink()
+MAPPED = next(vertex for vertex in _MAP_ONLY.vertices if vertex.keyed)
 
-def tables() -> dict[str, StateTable]:
-    return {vertex.name: StateTable(vertex.states, []) for vertex in OPERATORS}
+
+class Table(StateTable):
+    """With what it has kept."""
+
+    def __init__(self, vertex: Vertex) -> None:
+        super().__init__(vertex.states, [])
+        self.kept = Kept(vertex.name, vertex.states)
+
+    def keep(self) -> None:
+        """All changes are final."""
+        self.kept.keep(self.journal)
+        self.journal.clear()
+
+
+def tables() -> dict[str, Table]:
+    return {vertex.name: Table(vertex) for vertex in OPERATORS}
 
 
 def merged_into(segments: Iterable[bytes]) -> bytes:
@@ -79,15 +99,14 @@ steps = st.lists(
 """The final changes between two snapshots."""
 
 
-def change(found: dict[str, StateTable], made: list[Step]) -> None:
+def change(found: dict[str, Table], made: list[Step]) -> None:
     for what, key, number in made:
         table = found["second" if what == "second" else "first"]
         value, many, mapped = (*table.states(key), None, None)[:3]
         assert isinstance(value, ValueState)
         if what == "second":
             value.set(number)
-            keep_rows(table.journal)
-            table.journal.clear()
+            table.keep()
             continue
         assert isinstance(many, ListState)
         assert isinstance(mapped, MapState)
@@ -106,14 +125,13 @@ def change(found: dict[str, StateTable], made: list[Step]) -> None:
         elif what == "empty":
             many.clear()
             mapped.clear()
-        keep_rows(table.journal)
-        table.journal.clear()
+        table.keep()
 
 
-def capture(found: Mapping[str, StateTable]) -> dict[int, bytes]:
+def capture(found: Mapping[str, Table]) -> dict[int, bytes]:
     capture = Capture()
-    for name, table in found.items():
-        capture.take(name, table)
+    for table in found.values():
+        capture.take(table.kept)
     while capture.step():
         pass
     return capture.segments
@@ -150,13 +168,54 @@ def test_the_segments_of_all_snapshots_give_the_state_and_so_does_what_they_are_
     assert loaded([merged_into(segments)]) == held(found)
 
 
-@given(steps)
-def test_a_segment_holds_the_keys_of_its_key_group_only(made: list[Step]) -> None:
+@given(st.lists(steps, max_size=3), st.integers(1, 20))
+def test_a_mixed_segment_is_parted_by_key_group_and_nothing_is_lost(
+    intervals: list[list[Step]], rows_at_once: int
+) -> None:
     found = tables()
-    change(found, made)
-    for group, segment in capture(found).items():
-        for _, _, rows in read_segment(segment):
-            assert {group_of(row[0]) for row in rows} == {group}
+    parts: dict[int, list[bytes]] = {}
+    for made in intervals:
+        change(found, made)
+        for segment in capture(found).values():
+            for group, piece in by_group(FLOW.groups, segment, rows_at_once):
+                parts.setdefault(group, []).append(piece)
+    for group, pieces in parts.items():
+        for _, _, rows in read_segment(b"".join(pieces)):
+            assert {group_of(row[0], FLOW.groups) for row in rows} == {group}
+    assert loaded(map(b"".join, parts.values())) == held(found)
+
+
+def test_the_changes_of_a_large_block_are_kept_as_bytes_behind_what_came_before() -> None:
+    found = {"second": Table(OPERATORS[1]), "third": Table(MAPPED)}
+    small, large = found["second"], found["third"]
+    for number in range(3):
+        for table in (small, large):
+            for key in range(MANY if number == 1 else 2):
+                [state] = table.states(key)
+                if isinstance(state, MapState):
+                    state["slot"] = (number, key)
+                elif isinstance(state, ValueState):
+                    state.set((number, key))
+            table.keep()
+    again = {name: Table(vertex) for name, vertex in (("second", OPERATORS[1]), ("third", MAPPED))}
+    restore(again, capture(found).values())
+    assert held(again) == held(found)
+
+
+def test_the_rows_of_small_blocks_are_encoded_early_a_few_at_a_time() -> None:
+    table = Table(MAPPED)
+    [state] = table.states("key")
+    assert isinstance(state, MapState)
+    for number in range(EARLY_FROM):
+        state[number % 100] = number
+        table.keep()
+    assert table.kept.encode_early(1000)
+    assert not table.kept.encode_early(1000), "few are left"
+    state[7] = "last"
+    table.keep()
+    again = {"third": Table(MAPPED)}
+    restore(again, capture({"third": table}).values())
+    assert held(again) == held({"third": table})
 
 
 def test_a_snapshot_holds_only_what_has_changed_since_the_one_before() -> None:
@@ -173,8 +232,8 @@ def test_what_changes_while_a_snapshot_is_written_goes_into_the_next() -> None:
     change(found, [("append", "a", 1), ("set", "b", 1)])
     before = held(found)
     under_way = Capture()
-    for name, table in found.items():
-        under_way.take(name, table)
+    for table in found.values():
+        under_way.take(table.kept)
     while under_way.step():
         change(found, [("append", "a", 2), ("set", "b", 2), ("set", "c", 2)])
     segments = list(under_way.segments.values())
@@ -240,7 +299,7 @@ def test_a_segment_that_cannot_be_read_is_damaged(segment: bytes) -> None:
 
 
 def part_store(kv: MemoryKeyValue | LmdbStore, merge_at: int = 3) -> PartStore:
-    return PartStore(kv, partial(merge, FLOW), merge_at)
+    return PartStore(kv, FLOW, merge_at)
 
 
 def load(store: PartStore, number: int) -> tuple[bytes, list[str]]:
@@ -311,8 +370,7 @@ def test_joining_copies_a_row_a_few_times_and_not_again_with_every_part() -> Non
         value = table.states("abcdef"[number % 6])[2]
         assert isinstance(value, MapState)
         value[number] = "x" * 50
-        keep_rows(table.journal)
-        table.journal.clear()
+        table.keep()
         segments = capture(found)
         stored += sum(map(len, segments.values()))
         store.carry_out(StoreSnapshot(number, segments, b""))
@@ -465,7 +523,7 @@ def test_damage_before_the_latest_snapshot_is_damage() -> None:
 
 def test_parts_are_joined_in_steps_and_others_stored_in_between() -> None:
     kv = MemoryKeyValue("memory")
-    store = PartStore(kv, lambda segments: merge(FLOW, segments, 2), 4)
+    store = PartStore(kv, FLOW, 4, 2)
     found = tables()
     steps_taken = 0
     for number in range(1, 60):
@@ -479,7 +537,7 @@ def test_parts_are_joined_in_steps_and_others_stored_in_between() -> None:
 
 def test_a_snapshot_that_is_loaded_ends_what_was_being_joined() -> None:
     kv = MemoryKeyValue("memory")
-    store = PartStore(kv, lambda segments: merge(FLOW, segments, 2), 4)
+    store = PartStore(kv, FLOW, 4, 2)
     shown = fill(store, range(1, 10), commit=False)
     assert store.carry_out(CommitSnapshot(9, whole=False))
     assert load(store, 6) == (b"meta 6", shown[6])

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from engine.codec import pack
 from engine.errors import DriftlineError, PayloadError
 from engine.flow import Flow
+from engine.kept import Kept
 from engine.snapshots import Capture, restore
 from engine.state import (
     Change,
@@ -24,7 +25,6 @@ from engine.state import (
     StateTable,
     StrictJournal,
     ValueState,
-    keep_rows,
     undo,
 )
 from tests.engine.values import exact, frozen
@@ -94,6 +94,7 @@ class StateMachine(RuleBasedStateMachine):
         self.table = StateTable(DECLARED, self.journal)
         self.value, self.list, self.map, self.total = self.states()
         self.twin = Twin()
+        self.kept = Kept("op", DECLARED)
         self.elements: list[tuple[Twin, tuple[Change, ...]]] = []
         """Elements that are not final: the twin before, and the changes."""
         self.final = Twin()
@@ -190,7 +191,7 @@ class StateMachine(RuleBasedStateMachine):
     def settle_oldest(self, count: int) -> None:
         """The changes of the oldest elements are final."""
         for _, changes in self.elements[:count]:
-            keep_rows(changes)
+            self.kept.keep(changes)
         del self.elements[:count]
         self.final = deepcopy(self.elements[0][0] if self.elements else self.before)
 
@@ -198,7 +199,7 @@ class StateMachine(RuleBasedStateMachine):
     def snapshot(self) -> None:
         """Rows of all snapshots so far, replayed, give the state as of what is final."""
         capture = Capture()
-        capture.take("op", self.table)
+        capture.take(self.kept)
         while capture.step():
             pass
         self.segments += capture.segments.values()

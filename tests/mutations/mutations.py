@@ -50,7 +50,7 @@ from engine.messages import (
     Prepared,
     PrepareFailed,
 )
-from engine.operators import Elements, Signs, Values
+from engine.operators import Signs, Values
 from engine.party import Party
 from engine.runs import Labels
 from engine.sinks.memory import MemoryConsumer
@@ -224,6 +224,12 @@ def durability_is_not_waited_for() -> AbstractContextManager[object]:
     return patch.object(Tracker, "promise", mutated)
 
 
+def blocks_are_closed_too_early() -> AbstractContextManager[object]:
+    """What may still have to be undone is dropped."""
+    close = Speculative.close
+    return patch.object(Speculative, "close", lambda self, frontier: close(self, INFINITY))
+
+
 def outputs_count_as_delivered_when_ready() -> AbstractContextManager[object]:
     """A snapshot may cover outputs that no consumer has."""
     return patch.object(OrderedBarrier, "delivered", property(lambda self: self.moved_to + 1))
@@ -250,17 +256,15 @@ def outputs_do_not_wait_for_their_own_stage() -> AbstractContextManager[object]:
 def acknowledgements_overtake_frames() -> Iterator[None]:
     """Others come to know that a stage is done before they have what it sent them."""
     send, acknowledge = Node._send_frame, Node._acknowledge
-    late: dict[tuple[Node, int], list[tuple[int, tuple[int, int, int, int], list[Elements]]]] = {}
+    late: dict[tuple[Node, int], list[tuple[int, Frame]]] = {}
 
-    def send_later(
-        self: Node, node: int, head: tuple[int, int, int, int], pieces: list[Elements]
-    ) -> None:
-        late.setdefault((self, self.incarnation), []).append((node, head, pieces))
+    def send_later(self: Node, node: int, frame: Frame) -> None:
+        late.setdefault((self, self.incarnation), []).append((node, frame))
 
     def acknowledge_first(self: Node) -> None:
         acknowledge(self)
-        for frame in late.pop((self, self.incarnation), ()):
-            send(self, *frame)
+        for to, frame in late.pop((self, self.incarnation), ()):
+            send(self, to, frame)
 
     with (
         patch.object(Node, "_send_frame", send_later),

@@ -42,6 +42,7 @@ CASES: list[tuple[Mutation, str, Focus]] = [
     (mutations.consumers_have_no_fence, EXACTLY, {"crash_at_message": 0.005, "linger": 1.0}),
     (mutations.pre_commits_lose_their_epoch, TWO_PHASE, {}),
     (mutations.blocks_are_settled_out_of_order, EXACTLY, {}),
+    (mutations.blocks_are_closed_too_early, EXACTLY, {}),
     (mutations.promises_pass_unread_records, EXACTLY, {}),
     (mutations.frames_that_were_had_are_worked_off, STRONG, {}),
     (mutations.records_that_were_had_are_worked_off, STRONG, {}),
