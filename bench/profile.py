@@ -191,7 +191,7 @@ class _DataPath:
         for assembly, blocks in zip(self.assemblies, shuffled, strict=True):
             assembly.enter(self.keyed.number, blocks)
             pieces = in_order(blocks)
-            ordered = list(zip(pieces, bounds(pieces, frontier), strict=True))
+            ordered = list(zip(pieces, [*bounds(pieces)[1:], frontier], strict=True))
             clock.lap("label order")
             for piece, bound in ordered:
                 elements = piece.elements()

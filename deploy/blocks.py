@@ -190,12 +190,9 @@ def in_order(blocks: list[Block]) -> list[Piece]:
     return ordered
 
 
-def bounds(pieces: list[Piece], complete: int) -> list[int]:
-    """For each piece: no element with a smaller time comes after it.
-
-    `complete`: the same of the last one.
-    """
-    first = [complete, *(min(times(piece.labels)) for piece in reversed(pieces[1:]))]
+def bounds(pieces: list[Piece]) -> list[int]:
+    """For each piece the smallest time that comes with it, or after it."""
+    first = [min(times(piece.labels)) for piece in reversed(pieces)]
     return list(accumulate(first, min))[::-1]
 
 

@@ -136,13 +136,12 @@ class Node(Party):
                 raise MalformedMessage(f"a frame for port {message.port}, which the flow has not")
             self._admit(sender, message.feeder, arrived_block(message))
         elif isinstance(message, Acknowledge):
-            self._tracking.tracker.acknowledge(message.cells, message.covered)
+            self._tracking.acknowledge(message)
         elif isinstance(message, BundleStored):
             if message.incarnation == self.incarnation:
                 self.barrier.stored(message.t_last)
         elif isinstance(message, Promise):
-            promise = message.since, message.until, message.durable
-            self._tracking.tracker.promise(message.front, *promise)
+            self._tracking.promise(message)
         elif isinstance(message, Progress):
             self._begun = True
             self._final = message.delivered
@@ -285,7 +284,7 @@ class Node(Party):
         if not self.running:
             return False
         try:
-            moved = self._stage == 0 and self._advance()
+            moved = self._stage == 0 and self._tracking.news and self._advance()
             while self._stage < self.plan.stages:
                 stage, self._stage = self._stage, self._stage + 1
                 self._work_off(stage)
@@ -296,8 +295,8 @@ class Node(Party):
             self._stage = 0
             if number := self.assembly.end_turn(self._tracking.acks):
                 self._snapshots.begin(number, INFINITY)
-            if self._tracking.acks:
-                self._acknowledge()
+            told = self._tracking.end_turn(self.now) if self._tracking.acks else None
+            if told is not None:
                 moved = self._advance() or moved
             more, job = self._snapshots.step()
             more |= bool(self._tracking.acks) or (moved and self._waiting.any())
@@ -310,6 +309,8 @@ class Node(Party):
         if bundle is not None:
             self.send("consumer", bundle)
             self._ask_consumer_at = self.now + ASK_CONSUMER_EVERY_S
+        if told is not None:  # after what is waited for
+            self._tell_peers(*told)
         self._tracking.deliver(self.barrier.delivered, self.barrier.stored_last, self.now)
         self.tick_by = min(self.tick_by, self._tracking.tell_master_by)
         if self.outbox and self._put_off < PUT_OFF:
@@ -348,11 +349,12 @@ class Node(Party):
         self.assembly.enter(port.number, blocks)
         gate = self.assembly.gates[port.number]
         pieces = in_order(blocks)
-        for piece, bound in zip(pieces, bounds(pieces, complete), strict=True):
+        for piece, bound in zip(pieces, bounds(pieces), strict=True):
+            # Finish the one before; what the last one makes has to leave first.
+            self._leaving.pack(port.number)
+            self.assembly.close(port.number, min(bound, complete))
             for token in gate.push(*piece.elements()):
                 self._tracking.acks.add(*token)
-            self._leaving.pack(port.number)
-            self.assembly.close(port.number, bound)
         for block in blocks:
             self._tracking.acks.add(port.stage, block.time, block.id)
             if block.covers and port.front is not None:

@@ -16,7 +16,7 @@ from math import inf
 
 from acker.tracker import Tracker
 from engine.labels import INFINITY
-from engine.messages import Acknowledge
+from engine.messages import Acknowledge, Promise
 from engine.plan import Plan
 from engine.policy import Policy
 
@@ -85,6 +85,8 @@ class Tracking:
         self.tracker = Tracker(plan.stages, plan.fronts, nodes, start)
         self.frontiers = self.tracker.frontiers()
         """As far as they have been put into effect."""
+        self.news = False
+        """Whether others have told something that has not been."""
         self.tell_master_by = inf
         self._ordered = policy.ordered
         self._shuffles = policy.ordering == "speculative" and plan.stages > 1
@@ -102,8 +104,19 @@ class Tracking:
         self._tell_master(roots, now)
         return cells, covered
 
+    def acknowledge(self, message: Acknowledge) -> None:
+        """Learn what another node has worked off. Raises MalformedMessage."""
+        self.news = True
+        self.tracker.acknowledge(message.cells, message.covered)
+
+    def promise(self, message: Promise) -> None:
+        """Learn what a front has nothing but. Raises MalformedMessage."""
+        self.news = True
+        self.tracker.promise(message.front, message.since, message.until, message.durable)
+
     def moved(self) -> bool:
         """Whether `frontiers` have moved since the last call; without an order they never do."""
+        self.news = False
         if not self._ordered:
             return False
         before, self.frontiers = self.frontiers, self.tracker.frontiers()
