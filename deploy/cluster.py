@@ -40,6 +40,8 @@ class LocalCluster:
         self.restarts = 0
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._died: dict[str, deque[float]] = {}
+        self._killed: set[str] = set()
+        """Those whose death was our own doing."""
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as we do
 
     def __enter__(self) -> Self:
@@ -63,12 +65,18 @@ class LocalCluster:
                 continue
             if status == CANNOT_START:
                 raise Unavailable(f"{name} cannot start: {self._said()}")
-            died = self._died.setdefault(name, deque(maxlen=RESTARTS_MAX))
-            died.append(monotonic())
-            if len(died) == RESTARTS_MAX and died[-1] - died[0] < RESTARTS_WITHIN_S:
-                raise Unavailable(f"{name} dies again and again (status {status}): {self._said()}")
+            if name in self._killed:
+                self._killed.remove(name)
+            else:
+                self._note_death(name, status)
             self.restarts += 1
             self._start(name)
+
+    def _note_death(self, name: str, status: int) -> None:
+        died = self._died.setdefault(name, deque(maxlen=RESTARTS_MAX))
+        died.append(monotonic())
+        if len(died) == RESTARTS_MAX and died[-1] - died[0] < RESTARTS_WITHIN_S:
+            raise Unavailable(f"{name} dies again and again (status {status}): {self._said()}")
 
     def kill_one(self, chance: random.Random) -> str:
         """Kill -9 a random process. Returns its name."""
@@ -76,6 +84,7 @@ class LocalCluster:
         self._processes[name].kill()
         self._processes[name].wait()
         self.kills += 1
+        self._killed.add(name)
         return name
 
     @property
