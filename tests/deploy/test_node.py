@@ -7,9 +7,12 @@ from deploy.simulation.flows import two_fronts
 from engine.messages import (
     Acknowledge,
     AskPromise,
+    Failed,
+    Frame,
     Header,
     LastBundle,
     Message,
+    Progress,
     Promise,
     Recover,
     decode,
@@ -58,3 +61,21 @@ def test_an_idle_front_is_asked_though_no_frontier_can_move_before_it_answers() 
     running.tell("front-1", Promise(1, 0, 8, 8))
     running.tell("node-1", Acknowledge((), ((0, 8, 9),), 0))
     assert ("front-1", AskPromise(9)) in running.said()
+
+
+def test_payloads_that_cannot_be_read_stop_the_run_and_say_so() -> None:
+    running = Running()
+    piece = (1, -1, [(5, 0)]), b"\xc1", ()
+    running.tell("front-0", Frame(0, 0, 5, 0, (piece,), (0, 6)))
+    [failed] = [message for _, message in running.said() if isinstance(message, Failed)]
+    assert (failed.error, "msgpack" in failed.text) == ("MalformedMessage", True)
+
+
+def test_others_hear_nothing_before_the_master_has_begun() -> None:
+    """They may not be in the incarnation yet, and would miss it: their channel would have a gap."""
+    running = Running()
+    running.node.tick(1.0)
+    assert "node-1" not in {to for to, _ in running.said()}
+    running.tell("master", Progress(0, 0))
+    running.node.tick(2.0)
+    assert ("node-1", Acknowledge((), (), 0)) in running.said()
