@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heappop, heappush
-from itertools import groupby
 
 from barrier.barrier import Barrier
 from barrier.held import Held
 from engine.bundles import from_blob, running_checksum, to_blob
 from engine.codec import exact
 from engine.errors import NotDeterministic, StateMismatch
-from engine.operators import Signs, Values
+from engine.operators import Signs, Values, by_time
 from engine.runs import Labels, times
 
 ENCODE_AHEAD_UP_TO = 4
@@ -46,17 +45,8 @@ class OrderedBarrier(Barrier):
         self._replay: _Replay | None = None
 
     def hold(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
-        found = times(labels)
-        if len(found) == 1:  # nearly always: a block of one root
-            self._held(found[0]).add(sink, labels, values, signs)
-            return
-        start = 0
-        rows = list(labels)
-        for time, run in groupby(found):
-            end = start + len(list(run))
-            part = None if signs is None else signs[start:end]
-            self._held(time).add(sink, rows[start:end], values[start:end], part)
-            start = end
+        for part in by_time((labels, values, signs)):
+            self._held(times(part[0])[0]).add(sink, *part)
 
     def _held(self, time: int) -> Held:
         held = self.pending.get(time)

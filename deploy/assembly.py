@@ -109,11 +109,6 @@ class Assembly:
         return capture
 
     @property
-    def failures(self) -> Failures:
-        """Where failures go."""
-        return self.segments.failures
-
-    @property
     def tables(self) -> dict[str, StateTable]:
         """Operator -> its states."""
         return {name: step.table for name, step in self.keyed.items()}

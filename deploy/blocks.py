@@ -7,14 +7,14 @@ Nothing here is needed for correctness; what comes late all the same is put in i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
 
 from engine.codec import pack_rows, unpack_rows
 from engine.errors import MalformedMessage
 from engine.labels import INFINITY, Label
-from engine.operators import MANY, Elements, Signs, Values, chosen
+from engine.operators import MANY, Elements, Signs, Values, by_time, chosen
 from engine.plan import Plan, Port
 from engine.runs import Labels, times
 
@@ -180,7 +180,7 @@ def in_order(blocks: list[Block]) -> list[Piece]:
     spans = [(min(found), max(found)) for found in (times(piece.labels) for piece in pieces)]
     if all(one[1] <= other[0] for one, other in pairwise(spans)):
         return pieces
-    parts = sorted((part for piece in pieces for part in _by_time(piece)), key=_first_label)
+    parts = sorted((part for piece in pieces for part in _parts(piece)), key=_first_label)
     ordered: list[Piece] = []
     for small, run in groupby(parts, key=lambda part: len(part.labels) < MANY):
         if small:
@@ -196,19 +196,11 @@ def bounds(pieces: list[Piece]) -> list[int]:
     return list(accumulate(first, min))[::-1]
 
 
-def _by_time(piece: Piece) -> Iterator[Piece]:
-    """The parts of a piece that are of one time each."""
-    found = times(piece.labels)
-    if len(found) == 1:
-        yield piece
-        return
-    labels, values, _ = piece.elements()
-    start = 0
-    rows = list(labels)
-    for _, run in groupby(found):
-        end = start + len(list(run))
-        yield Piece(rows[start:end], values[start:end], None)
-        start = end
+def _parts(piece: Piece) -> list[Piece]:
+    """The parts of a piece that are of one time each; one that is stays packed."""
+    if len(times(piece.labels)) == 1:
+        return [piece]
+    return [Piece(*part) for part in by_time(piece.elements())]
 
 
 def _merged(pieces: Iterable[Piece]) -> Piece:

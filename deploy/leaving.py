@@ -47,7 +47,8 @@ class Leaving:
         try:
             return Piece(labels, pack_rows(values), signs)
         except PayloadError:
-            vertex, failures = self._assembly.plan.ports[port].vertex, self._assembly.failures
+            vertex = self._assembly.plan.ports[port].vertex
+            failures = self._assembly.segments.failures
             labels, values, signs = without_bad_payloads(vertex, failures, block)
             return Piece(labels, pack_rows(values), signs) if labels else None
 

@@ -10,8 +10,8 @@ A user function that raises makes a `Failure` at the element's label instead of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, compress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, compress, groupby
 from typing import Protocol
 
 from engine.codec import travelled
@@ -21,7 +21,7 @@ from engine.flow import Function, Vertex
 from engine.keygroups import OwnerCache
 from engine.labels import Label
 from engine.plan import Plan, Port
-from engine.runs import Labels, Run, numbered, select
+from engine.runs import Labels, Run, numbered, select, times
 
 Values = list[object]
 Signs = list[int] | None
@@ -122,6 +122,21 @@ def chosen(block: Elements, those: Sequence[object]) -> Elements:
         list(compress(values, those)),
         None if signs is None else list(compress(signs, those)),
     )
+
+
+def by_time(block: Elements) -> Iterator[Elements]:
+    """The parts of a block that are of one time each: runs of equal times, in its order."""
+    labels, values, signs = block
+    found = times(labels)
+    if len(found) == 1:  # nearly always: a block of one root
+        yield block
+        return
+    start = 0
+    rows = list(labels)
+    for _, run in groupby(found):
+        end = start + len(list(run))
+        yield rows[start:end], values[start:end], None if signs is None else signs[start:end]
+        start = end
 
 
 def without_bad_payloads(vertex: Vertex, failures: Failures, block: Elements) -> Elements:
