@@ -67,18 +67,17 @@ class GroupCache(dict[object, int]):
 
 
 class OwnerCache(dict[object, int]):
-    """key -> owning node. Both caches forget everything when they hold `limit` keys."""
+    """key -> owning node; forgets everything when it holds `limit` keys."""
 
-    def __init__(self, nodes: int, groups: GroupCache, limit: int = 2_000_000) -> None:
+    def __init__(self, nodes: int, groups: int = GROUPS, limit: int = 2_000_000) -> None:
         super().__init__()
         self.nodes = nodes
         self.groups = groups
         self.limit = limit
-        self._owners = [owner(group, nodes, groups.groups) for group in range(groups.groups)]
+        self._owners = [owner(group, nodes, groups) for group in range(groups)]
 
     def __missing__(self, key: object) -> int:
         if len(self) >= self.limit:
             self.clear()
-            self.groups.clear()
-        node = self[key] = self._owners[self.groups[key]]
+        node = self[key] = self._owners[group_of(key, self.groups)]
         return node

@@ -317,8 +317,12 @@ class StateTable(dict[object, State | States]):
         self.journal = journal
 
     def __missing__(self, key: object) -> State | States:
-        made = [state.fresh(key, self.journal) for state in self.declared]
-        self[key] = found = made[0] if len(made) == 1 else States(made)
+        found: State | States
+        if len(self.declared) == 1:
+            found = self.declared[0].fresh(key, self.journal)
+        else:
+            found = States(state.fresh(key, self.journal) for state in self.declared)
+        self[key] = found
         return found
 
     def states(self, key: object) -> tuple[State, ...]:

@@ -104,8 +104,8 @@ class _Working:
         self.plan: Plan = plan(job.flow)
         self.keyed: dict[str, Arrival] = {}
         self.groups = GroupCache(job.flow.groups)
-        self.parts = OwnerCache(job.partitions, self.groups)
-        self.segments = Segments(self.plan, OwnerCache(1, self.groups), self, self._make)
+        self.parts = OwnerCache(job.partitions, job.flow.groups)
+        self.segments = Segments(self.plan, OwnerCache(1, job.flow.groups), self, self._make)
         self._held: dict[int, list[tuple[Label, int, object]]] = {}
         """Per time, (label, sink, payload)."""
         gc.disable()  # as in the nodes: nothing here makes cycles

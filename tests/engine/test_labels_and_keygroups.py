@@ -119,7 +119,7 @@ def test_caches_say_what_the_functions_say(keys: list[object]) -> None:
     packed = {pack(key): key for key in keys}  # each once: a cache takes 1 and 1.0 for the same
     distinct = list(dict.fromkeys(packed.values()))
     groups = GroupCache()
-    owners = OwnerCache(3, groups)
+    owners = OwnerCache(3)
     for _ in range(2):
         assert [owners[key] for key in distinct] == [owner(group_of(key), 3) for key in distinct]
         assert [groups[key] for key in distinct] == list(map(group_of, distinct))
@@ -128,7 +128,7 @@ def test_caches_say_what_the_functions_say(keys: list[object]) -> None:
 def test_the_owner_of_a_key_does_not_depend_on_which_equal_key_was_seen_before() -> None:
     """Two nodes have to send an element to the same owner, whatever they have seen before."""
     keys: list[object] = [*range(10), *map(float, range(10))]
-    one, other = OwnerCache(4, GroupCache()), OwnerCache(4, GroupCache())
+    one, other = OwnerCache(4), OwnerCache(4)
     for key in keys:
         one[key]
     for key in reversed(keys):
@@ -137,9 +137,7 @@ def test_the_owner_of_a_key_does_not_depend_on_which_equal_key_was_seen_before()
 
 
 def test_a_cache_does_not_grow_without_bound() -> None:
-    groups = GroupCache()
-    owners = OwnerCache(4, groups, limit=100)
+    owners = OwnerCache(4, limit=100)
     for number in range(1000):
         assert owners[number] == owner(group_of(number), 4)
     assert len(owners) <= 100
-    assert len(groups) <= 100
