@@ -70,8 +70,11 @@ class Tracker:
 
         Raises MalformedMessage, with nothing applied, for what does not fit the flow.
         """
-        if any(not 0 <= stage < len(self._cells) for stage, _, _ in cells) or any(
-            not 0 <= front < len(self._next) for front, _, _ in covered
+        stages = [stage for stage, _, _ in cells] or [0]
+        fronts = [front for front, _, _ in covered] or [0]
+        if not (
+            0 <= min(stages) <= max(stages) < len(self._cells)
+            and 0 <= min(fronts) <= max(fronts) < len(self._next)
         ):
             raise MalformedMessage("an acknowledgement that does not fit the flow")
         for stage, time, ids in cells:
@@ -99,7 +102,7 @@ class Tracker:
             frontiers.append(low)
         frontiers[-1] = min(low, self.durable)
         found = tuple(frontiers)
-        assert all(a <= b for a, b in zip(self._last, found, strict=True)), (
+        assert found == (*map(max, self._last, found),), (
             f"a frontier went back from {self._last} to {found}"
         )
         self._last = found

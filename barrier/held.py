@@ -21,17 +21,20 @@ Output = tuple[Label, int, object]
 class Held:
     """The outputs of one time."""
 
-    __slots__ = ("blob", "blocks", "taken_back")
+    __slots__ = ("blob", "blocks", "fails", "taken_back")
 
     def __init__(self) -> None:
         self.blob: bytes | None = None
         """The outputs, encoded ahead of their release; None: not yet, or not any more."""
+        self.fails = False
+        """Whether there is a failure among the outputs, perhaps one that is taken back."""
         self.blocks: list[tuple[Labels, int, Values]] = []
         self.taken_back: list[Output] = []
 
     def add(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
         """Take outputs of this time, or take them back."""
         self.blob = None
+        self.fails |= sink == FAILURES
         if signs is None:
             self.blocks.append((labels, sink, values))
             return
@@ -40,10 +43,6 @@ class Held:
                 self.blocks.append(([label], sink, [value]))
             else:
                 self.taken_back.append((label, sink, value))
-
-    def fails(self) -> bool:
-        """Whether there is a failure among the outputs, perhaps one that is taken back."""
-        return any(sink == FAILURES for _, sink, _ in self.blocks)
 
     def outputs(self) -> tuple[Labels, int | list[int], Values]:
         """What is left, in label order; one sink number where there is only one."""

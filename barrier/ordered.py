@@ -17,7 +17,7 @@ from engine.bundles import from_blob, running_checksum, to_blob
 from engine.codec import exact
 from engine.errors import NotDeterministic, StateMismatch
 from engine.operators import Signs, Values, by_time
-from engine.runs import Labels, times
+from engine.runs import Labels
 
 ENCODE_AHEAD_UP_TO = 4
 """Times that may be pending for outputs to be encoded before they are final."""
@@ -45,8 +45,8 @@ class OrderedBarrier(Barrier):
         self._replay: _Replay | None = None
 
     def hold(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
-        for part in by_time((labels, values, signs)):
-            self._held(times(part[0])[0]).add(sink, *part)
+        for time, part in by_time((labels, values, signs)):
+            self._held(time).add(sink, *part)
 
     def _held(self, time: int) -> Held:
         held = self.pending.get(time)
@@ -73,7 +73,7 @@ class OrderedBarrier(Barrier):
         """
         if len(self.times) <= ENCODE_AHEAD_UP_TO:
             for held in self.pending.values():
-                if held.blob is None and not held.fails():
+                if held.blob is None and not held.fails:
                     held.blob = self._encoded(held)
                     return True
         return False
@@ -83,7 +83,7 @@ class OrderedBarrier(Barrier):
         if held.blob is not None:
             return held.blob
         labels, sinks, values = held.outputs()
-        if held.fails():
+        if held.fails:
             for label, sink, value in zip(labels, _each(sinks, len(labels)), values, strict=True):
                 self.check_failure(sink, label, value)
         return to_blob(labels, sinks, values) if labels else b""

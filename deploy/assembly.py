@@ -22,7 +22,7 @@ from engine.codec import pack, unpack
 from engine.errors import SnapshotDamaged
 from engine.flow import Vertex
 from engine.keyed import Arrival, Keyed
-from engine.keygroups import OwnerCache, owned_by
+from engine.keygroups import Owners, owned_by
 from engine.ledger import LEDGER, Ledger
 from engine.messages import Acknowledge, Frame, Message, Prepared, PrepareFailed
 from engine.operators import Failures, Outbound, Segments, Step
@@ -367,7 +367,7 @@ def assemble(
         )
         return step
 
-    segments = Segments(plan, OwnerCache(nodes, plan.flow.groups), barrier, make)
+    segments = Segments(plan, Owners(nodes, plan.flow.groups), barrier, make)
     gates = [
         BufferingGate(entry, port.stage, new_id)
         if policy.ordering == "buffered" and port.vertex.keyed

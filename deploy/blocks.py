@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import accumulate, groupby, pairwise
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from engine.codec import pack_rows, unpack_rows
 from engine.errors import MalformedMessage
@@ -17,6 +17,9 @@ from engine.labels import INFINITY, Label
 from engine.operators import MANY, Elements, Signs, Values, by_time, chosen
 from engine.plan import Plan, Port
 from engine.runs import Labels, times
+
+_time_of, _roots_of = attrgetter("time"), attrgetter("roots")
+_second = itemgetter(1)
 
 SPECULATE_UP_TO = 4
 """Roots that may be unsettled at a port while elements are applied in whatever order they come."""
@@ -69,8 +72,11 @@ class Block:
         self.id = id
         self.pieces = pieces
         self.covers = covers
-        self.corrects = any(piece.signs is not None for piece in pieces)
-        different = {time for piece in pieces for time in times(piece.labels)}
+        self.corrects = False
+        different: set[int] = set()
+        for piece in pieces:
+            self.corrects |= piece.signs is not None
+            different.update(times(piece.labels))
         self.roots = len(different)
         self.first = min(different)
         self.last = max(different)
@@ -109,7 +115,7 @@ class Waiting:
 
     def first(self, stage: int) -> int:
         """The smallest tracking time in a stage; INFINITY if nothing waits there."""
-        return min((block.time for block in self._blocks[stage]), default=INFINITY)
+        return min(map(_time_of, self._blocks[stage]), default=INFINITY)
 
     def take(self, stage: int) -> dict[int, list[Block]]:
         """What waits in a stage, by port."""
@@ -129,7 +135,7 @@ class Waiting:
         if not self._hold_back or not port.feeders:
             return blocks, []
         unsettled = self._unsettled[port.number]
-        now, later = may_go(blocks, sum(roots for _, roots in unsettled), complete)
+        now, later = may_go(blocks, sum(map(_second, unsettled)), complete)
         self._blocks[port.stage] += later
         unsettled += [(block.last, block.roots) for block in now]
         return now, [block for block in later if not block.id]
@@ -150,7 +156,7 @@ def may_go(blocks: list[Block], unsettled: int, complete: int) -> tuple[list[Blo
     come late: then a block waits until the frontier of the stage before has passed it, so that
     everything it could meet has been sent.
     """
-    if unsettled + sum(block.roots for block in blocks) <= SPECULATE_UP_TO:
+    if unsettled + sum(map(_roots_of, blocks)) <= SPECULATE_UP_TO:
         return blocks, []
     if any(block.corrects for block in blocks):
         return blocks, []  # a tombstone must not be parted from its element
@@ -200,7 +206,7 @@ def _parts(piece: Piece) -> list[Piece]:
     """The parts of a piece that are of one time each; one that is stays packed."""
     if len(times(piece.labels)) == 1:
         return [piece]
-    return [Piece(*part) for part in by_time(piece.elements())]
+    return [Piece(*part) for _, part in by_time(piece.elements())]
 
 
 def _merged(pieces: Iterable[Piece]) -> Piece:

@@ -84,8 +84,12 @@ def _check(hint: object) -> _Check:
     if get_origin(hint) is not tuple:
         return lambda value: type(value) is hint
     if parts[-1] is Ellipsis:
+        if parts[0] is int:
+            return lambda value: isinstance(value, tuple) and {*map(type, value)} <= {int}
         each = _check(parts[0])
         return lambda value: isinstance(value, tuple) and all(map(each, value))
+    if set(parts) == {int}:
+        return lambda value: isinstance(value, tuple) and (*map(type, value),) == parts
     checks = tuple(map(_check, parts))
     return lambda value: (
         isinstance(value, tuple)

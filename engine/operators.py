@@ -10,7 +10,7 @@ A user function that raises makes a `Failure` at the element's label instead of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, compress, groupby
 from typing import Protocol
 
@@ -18,7 +18,7 @@ from engine.codec import travelled
 from engine.context import Failure
 from engine.errors import PayloadError
 from engine.flow import Function, Vertex
-from engine.keygroups import OwnerCache
+from engine.keygroups import Owners
 from engine.labels import Label
 from engine.plan import Plan, Port
 from engine.runs import Labels, Run, numbered, select, times
@@ -124,19 +124,21 @@ def chosen(block: Elements, those: Sequence[object]) -> Elements:
     )
 
 
-def by_time(block: Elements) -> Iterator[Elements]:
+def by_time(block: Elements) -> list[tuple[int, Elements]]:
     """The parts of a block that are of one time each: runs of equal times, in its order."""
     labels, values, signs = block
     found = times(labels)
     if len(found) == 1:  # nearly always: a block of one root
-        yield block
-        return
+        return [(found[0], block)]
+    parts: list[tuple[int, Elements]] = []
     start = 0
     rows = list(labels)
-    for _, run in groupby(found):
+    for time, run in groupby(found):
         end = start + len(list(run))
-        yield rows[start:end], values[start:end], None if signs is None else signs[start:end]
+        part = rows[start:end], values[start:end], None if signs is None else signs[start:end]
+        parts.append((time, part))
         start = end
+    return parts
 
 
 def without_bad_payloads(vertex: Vertex, failures: Failures, block: Elements) -> Elements:
@@ -233,7 +235,7 @@ class Shuffle:
     """Sends each element to the node that owns its key."""
 
     def __init__(
-        self, port: Port, owners: OwnerCache, outbounds: list[Outbound], failures: Failures
+        self, port: Port, owners: Owners, outbounds: list[Outbound], failures: Failures
     ) -> None:
         assert port.vertex.key is not None
         self.name = port.vertex.name
@@ -244,7 +246,7 @@ class Shuffle:
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         try:
-            owners = list(map(self.owners.__getitem__, map(self.key, values)))
+            owners = self.owners.of(list(map(self.key, values)))
         except Exception as error:
             if len(labels) == 1:
                 sign = 1 if signs is None else signs[0]
@@ -272,7 +274,7 @@ class Segments:
     `outbounds[p, q][n]` collects what the segment of port p sends to port q of node n.
     """
 
-    def __init__(self, plan: Plan, owners: OwnerCache, barrier: Hold, keyed: KeyedStep) -> None:
+    def __init__(self, plan: Plan, owners: Owners, barrier: Hold, keyed: KeyedStep) -> None:
         self.plan = plan
         self.barrier = barrier
         self.keyed = keyed

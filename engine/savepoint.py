@@ -26,7 +26,7 @@ from engine.plan import plan
 from engine.snapshots import as_segment
 from engine.state import StateTable
 
-_FORMAT = "driftline savepoint 1"
+_FORMAT = "driftline savepoint 2"
 _MANIFEST = "manifest.json"
 
 

@@ -40,7 +40,7 @@ from engine.snapshots import (
 
 META = 0xFFFF
 _KEY = struct.Struct(">QH")
-_FORMAT = 2
+_FORMAT = 3
 MAP_SIZE = 1 << 36
 """Bytes of address space; the file grows only as it is filled."""
 

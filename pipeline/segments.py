@@ -20,7 +20,7 @@ from engine.context import describe
 from engine.errors import FunctionFailed, InputError, PayloadError
 from engine.flow import Flow, Vertex
 from engine.keyed import Arrival
-from engine.keygroups import GroupCache, OwnerCache, owned_by
+from engine.keygroups import GroupCache, Owners, owned_by
 from engine.labels import INFINITY, Label
 from engine.operators import (
     FAILURES,
@@ -104,8 +104,8 @@ class _Working:
         self.plan: Plan = plan(job.flow)
         self.keyed: dict[str, Arrival] = {}
         self.groups = GroupCache(job.flow.groups)
-        self.parts = OwnerCache(job.partitions, job.flow.groups)
-        self.segments = Segments(self.plan, OwnerCache(1, job.flow.groups), self, self._make)
+        self.parts = Owners(job.partitions, job.flow.groups)
+        self.segments = Segments(self.plan, Owners(1, job.flow.groups), self, self._make)
         self._held: dict[int, list[tuple[Label, int, object]]] = {}
         """Per time, (label, sink, payload)."""
         gc.disable()  # as in the nodes: nothing here makes cycles
@@ -146,7 +146,7 @@ class _Working:
     def _packed(self, port: int, vertex: Vertex, block: Elements) -> Iterator[Row]:
         assert vertex.key is not None
         labels, values, _ = block
-        parts = map(self.parts.__getitem__, map(vertex.key, values))
+        parts = self.parts.of(list(map(vertex.key, values)))
         for (time, front, part), some, chosen in by_root_and_part(labels, values, parts):
             yield port, part, time, front, to_payload(some, chosen)
 

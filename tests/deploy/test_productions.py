@@ -13,7 +13,7 @@ from deploy.tracking import token
 from engine.codec import labels_to_columns, pack_rows, unpack_rows
 from engine.errors import Unavailable
 from engine.flow import Flow
-from engine.keygroups import OwnerCache
+from engine.keygroups import Owners
 from engine.labels import Label
 from engine.messages import (
     Acknowledge,
@@ -52,9 +52,9 @@ FLOW = Flow("concatenation")
 FLOW.source("in").key_by(0).scan(_join, ValueState("joined")).sink()
 FIRST, SECOND = plan(FLOW).ports
 
-OWNERS = OwnerCache(2, FLOW.groups)
-OURS = next(letter for letter in "abcdefgh" if OWNERS[letter] == 0)
-THEIRS = next(letter for letter in "abcdefgh" if OWNERS[letter] == 1)
+OWNERS = Owners(2, FLOW.groups)
+OURS = next(letter for letter in "abcdefgh" if OWNERS.of([letter]) == [0])
+THEIRS = next(letter for letter in "abcdefgh" if OWNERS.of([letter]) == [1])
 """The first letter of a word decides whose it is, of two nodes."""
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.flow import Flow, Vertex
-from engine.keygroups import OwnerCache, group_of, owner
+from engine.keygroups import Owners, group_of, owner
 from engine.labels import Label
 from engine.operators import (
     FAILURES,
@@ -179,7 +179,7 @@ def shuffle(key: Callable[..., object], nodes: int) -> tuple[Shuffle, list[Outbo
     port = plan(flow).ports[1]
     outbounds = [Outbound() for _ in range(nodes)]
     barrier = Collected()
-    step = Shuffle(port, OwnerCache(nodes), outbounds, Failures(barrier))
+    step = Shuffle(port, Owners(nodes), outbounds, Failures(barrier))
     return step, outbounds, barrier
 
 
@@ -279,7 +279,7 @@ def test_segments_joined_by_hand_give_what_the_reference_gives(
     made = plan(flow)
     segments = Segments(
         made,
-        OwnerCache(1),
+        Owners(1),
         barrier,
         Speculative,
     )
@@ -310,7 +310,7 @@ def test_every_sink_and_failure_has_its_own_number() -> None:
     numbers.map(double, name="a").sink("doubled")
     numbers.map(picky, name="b").sink("picked")
     barrier = Collected()
-    segments = Segments(plan(flow), OwnerCache(1), barrier, lambda *_: barrier)
+    segments = Segments(plan(flow), Owners(1), barrier, lambda *_: barrier)
     segments.entries[0].push([(1, 0), (2, 0)], [1, 3], None)
     assert [(label, sink) for label, sink, _ in barrier.net()] == [
         ((1, 0, 0), 0),
