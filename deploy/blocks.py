@@ -109,6 +109,10 @@ class Waiting:
         """Let a block wait."""
         self._blocks[self._stage_of[block.port]].append(block)
 
+    def many(self) -> bool:
+        """Whether more waits than a block, so that it may matter which of them may go."""
+        return sum(map(len, self._blocks)) > 1
+
     def any(self, stage: int = 0) -> bool:
         """Whether something waits in a stage or in those after it."""
         return any(self._blocks[stage:])

@@ -114,7 +114,9 @@ class Node(Party):
         self._waiting = Waiting(self.plan, hold_back=self.policy.ordering == "speculative")
         self._tracking = Tracking(self.plan, self.nodes, start, self.policy)
         self._stage = 0
-        """Where the turn goes on."""
+        """Where the turn goes on; behind the last stage comes what nobody waits for."""
+        self._moved = False
+        """Whether frontiers have moved since the last turn ended."""
         self._own: list[tuple[int, Block]] = []
         """(feeder, elements) of what does not leave the node."""
         self._leaving = Leaving(self.assembly)
@@ -284,33 +286,44 @@ class Node(Party):
         if not self.running:
             return False
         try:
-            moved = self._stage == 0 and self._tracking.news and self._advance()
-            while self._stage < self.plan.stages:
-                stage, self._stage = self._stage, self._stage + 1
-                self._work_off(stage)
-                if self.outbox and (self._own or self._waiting.any(self._stage)):
-                    if self.policy.ordered:
-                        self._acknowledge()
-                    return True  # let it leave before going on: others can work meanwhile
-            self._stage = 0
-            if number := self.assembly.end_turn(self._tracking.acks):
-                self._snapshots.begin(number, INFINITY)
-            told = self._tracking.end_turn(self.now) if self._tracking.acks else None
-            if told is not None:
-                moved = self._advance() or moved
-            more, job = self._snapshots.step()
-            more |= bool(self._tracking.acks) or (moved and self._waiting.any())
+            return self._work() or self._end_turn()
         except DriftlineError as error:
             self._fail(error)
             return False
+
+    def _work(self) -> bool:
+        """Work off what waits. Returns whether something has to leave before going on."""
+        if self._stage == 0 and self._tracking.news and self._waiting.many():
+            self._advance()
+        while self._stage < self.plan.stages:
+            stage, self._stage = self._stage, self._stage + 1
+            self._work_off(stage)
+            if self.outbox and (self._own or self._waiting.any(self._stage)):
+                if self.policy.ordered:
+                    self._acknowledge()
+                return True  # others can work meanwhile
+        if self._stage == self.plan.stages:
+            self._stage += 1
+            if self._tracking.news:
+                self._advance()
+            return self._send_bundle()
+        return False
+
+    def _end_turn(self) -> bool:
+        """Do what nobody waits for. Returns whether there is more to do without any new input."""
+        self._stage = 0
+        if number := self.assembly.end_turn(self._tracking.acks):
+            self._snapshots.begin(number, INFINITY)
+        if self._tracking.acks:
+            told = self._tracking.end_turn(self.now)
+            self._advance()
+            self._send_bundle()
+            self._tell_peers(*told)
+        more, job = self._snapshots.step()
         if job is not None:
             self.jobs.append(job)
-        bundle = self.barrier.take_bundle(self.incarnation)
-        if bundle is not None:
-            self.send("consumer", bundle)
-            self._ask_consumer_at = self.now + ASK_CONSUMER_EVERY_S
-        if told is not None:  # after what is waited for
-            self._tell_peers(*told)
+        more |= bool(self._tracking.acks) or (self._moved and self._waiting.any())
+        self._moved = False
         self._tracking.deliver(self.barrier.delivered, self.barrier.stored_last, self.now)
         self.tick_by = min(self.tick_by, self._tracking.tell_master_by)
         if self.outbox and self._put_off < PUT_OFF:
@@ -321,6 +334,15 @@ class Node(Party):
             self._tidy(ROWS_UNDER_LOAD)
             return True
         return more or self.barrier.encode_ahead() or self._tidy(ROWS_AT_LEISURE)
+
+    def _send_bundle(self) -> bool:
+        """Let outputs leave, if any may. Returns whether some have."""
+        bundle = self.barrier.take_bundle(self.incarnation)
+        if bundle is None:
+            return False
+        self.send("consumer", bundle)
+        self._ask_consumer_at = self.now + ASK_CONSUMER_EVERY_S
+        return True
 
     def _tidy(self, rows: int) -> bool:
         """Do what is not urgent. Returns whether there was anything."""
@@ -391,21 +413,20 @@ class Node(Party):
 
     # Progress.
 
-    def _advance(self) -> bool:
-        """Put into effect what is known of the frontiers. Returns whether they have moved."""
+    def _advance(self) -> None:
+        """Put into effect what is known of the frontiers."""
         if self.index == 0:  # also when nothing moves: an idle front may be what holds it up
             for front, time in self._tracking.tracker.to_ask():
                 self.send(f"front-{front}", AskPromise(time))
-        moved = self._tracking.moved()
-        frontiers = self._tracking.frontiers
-        if moved:
+        if self._tracking.moved():
+            self._moved = True
+            frontiers = self._tracking.frontiers
             for port in self.plan.ports:
                 if self.assembly.gates[port.number].holds_back:
                     self._release(port.number, frontiers[port.stage])
             self._waiting.settle(frontiers[-1])
         if self.policy.ordered:
             self.barrier.advance(self._tracking.final_outputs(self._waiting.first(-1)))
-        return moved
 
     def _release(self, port: int, frontier: int) -> None:
         """Let a buffering gate apply what is below its stage's frontier."""

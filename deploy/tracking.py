@@ -98,6 +98,7 @@ class Tracking:
         """The batch of a turn; in label order it counts here, too."""
         roots = self.acks.roots
         cells, covered = self.acks.take()
+        self.news = True
         if self._ordered:
             self.tracker.acknowledge(cells, covered)
         self._for_master.join(cells, covered)
