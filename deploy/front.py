@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from deploy.member import Member
 from engine.codec import labels_to_columns, pack_rows
 from engine.errors import DriftlineError, InputError, MalformedMessage
 from engine.keygroups import owner, root_group
@@ -26,8 +27,6 @@ from engine.messages import (
     Committed,
     Failed,
     Frame,
-    Hello,
-    Lost,
     Marker,
     Message,
     Prepared,
@@ -36,12 +35,10 @@ from engine.messages import (
     Start,
     Stop,
 )
-from engine.party import Party
 from engine.plan import Plan
 from engine.policy import Output, Policy
 from engine.sources import BadRecord, Kept, LiveSource, Source
 
-HELLO_EVERY_S = 0.2
 WINDOW = 384
 """Roots that may be unsettled, unless said otherwise."""
 
@@ -51,7 +48,7 @@ BATCH = 24
 Record = tuple[int, object] | BadRecord | None
 
 
-class Front(Party):
+class Front(Member):
     """One front and its source."""
 
     def __init__(
@@ -68,7 +65,7 @@ class Front(Party):
         window: int = WINDOW,
         on_bad: Callable[[BadRecord], None] | None = None,
     ) -> None:
-        super().__init__(f"front-{index}")
+        super().__init__(f"front-{index}", process, address)
         self.index = index
         self.nodes = nodes
         self._trackers = ["master"]
@@ -79,12 +76,8 @@ class Front(Party):
         self.live = source if isinstance(source, LiveSource) else None
         self.source = source if isinstance(source, LiveSource) else Kept(source)
         self.new_id = new_id
-        self.process = process
-        self.address = address
         self.window = window
         self.on_bad = on_bad
-        self.stopped: Stop | None = None
-        self.trouble: Message | None = None
         self.next = 1
         """No record below this time will be sent any more in this incarnation."""
         self.settled = 0
@@ -104,7 +97,6 @@ class Front(Party):
         self._early = False
         """Whether a record waits that may still be forgotten."""
         self._epochs: list[tuple[int, int]] = []
-        self._next_hello = 0.0
 
     def handle(self, sender: str, message: Message) -> None:
         if isinstance(message, Progress):
@@ -124,24 +116,13 @@ class Front(Party):
         else:
             raise MalformedMessage(f"{type(message).__name__} is not for a front")
 
-    def channel_lost(self, sender: str) -> None:
-        self._report(Lost(self.incarnation, f"{self.name} misses messages of {sender}"))
+    @property
+    def ready(self) -> bool:
+        return True
 
-    def _report(self, trouble: Message) -> None:
-        """Tell the master, and tell again until there is a new incarnation."""
-        self.trouble = trouble
-        self.send("master", trouble)
-
-    def tick(self, now: float) -> float:
-        if now >= self._next_hello:
-            self._next_hello = now + HELLO_EVERY_S
-            self.send("master", Hello(self.address, self.process, self.incarnation, 1))
-            if self.trouble is not None:
-                self.send("master", self.trouble)
-            elif self._records is not None:
-                # Also when nothing has changed: it shows the master whether something was lost.
-                self._promise()
-        return self._next_hello
+    def repeat(self) -> None:
+        if self._records is not None:
+            self._promise()
 
     def turn(self) -> bool:
         if self._records is None or self.stopped is not None:
@@ -157,11 +138,10 @@ class Front(Party):
             return
         self.enter(message.incarnation)
         self.addresses.update(message.addresses)
-        self.trouble = None
         if message.offset >= 0:
             self.next = max(1, message.offset)
         if self.live is not None and self.next < self.live.trimmed:
-            self._report(
+            self.report(
                 Failed(
                     self.incarnation,
                     "SnapshotDamaged",
@@ -264,4 +244,4 @@ class Front(Party):
             return
         error: DriftlineError = InputError(record.file, record.time, record.reason)
         self._ended = True
-        self._report(Failed(self.incarnation, "InputError", str(error)))
+        self.report(Failed(self.incarnation, "InputError", str(error)))

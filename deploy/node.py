@@ -6,7 +6,8 @@ frames and markers, an `Acknowledge` for what was worked off, `Prepared`, `Hello
 
 A turn works off everything that has come, stage by stage and within a stage in label order, so
 that few elements come late; what it made for other nodes leaves as soon as its stage is done, and
-with it the acknowledgement of the stage (strong productions: as soon as it is durable).
+with it the acknowledgement of the stage (strong productions: as soon as it is durable). Outputs
+leave as soon as the last stage is done; only then comes what nobody waits for.
 
 Invariant: an id is acknowledged in the same batch as the ids of all frames sent because of it.
 """
@@ -20,6 +21,7 @@ from barrier.barrier import Barrier
 from deploy.assembly import Assembly, Post, assemble
 from deploy.blocks import Block, Waiting, bounds, in_order
 from deploy.leaving import Leaving, arrived_block, to_frame
+from deploy.member import Member
 from deploy.snapshotter import Snapshotter
 from deploy.tracking import Cells, Intervals, Tracking
 from engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged, Unavailable
@@ -34,9 +36,7 @@ from engine.messages import (
     Failed,
     FetchLast,
     Frame,
-    Hello,
     LastBundle,
-    Lost,
     Marker,
     Message,
     Prepare,
@@ -47,12 +47,11 @@ from engine.messages import (
     Stop,
     Unloadable,
 )
-from engine.party import Job, Party, log
+from engine.party import Job, log
 from engine.plan import Plan, Port
 from engine.policy import Policy
 from engine.snapshots import CommitSnapshot, Loaded, LoadSnapshot
 
-HELLO_EVERY_S = 0.2
 ASK_CONSUMER_EVERY_S = 1.0
 
 PUT_OFF = 2
@@ -62,7 +61,7 @@ ROWS_AT_LEISURE, ROWS_UNDER_LOAD = 256, 16384
 """Rows of state that are then encoded at a time."""
 
 
-class Node(Party):
+class Node(Member):
     """One node, with whatever policy."""
 
     def __init__(
@@ -77,17 +76,13 @@ class Node(Party):
         address: str = "",
         dead_letters: bool = False,
     ) -> None:
-        super().__init__(f"node-{index}")
+        super().__init__(f"node-{index}", process, address)
         self.index, self.nodes = index, nodes
         self._others = [node for node in range(nodes) if node != index]
         self.plan = plan
         self._ports = [plan.of_stage(stage) for stage in range(plan.stages)]
         self.policy = policy
         self.new_id = new_id
-        self.process, self.address = process, address
-        self.stopped: Stop | None = None
-        self.trouble: Message | None = None
-        """What the master has to do something about."""
         self.frames = 0
         """Frames made so far."""
         self.running = False
@@ -96,7 +91,6 @@ class Node(Party):
             assemble, plan, policy, index, nodes, new_id, dead_letters=dead_letters
         )
         self.assembly: Assembly = self._assemble()
-        self._next_hello = 0.0
         self._ask_consumer_at = 0.0
         self._begin(LoadSnapshot(0))
 
@@ -106,7 +100,6 @@ class Node(Party):
         self._ready = False
         self._begun = False
         """Whether the master has begun, so that all nodes are in this incarnation."""
-        self.trouble = None
         self._start = start
         self._loaded = False
         self._load_again = False
@@ -164,7 +157,7 @@ class Node(Party):
             self._recover(message)
         elif isinstance(message, Failed):  # the consumer cannot go on
             if message.incarnation == self.incarnation:
-                self._report(message)
+                self.report(message)
         elif isinstance(message, AskReport):
             self.addresses[sender] = message.address
             own = {"frames": self.frames, "malformed": self.malformed}
@@ -174,30 +167,24 @@ class Node(Party):
         else:
             raise MalformedMessage(f"{type(message).__name__} is not for a node")
 
-    def channel_lost(self, sender: str) -> None:
-        self._report(Lost(self.incarnation, f"{self.name} misses messages of {sender}"))
-
     def tick(self, now: float) -> float:
         if self.running and now >= self._tracking.tell_master_by:
             self.send("master", self._tracking.for_master())
-        if now >= self._next_hello:
-            self._next_hello = now + HELLO_EVERY_S
-            self._hello()
-            if self._load_again:
-                self._load_again = False
-                self.jobs.append(self._load)
         if now >= self._ask_consumer_at:
             self._ask_consumer_at = now + ASK_CONSUMER_EVERY_S
             if self.barrier.outstanding is not None or (self._loaded and not self._ready):
                 self._ask_consumer()
-        return min(self._next_hello, self._ask_consumer_at)
+        return min(super().tick(now), self._ask_consumer_at)
 
-    def _hello(self) -> None:
-        self.send("master", Hello(self.address, self.process, self.incarnation, int(self._ready)))
-        if self.trouble is not None:
-            self.send("master", self.trouble)
-        elif self.running:
-            # Also when nothing has changed: it shows the master whether something was lost.
+    @property
+    def ready(self) -> bool:
+        return self._ready
+
+    def repeat(self) -> None:
+        if self._load_again:
+            self._load_again = False
+            self.jobs.append(self._load)
+        if self.running:
             if self._begun:
                 self._tell_peers()
             self.send("master", self._tracking.for_master())
@@ -235,7 +222,7 @@ class Node(Party):
             self._snapshots = Snapshotter(self.assembly)
             self._leaving = Leaving(self.assembly)
         except (SnapshotDamaged, MalformedMessage) as error:
-            self._report(Unloadable(self.incarnation, self._load.number, str(error)))
+            self.report(Unloadable(self.incarnation, self._load.number, str(error)))
             return
         except Unavailable as error:
             log.warning("%s: %s; trying again", self.name, error)
@@ -264,16 +251,11 @@ class Node(Party):
             self.send("consumer", outstanding)
         if not self._ready:
             self._ready = self.running = True
-            self._hello()
+            self.hello()
 
     def _fail(self, error: Exception) -> None:
         self.running = False
-        self._report(Failed(self.incarnation, type(error).__name__, str(error)))
-
-    def _report(self, trouble: Message) -> None:
-        """Tell the master, and tell again until there is a new incarnation."""
-        self.trouble = trouble
-        self.send("master", trouble)
+        self.report(Failed(self.incarnation, type(error).__name__, str(error)))
 
     # Elements.
 
@@ -387,15 +369,12 @@ class Node(Party):
         """Send what a segment made of blocks with tracking times from `time` on."""
         for port, node, pieces in self._leaving.take(feeder):
             id = self.new_id()
-            self._count(port, time, id)
+            self.frames += 1
+            self._tracking.acks.add(self.plan.ports[port].stage, time, id)
             if node == self.index:
                 self._own.append((feeder, Block(port, time, id, pieces)))
             else:
                 self._send_frame(node, to_frame(feeder, port, time, id, pieces))
-
-    def _count(self, port: int, time: int, id: int) -> None:
-        self.frames += 1
-        self._tracking.acks.add(self.plan.ports[port].stage, time, id)
 
     def _send_frame(self, node: int, frame: Frame) -> None:
         if not self.assembly.keep(f"node-{node}", frame):
