@@ -66,6 +66,7 @@ class Front(Member):
         on_bad: Callable[[BadRecord], None] | None = None,
     ) -> None:
         super().__init__(f"front-{index}", process, address)
+        self.ready = True
         self.index = index
         self.nodes = nodes
         self._trackers = ["master"]
@@ -115,10 +116,6 @@ class Front(Member):
             self.stopped = message
         else:
             raise MalformedMessage(f"{type(message).__name__} is not for a front")
-
-    @property
-    def ready(self) -> bool:
-        return True
 
     def repeat(self) -> None:
         if self._records is not None:

@@ -97,7 +97,7 @@ class Node(Member):
     def _begin(self, load: LoadSnapshot, start: int = 0) -> None:
         """Drop everything volatile."""
         self.running = False
-        self._ready = False
+        self.ready = False
         self._begun = False
         """Whether the master has begun, so that all nodes are in this incarnation."""
         self._start = start
@@ -172,13 +172,9 @@ class Node(Member):
             self.send("master", self._tracking.for_master())
         if now >= self._ask_consumer_at:
             self._ask_consumer_at = now + ASK_CONSUMER_EVERY_S
-            if self.barrier.outstanding is not None or (self._loaded and not self._ready):
+            if self.barrier.outstanding is not None or (self._loaded and not self.ready):
                 self._ask_consumer()
         return min(super().tick(now), self._ask_consumer_at)
-
-    @property
-    def ready(self) -> bool:
-        return self._ready
 
     def repeat(self) -> None:
         if self._load_again:
@@ -249,8 +245,8 @@ class Node(Member):
             return
         if outstanding is not None and self.barrier.outstanding is outstanding:
             self.send("consumer", outstanding)
-        if not self._ready:
-            self._ready = self.running = True
+        if not self.ready:
+            self.ready = self.running = True
             self.hello()
 
     def _fail(self, error: Exception) -> None:
@@ -369,12 +365,15 @@ class Node(Member):
         """Send what a segment made of blocks with tracking times from `time` on."""
         for port, node, pieces in self._leaving.take(feeder):
             id = self.new_id()
-            self.frames += 1
-            self._tracking.acks.add(self.plan.ports[port].stage, time, id)
+            self._count(port, time, id)
             if node == self.index:
                 self._own.append((feeder, Block(port, time, id, pieces)))
             else:
                 self._send_frame(node, to_frame(feeder, port, time, id, pieces))
+
+    def _count(self, port: int, time: int, id: int) -> None:
+        self.frames += 1
+        self._tracking.acks.add(self.plan.ports[port].stage, time, id)
 
     def _send_frame(self, node: int, frame: Frame) -> None:
         if not self.assembly.keep(f"node-{node}", frame):
