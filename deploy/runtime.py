@@ -4,10 +4,13 @@ One single-threaded loop per process around a poller. A turn: take what has come
 party work it off, send what it wants sent. The loop sleeps when there is nothing; it never spins
 and never waits for a disk: durable work is done by one background thread, in order.
 
-Sockets: a PULL that everybody sends to, and a PUSH for each party that is sent to. Neither drops
+Sockets: a PULL for each party, and a PUSH for each that is sent to. Neither drops
 anything at a high-water mark (there is none; windows bound what is under way); what a reconnect
-loses is noticed by the numbers of the channel. The cyclic garbage collector is off: reference
-counting frees all that the data path makes, and a collection would stop the loop for long.
+loses is noticed by the numbers of the channel. The threads of the process send
+there, too: so a node waits at one socket, which is sooner awake than a poller is.
+
+The cyclic garbage collector is off: reference counting frees all that the data path makes, and a
+collection would stop the loop for long.
 """
 
 from __future__ import annotations
@@ -54,10 +57,10 @@ class Runtime:
         self._outs: dict[tuple[str, str], tuple[str, zmq.Socket[bytes]]] = {}
         self._local: dict[str, LocalParty] = {}
         self._stores: dict[str, CarryOut] = {}
-        self._disk = _Worker(self._context, "disk")
+        self._disk = _Worker()
+        self._inboxes: list[tuple[zmq.Socket[bytes], Party]] = []
         self._drains: dict[object, Callable[[], None]] = {}
         """What to do when there is something to be had from a socket."""
-        self._listen(self._disk.done, self._disk.report)
 
     def add(self, party: Party, address: str) -> str:
         """Give a party an inbox. Returns its address; raises Unavailable if it is taken."""
@@ -71,9 +74,15 @@ class Runtime:
                 f"{party.name} cannot listen on {address}: {error.strerror}; "
                 "is it in use by another run?"
             ) from None
+        bound = inbox.getsockopt_string(zmq.LAST_ENDPOINT)
+        inbox.bind(_inproc(party))
+        if not self._inboxes:
+            self._disk.ring = self._push(_inproc(party))
+        self._inboxes.append((inbox, party))
         self._seats.append(_Seat(party))
-        self._listen(inbox, partial(_take_from, inbox, party))
-        return inbox.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._poller.register(inbox, zmq.POLLIN)
+        self._drains[inbox] = partial(self._take_from, inbox, party)
+        return bound
 
     def watch(
         self,
@@ -95,9 +104,7 @@ class Runtime:
 
     def host(self, other: Party, partner: Party) -> None:
         """Let a party live in a thread of its own beside its only partner: an embedded consumer."""
-        local = LocalParty(self._context, other, partner)
-        self._local[other.name] = local
-        self._listen(local.answers, local.drain)
+        self._local[other.name] = LocalParty(other, self._push(_inproc(partner)))
 
     def run(self, until: Callable[[], bool]) -> None:
         """Loop until the condition holds."""
@@ -114,12 +121,10 @@ class Runtime:
         for seat in self._seats:
             seat.arm(self._poller)
         if more:
-            ready = self._poller.poll(0)
+            self._take(0)
         else:
             tick_at = min(min(seat.tick_at, seat.party.tick_by) for seat in self._seats)
-            ready = self._poller.poll(ceil(max(0.0, min(tick_at - monotonic(), wait_s)) * 1000))
-        for socket, _ in ready:
-            self._drains[socket]()
+            self._take(ceil(max(0.0, min(tick_at - monotonic(), wait_s)) * 1000))
         more = False
         now = monotonic()
         for seat in self._seats:
@@ -164,15 +169,44 @@ class Runtime:
         if known is None or known[0] != address:
             if known is not None:
                 known[1].close(linger=0)
-            socket: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
-            socket.set_hwm(0)
-            socket.connect(address)
-            known = self._outs[party.name, to] = address, socket
+            known = self._outs[party.name, to] = address, self._push(address)
         known[1].send(data, zmq.NOBLOCK)
 
-    def _listen(self, socket: zmq.Socket[bytes], drain: Callable[[], None]) -> None:
-        self._drains[socket] = drain
-        self._poller.register(socket, zmq.POLLIN)
+    def _push(self, address: str) -> zmq.Socket[bytes]:
+        socket: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
+        socket.set_hwm(0)
+        socket.connect(address)
+        return socket
+
+    def _take(self, wait_ms: int) -> None:
+        """Take what has come; if that is nothing, wait for it."""
+        if len(self._inboxes) == len(self._drains) == 1:
+            self._take_from(*self._inboxes[0], wait_ms)
+        else:
+            for socket, _ in self._poller.poll(wait_ms):
+                self._drains[socket]()
+
+    def _take_from(self, inbox: zmq.Socket[bytes], party: Party, wait_ms: int = 0) -> None:
+        """Hand a party what has come for it."""
+        look = inbox.get
+        if wait_ms and not look(_EVENTS):
+            inbox.rcvtimeo = wait_ms
+            try:
+                data = inbox.recv()
+            except zmq.Again:
+                return
+            self._hand(party, data)
+        for _ in range(DRAIN):
+            # Cheaper than to run into `zmq.Again`, which would come in the middle of every hop.
+            if not look(_EVENTS):
+                return
+            self._hand(party, inbox.recv(zmq.NOBLOCK))
+
+    def _hand(self, party: Party, data: bytes) -> None:
+        if data:
+            party.receive(data)
+        else:
+            self._disk.report()
 
 
 def quiet_collector() -> None:
@@ -183,14 +217,9 @@ def quiet_collector() -> None:
     sys.setswitchinterval(SWITCH_S)
 
 
-def _take_from(inbox: zmq.Socket[bytes], party: Party) -> None:
-    """Hand a party what has come for it."""
-    receive, take, look = inbox.recv, party.receive, inbox.get
-    for _ in range(DRAIN):
-        # Cheaper than to run into `zmq.Again`, which would come in the middle of every hop.
-        if not look(_EVENTS):
-            return
-        take(receive(zmq.NOBLOCK))
+def _inproc(party: Party) -> str:
+    """Where threads of this process reach a party's inbox."""
+    return f"inproc://inbox-of-{party.name}"
 
 
 class _Seat:
@@ -219,14 +248,12 @@ class _Seat:
 
 
 class _Worker:
-    """A thread that does things in order and wakes the loop with what came of it."""
+    """A thread that does things in order, and wakes the loop with an empty message each time."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], name: str) -> None:
-        endpoint = f"inproc://{name}"
-        self.done = context.socket(zmq.PULL)
-        self.done.bind(endpoint)
-        self._ring = context.socket(zmq.PUSH)
-        self._ring.connect(endpoint)
+    ring: zmq.Socket[bytes]
+    """Where the empty messages go."""
+
+    def __init__(self) -> None:
         self._tasks: queue.SimpleQueue[tuple[Party, Job, CarryOut] | None] = queue.SimpleQueue()
         self._results: deque[tuple[Party, Job, object]] = deque()
         self._thread: threading.Thread | None = None
@@ -241,7 +268,6 @@ class _Worker:
     def report(self) -> None:
         """Tell parties what has been done."""
         while self._results:
-            self.done.recv()
             party, job, result = self._results.popleft()
             party.done(job, result)
 
@@ -259,20 +285,13 @@ class _Worker:
             except DriftlineError as error:
                 result = error
             self._results.append((party, job, result))
-            self._ring.send(b"")
+            self.ring.send(b"")
 
 
 class LocalParty:
     """A party in a thread of its own, with one other to talk to."""
 
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], party: Party, partner: Party
-    ) -> None:
-        endpoint = f"inproc://{party.name}"
-        self.answers = context.socket(zmq.PULL)
-        self.answers.bind(endpoint)
-        self._ring = context.socket(zmq.PUSH)
-        self._ring.connect(endpoint)
+    def __init__(self, party: Party, partner: zmq.Socket[bytes]) -> None:
         self._party = party
         self._partner = partner
         self._tasks: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -282,14 +301,6 @@ class LocalParty:
     def put(self, data: bytes) -> None:
         """Send it a message."""
         self._tasks.put(data)
-
-    def drain(self) -> None:
-        """Hand its answers to the partner."""
-        try:
-            while True:
-                self._partner.receive(self.answers.recv(zmq.NOBLOCK))
-        except zmq.Again:
-            pass
 
     def stop(self) -> None:
         """Let it finish what it has got."""
@@ -301,5 +312,5 @@ class LocalParty:
         while (data := self._tasks.get()) is not None:
             party.receive(data)
             for _, answer in party.outbox:
-                self._ring.send(answer)
+                self._partner.send(answer)
             party.outbox.clear()
