@@ -44,8 +44,8 @@ class PassingConsumer:
 
     def deliver(self, bundle: Bundle) -> None:
         """Take a bundle."""
-        self._last[bundle.barrier] = Last(bundle.t_last, bundle.checksum, bundle.blobs)
         self.take(bundle)
+        self._last[bundle.barrier] = Last(bundle.t_last, bundle.checksum, bundle.blobs)
 
     def take(self, bundle: Bundle) -> None:
         """Do something with the outputs."""

@@ -212,7 +212,9 @@ class Front(Member):
             yield record
 
     def _send(self, batches: dict[int, tuple[list[Label], list[object]]]) -> None:
-        nodes = sorted(batches, key=lambda node: batches[node][0][0])
+        nodes = list(batches)
+        if len(nodes) > 1:
+            nodes.sort(key=lambda node: batches[node][0][0])
         for i, node in enumerate(nodes):
             labels, values = batches[node]
             end = batches[nodes[i + 1]][0][0][0] if i + 1 < len(nodes) else self.next

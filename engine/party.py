@@ -84,7 +84,7 @@ class Party:
     def send(self, to: str, message: Message) -> None:
         """Put a message into the outbox. Raises PayloadError if it cannot be encoded."""
         sequence = 0 if message.control else self._sent.get(to, 0) + 1
-        self.outbox.append((to, encode(Header(self.name, self.incarnation, sequence), message)))
+        self.outbox.append((to, encode((self.name, self.incarnation, sequence), message)))
         if sequence:  # only now: what could not be encoded must not leave a gap
             self._sent[to] = sequence
 
