@@ -348,13 +348,15 @@ class Node(Member):
         """Let blocks through a port's segment, and send on what that makes."""
         self.assembly.enter(port.number, blocks)
         gate = self.assembly.gates[port.number]
-        pieces = in_order(blocks)
-        for piece, bound in zip(pieces, bounds(pieces), strict=True):
+        first, *others = in_order(blocks)
+        tokens = gate.push(*first.elements())
+        for piece, bound in zip(others, bounds(others), strict=True):
             # Finish the one before; what the last one makes has to leave first.
             self._leaving.pack(port.number)
             self.assembly.close(port.number, min(bound, complete))
-            for token in gate.push(*piece.elements()):
-                self._tracking.acks.add(*token)
+            tokens += gate.push(*piece.elements())
+        for token in tokens:
+            self._tracking.acks.add(*token)
         for block in blocks:
             self._tracking.acks.add(port.stage, block.time, block.id)
             if block.covers and port.front is not None:
