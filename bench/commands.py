@@ -21,7 +21,7 @@ from engine.errors import InputError, Unavailable
 from engine.policy import ORDERINGS, POLICIES
 from pipeline.options import wide_console
 
-LATENCY_DOCUMENTS = 700
+LATENCY_DOCUMENTS = 450
 THROUGHPUT_DOCUMENTS = 15_000
 
 
@@ -43,6 +43,7 @@ def bench() -> None:
 @options.rate
 @options.documents(LATENCY_DOCUMENTS, "Documents of each run, with the warm-up.")
 @options.warmup
+@options.repeat(2)
 @options.nodes
 @options.policies
 @options.checkpoints("50,500,1000")
@@ -56,6 +57,7 @@ def latency(
     rate: float,
     documents: int,
     warmup: int,
+    repeat: int,
     nodes: int,
     policies: list[str],
     checkpoints: list[int],
@@ -68,10 +70,9 @@ def latency(
 ) -> None:
     """Latency of every policy at a fixed rate.
 
-    As it stands this takes four to five minutes: a run of 14 seconds for each policy and checkpoint
-    interval. The floor and `none` run first and again last, and both runs' latencies are pooled:
-    machines drift. `micro-batch` is the same flow on Spark, which checkpoints every batch; half a
-    minute goes by until it is warm.
+    As it stands this takes four to five minutes: in each round a run of ten seconds for each policy
+    and checkpoint interval. A row is about the runs of all rounds. `micro-batch` is the same flow
+    on Spark, which checkpoints every batch; half a minute goes by until it is warm.
     """
     _check_warmup(documents, warmup)
 
@@ -82,8 +83,8 @@ def latency(
 
     rows = cases(policies, checkpoints)
     setup = Setup(_load(documents, path), nodes, ordering)
-    progress = Progress(Console(stderr=True), len(runs_of(rows)))
-    runs = measure_latency(setup, rows, rate, warmup, seed, progress)
+    progress = Progress(Console(stderr=True), len(runs_of(rows, repeat)))
+    runs = measure_latency(setup, rows, rate, warmup, seed, repeat, progress)
     latencies = latencies_of(setup, rows, rate, runs)
     _write(json_file, latencies.as_json())
     wide_console().print(latencies.table())
@@ -97,8 +98,7 @@ def latency(
 
 @bench.command()
 @options.documents(THROUGHPUT_DOCUMENTS, "Documents of each run.")
-@click.option("--repeat", default=3, show_default=True, type=click.IntRange(1, 100),
-              help="Rounds; in each, the floor and all policies take their turn.")  # fmt: skip
+@options.repeat(3)
 @options.nodes
 @options.policies
 @options.checkpoints("1000")

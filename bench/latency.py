@@ -1,10 +1,9 @@
 """Latency, as in section VI of the paper: an open loop of Poisson arrivals, policy by policy.
 
-Each row has a fresh cluster, the same documents and the same due times. A machine drifts within
-minutes, so what all others are read against, the floor and the policy without any guarantee, runs
-at the beginning and again at the end. Both runs' latencies are pooled, which is neither the luck
-of the beginning nor of the end; every document counts twice there, so the mix is that of the other
-rows (only `max_ms` is the maximum of twice as many).
+Each run has a fresh cluster. A machine drifts within minutes, so the floor and all cases take
+turns, several rounds of them, each round in the opposite order of the one before: what is compared
+was measured at the same time, on average. Within a round all have the same documents and due times.
+The latencies of a case's runs are pooled, as if they were of one run.
 """
 
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from bench.cases import Case, Progress, Setup, patience_s
 from bench.floor import expected_records
 from bench.meter import LatencyResult, Meter, open_loop, percentiles, poisson_schedule
 from bench.microbatch import Refused
-from bench.report import BASELINE, Latencies, LatencyRow
+from bench.report import Latencies, LatencyRow
 
 
 @dataclass(slots=True)
@@ -27,22 +26,34 @@ class Runs:
     """Why there is no run of a case."""
 
 
-def runs_of(cases: Sequence[Case]) -> list[Case | None]:
-    """The order of runs: what the others are compared with stands at both ends."""
-    references = [None, *(case for case in cases if case.policy == BASELINE)]
-    others = [case for case in cases if case.policy != BASELINE]
-    return [*references, *others, *reversed(references)]
+def runs_of(cases: Sequence[Case], rounds: int) -> list[tuple[int, Case | None]]:
+    """(round, case) in the order of runs."""
+    order = [None, *cases]
+    return [
+        (number, case)
+        for number in range(rounds)
+        for case in (order if number % 2 == 0 else reversed(order))
+    ]
 
 
 def measure_latency(
-    setup: Setup, cases: Sequence[Case], rate: float, warmup: int, seed: int, progress: Progress
+    setup: Setup,
+    cases: Sequence[Case],
+    rate: float,
+    warmup: int,
+    seed: int,
+    rounds: int,
+    progress: Progress,
 ) -> Runs:
-    """Run the floor and all cases."""
+    """Run the floor and all cases, `rounds` times in turn."""
     expected = expected_records(setup.documents)
-    schedule = poisson_schedule(len(setup.documents), rate, seed)
     runs = Runs()
-    for case in runs_of(cases):
+    for number, case in runs_of(cases, rounds):
         progress.begin("floor" if case is None else case)
+        if case in runs.reasons:
+            progress.end("cannot be run")
+            continue
+        schedule = poisson_schedule(len(setup.documents), rate, seed + number)
         meter = Meter(expected, warmup)
         try:
             with setup.start(case) as system:

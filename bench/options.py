@@ -59,6 +59,17 @@ def documents(default: int, help: str) -> Callable[[Command], Command]:
     )
 
 
+def repeat(default: int) -> Callable[[Command], Command]:
+    """Rounds."""
+    return click.option(
+        "--repeat",
+        default=default,
+        show_default=True,
+        type=click.IntRange(1, 100),
+        help="Rounds; in each, the floor and all policies take their turn.",
+    )
+
+
 def plot(default: str) -> Callable[[Command], Command]:
     """Where the picture goes."""
     return click.option(

@@ -20,6 +20,7 @@ from bench.meter import LatencyResult, ThroughputResult
 BASELINE = "none"
 """The policy whose figures the others' overhead is the difference from."""
 
+COUNTS = ("lost", "duplicated")
 LATENCY_FIGURES = ("p50_ms", "p75_ms", "p95_ms", "p99_ms", "max_ms")
 THROUGHPUT_FIGURES = ("documents_per_s", "records_per_s", "cpu_cores")
 
@@ -116,13 +117,13 @@ class Latencies:
         }
 
     def table(self) -> Table:
-        """For a terminal."""
+        """For a terminal; `of floor` and `over none` compare medians."""
         table = _table(
             f"Latency in ms at {self.rate:g} documents a second, {self.nodes} nodes",
-            ["p50", "p75", "p95", "p99", "max", f"p50 over {BASELINE}", "lost", "duplicated"],
+            ["p50", "p75", "p95", "p99", "max", "of floor", f"over {BASELINE}", *COUNTS],
         )
         floor = [_ms(self.floor.latency[name]) for name in LATENCY_FIGURES]
-        table.add_row("floor", "", *floor, "", *_counts(self.floor), end_section=True)
+        table.add_row("floor", "", *floor, "", "", *_counts(self.floor), end_section=True)
         baseline = next((row.p50_ms for row in self.rows if row.policy == BASELINE), None)
         for row in self.rows:
             if row.reason is not None:
@@ -130,7 +131,8 @@ class Latencies:
                 continue
             figures = [_ms(getattr(row, name)) for name in LATENCY_FIGURES]
             over = _overhead(row.p50_ms, None if row.policy == BASELINE else baseline)
-            table.add_row(*_what(row), *figures, over, *_counts(row))
+            of_floor = f"x{row.p50_ms / self.floor.latency['p50_ms']:.2f}"
+            table.add_row(*_what(row), *figures, of_floor, over, *_counts(row))
         return table
 
 
@@ -157,7 +159,7 @@ class Throughputs:
         """For a terminal."""
         table = _table(
             f"Throughput, {self.nodes} nodes",
-            ["documents/s", "records/s", "cores", f"of {BASELINE}", "lost", "duplicated"],
+            ["documents/s", "records/s", "cores", f"of {BASELINE}", *COUNTS],
         )
         table.add_row("floor", "", *_rates(self.floor), "", *_counts(self.floor), end_section=True)
         baseline = next((r.documents_per_s for r in self.rows if r.policy == BASELINE), None)

@@ -98,9 +98,9 @@ def test_the_table_of_latencies_leads_with_the_floor(latencies: Latencies) -> No
     lines = shown(latencies.table())
     assert lines[0] == "Latency in ms at 50 documents a second, 2 nodes"
     assert lines[3] == "floor 0.50 0.75 0.95 0.99 1.00 0 0"
-    assert lines[4] == "none 1.00 1.50 1.90 1.98 2.00 0 0"
-    assert lines[5] == "exactly-once 50 1.50 2.25 2.85 2.97 3.00 +0.50 (x1.50) 0 0"
-    assert lines[6] == "transactional 50 25.00 37.50 47.50 49.50 50.00 +24.00 (x25.00) 7 0"
+    assert lines[4] == "none 1.00 1.50 1.90 1.98 2.00 x2.00 0 0"
+    assert lines[5] == "exactly-once 50 1.50 2.25 2.85 2.97 3.00 x3.00 +0.50 (x1.50) 0 0"
+    assert lines[6] == "transactional 50 25.00 37.50 47.50 49.50 50.00 x50.00 +24.00 (x25.00) 7 0"
 
 
 def test_the_table_of_throughputs_leads_with_the_floor(throughputs: Throughputs) -> None:
@@ -112,7 +112,7 @@ def test_the_table_of_throughputs_leads_with_the_floor(throughputs: Throughputs)
 
 def test_without_the_baseline_there_is_no_overhead(latencies: Latencies) -> None:
     alone = Latencies(50, 100, 2, latencies.floor, latencies.rows[1:2])
-    assert shown(alone.table())[4] == "exactly-once 50 1.50 2.25 2.85 2.97 3.00 0 0"
+    assert shown(alone.table())[4] == "exactly-once 50 1.50 2.25 2.85 2.97 3.00 x3.00 0 0"
 
 
 def test_the_pictures_are_written(
