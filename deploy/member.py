@@ -1,0 +1,57 @@
+"""Members: parties that the master counts on, nodes and fronts.
+
+Gives `Hello` again and again (who, where, in which incarnation, whether ready), and, as often, what
+the master has to do something about: it may have been lost, or the master may be a new one.
+"""
+
+from __future__ import annotations
+
+from engine.messages import Hello, Lost, Message, Stop
+from engine.party import Party
+
+HELLO_EVERY_S = 0.2
+
+
+class Member(Party):
+    """Base of node and front. `process` is new with each start of a process."""
+
+    def __init__(self, name: str, process: str, address: str) -> None:
+        super().__init__(name)
+        self.process, self.address = process, address
+        self.stopped: Stop | None = None
+        self.trouble: Message | None = None
+        """What the master has to do something about."""
+        self.ready = False
+        """Whether it is loaded and has all answers that it needs."""
+        self._next_hello = 0.0
+
+    def repeat(self) -> None:
+        """Tell again what the master needs to know. Also when nothing has changed: it shows the
+        master whether something was lost."""
+        raise NotImplementedError
+
+    def tick(self, now: float) -> float:
+        if now >= self._next_hello:
+            self._next_hello = now + HELLO_EVERY_S
+            self.hello()
+        return self._next_hello
+
+    def hello(self) -> None:
+        """Tell the master where we stand."""
+        self.send("master", Hello(self.address, self.process, self.incarnation, int(self.ready)))
+        if self.trouble is not None:
+            self.send("master", self.trouble)
+        else:
+            self.repeat()
+
+    def report(self, trouble: Message) -> None:
+        """Tell the master, and tell again until there is a new incarnation."""
+        self.trouble = trouble
+        self.send("master", trouble)
+
+    def enter(self, incarnation: int) -> None:
+        super().enter(incarnation)
+        self.trouble = None
+
+    def channel_lost(self, sender: str) -> None:
+        self.report(Lost(self.incarnation, f"{self.name} misses messages of {sender}"))
