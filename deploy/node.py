@@ -101,8 +101,7 @@ class Node(Member):
         self._begun = False
         """Whether the master has begun, so that all nodes are in this incarnation."""
         self._start = start
-        self._loaded = False
-        self._load_again = False
+        self._loaded = self._load_again = False
         self._load = load
         self._waiting = Waiting(self.plan, hold_back=self.policy.ordering == "speculative")
         self._tracking = Tracking(self.plan, self.nodes, start, self.policy)
@@ -263,8 +262,9 @@ class Node(Member):
     def turn(self) -> bool:
         if not self.running:
             return False
+        resumed = self._stage > 0  # then what has come meanwhile is for the next turn
         try:
-            return self._work() or self._end_turn()
+            return self._work() or self._end_turn() or resumed
         except DriftlineError as error:
             self._fail(error)
             return False
@@ -280,12 +280,12 @@ class Node(Member):
                 if self.policy.ordered:
                     self._acknowledge()
                 return True  # others can work meanwhile
-        if self._stage == self.plan.stages:
-            self._stage += 1
-            if self._tracking.news:
-                self._advance()
-            return self._send_bundle()
-        return False
+        if self._stage > self.plan.stages:
+            return False
+        self._stage += 1
+        if self._tracking.news:
+            self._advance()
+        return self._send_bundle()
 
     def _end_turn(self) -> bool:
         """Do what nobody waits for. Returns whether there is more to do without any new input."""
@@ -316,11 +316,10 @@ class Node(Member):
     def _send_bundle(self) -> bool:
         """Let outputs leave, if any may. Returns whether some have."""
         bundle = self.barrier.take_bundle(self.incarnation)
-        if bundle is None:
-            return False
-        self.send("consumer", bundle)
-        self._ask_consumer_at = self.now + ASK_CONSUMER_EVERY_S
-        return True
+        if bundle is not None:
+            self.send("consumer", bundle)
+            self._ask_consumer_at = self.now + ASK_CONSUMER_EVERY_S
+        return bundle is not None
 
     def _tidy(self, rows: int) -> bool:
         """Do what is not urgent. Returns whether there was anything."""

@@ -4,9 +4,14 @@ from itertools import count
 
 from deploy.node import Node
 from deploy.simulation.flows import two_fronts
+from engine.codec import pack_rows
+from engine.keygroups import Owners
+from engine.labels import INFINITY
 from engine.messages import (
     Acknowledge,
     AskPromise,
+    Bundle,
+    BundleStored,
     Failed,
     Frame,
     Header,
@@ -69,6 +74,36 @@ def test_payloads_that_cannot_be_read_stop_the_run_and_say_so() -> None:
     running.tell("front-0", Frame(0, 0, 5, 0, (piece,), (0, 6)))
     [failed] = [message for _, message in running.said() if isinstance(message, Failed)]
     assert (failed.error, "msgpack" in failed.text) == ("MalformedMessage", True)
+
+
+def test_what_comes_while_outputs_leave_is_worked_off_without_waiting_for_more() -> None:
+    running = Running()
+    owners = Owners(2, two_fronts.groups)
+    ours = next(key for key in "abcdefgh" if owners.of([key]) == [0])
+    record = {"id": 1, "key": ours, "text": "x" * 9}
+
+    def elements() -> int:
+        return running.node.assembly.figures()["elements"]
+
+    def frame(time: int) -> Frame:
+        piece = (1, -1, [(time, 0)]), pack_rows([record]), ()
+        return Frame(0, 0, time, 0, (piece,), (time, time + 1))
+
+    running.tell("front-0", Promise(0, 0, 5, INFINITY))
+    running.tell("front-1", Promise(1, 0, INFINITY, INFINITY))
+    running.tell("front-0", frame(5))
+    [first] = [message for _, message in running.said() if isinstance(message, Bundle)]
+    running.tell("front-0", frame(6))
+    assert not [message for _, message in running.said() if isinstance(message, Bundle)]
+    running.tell("consumer", BundleStored("barrier-0", INCARNATION, first.t_last))
+    assert running.node.turn(), "the second bundle leaves"
+    [second] = [decode(data)[1] for _, data in running.node.outbox]
+    assert isinstance(second, Bundle)
+    running.node.outbox.clear()
+    assert elements() == 2
+    running.tell("front-0", frame(7))
+    running.said()
+    assert elements() == 3
 
 
 def test_others_hear_nothing_before_the_master_has_begun() -> None:
