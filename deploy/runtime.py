@@ -1,13 +1,13 @@
 """The ZeroMQ runtime: drives the parties of a process with real sockets, clock and disk.
 
-One single-threaded loop per process around a poller. A turn: take what has come (bounded), let the
-party work it off, send what it wants sent. The loop sleeps when there is nothing; it never spins
-and never waits for a disk: durable work is done by one background thread, in order.
+One single-threaded loop per process. A turn: take what has come (bounded), let the party work it
+off, send what it wants sent. The loop sleeps when there is nothing; it never spins and never waits
+for a disk: durable work is done by one background thread, in order.
 
-Sockets: a PULL for each party, and a PUSH for each that is sent to. Neither drops
-anything at a high-water mark (there is none; windows bound what is under way); what a reconnect
-loses is noticed by the numbers of the channel. The threads of the process send
-there, too: so a node waits at one socket, which is sooner awake than a poller is.
+Sockets: a PULL for each party, and a PUSH for each that is sent to. Neither drops anything at a
+high-water mark (there is none; windows bound what is under way); what a reconnect loses is noticed
+by the numbers of the channel. The threads of the process send there, too: so a node waits at one
+socket, which is sooner awake than a poller is.
 
 The cyclic garbage collector is off: reference counting frees all that the data path makes, and a
 collection would stop the loop for long.

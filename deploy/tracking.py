@@ -86,7 +86,7 @@ class Tracking:
         self.frontiers = self.tracker.frontiers()
         """As far as they have been put into effect."""
         self.news = False
-        """Whether others have told something that has not been."""
+        """Whether there is something to put into effect, told by others or done here."""
         self.tell_master_by = inf
         self._ordered = policy.ordered
         self._shuffles = policy.ordering == "speculative" and plan.stages > 1

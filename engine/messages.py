@@ -83,19 +83,13 @@ def _check(hint: object) -> _Check:
         return lambda value: isinstance(value, tuple)
     if get_origin(hint) is not tuple:
         return lambda value: type(value) is hint
-    if parts[-1] is Ellipsis:
-        if parts[0] is int:
-            return lambda value: isinstance(value, tuple) and {*map(type, value)} <= {int}
-        each = _check(parts[0])
-        return lambda value: isinstance(value, tuple) and all(map(each, value))
-    if set(parts) == {int}:
+    if parts[-1] is not Ellipsis:
+        assert not any(map(get_origin, parts)), f"{hint}: nested parts of several types"
         return lambda value: isinstance(value, tuple) and (*map(type, value),) == parts
-    checks = tuple(map(_check, parts))
-    return lambda value: (
-        isinstance(value, tuple)
-        and len(value) == len(checks)
-        and all(check(part) for check, part in zip(checks, value, strict=True))
-    )
+    if get_origin(parts[0]) is None:
+        return lambda value: isinstance(value, tuple) and {*map(type, value)} <= {parts[0]}
+    each = _check(parts[0])
+    return lambda value: isinstance(value, tuple) and all(map(each, value))
 
 
 def _getter(names: list[str]) -> Callable[[Message], tuple[object, ...]]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from deploy.consumer import ConsumerServer
-from engine.errors import DriftlineError, PayloadError, StateMismatch, Unavailable
+from engine.errors import DriftlineError, MalformedMessage, PayloadError, StateMismatch, Unavailable
 from engine.messages import (
     Bundle,
     BundleStored,
@@ -186,6 +186,8 @@ def test_other_messages_are_malformed(dialogue: Dialogue, message: Message) -> N
     dialogue.say(ask(1))
     assert dialogue.say(message) == []
     assert dialogue.server.malformed == 1
+    with pytest.raises(MalformedMessage):  # where it is read, or where it is dealt with
+        dialogue.server.handle("node-0", decode(encode(Header("node-0", 1, 0), message))[1])
     assert dialogue.consumer.items == []
 
 
