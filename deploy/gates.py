@@ -52,12 +52,15 @@ class BufferingGate(Gate):
         self.held: dict[int, tuple[Token, list[tuple[tuple[int, ...], object]]]] = {}
         self.times: list[int] = []
         """A heap of the times in `held`."""
+        self.released = 0
+        """Everything below this time has been let go."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> list[Token]:
         assert signs is None, "in order, nothing is ever taken back"
         tokens = []
         for label, value in zip(labels, values, strict=True):
             time = label[0]
+            assert time >= self.released, f"an element of time {time} after {self.released}"
             if time not in self.held:
                 token = (self.stage + 1, time, self.new_id())
                 self.held[time] = token, []
@@ -67,6 +70,7 @@ class BufferingGate(Gate):
         return tokens
 
     def release(self, frontier: int) -> list[Token]:
+        self.released = max(self.released, frontier)
         tokens = []
         elements: list[tuple[tuple[int, ...], object]] = []
         while self.times and self.times[0] < frontier:
