@@ -39,6 +39,7 @@ from engine.snapshots import restore
 from engine.sources.parts import Part
 from engine.sources.source import BadRecord
 from engine.state import StateTable
+from engine.values import thawed
 from pipeline import PARTITIONS
 from pipeline.arrow import Batches, read_numbers
 from pipeline.rows import (
@@ -271,4 +272,4 @@ def _slots(table: StateTable, key: object) -> dict[bytes, tuple[object, ...]]:
 
 
 def _shown(rows: list[tuple[object, ...]]) -> str:
-    return ", ".join(map(repr, rows[:SLOTS_SHOWN]))[:TEXT_SHOWN]
+    return ", ".join(repr(tuple(map(thawed, row))) for row in rows[:SLOTS_SHOWN])[:TEXT_SHOWN]
