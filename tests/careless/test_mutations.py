@@ -1,4 +1,4 @@
-"""What protects users from their own functions is needed: without it, a seed finds a wrong output."""
+"""What protects users from their own functions is needed: a seed finds what goes wrong without."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_nothing_comes_to_an_operator_below_what_was_closed() -> None:
     step.push([(5, 0)], ["a"], None)
     step.close(5)
     step.push([(5, 1)], ["b"], None)
-    with pytest.raises(AssertionError, match="'op'.*time 4 after 5 was closed"):
+    with pytest.raises(AssertionError, match=r"'op'.*time 4 after 5 was closed"):
         step.push([(4, 0)], ["c"], None)
 
 
