@@ -25,6 +25,7 @@ class Sleepers(LocalCluster):
                 state="",
                 sockets="",
                 identity="",
+                run="",
                 dead_letters=False,
             )
         )

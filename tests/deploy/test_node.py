@@ -40,7 +40,7 @@ class Running:
         self.tell("master", Recover(INCARNATION, 0, 0, ()))
         [load] = self.node.jobs
         self.node.done(load, Loaded(b"", []))
-        self.tell("consumer", LastBundle("barrier-0", INCARNATION, (), -1, 0))
+        self.tell("consumer", LastBundle("barrier-0", INCARNATION, 0, (), -1, 0))
         assert self.node.running
         self.node.outbox.clear()
 
