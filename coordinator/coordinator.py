@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from coordinator.farewell import Farewell
-from coordinator.registry import ClusterState, Outcome, SnapshotRecord, WriteState
+from coordinator.registry import ClusterState, RunOutcome, SnapshotRecord, WriteState
 from engine.labels import INFINITY
 from engine.messages import (
     BeginEpoch,
@@ -112,7 +112,7 @@ class Coordinator:
         self.phase = Phase.GATHERING
         self.out: list[tuple[str, Message]] = []
         self.jobs: list[Job] = []
-        self.outcome: Outcome | None = None
+        self.outcome: RunOutcome | None = None
         """How this run ends, once that is decided."""
         self.recoveries = 0
         self.snapshots = 0
@@ -187,7 +187,7 @@ class Coordinator:
         """Decide to end the run; it is told once it is written."""
         self.phase = Phase.STOPPING
         self._snapshot = None
-        self.outcome = Outcome(self._run_id, error, text)
+        self.outcome = RunOutcome(self._run_id, error, text)
         if self._writing is None:  # otherwise this write has to follow that one
             self._write(self.state.next(outcome=self.outcome))
 

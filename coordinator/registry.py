@@ -28,7 +28,7 @@ class SnapshotRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """How a run ended; `error` is empty when it did what was asked.
 
     A run is one call of a command: the next one goes on from what this one has left.
@@ -47,7 +47,7 @@ class ClusterState:
     version: int = 0
     incarnation: int = 0
     snapshots: tuple[SnapshotRecord, ...] = ()
-    outcome: Outcome | None = None
+    outcome: RunOutcome | None = None
     """Of the run that wrote this, if that is over."""
 
     def next(self, **changes: object) -> ClusterState:
@@ -136,5 +136,5 @@ def decode_state(data: bytes, where: str) -> ClusterState:
         version,
         incarnation,
         tuple(SnapshotRecord(*record) for record in snapshots),
-        None if outcome is None else Outcome(*outcome),
+        None if outcome is None else RunOutcome(*outcome),
     )

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 
-from coordinator.registry import check_identity
+from coordinator.registry import ClusterState, RunOutcome, check_identity, encode_state
 from deploy.consumer import ConsumerServer
 from deploy.front import Front
 from deploy.master import Master
@@ -24,7 +25,7 @@ from deploy.simulation.live import LiveInput, Pace
 from deploy.simulation.world import Host, World
 from engine.errors import FlowError, Unavailable
 from engine.loading import load_flow
-from engine.messages import Bundle, Stop
+from engine.messages import Bundle, Stop, encode
 from engine.party import Party
 from engine.plan import Plan, plan
 from engine.policy import Policy, policy
@@ -33,6 +34,8 @@ from engine.sinks.memory import MemoryConsumer
 from engine.sources import ListSource
 
 RUN = "simulated"
+EARLIER = "an earlier call of the command"
+"""What it has left: how it ended, in the registry; and messages of its master, on their way."""
 
 LAST_WORDS_S = 5.0
 """How long it may take to hear of the master's end, as in `deploy.run`."""
@@ -198,6 +201,8 @@ class Simulation:
         counted = self.world.counted
         self.disks = [NodeDisk(f"node-{i}", self.plan.flow, counted) for i in range(what.nodes)]
         self.master_disk = MasterDisk(counted)
+        earlier = ClusterState(self.plan.identity(), version=1, outcome=RunOutcome(EARLIER, "", ""))
+        self.master_disk.data = encode_state(earlier)
         self.inputs = [
             records(self.chance, what.records, front) for front in range(self.plan.fronts)
         ]
@@ -221,6 +226,9 @@ class Simulation:
             self._nodes.append(node)
         for i in range(self.plan.fronts):
             self._fronts.append(world.add(f"front-{i}", self._front(i), fixed=False))
+        chance = Random(what.seed + 3)
+        for host in (*self._nodes, *self._fronts):
+            world.at(chance.random() * what.faults.until, partial(_stray, host))
         try:
             ended = world.run(self._ended, what.faults.until + HEAL_AFTER_S)
             outcome.problem = self._judge(ended)
@@ -321,6 +329,12 @@ class Simulation:
             return f"stopped: {state.outcome.error}: {state.outcome.text}"
         what = self.what
         return judge(what.policy, what.flow.view, self.expected(), self.consumer.by_barrier)
+
+
+def _stray(host: Host) -> None:
+    """What an earlier master has sent comes now."""
+    if host.party is not None:
+        host.party.receive(encode(("master", 0, 0), Stop(EARLIER, "", "")))
 
 
 def _all_ended(hosts: list[Host]) -> bool:

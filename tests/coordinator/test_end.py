@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phase
-from coordinator.registry import ClusterState, Outcome, SnapshotRecord
+from coordinator.registry import ClusterState, RunOutcome, SnapshotRecord
 from engine.errors import Unavailable
 from engine.messages import Failed, Goodbye, Message, Prepared, Stop
 from engine.policy import policy
 from tests.coordinator.test_coordinator import INTERVAL, Cluster, restart
 
 STOP = Stop("", "FunctionFailed", "operator 'x' failed")
-OUTCOME = Outcome("", "FunctionFailed", "operator 'x' failed")
+OUTCOME = RunOutcome("", "FunctionFailed", "operator 'x' failed")
 
 
 def failed(cluster: Cluster) -> Cluster:
@@ -59,7 +59,7 @@ def test_what_fails_after_the_end_was_decided_changes_nothing() -> None:
     restart(cluster, "node-0")
     cluster.pass_time(2 * MISSING_AFTER_S, silent=("node-1",))
     [state] = cluster.write()
-    assert state.outcome == Outcome("", "", "")
+    assert state.outcome == RunOutcome("", "", "")
     assert cluster.write() == []
     assert cluster.coordinator.recoveries == 0
 
@@ -176,7 +176,7 @@ def test_a_new_master_decides_anew_where_no_end_was_written() -> None:
 @pytest.mark.parametrize("error", ["", "FunctionFailed"])
 def test_the_same_command_given_again_goes_on(error: str) -> None:
     records = (SnapshotRecord(7, 40, (40,)),)
-    ended = ClusterState("me", 9, 3, records, Outcome("earlier", error, ""))
+    ended = ClusterState("me", 9, 3, records, RunOutcome("earlier", error, ""))
     cluster = successor(Cluster(state=ended), "later")
     assert cluster.phase() is Phase.GATHERING
     cluster.hello(*cluster.processes, incarnation=0)
