@@ -222,9 +222,11 @@ class Coordinator:
     @property
     def deadline(self) -> float:
         """When it wants to be told the time again."""
-        if self.phase is not Phase.RUNNING or self.policy.cut is SnapshotCut.NONE:
-            return self._now + MISSING_AFTER_S / 4
-        return min(self._now + MISSING_AFTER_S / 4, max(self._next_snapshot, self._now + 0.001))
+        latest = self._now + MISSING_AFTER_S / 4
+        no_snapshot = self.policy.cut is SnapshotCut.NONE or self._snapshot is not None
+        if self.phase is not Phase.RUNNING or no_snapshot:
+            return latest
+        return min(latest, max(self._next_snapshot, self._now + 0.001))
 
     # Recovery.
 

@@ -178,7 +178,6 @@ class Master(Party):
         if self.policy.cut is SnapshotCut.PRODUCTIONS:
             self.tracker.acknowledge([token(node, start) for node in range(self.nodes)])
         self._progress = (-1, -1)
-        self.tick_by = self.coordinator.deadline
 
     def _pass_on(self) -> None:
         """Send and write what the coordinator decided."""
@@ -193,3 +192,4 @@ class Master(Party):
         for name, message in coordinator.out:
             self.send(name, message)
         coordinator.out = []
+        self.tick_by = min(self.tick_by, coordinator.deadline)
