@@ -207,12 +207,17 @@ class Coordinator:
         """A member knows that the run is over."""
         if self.phase is Phase.STOPPED:
             self._farewell.goodbye(name, message.process)
+            self._end_if_over()
+
+    def _end_if_over(self) -> None:
+        if self._farewell.over(self._now):
+            self.phase = Phase.ENDED
 
     def tick(self, now: float) -> None:
         """Notice silence."""
         self._now = now
-        if self.phase is Phase.STOPPED and self._farewell.over(now):
-            self.phase = Phase.ENDED
+        if self.phase is Phase.STOPPED:
+            self._end_if_over()
         silent = [n for n, m in self._members.items() if now - m.seen > MISSING_AFTER_S]
         for name in silent:
             del self._members[name]

@@ -8,7 +8,7 @@ before may come late. So questions carry how many bundles have been sent and sto
 the same number: an answer counts only if nothing has happened since that could make it untrue. All
 questions in between are the same question, so that a slow answer counts, too.
 
-Invariant: what is taken for the consumer's last bundle was its last one when nothing was under way.
+Invariant: since the question that an answer counts for, no bundle has been sent or stored.
 """
 
 from __future__ import annotations

@@ -34,7 +34,6 @@ def successor(cluster: Cluster, run: str = "") -> Cluster:
 def goodbye(cluster: Cluster, *names: str) -> None:
     for name in names:
         cluster.coordinator.goodbye(name, Goodbye(cluster.processes[name]))
-    cluster.coordinator.tick(cluster.now)
 
 
 def to_everybody(cluster: Cluster) -> list[tuple[str, Message]]:
