@@ -71,6 +71,16 @@ class Party:
         """Work off what came. Returns whether there is more to do without any new input."""
         return False
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it knows that the run is over, so that it is only about to say so."""
+        return False
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has done its part, so that its process may end."""
+        return self.stopped
+
     # What a role provides and uses.
 
     def handle(self, sender: str, message: Message) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 
-from coordinator.registry import check_identity
+from coordinator.registry import ClusterState, RunOutcome, check_identity, encode_state
 from deploy.consumer import ConsumerServer
 from deploy.front import Front
 from deploy.master import Master
@@ -21,16 +22,23 @@ from deploy.simulation.faults import Faults
 from deploy.simulation.flows import SIMULATED, Simulated, records
 from deploy.simulation.judge import judge
 from deploy.simulation.live import LiveInput, Pace
-from deploy.simulation.world import World
+from deploy.simulation.world import Host, World
 from engine.errors import FlowError, Unavailable
 from engine.loading import load_flow
-from engine.messages import Bundle
+from engine.messages import Bundle, Stop, encode
 from engine.party import Party
 from engine.plan import Plan, plan
 from engine.policy import Policy, policy
 from engine.reference import Item, interpret
 from engine.sinks.memory import MemoryConsumer
 from engine.sources import ListSource
+
+RUN = "simulated"
+EARLIER = "an earlier call of the command"
+"""What it has left: how it ended, in the registry; and messages of its master, on their way."""
+
+LAST_WORDS_S = 5.0
+"""How long it may take to hear of the master's end, as in `deploy.run`."""
 
 HEAL_AFTER_S = 60.0
 """Virtual seconds after the last fault in which the run must end."""
@@ -97,7 +105,7 @@ def scenario(seed: int, spec: str | None = None, name: str | None = None) -> Sce
     faults = _faults(chance)
     live = (_pace(chance), _pace(chance)) if chance.random() < 0.4 else (None,)
     rot = 0.2 if chance.random() < 0.5 and chosen.name == "exactly-once" else 0.0
-    return Scenario(
+    what = Scenario(
         seed,
         simulated,
         chosen,
@@ -109,6 +117,8 @@ def scenario(seed: int, spec: str | None = None, name: str | None = None) -> Sce
         rot=rot if not any(live) else 0.0,  # an input that is trimmed cannot begin anew
         live=live,
     )
+    crash_at_end = chance.choice((0.0, 0.05, 0.2))  # drawn last: other draws stay as they were
+    return replace(what, faults=replace(faults, crash_at_end=crash_at_end))
 
 
 def _flow(seed: int, spec: str | None, name: str | None) -> Simulated:
@@ -191,10 +201,15 @@ class Simulation:
         counted = self.world.counted
         self.disks = [NodeDisk(f"node-{i}", self.plan.flow, counted) for i in range(what.nodes)]
         self.master_disk = MasterDisk(counted)
+        earlier = ClusterState(self.plan.identity(), version=1, outcome=RunOutcome(EARLIER, "", ""))
+        self.master_disk.data = encode_state(earlier)
         self.inputs = [
             records(self.chance, what.records, front) for front in range(self.plan.fronts)
         ]
         self.live: dict[int, LiveInput] = {}
+        self._fronts: list[Host] = []
+        self._nodes: list[Host] = []
+        self._asked_again = False
 
     def run(self) -> Outcome:
         """Let it happen and judge it."""
@@ -207,11 +222,15 @@ class Simulation:
         world.add("master", self._master, self.master_disk, fixed=True)
         world.add("consumer", self._consumer, fixed=True)
         for i in range(what.nodes):
-            world.add(f"node-{i}", self._node(i), self.disks[i], fixed=False)
+            node = world.add(f"node-{i}", self._node(i), self.disks[i], fixed=False)
+            self._nodes.append(node)
         for i in range(self.plan.fronts):
-            world.add(f"front-{i}", self._front(i), fixed=False)
+            self._fronts.append(world.add(f"front-{i}", self._front(i), fixed=False))
+        chance = Random(what.seed + 3)
+        for host in (*self._nodes, *self._fronts):
+            world.at(chance.random() * what.faults.until, partial(_stray, host))
         try:
-            ended = world.run(self._stopped, what.faults.until + HEAL_AFTER_S)
+            ended = world.run(self._ended, what.faults.until + HEAL_AFTER_S)
             outcome.problem = self._judge(ended)
         except AssertionError as error:
             outcome.problem = f"invariant broken: {error}"
@@ -231,7 +250,8 @@ class Simulation:
 
     def _master(self, process: str) -> Party:
         state = check_identity(self.master_disk.read(), self.plan.identity(), "simulated")
-        return Master(self.what.nodes, self.plan, self.what.policy, state, self.what.checkpoint_s)
+        what = self.what
+        return Master(what.nodes, self.plan, what.policy, state, what.checkpoint_s, RUN)
 
     def _node(self, index: int) -> Callable[[str], Party]:
         def make(process: str) -> Party:
@@ -246,6 +266,7 @@ class Simulation:
                 process=process,
                 address=process,
                 dead_letters=True,
+                run=RUN,
             )
             node.addresses.update({"master": "master", "consumer": "consumer"})
             return node
@@ -265,6 +286,7 @@ class Simulation:
                 process=process,
                 address=process,
                 window=self.what.window,
+                run=RUN,
             )
             front.addresses["master"] = "master"
             return front
@@ -274,21 +296,49 @@ class Simulation:
     def _consumer(self, process: str) -> Party:
         return ConsumerServer(lambda barrier: self.consumer)
 
-    def _stopped(self) -> bool:
+    def _ended(self) -> bool:
+        """Whether the command is at its end; then it ends those who have not heard of it."""
         host = self.world.hosts["master"]
         if isinstance(host.party, Master) and host.party.broken:
             self.world.crash(host, "broken")
-        return isinstance(host.party, Master) and host.party.stopped
+        if not _all_ended(self._fronts):
+            if host.ended is not None and not self._asked_again:
+                self._asked_again = True
+                self.world.at(LAST_WORDS_S, self._ask_again)
+            return False
+        return host.ended is not None or _all_ended(self._nodes)
+
+    def _ask_again(self) -> None:
+        if not _all_ended(self._fronts):
+            self.world.counted["asked again how it ended"] += 1
+            self.world.start(self.world.hosts["master"])
 
     def _judge(self, ended: bool) -> str:
-        master = self.world.hosts["master"].party
-        if not ended or not isinstance(master, Master):
+        host = self.world.hosts["master"]
+        if not ended:
+            master = host.party or host.ended
             phase = master.coordinator.phase.value if isinstance(master, Master) else "down"
             return f"not finished after {self.world.now:.1f} virtual seconds: {phase}"
-        if master.coordinator.error:
-            return f"stopped: {master.coordinator.error}"
+        state = self.master_disk.read()
+        assert state is not None
+        assert state.outcome is not None, "it ended, and nobody knows how"
+        for front in self._fronts:
+            assert isinstance(front.ended, Front)
+            assert front.ended.outcome == Stop(RUN, state.outcome.error, state.outcome.text)
+        if state.outcome.error:
+            return f"stopped: {state.outcome.error}: {state.outcome.text}"
         what = self.what
         return judge(what.policy, what.flow.view, self.expected(), self.consumer.by_barrier)
+
+
+def _stray(host: Host) -> None:
+    """What an earlier master has sent comes now."""
+    if host.party is not None:
+        host.party.receive(encode(("master", 0, 0), Stop(EARLIER, "", "")))
+
+
+def _all_ended(hosts: list[Host]) -> bool:
+    return all(host.ended is not None for host in hosts)
 
 
 def _validate(party: Party) -> None:

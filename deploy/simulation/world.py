@@ -40,6 +40,8 @@ class Host:
     tick_due: float = -1.0
     busy_until: float = 0.0
     paused_until: float = 0.0
+    ended: Party | None = None
+    """The one that has done its part, once its process has ended in good order."""
     fixed: bool = False
     """Whether its address stays the same when it restarts (master, consumer)."""
 
@@ -73,7 +75,7 @@ class World:
     ) -> Host:
         """Add a host and start it."""
         host = self.hosts[name] = Host(name, make, disk, fixed=fixed)
-        self._start(host)
+        self.start(host)
         return host
 
     def run(self, until: Callable[[], bool], limit: float) -> bool:
@@ -136,12 +138,15 @@ class World:
             self._lost_after[host.process] = self.now + self.chance.random() * self.faults.delay_s
         host.party = None
         host.process = ""
-        self.at(back_after, lambda: self._start(host))
+        self.at(back_after, lambda: self.start(host))
 
     # Hosts.
 
-    def _start(self, host: Host) -> None:
+    def start(self, host: Host) -> None:
+        """Start a process that is not there."""
+        assert host.party is None
         host.starts += 1
+        host.ended = None
         host.process = f"{host.name}#{host.starts}"
         host.turn_due = False
         host.tick_due = -1.0
@@ -191,11 +196,27 @@ class World:
             self.crash(host, "before sending")
             return
         self._carry_off(host)
+        if party.ended and host.party is party:
+            self._end(host, party)
+
+    def _end(self, host: Host, party: Party) -> None:
+        self.tell(f"{host.process} ends")
+        host.ended, host.party, host.process = party, None, ""
+
+    def _dies_at_end(self, host: Host) -> bool:
+        probability = self.faults.crash_at_end
+        if probability == 0 or self.chance.random() >= probability:
+            return False
+        self.crash(host, "at the end")
+        return True
 
     def _carry_off(self, host: Host) -> None:
         party = host.party
         assert party is not None
+        stopped = party.stopped
         for to, data in party.outbox:
+            if stopped and self._dies_at_end(host):
+                return
             self._send(host, to, party.addresses.get(to, ""), data)
         party.outbox.clear()
         for job in party.jobs:
@@ -283,6 +304,8 @@ class World:
             self.tell(f"{host.process} stands still until {host.paused_until:.6f}")
         if self.happens(self.faults.crash_at_message):
             self.crash(host, "at a message")
+            return
+        if host.party.stopped and self._dies_at_end(host):
             return
         if self.trace is not None:
             self.tell(f"{sender} -> {host.process}: {_shown(data)}")

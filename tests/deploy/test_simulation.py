@@ -65,6 +65,9 @@ HAPPENS_AT_LEAST = {
     "pause node": 1,
     "failed StoreSnapshot": 3,
     "failed deliver": 3,
+    "crash master at the end": 100,
+    "crash node at the end": 10,
+    "crash front at the end": 10,
     **{
         f"crash {who} {where}": 1
         for who, places in {
