@@ -118,6 +118,20 @@ class Coordinator:
             return self.state.snapshots[0]
         return SnapshotRecord(0, 0, (0,) * len(self.fronts))
 
+    @property
+    def waits_for(self) -> str:
+        """Where the run stands, and who has not answered; for people."""
+        names = [*self.nodes, *self.fronts]
+        missing = [name for name in names if name not in self._members]
+        if missing:
+            return f"{self.phase.value}; nothing was heard of {', '.join(missing)}"
+        if self.phase is Phase.LOADING:
+            return f"{self.phase.value}; {', '.join(sorted({*self.nodes} - self._ready))} are not ready"
+        if self._snapshot is not None and self._snapshot.waiting:
+            who = ", ".join(sorted(self._snapshot.waiting))
+            return f"{self.phase.value}; snapshot {self._snapshot.number} waits for {who}"
+        return str(self.phase.value)
+
     # Members and failures.
 
     def hello(self, name: str, message: Hello) -> None:

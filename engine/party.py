@@ -71,6 +71,10 @@ class Party:
         """Work off what came. Returns whether there is more to do without any new input."""
         return False
 
+    def beat(self, now: float) -> list[tuple[str, bytes]]:
+        """What to send, (receiver, message), as a sign of life while a turn lasts."""
+        return []
+
     # What a role provides and uses.
 
     def handle(self, sender: str, message: Message) -> None:

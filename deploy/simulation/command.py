@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from deploy.simulation.scenario import Outcome, Scenario, Simulation, scenario
+from deploy.simulation.scenario import Scenario, scenario
+from deploy.simulation.simulation import Outcome, Simulation
 from engine.errors import FlowError, Unavailable
 from engine.operators import FAILURES
 from engine.policy import POLICIES
@@ -46,7 +47,7 @@ class Report:
         self.counted += outcome.counted
         self.virtual_s += outcome.virtual_s
         if outcome.problem:
-            self.failures.append((outcome.command(), outcome.problem))
+            self.failures.append((outcome.scenario.command, outcome.problem))
 
     def add(self, other: Report) -> None:
         """Add other seeds."""
@@ -147,7 +148,7 @@ def run_one(what: Scenario, trace: bool = False) -> Outcome:
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         problem = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
-        return Outcome(what, problem, simulation.world.counted, simulation.world.now)
+        return Outcome(what, problem, simulation.counted, simulation.timeline.now)
     finally:
         log.disabled = before
 

@@ -12,7 +12,7 @@ class Crashed(Exception):
     """Raised by a failpoint inside a party: its process is gone."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Faults:
     """Which faults may happen, as probabilities; and when they end."""
 
@@ -20,14 +20,19 @@ class Faults:
     """Virtual seconds after which nothing fails any more."""
     crash_at_message: float = 0.0
     crash_before_job: float = 0.0
-    crash_in_job: float = 0.0
     crash_after_job: float = 0.0
     crash_before_send: float = 0.0
     crash_at_consumer: float = 0.0
-    """Before and after a consumer stores a bundle."""
+    """Before, while and after a consumer stores a bundle."""
     linger: float = 0.0
     """Per crash: that what was sent before it comes when the next process is at work already."""
     job_fails: float = 0.0
+    done_but_failed: float = 0.0
+    """Per job: that it is done and reported as failed."""
+    power: float = 0.0
+    """Per crash of a consumer: that it is a power failure, which takes what was not synced."""
+    rot: float = 0.0
+    """Per start of a process: that a bit of its store, log or record has flipped."""
     pause: float = 0.0
     """Per message: that its receiver stops for a while."""
     cut: float = 0.0

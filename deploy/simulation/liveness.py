@@ -1,0 +1,57 @@
+"""Liveness: once nothing fails any more, a run gets on.
+
+Getting on is: more is delivered, more is acknowledged to producers, or the run ends. What may keep
+it from that for a while is what the roles themselves wait for (a silent member, work that does not
+end, a snapshot that is not prepared) and what was still under way when the last fault ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from coordinator.coordinator import UNPREPARED_AFTER_S
+from deploy.master import STALLED_AFTER_S
+from deploy.simulation.world import World
+from engine.policy import Policy, SnapshotCut
+
+LOOK_EVERY_S = 0.25
+
+RECOVERY_S = 5.0
+"""How long a recovery may take, from its reason to the first output after it."""
+
+
+def patience(policy: Policy) -> float:
+    """How long nothing may get on, in virtual seconds."""
+    by_markers = policy.cut in (SnapshotCut.MARKERS, SnapshotCut.ALIGNED_MARKERS)
+    return (UNPREPARED_AFTER_S if by_markers else STALLED_AFTER_S) + RECOVERY_S
+
+
+@dataclass(slots=True)
+class Watch:
+    """Looks now and then whether a run gets on."""
+
+    world: World
+    progress: Callable[[], object]
+    """Something that changes whenever the run gets on."""
+    patience_s: float
+    stalled: bool = False
+    longest_s: float = 0.0
+    _before: object = None
+    _since: float = 0.0
+
+    def begin(self) -> None:
+        """Look from the end of the faults on."""
+        faults = self.world.timeline.faults
+        self._since = faults.until
+        self.world.timeline.at_time(faults.until, self._look)
+
+    def _look(self) -> None:
+        timeline = self.world.timeline
+        now, progress = timeline.now, self.progress()
+        away = max(host.away_until for host in self.world.hosts.values())
+        if progress != self._before or away > now:
+            self._before, self._since = progress, max(now, away)
+        self.longest_s = max(self.longest_s, now - self._since)
+        self.stalled = now - self._since > self.patience_s
+        timeline.after(LOOK_EVERY_S, self._look)
