@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from coordinator.registry import ClusterState, SnapshotRecord, WriteState
+from engine.errors import SnapshotDamaged
 from engine.labels import INFINITY
 from engine.messages import (
     BeginEpoch,
@@ -110,6 +111,8 @@ class Coordinator:
         self._writing: WriteState | None = None
         self._write_again = False
         self._now = 0.0
+        self._damage = ""
+        """Why a snapshot could not be loaded that was to be: it may explain what comes of that."""
 
     @property
     def start(self) -> SnapshotRecord:
@@ -161,7 +164,8 @@ class Coordinator:
     def failed(self, message: Failed) -> None:
         """The flow cannot go on."""
         if message.incarnation == self.state.incarnation and self.phase is not Phase.STOPPED:
-            self.stop(message.error, message.text)
+            because = message.error == SnapshotDamaged.__name__ and self._damage
+            self.stop(message.error, message.text + (f" ({because})" if because else ""))
 
     def stop(self, error: str = "", text: str = "") -> None:
         """End the run."""
@@ -264,6 +268,7 @@ class Coordinator:
             self.stop("SnapshotDamaged", reason)
             return
         log.warning("%s; the previous snapshot is used", reason)
+        self._damage = reason
         self.phase = Phase.DECIDING
         older = tuple(s for s in self.state.snapshots if s.number < message.number)
         self._write(self.state.next(incarnation=self.state.incarnation + 1, snapshots=older))

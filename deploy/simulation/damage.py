@@ -56,7 +56,8 @@ class Damages:
         recoverable = self._only_snapshots and (given_input or self._only_newest)
         if recoverable and policy.output is Output.FRONTIER:
             return False
-        return error.startswith(SENTENCES) and any(name in error for name in self.names)
+        named = any(name in error for name in (*self.names, "the state directory"))
+        return bool(self.names) and named and error.startswith(SENTENCES)
 
     def _is_newest(self, disk: NodeDisk) -> bool:
         """Whether what was damaged is the newest part, and another snapshot is there."""

@@ -158,7 +158,8 @@ class SimulatedProducer(Party):
                 self._say(Kind.END, len(self._plan))
             else:
                 self._say(Kind.HELLO)
-        return now + 0.005
+        following = self._plan[self._at][0] if self._at < len(self._plan) else self._ask_at
+        return max(now, min(following, self._ask_at))
 
     def turn(self) -> bool:
         if not self._synced or self.ended:

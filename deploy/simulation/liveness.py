@@ -35,8 +35,8 @@ class Watch:
     progress: Callable[[], object]
     """Something that changes whenever the run gets on."""
     patience_s: float
-    stalled: bool = False
     longest_s: float = 0.0
+    stalled: bool = False
     _before: object = None
     _since: float = 0.0
 
@@ -53,5 +53,6 @@ class Watch:
         if progress != self._before or away > now:
             self._before, self._since = progress, max(now, away)
         self.longest_s = max(self.longest_s, now - self._since)
-        self.stalled = now - self._since > self.patience_s
+        if now - self._since > self.patience_s:
+            timeline.over = self.stalled = True
         timeline.after(LOOK_EVERY_S, self._look)

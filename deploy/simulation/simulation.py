@@ -18,6 +18,7 @@ from deploy.master import Master
 from deploy.node import Node
 from deploy.simulation.damage import Damages
 from deploy.simulation.disks import MasterDisk, NodeDisk
+from deploy.simulation.faults import Crashed
 from deploy.simulation.flows import records
 from deploy.simulation.judge import judge
 from deploy.simulation.live import LiveInput, SimulatedIntake, SimulatedProducer
@@ -33,7 +34,7 @@ from deploy.simulation.targets import (
     Target,
 )
 from deploy.simulation.timeline import Timeline
-from deploy.simulation.world import World
+from deploy.simulation.world import Host, World
 from engine.errors import FlowError
 from engine.party import Party
 from engine.plan import Plan, plan
@@ -65,7 +66,7 @@ class Simulation:
         self.timeline = Timeline(self.chance, what.faults, trace=trace)
         self.counted = self.timeline.counted
         network = Network(self.timeline, self.chance, what.faults, self.counted)
-        self.world = World(self.timeline, network, check=_validate)
+        self.world = World(self.timeline, network, self._check)
         try:
             self.flow = what.flow.load(what.seed, what.policy)
             slow = (
@@ -95,7 +96,7 @@ class Simulation:
         try:
             self._begin()
             watch.begin()
-            ended = self.timeline.run(lambda: watch.stalled or self._ended(), self._limit)
+            ended = self.timeline.run(what.faults.until + HEAL_AFTER_S)
             outcome.problem = self._judge(ended and not watch.stalled)
         except AssertionError as error:
             outcome.problem = f"invariant broken: {error}"
@@ -117,10 +118,6 @@ class Simulation:
         if what.files is not None:
             return what.files.draw(self.chance, what.records, front)
         return records(self.chance, what.records, front)
-
-    @property
-    def _limit(self) -> float:
-        return self.what.faults.until + HEAL_AFTER_S
 
     # Who takes part.
 
@@ -231,13 +228,14 @@ class Simulation:
         acknowledged = [tuple(feed.acknowledged.values()) for feed in self.live.values()]
         return self.counted["delivered bundle"], acknowledged
 
-    def _ended(self) -> bool:
-        if self.world.ended is not None:
-            return True
-        host = self.world.hosts["master"]
-        if isinstance(host.party, Master) and host.party.broken:
-            self.world.crash(host, "broken")
-        return isinstance(host.party, Master) and host.party.stopped
+    def _check(self, host: Host, party: Party) -> None:
+        """After each turn."""
+        if isinstance(party, Node):
+            party.validate()
+        elif isinstance(party, Master):
+            self.timeline.over |= party.stopped
+            if party.broken:
+                raise Crashed("broken")
 
     def _judge(self, ended: bool) -> str:
         if self.world.ended is not None:
@@ -262,8 +260,3 @@ class Simulation:
             self.counted["stopped because of damage"] += 1
             return ""
         return f"stopped: {error}"
-
-
-def _validate(party: Party) -> None:
-    if isinstance(party, Node):
-        party.validate()

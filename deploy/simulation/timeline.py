@@ -24,19 +24,20 @@ class Timeline:
     trace: Callable[[str], None] | None = None
     """Told every message that is delivered, every job and every fault."""
     now: float = 0.0
+    over: bool = False
+    """Whether nothing is to happen any more."""
     _events: list[tuple[float, int, Event]] = field(default_factory=list)
     _order: int = 0
 
-    def run(self, until: Callable[[], bool], limit: float) -> bool:
-        """Let events happen until a condition holds. Returns False if the time limit came first."""
-        while self._events:
-            if until():
-                return True
-            self.now, _, event = heappop(self._events)
+    def run(self, limit: float) -> bool:
+        """Let events happen until one says `over`. Returns False if the time limit came first."""
+        events = self._events
+        while not self.over:
+            self.now, _, event = heappop(events)
             if self.now > limit:
                 return False
             event()
-        return until()
+        return True
 
     def after(self, delay: float, event: Event) -> None:
         """Let something happen later."""

@@ -68,7 +68,7 @@ class World:
 
     timeline: Timeline
     network: Network
-    check: Callable[[Party], None] = lambda party: None
+    check: Callable[[Host, Party], None]
     """Called after every turn of every party."""
     tick_s: float = 0.02
     """How often parties are told the time, at least: it may be sooner than they ask."""
@@ -139,6 +139,7 @@ class World:
         except DriftlineError as error:
             self.timeline.tell(f"{host.process} ends the run: {type(error).__name__}: {error}")
             self.ended = error
+            self.timeline.over = True
             host.parties.clear()
         return bool(host.parties)
 
@@ -194,7 +195,7 @@ class World:
             party.now = self.timeline.now
             if party.turn():
                 self._turn_soon(host)
-            self.check(party)
+            self.check(host, party)
 
     def _beat(self, host: Host, process: str, end: float) -> None:
         if host.process != process or self.timeline.now >= end:
