@@ -38,7 +38,9 @@ class Damages:
     def may_damage(self, thing: Perishable) -> None:
         """A process that uses it is about to start."""
         timeline = self._timeline
-        if not timeline.happens(timeline.faults.rot):
+        snapshots = isinstance(thing, NodeDisk)
+        # Less often where a run can only stop: there is more to see in one that goes on.
+        if not timeline.happens(timeline.faults.rot / (1 if snapshots else 5)):
             return
         name = thing.rot(timeline.chance)
         if not name:
@@ -46,7 +48,7 @@ class Damages:
         timeline.counted[f"rotten {name.partition('-')[0]}"] += 1
         timeline.tell(f"{name} is damaged")
         self.names.add(name)
-        self._only_snapshots &= isinstance(thing, NodeDisk)
+        self._only_snapshots &= snapshots
         if isinstance(thing, NodeDisk):
             self._only_newest &= self._is_newest(thing)
 

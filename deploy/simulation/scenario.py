@@ -130,7 +130,7 @@ def _faults(chance: Random, chosen: Policy) -> Faults:
         job_fails=some(0.05),
         done_but_failed=some(0.03),
         power=some(0.5),
-        rot=some(chance.choice((0.05, 0.2))) if chosen.name in ROTS else 0.0,
+        rot=some(chance.choice((0.1, 0.4))) if chosen.name in ROTS else 0.0,
         pause=some(0.001),
         cut=some(0.001),
         repeat=some(0.05),

@@ -54,6 +54,8 @@ class Outcome:
     problem: str = ""
     counted: Counter[str] = field(default_factory=Counter)
     virtual_s: float = 0.0
+    flow: str = ""
+    """As text, for people: what was drawn by the seed of a failure."""
 
 
 class Simulation:
