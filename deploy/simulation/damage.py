@@ -40,7 +40,7 @@ class Damages:
         timeline = self._timeline
         snapshots = isinstance(thing, NodeDisk)
         # Less often where a run can only stop: there is more to see in one that goes on.
-        if not timeline.happens(timeline.faults.rot / (1 if snapshots else 5)):
+        if not timeline.happens(timeline.faults.rot / (1 if snapshots else 2)):
             return
         name = thing.rot(timeline.chance)
         if not name:
