@@ -35,7 +35,7 @@ from deploy.simulation.targets import (
 )
 from deploy.simulation.timeline import Timeline
 from deploy.simulation.world import Host, World
-from engine.errors import FlowError
+from engine.errors import DriftlineError, FlowError
 from engine.party import Party
 from engine.plan import Plan, plan
 from engine.reference import Item, interpret
@@ -241,8 +241,7 @@ class Simulation:
 
     def _judge(self, ended: bool) -> str:
         if self.world.ended is not None:
-            error = self.world.ended
-            return self._judge_error(f"{type(error).__name__}: {error}")
+            return self._judge_error(_told(self.world.ended))
         master = self.world.hosts["master"].party
         if not ended or not isinstance(master, Master):
             where = master.waits_for if isinstance(master, Master) else "the master is down"
@@ -253,8 +252,12 @@ class Simulation:
             if problem := feed.problem():
                 return problem
         what, target = self.what, self.target
+        try:
+            found = target.found()
+        except DriftlineError as error:
+            return self._judge_error(_told(error))
         expected = [target.shows(item) for item in self.expected()]
-        return judge(what.policy, what.flow.view, expected, target.found(), target.value)
+        return judge(what.policy, what.flow.view, expected, found, target.value)
 
     def _judge_error(self, error: str) -> str:
         live = bool(self.live)
@@ -262,3 +265,8 @@ class Simulation:
             self.counted["stopped because of damage"] += 1
             return ""
         return f"stopped: {error}"
+
+
+def _told(error: DriftlineError) -> str:
+    """An error as the one who stops a run tells it."""
+    return f"{type(error).__name__}: {error}"

@@ -69,7 +69,7 @@ class World:
     timeline: Timeline
     network: Network
     check: Callable[[Host, Party], None]
-    """Called after every turn of every party."""
+    """Called after every turn of every party, when what it sends has left."""
     tick_s: float = 0.02
     """How often parties are told the time, at least: it may be sooner than they ask."""
     hosts: dict[str, Host] = field(default_factory=dict)
@@ -195,7 +195,6 @@ class World:
             party.now = self.timeline.now
             if party.turn():
                 self._turn_soon(host)
-            self.check(host, party)
 
     def _beat(self, host: Host, process: str, end: float) -> None:
         if host.process != process or self.timeline.now >= end:
@@ -219,6 +218,11 @@ class World:
             for job in party.jobs:
                 self._begin(host, party, job)
             party.jobs.clear()
+        self._safely(host, "after a turn", lambda: self._check_all(host))
+
+    def _check_all(self, host: Host) -> None:
+        for party in host.parties.values():
+            self.check(host, party)
 
     # Disk.
 

@@ -20,8 +20,11 @@ from dataclasses import replace
 from itertools import chain
 from unittest.mock import patch
 
+import coordinator.registry
 import deploy.assembly
 import deploy.master
+import engine.sinks.progress
+import engine.sources.inputlog
 import engine.speculative
 import engine.store
 from acker.tracker import Tracker
@@ -291,6 +294,21 @@ def intervals_count_across_gaps() -> AbstractContextManager[object]:
 def checksums_are_not_compared() -> AbstractContextManager[object]:
     """Torn and rotten parts of snapshots are loaded."""
     return patch.object(engine.store, "crc32", lambda data: 0)
+
+
+@contextmanager
+def checksums_of_records_are_not_compared() -> Iterator[None]:
+    """A registry, an input log or the progress of a consumer is read whatever has become of it."""
+
+    def crc32(data: bytes, before: int = 0) -> int:
+        return 0
+
+    with (
+        patch.object(coordinator.registry, "crc32", crc32),
+        patch.object(engine.sources.inputlog, "crc32", crc32),
+        patch.object(engine.sinks.progress, "crc32", crc32),
+    ):
+        yield
 
 
 def consumers_have_no_fence() -> AbstractContextManager[object]:

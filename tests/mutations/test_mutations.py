@@ -39,6 +39,7 @@ CASES: list[tuple[Mutation, str, Focus]] = [
     (mutations.acknowledgements_overtake_frames, EXACTLY, {}),
     (mutations.intervals_count_across_gaps, EXACTLY, {}),
     (mutations.checksums_are_not_compared, EXACTLY, {"rot": 0.5}),
+    (mutations.checksums_of_records_are_not_compared, EXACTLY, {"rot": 0.5}),
     (mutations.consumers_have_no_fence, EXACTLY, {"crash_at_message": 0.005, "linger": 1.0}),
     (mutations.pre_commits_lose_their_epoch, TWO_PHASE, {}),
     (mutations.blocks_are_settled_out_of_order, EXACTLY, {}),
