@@ -131,6 +131,7 @@ class Engine(Running):
             state=str(Path(self._directory) / "state"),
             sockets=str(sockets),
             identity="bench",
+            run="bench",
             dead_letters=False,
         )
         self.source = QueueSource("documents")
@@ -144,6 +145,7 @@ class Engine(Running):
             self.source,
             new_id,
             process="bench",
+            run=config.run,
             window=window,
         )
         self.front.address = self.runtime.add(self.front, config.address("front-0"))

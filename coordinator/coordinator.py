@@ -1,7 +1,7 @@
 """The coordinator: who takes part, when snapshots are taken, and how a failure is recovered from.
 
-Takes `Hello` (everybody), `Unloadable`, `Prepared`, `PrepareFailed`, `Lost`, `Failed`, the
-time, and the progress of all. Gives `Recover`, `Prepare` (nodes), `Start`, `BeginEpoch`
+Takes `Hello`, `Goodbye` (everybody), `Unloadable`, `Prepared`, `PrepareFailed`, `Lost`, `Failed`,
+the time, and the progress of all. Gives `Recover`, `Prepare` (nodes), `Start`, `BeginEpoch`
 (fronts), `Committed`, `Stop`, and writes to the registry.
 
 Recovery (Delivery, consistency, and determinism, section V-B): a new incarnation is written to the
@@ -13,23 +13,30 @@ Snapshot (section V-A1): when all have prepared, writing its record is the commi
 no part. The time of a snapshot is the *delivered* frontier: what is above it is replayed, so an
 output that a consumer does not have yet can never be skipped by a snapshot.
 
+End of a run: the outcome is written to the registry. From then on it is a fact that no failure
+changes: this master, and any other of the same run, tells every member that says hello, until all
+have said goodbye or are silent. The outcome of another run (an earlier call of the command) is
+forgotten, so that the same command goes on from the state that it finds.
+
 Invariants: a decision is sent only once it is in the registry; a snapshot is committed only if
-every part of it is durable; incarnations only grow.
+every part of it is durable; incarnations only grow; a run has one outcome.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from coordinator.registry import ClusterState, SnapshotRecord, WriteState
+from coordinator.farewell import Farewell
+from coordinator.registry import ClusterState, RunOutcome, SnapshotRecord, WriteState
 from engine.errors import SnapshotDamaged
 from engine.labels import INFINITY
 from engine.messages import (
     BeginEpoch,
     Committed,
     Failed,
+    Goodbye,
     Hello,
     Lost,
     Message,
@@ -50,9 +57,6 @@ log = logging.getLogger("driftline")
 MISSING_AFTER_S = 5.0
 """Silence after which a node or front counts as dead."""
 
-UNPREPARED_AFTER_S = 30.0
-"""How long a snapshot may take; a marker that is lost is noticed by nothing else."""
-
 
 class Phase(Enum):
     """Where the run stands."""
@@ -61,8 +65,14 @@ class Phase(Enum):
     DECIDING = "writing a new incarnation"
     LOADING = "nodes load a snapshot"
     RUNNING = "running"
-    STOPPED = "stopped"
+    STOPPING = "writing how the run ended"
+    STOPPED = "telling everybody that the run is over"
+    ENDED = "over"
     BROKEN = "a new master is needed"
+
+
+DECIDED = (Phase.STOPPING, Phase.STOPPED, Phase.ENDED, Phase.BROKEN)
+"""Phases in which nothing that members say changes what comes of the run."""
 
 
 @dataclass(slots=True)
@@ -81,14 +91,19 @@ class _Snapshot:
     waiting: set[str]
     offsets: dict[int, int] = field(default_factory=dict)
     failed: bool = False
-    since: float = 0.0
 
 
 class Coordinator:
     """Decides; `out` and `jobs` hold what it wants to be sent and written."""
 
     def __init__(
-        self, nodes: int, fronts: int, policy: Policy, state: ClusterState, interval: float
+        self,
+        nodes: int,
+        fronts: int,
+        policy: Policy,
+        state: ClusterState,
+        interval: float,
+        run: str = "",
     ) -> None:
         self.nodes = [f"node-{i}" for i in range(nodes)]
         self.fronts = [f"front-{i}" for i in range(fronts)]
@@ -98,8 +113,8 @@ class Coordinator:
         self.phase = Phase.GATHERING
         self.out: list[tuple[str, Message]] = []
         self.jobs: list[Job] = []
-        self.error = ""
-        """Why the run was stopped, if it did not do what was asked."""
+        self.outcome: RunOutcome | None = None
+        """How this run ends, once that is decided."""
         self.recoveries = 0
         self.snapshots = 0
         self._members: dict[str, _Member] = {}
@@ -113,6 +128,20 @@ class Coordinator:
         self._now = 0.0
         self._damage = ""
         """Why a snapshot could not be loaded that was to be: it may explain what comes of that."""
+        self._run_id = run
+        self._farewell = Farewell(self.nodes + self.fronts, MISSING_AFTER_S)
+        if state.outcome is not None:
+            if state.outcome.run == run:
+                self.phase, self.outcome = Phase.STOPPED, state.outcome
+            else:
+                self.state = replace(state, outcome=None)
+
+    @property
+    def error(self) -> str:
+        """Why the run was stopped, if it did not do what was asked."""
+        if self.outcome is None or not self.outcome.error:
+            return ""
+        return f"{self.outcome.error}: {self.outcome.text}"
 
     @property
     def start(self) -> SnapshotRecord:
@@ -129,7 +158,8 @@ class Coordinator:
         if missing:
             return f"{self.phase.value}; nothing was heard of {', '.join(missing)}"
         if self.phase is Phase.LOADING:
-            return f"{self.phase.value}; {', '.join(sorted({*self.nodes} - self._ready))} are not ready"
+            missing = sorted({*self.nodes} - self._ready)
+            return f"{self.phase.value}; {', '.join(missing)} are not ready"
         if self._snapshot is not None and self._snapshot.waiting:
             who = ", ".join(sorted(self._snapshot.waiting))
             return f"{self.phase.value}; snapshot {self._snapshot.number} waits for {who}"
@@ -143,9 +173,12 @@ class Coordinator:
             return
         known = self._members.get(name)
         self._members[name] = _Member(message.process, message.address, self._now)
-        if self.phase in (Phase.STOPPED, Phase.BROKEN):
+        if self.phase is Phase.STOPPED:
+            self._farewell.hello(name, message.process)
+            self._tell_outcome([name])
+        elif self.phase in DECIDED:
             return
-        if known is not None and known.process != message.process:
+        elif known is not None and known.process != message.process:
             self._recover(f"{name} has been restarted")
         elif self.phase is Phase.GATHERING:
             self._recover("")
@@ -163,34 +196,56 @@ class Coordinator:
 
     def failed(self, message: Failed) -> None:
         """The flow cannot go on."""
-        if message.incarnation == self.state.incarnation and self.phase is not Phase.STOPPED:
+        if message.incarnation == self.state.incarnation and self.phase not in DECIDED:
             because = message.error == SnapshotDamaged.__name__ and self._damage
             self.stop(message.error, message.text + (f" ({because})" if because else ""))
 
+    # The end of the run.
+
     def stop(self, error: str = "", text: str = "") -> None:
-        """End the run."""
+        """Decide to end the run; it is told once it is written."""
+        self.phase = Phase.STOPPING
+        self._snapshot = None
+        self.outcome = RunOutcome(self._run_id, error, text)
+        if self._writing is None:  # otherwise this write has to follow that one
+            self._write(self.state.next(outcome=self.outcome))
+
+    def _stopping(self) -> None:
+        """A write is done since the end was decided."""
+        if self.state.outcome is None:
+            self._write(self.state.next(outcome=self.outcome))
+            return
         self.phase = Phase.STOPPED
-        self.error = f"{error}: {text}" if error else ""
-        self._tell(self.nodes + self.fronts, Stop(error, text))
+        self._tell_outcome(self.nodes + self.fronts)
+
+    def _tell_outcome(self, names: list[str]) -> None:
+        assert self.outcome is not None
+        self._tell(names, Stop(self.outcome.run, self.outcome.error, self.outcome.text))
+
+    def goodbye(self, name: str, message: Goodbye) -> None:
+        """A member knows that the run is over."""
+        if self.phase is Phase.STOPPED:
+            self._farewell.goodbye(name, message.process)
 
     def tick(self, now: float) -> None:
         """Notice silence."""
         self._now = now
+        if self.phase is Phase.STOPPED and self._farewell.over(now):
+            self.phase = Phase.ENDED
         silent = [n for n, m in self._members.items() if now - m.seen > MISSING_AFTER_S]
         for name in silent:
             del self._members[name]
-        snapshot = self._snapshot
-        if snapshot is not None and now - snapshot.since > UNPREPARED_AFTER_S:
-            self._recover(f"snapshot {snapshot.number} is not prepared: a marker may be lost")
         if silent and self.phase in (Phase.DECIDING, Phase.LOADING, Phase.RUNNING):
             self._recover(f"{', '.join(silent)} did not answer for {MISSING_AFTER_S:g} s")
 
     @property
     def deadline(self) -> float:
         """When it wants to be told the time again."""
-        if self.phase is not Phase.RUNNING or self.policy.cut is SnapshotCut.NONE:
-            return self._now + MISSING_AFTER_S / 4
-        return min(self._now + MISSING_AFTER_S / 4, max(self._next_snapshot, self._now + 0.001))
+        latest = self._now + MISSING_AFTER_S / 4
+        no_snapshot = self.policy.cut is SnapshotCut.NONE or self._snapshot is not None
+        if self.phase is not Phase.RUNNING or no_snapshot:
+            return latest
+        return min(latest, max(self._next_snapshot, self._now + 0.001))
 
     # Recovery.
 
@@ -214,7 +269,7 @@ class Coordinator:
 
     def done(self, job: Job, result: object) -> None:
         """A write has been carried out, or failed."""
-        if job is not self._writing or self.phase in (Phase.STOPPED, Phase.BROKEN):
+        if job is not self._writing or self.phase is Phase.BROKEN:
             return
         self._writing = None
         if isinstance(result, Exception):
@@ -224,11 +279,12 @@ class Coordinator:
             return
         assert isinstance(job, WriteState)
         self.state = job.state
-        if self._write_again:
+        if self.phase is Phase.STOPPING:
+            self._stopping()
+        elif self._write_again:
             self._write_again = False
             self._recover("")
-            return
-        if self.phase is Phase.DECIDING:
+        elif self.phase is Phase.DECIDING:
             self._load()
         elif self.phase is Phase.RUNNING and self._snapshot is not None:
             self._committed()
@@ -291,7 +347,7 @@ class Coordinator:
         if by_time and (time <= self._last_time or time >= INFINITY):
             return
         self._number += 1
-        self._snapshot = snapshot = _Snapshot(self._number, time, set(), since=self._now)
+        self._snapshot = snapshot = _Snapshot(self._number, time, set())
         if cut is SnapshotCut.LABEL:
             snapshot.waiting.update(self.nodes)
             self._tell(self.nodes, Prepare(self._number, time))

@@ -1,8 +1,8 @@
 """The registry: where the coordinator's decisions are kept, and who may change them.
 
-One record holds everything that a new master must know. Writing it is the commit of a snapshot
-and the fence of an incarnation: a write names the version that it follows, so that of two
-masters only one can go on. `FileRegistry` serves a single machine.
+One record holds everything that a new master must know. Writing it is the commit of a snapshot,
+the fence of an incarnation, and the end of a run: a write names the version that it follows, so
+that of two masters only one can go on. `FileRegistry` serves a single machine.
 """
 
 from __future__ import annotations
@@ -28,6 +28,18 @@ class SnapshotRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """How a run ended; `error` is empty when it did what was asked.
+
+    A run is one call of a command: the next one goes on from what this one has left.
+    """
+
+    run: str
+    error: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterState:
     """Everything that must survive the master. At most two snapshots, the last one first."""
 
@@ -35,6 +47,8 @@ class ClusterState:
     version: int = 0
     incarnation: int = 0
     snapshots: tuple[SnapshotRecord, ...] = ()
+    outcome: RunOutcome | None = None
+    """Of the run that wrote this, if that is over."""
 
     def next(self, **changes: object) -> ClusterState:
         """The next version."""
@@ -96,13 +110,15 @@ class FileRegistry:
             raise Unavailable(f"registry {self._path}: {error.strerror}") from None
 
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 def encode_state(state: ClusterState) -> bytes:
     """The bytes of a state, with a checksum."""
     snapshots = [(s.number, s.time, s.offsets) for s in state.snapshots]
-    data = pack((_FORMAT, state.identity, state.version, state.incarnation, snapshots))
+    ended = state.outcome
+    outcome = None if ended is None else (ended.run, ended.error, ended.text)
+    data = pack((_FORMAT, state.identity, state.version, state.incarnation, snapshots, outcome))
     return crc32(data).to_bytes(4, "big") + data
 
 
@@ -114,7 +130,11 @@ def decode_state(data: bytes, where: str) -> ClusterState:
     assert isinstance(parts, tuple), "what the checksum covers, we have written"
     if parts[0] != _FORMAT:
         raise StateMismatch(f"registry {where} was written by another version of Driftline")
-    _, identity, version, incarnation, snapshots = parts
+    _, identity, version, incarnation, snapshots, outcome = parts
     return ClusterState(
-        identity, version, incarnation, tuple(SnapshotRecord(*record) for record in snapshots)
+        identity,
+        version,
+        incarnation,
+        tuple(SnapshotRecord(*record) for record in snapshots),
+        None if outcome is None else RunOutcome(*outcome),
     )

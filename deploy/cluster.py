@@ -21,6 +21,9 @@ from typing import Self
 from deploy.process import ProcessConfig
 from engine.errors import Unavailable
 
+MODULE = "deploy.process"
+"""What a process runs."""
+
 CANNOT_START = 2
 """Exit status of a process that says why it cannot start."""
 
@@ -42,6 +45,7 @@ class LocalCluster:
         self._died: dict[str, deque[float]] = {}
         self._killed: set[str] = set()
         """Those whose death was our own doing."""
+        self._asked_again = False
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as we do
 
     def __enter__(self) -> Self:
@@ -55,7 +59,7 @@ class LocalCluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.stop(wait_s=0.0 if error is not None else 5.0)
+        self.stop(wait_s=0.0 if error is not None else 1.0)
 
     def supervise(self) -> None:
         """Restart what has died. Raises Unavailable if that does not help."""
@@ -93,6 +97,22 @@ class LocalCluster:
         return self._processes["master"].poll() == 0
 
     @property
+    def nodes_ended(self) -> bool:
+        """Whether all nodes have ended in good order."""
+        nodes = [process for name, process in self._processes.items() if name != "master"]
+        return all(node.poll() == 0 for node in nodes)
+
+    def ask_again(self) -> None:
+        """The master has ended, and we do not know why: another one can tell, by the registry.
+
+        Raises Unavailable if that has been tried.
+        """
+        if self._asked_again:
+            raise Unavailable("the master ended without a word")
+        self._asked_again = True
+        self._start("master")
+
+    @property
     def pids(self) -> dict[str, int]:
         """Process ids by name."""
         return {name: process.pid for name, process in self._processes.items()}
@@ -112,7 +132,7 @@ class LocalCluster:
         config = replace(self.config, role=role, index=int(index or 0))
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         self._processes[name] = subprocess.Popen(
-            [sys.executable, "-m", "deploy.process", config.to_json()],
+            [sys.executable, "-m", MODULE, config.to_json()],
             env={**os.environ, "PYTHONPATH": path},
             stdin=subprocess.DEVNULL,
             stderr=self._stderr,

@@ -72,10 +72,8 @@ class ConsumerServer(Party):
         self.fences[asked.barrier] = asked.incarnation
         self.addresses[sender] = asked.address
         last = self._consumer(asked.barrier).last(asked.barrier, asked.groups)
-        self.send(
-            sender,
-            LastBundle(asked.barrier, asked.incarnation, last.blobs, last.t_last, last.checksum),
-        )
+        found = last.blobs, last.t_last, last.checksum
+        self.send(sender, LastBundle(asked.barrier, asked.incarnation, asked.number, *found))
 
     def _store(self, sender: str, bundle: Bundle) -> None:
         consumer = self._consumer(bundle.barrier)

@@ -1,6 +1,7 @@
 """The front: where elements enter. Reads a source, gives labels, and can replay.
 
-Takes `Start`, `Progress`, `BeginEpoch`, `Committed`, `Stop` (master), `AskPromise` (master, node).
+Takes `Start`, `Progress`, `BeginEpoch`, `Committed` (master), `AskPromise` (master, node), and what
+every member takes.
 Gives frames (nodes); a `Promise` for times without a frame (all trackers); `Prepared` for an epoch.
 
 Invariants: times grow; frames and promises together cover all times up to `next`, without a gap;
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator
 
 from deploy.member import Member
 from engine.codec import labels_to_columns, pack_rows
-from engine.errors import DriftlineError, InputError, MalformedMessage
+from engine.errors import DriftlineError, InputError
 from engine.keygroups import owner, root_group
 from engine.labels import INFINITY, Label
 from engine.messages import (
@@ -33,7 +34,6 @@ from engine.messages import (
     Progress,
     Promise,
     Start,
-    Stop,
 )
 from engine.plan import Plan
 from engine.policy import Output, Policy
@@ -64,14 +64,15 @@ class Front(Member):
         address: str = "",
         window: int = WINDOW,
         on_bad: Callable[[BadRecord], None] | None = None,
+        run: str = "",
     ) -> None:
-        super().__init__(f"front-{index}", process, address)
+        super().__init__(f"front-{index}", process, address, run)
         self.ready = True
         self.index = index
         self.nodes = nodes
-        self._trackers = ["master"]
-        if policy.ordered:
-            self._trackers += [f"node-{node}" for node in range(nodes)]
+        everybody = [f"node-{node}" for node in range(nodes)]
+        self._trackers = ["master", *(everybody if policy.ordered else ())]
+        self._others = [] if policy.ordered else everybody
         self.groups = plan.flow.groups
         self.policy = policy
         self.live = source if isinstance(source, LiveSource) else None
@@ -112,17 +113,18 @@ class Front(Member):
             self.source.trim(message.trim)
         elif isinstance(message, Start):
             self._start(message)
-        elif isinstance(message, Stop):
-            self.stopped = message
         else:
-            raise MalformedMessage(f"{type(message).__name__} is not for a front")
+            super().handle(sender, message)
 
     def repeat(self) -> None:
-        if self._records is not None:
-            self._promise()
+        if self._records is None:
+            return
+        self._promise()
+        for node in self._others:  # they have no tracker, but a marker that they miss was lost
+            self.send(node, Promise(self.index, 0, 0, 0))
 
     def turn(self) -> bool:
-        if self._records is None or self.stopped is not None:
+        if self._records is None or self.stopped:
             return False
         more = self._pump(self._records)
         while self._epochs and min(self._epochs[0][1], INFINITY) <= self._now_durable():

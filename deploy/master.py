@@ -17,6 +17,7 @@ from engine.messages import (
     Acknowledge,
     AskPromise,
     Failed,
+    Goodbye,
     Hello,
     Lost,
     Message,
@@ -43,13 +44,19 @@ class Master(Party):
     """Tracks progress and decides."""
 
     def __init__(
-        self, nodes: int, plan: Plan, policy: Policy, state: ClusterState, interval: float
+        self,
+        nodes: int,
+        plan: Plan,
+        policy: Policy,
+        state: ClusterState,
+        interval: float,
+        run: str = "",
     ) -> None:
         super().__init__("master")
         self.nodes = nodes
         self.plan = plan
         self.policy = policy
-        self.coordinator = Coordinator(nodes, plan.fronts, policy, state, interval)
+        self.coordinator = Coordinator(nodes, plan.fronts, policy, state, interval, run)
         self.tracker: Tracker | None = None
         self._members = {*self.coordinator.nodes, *self.coordinator.fronts}
         self._progress = (-1, -1)
@@ -60,8 +67,11 @@ class Master(Party):
 
     @property
     def stopped(self) -> bool:
-        """Whether the run is over."""
-        return self.coordinator.phase is Phase.STOPPED
+        return self.coordinator.phase in (Phase.STOPPED, Phase.ENDED)
+
+    @property
+    def ended(self) -> bool:
+        return self.coordinator.phase is Phase.ENDED
 
     @property
     def broken(self) -> bool:
@@ -92,6 +102,8 @@ class Master(Party):
         if isinstance(message, Hello):
             self.addresses[sender] = message.address
             coordinator.hello(sender, message)
+        elif isinstance(message, Goodbye):
+            coordinator.goodbye(sender, message)
         elif isinstance(message, Prepared):
             coordinator.prepared(sender, message)
         elif isinstance(message, PrepareFailed):
@@ -175,7 +187,6 @@ class Master(Party):
         if self.policy.cut is SnapshotCut.PRODUCTIONS:
             self.tracker.acknowledge([token(node, start) for node in range(self.nodes)])
         self._progress = (-1, -1)
-        self.tick_by = self.coordinator.deadline
 
     def _pass_on(self) -> None:
         """Send and write what the coordinator decided."""
@@ -190,3 +201,4 @@ class Master(Party):
         for name, message in coordinator.out:
             self.send(name, message)
         coordinator.out = []
+        self.tick_by = min(self.tick_by, coordinator.deadline)

@@ -1,12 +1,15 @@
 """Members: parties that the master counts on, nodes and fronts.
 
-Gives `Hello` again and again (who, where, in which incarnation, whether ready), and, as often, what
-the master has to do something about: it may have been lost, or the master may be a new one.
+Takes `Stop`. Gives `Hello` again and again (who, where, in which incarnation, whether ready), and,
+as often, what the master has to do something about: it may have been lost, or the master may be a
+new one. Once it has been told to stop it does nothing any more but to say `Goodbye` instead, for as
+long as its process lives.
 """
 
 from __future__ import annotations
 
-from engine.messages import Hello, Lost, Message, Stop
+from engine.errors import MalformedMessage
+from engine.messages import Goodbye, Hello, Lost, Message, Stop
 from engine.party import Party
 
 HELLO_EVERY_S = 0.2
@@ -15,15 +18,29 @@ HELLO_EVERY_S = 0.2
 class Member(Party):
     """Base of node and front. `process` is new with each start of a process."""
 
-    def __init__(self, name: str, process: str, address: str) -> None:
+    def __init__(self, name: str, process: str, address: str, run: str) -> None:
         super().__init__(name)
         self.process, self.address = process, address
-        self.stopped: Stop | None = None
+        self.run = run
+        """What it takes part in; that another run is over is none of its business."""
+        self.outcome: Stop | None = None
+        """How the run ended."""
         self.trouble: Message | None = None
         """What the master has to do something about."""
         self.ready = False
         """Whether it is loaded and has all answers that it needs."""
         self._next_hello = 0.0
+
+    @property
+    def stopped(self) -> bool:
+        return self.outcome is not None
+
+    def handle(self, sender: str, message: Message) -> None:
+        if not isinstance(message, Stop):
+            raise MalformedMessage(f"{type(message).__name__} is not for {self.name}")
+        if message.run == self.run:
+            self.outcome = message
+            self.hello()
 
     def repeat(self) -> None:
         """Tell again what the master needs to know. Also when nothing has changed: it shows the
@@ -38,6 +55,9 @@ class Member(Party):
 
     def hello(self) -> None:
         """Tell the master where we stand."""
+        if self.stopped:
+            self.send("master", Goodbye(self.process))
+            return
         self.send("master", Hello(self.address, self.process, self.incarnation, int(self.ready)))
         if self.trouble is not None:
             self.send("master", self.trouble)

@@ -1,8 +1,9 @@
 """The node: executes every operator of the flow for its key groups, and holds one barrier.
 
 Takes frames and markers (fronts, nodes), `Acknowledge` (nodes), `Promise` (fronts), `Progress`,
-`Prepare`, `Committed`, `Recover`, `Stop` (master), `LastBundle`, `BundleStored` (consumer). Gives
-frames and markers, an `Acknowledge` for what was worked off, `Prepared`, `Hello`, bundles.
+`Prepare`, `Committed`, `Recover` (master), `LastBundle`, `BundleStored` (consumer), and what every
+member takes. Gives frames and markers, an `Acknowledge` for what was worked off, `Prepared`,
+bundles, and what every member gives.
 
 A turn works off everything that has come, stage by stage and within a stage in label order, so
 that few elements come late; what it made for other nodes leaves as soon as its stage is done, and
@@ -20,6 +21,7 @@ from functools import partial
 from barrier.barrier import Barrier
 from deploy.assembly import Assembly, Post, assemble
 from deploy.blocks import Block, Waiting, bounds, in_order
+from deploy.delivery import Delivery
 from deploy.leaving import Leaving, arrived_block, to_frame
 from deploy.member import Member
 from deploy.snapshotter import Snapshotter
@@ -34,7 +36,6 @@ from engine.messages import (
     BundleStored,
     Committed,
     Failed,
-    FetchLast,
     Frame,
     LastBundle,
     Marker,
@@ -44,7 +45,6 @@ from engine.messages import (
     Promise,
     Recover,
     Report,
-    Stop,
     Unloadable,
 )
 from engine.party import Job, log
@@ -52,10 +52,10 @@ from engine.plan import Plan, Port
 from engine.policy import Policy
 from engine.snapshots import CommitSnapshot, Loaded, LoadSnapshot
 
-ASK_CONSUMER_EVERY_S = 1.0
-
 PUT_OFF = 2
 """How many turns in a row what is not urgent waits for what is."""
+
+NOTHING_NEW = Acknowledge((), (), 0)
 
 ROWS_AT_LEISURE, ROWS_UNDER_LOAD = 256, 16384
 """Rows of state that are then encoded at a time."""
@@ -75,8 +75,9 @@ class Node(Member):
         process: str = "",
         address: str = "",
         dead_letters: bool = False,
+        run: str = "",
     ) -> None:
-        super().__init__(f"node-{index}", process, address)
+        super().__init__(f"node-{index}", process, address, run)
         self.index, self.nodes = index, nodes
         self._others = [node for node in range(nodes) if node != index]
         self.plan = plan
@@ -91,7 +92,6 @@ class Node(Member):
             assemble, plan, policy, index, nodes, new_id, dead_letters=dead_letters
         )
         self.assembly: Assembly = self._assemble()
-        self._ask_consumer_at = 0.0
         self._begin(LoadSnapshot(0))
 
     def _begin(self, load: LoadSnapshot, start: int = 0) -> None:
@@ -101,7 +101,9 @@ class Node(Member):
         self._begun = False
         """Whether the master has begun, so that all nodes are in this incarnation."""
         self._start = start
-        self._loaded = self._load_again = False
+        self._load_again = False
+        self._delivery: Delivery | None = None
+        """With the consumer, once the barrier is loaded."""
         self._load = load
         self._waiting = Waiting(self.plan, hold_back=self.policy.ordering == "speculative")
         self._tracking = Tracking(self.plan, self.nodes, start, self.policy)
@@ -132,8 +134,8 @@ class Node(Member):
         elif isinstance(message, Acknowledge):
             self._tracking.acknowledge(message)
         elif isinstance(message, BundleStored):
-            if message.incarnation == self.incarnation:
-                self.barrier.stored(message.t_last)
+            if self._delivery is not None:
+                self._delivery.stored(message)
         elif isinstance(message, Promise):
             self._tracking.promise(message)
         elif isinstance(message, Progress):
@@ -161,27 +163,23 @@ class Node(Member):
             self.addresses[sender] = message.address
             own = {"frames": self.frames, "malformed": self.malformed}
             self.send(sender, Report(tuple({**self.assembly.figures(), **own}.items())))
-        elif isinstance(message, Stop):
-            self.stopped = message
         else:
-            raise MalformedMessage(f"{type(message).__name__} is not for a node")
+            super().handle(sender, message)
 
     def tick(self, now: float) -> float:
         if self.running and now >= self._tracking.tell_master_by:
             self.send("master", self._tracking.for_master())
-        if now >= self._ask_consumer_at:
-            self._ask_consumer_at = now + ASK_CONSUMER_EVERY_S
-            if self.barrier.outstanding is not None or (self._loaded and not self.ready):
-                self._ask_consumer()
-        return min(super().tick(now), self._ask_consumer_at)
+        self._ask_consumer(now)
+        return super().tick(now)
 
     def repeat(self) -> None:
         if self._load_again:
             self._load_again = False
             self.jobs.append(self._load)
         if self.running:
-            if self._begun:
-                self._tell_peers()
+            if self._begun:  # peers without a tracker, too: a marker that they miss was lost
+                for node in self._others:
+                    self.send(f"node-{node}", NOTHING_NEW)
             self.send("master", self._tracking.for_master())
 
     def done(self, job: Job, result: object) -> None:
@@ -226,25 +224,27 @@ class Node(Member):
         except DriftlineError as error:
             self._fail(error)
             return
-        self._loaded = True
-        self._ask_consumer()
+        self._delivery = Delivery(self.barrier, self.incarnation, self.address)
+        self._ask_consumer(self.now)
 
-    def _ask_consumer(self) -> None:
-        groups = (self.range[0], self.range[-1])
-        self.send("consumer", FetchLast(self.barrier.name, self.incarnation, groups, self.address))
+    def _ask_consumer(self, now: float) -> None:
+        """Ask for its last bundle, if it is time to."""
+        if self._delivery is not None:
+            question = self._delivery.question(now)
+            if question is not None:
+                self.send("consumer", question)
 
     def _take_last(self, message: LastBundle) -> None:
-        if message.incarnation != self.incarnation or not self._loaded:
+        if self._delivery is None:
             return
-        outstanding = self.barrier.outstanding
         try:
-            self.barrier.last(message.t_last, message.checksum, message.blobs)
+            again = self._delivery.last(message)
         except DriftlineError as error:
             self._fail(error)
             return
-        if outstanding is not None and self.barrier.outstanding is outstanding:
-            self.send("consumer", outstanding)
-        if not self.ready:
+        if again is not None:
+            self.send("consumer", again)
+        if self.barrier.connected and not self.ready:
             self.ready = self.running = True
             self.hello()
 
@@ -260,7 +260,7 @@ class Node(Member):
             self._waiting.add(admitted)
 
     def turn(self) -> bool:
-        if not self.running:
+        if not self.running or self.stopped:
             return False
         resumed = self._stage > 0  # then what has come meanwhile is for the next turn
         try:
@@ -315,10 +315,9 @@ class Node(Member):
 
     def _send_bundle(self) -> bool:
         """Let outputs leave, if any may. Returns whether some have."""
-        bundle = self.barrier.take_bundle(self.incarnation)
+        bundle = None if self._delivery is None else self._delivery.bundle(self.now)
         if bundle is not None:
             self.send("consumer", bundle)
-            self._ask_consumer_at = self.now + ASK_CONSUMER_EVERY_S
         return bundle is not None
 
     def _tidy(self, rows: int) -> bool:
@@ -446,5 +445,5 @@ class Node(Member):
 
     def validate(self) -> None:
         """Assert the invariants of everything in the node."""
-        if self._loaded:
+        if self._delivery is not None:
             self.assembly.validate()

@@ -44,6 +44,8 @@ class ProcessConfig:
     sockets: str
     """Directory of the ipc sockets."""
     identity: str
+    run: str
+    """New with each call of a command: an earlier one may have left how it ended."""
     dead_letters: bool
     output: str = ""
     """Directory of the JSON-lines consumer; without one, a consumer has its own process."""
@@ -115,6 +117,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> None:
         new_id,
         process=process,
         dead_letters=config.dead_letters,
+        run=config.run,
     )
     runtime = Runtime(store.carry_out)
     node.address = runtime.add(node, config.address(f"node-{config.index}-{process}"))
@@ -128,7 +131,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> None:
         runtime.host(ConsumerServer(lambda barrier: consumer), node)
     else:
         node.addresses["consumer"] = config.address("consumer")
-    runtime.run(lambda: node.stopped is not None or _orphaned())
+    runtime.run(lambda: node.ended or _orphaned())
     runtime.close()
 
 
@@ -142,10 +145,10 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> None:
         assert isinstance(job, WriteState)
         registry.write(job.state)
 
-    master = Master(config.nodes, flow_plan, chosen, state, config.checkpoint_s)
+    master = Master(config.nodes, flow_plan, chosen, state, config.checkpoint_s, config.run)
     runtime = Runtime(carry_out)
     runtime.add(master, config.address("master"))
-    runtime.run(lambda: master.stopped or master.broken or _orphaned())
+    runtime.run(lambda: master.ended or master.broken or _orphaned())
     runtime.close()
     if master.broken:
         raise SystemExit(BROKEN)

@@ -13,6 +13,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, time_ns
@@ -39,7 +40,7 @@ from engine.sources.inputlog import InputLog
 from engine.sources.received import ReceivedSource
 
 LAST_WORDS_S = 5.0
-"""How long the master may be gone before its end counts as silent."""
+"""How long an end of the master may take to be heard of; and how long others have to end, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
             state=str(config.state),
             sockets=sockets,
             identity=identity,
+            run=secrets.token_hex(8),
             dead_letters=config.dead_letters,
             output=str(config.output),
         )
@@ -131,6 +133,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
                 process=secrets.token_hex(8),
                 window=config.window,
                 on_bad=asides[i].add if config.dead_letters else None,
+                run=process.run,
             )
             front.address = runtime.add(front, process.address(f"front-{i}"))
             front.addresses["master"] = process.address("master")
@@ -179,7 +182,7 @@ def _drive(
     config: RunConfig,
     console: Console,
 ) -> Stop:
-    """Let everything happen until the run is over."""
+    """Let everything happen until all fronts have been told that the run is over."""
     chance = random.Random(config.seed)
     kill_at = monotonic() + config.kill_every_s if config.kill_every_s else float("inf")
     look_at = 0.0
@@ -189,9 +192,9 @@ def _drive(
         more = False
         while True:
             more = runtime.step(more, wait_s=0.05)
-            for front in fronts:
-                if front.stopped is not None:
-                    return front.stopped
+            outcomes = [front.outcome for front in fronts if front.outcome is not None]
+            if len(outcomes) == len(fronts):
+                break
             now = monotonic()
             if now >= kill_at:
                 console.log(f"kill -9 {cluster.kill_one(chance)}")
@@ -206,7 +209,19 @@ def _drive(
                 elif gone_since is None:
                     gone_since = now
                 elif now - gone_since > LAST_WORDS_S:
-                    raise Unavailable("the master ended without a word")
+                    cluster.ask_again()
+                    gone_since = None
+    _see_off(runtime, cluster)
+    return outcomes[0]
+
+
+def _see_off(runtime: Runtime, cluster: LocalCluster) -> None:
+    """Give the others time to hear of the end; whoever is left then is of no use to anybody."""
+    until = monotonic() + LAST_WORDS_S
+    with suppress(Unavailable):  # how the run ended is known
+        while not cluster.nodes_ended and monotonic() < until:
+            runtime.step(wait_s=0.05)
+            cluster.supervise()
 
 
 Update = Callable[[Source | LiveSource, int], None]

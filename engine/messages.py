@@ -27,7 +27,8 @@ from typing import (
 from engine.codec import Columns, pack, unpack
 from engine.errors import MalformedMessage
 
-MAGIC = 0xD71
+MAGIC = 0xD73
+"""Says also which format of messages it is; 0xD72 are those of producers."""
 
 Pieces = tuple[tuple[Columns, bytes, tuple[int, ...]], ...]
 """Blocks of elements: labels, payloads, and signs, none where all are +1."""
@@ -310,10 +311,21 @@ class Failed(Message):
 
 @_message(37, control=True)
 class Stop(Message):
-    """Coordinator to everybody: the run is over; `error` is empty when it did what was asked."""
+    """Coordinator to a member: the run is over; `error` is empty when it did what was asked.
 
+    It is said only once the registry has it. `run`: the one that is over; no other is meant.
+    """
+
+    run: str
     error: str
     text: str
+
+
+@_message(32, control=True)
+class Goodbye(Message):
+    """Node or front to master, once it knows that the run is over, in place of `Hello`."""
+
+    process: str
 
 
 @_message(38, control=True)
@@ -360,20 +372,25 @@ class BundleStored(Message):
 
 @_message(42, control=True)
 class FetchLast(Message):
-    """Barrier to consumer: which is the last bundle that you have of mine?"""
+    """Barrier to consumer: which is the last bundle that you have of mine?
+
+    `number` comes back with the answer, and tells whether it is out of date by then.
+    """
 
     barrier: str
     incarnation: int
     groups: tuple[int, int]
     address: str
+    number: int
 
 
 @_message(43, control=True)
 class LastBundle(Message):
-    """Consumer to barrier: the last bundle; t_last -1 when there is none."""
+    """Consumer to barrier: the last bundle; t_last -1 when there is none. `number`: as asked."""
 
     barrier: str
     incarnation: int
+    number: int
     blobs: tuple[bytes, ...]
     t_last: int
     checksum: int

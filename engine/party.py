@@ -75,6 +75,16 @@ class Party:
         """What to send, (receiver, message), as a sign of life while a turn lasts."""
         return []
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it knows that the run is over, so that it is only about to say so."""
+        return False
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has done its part, so that its process may end."""
+        return self.stopped
+
     # What a role provides and uses.
 
     def handle(self, sender: str, message: Message) -> None:

@@ -129,7 +129,9 @@ class MasterDisk:
         return "registry"
 
     def _count(self, before: ClusterState, now: ClusterState) -> None:
-        if now.incarnation == before.incarnation:
+        if now.outcome is not None:
+            self.counted["outcome"] += 1
+        elif now.incarnation == before.incarnation:
             self.counted["committed snapshot"] += 1
         elif before.incarnation > 0:
             self.counted["recovery from a snapshot" if now.snapshots else "recovery"] += 1

@@ -24,6 +24,10 @@ class Faults:
     crash_before_send: float = 0.0
     crash_at_consumer: float = 0.0
     """Before, while and after a consumer stores a bundle."""
+    """Before and after a consumer stores a bundle."""
+    crash_at_end: float = 0.0
+    """Per message of the shutdown: that who sends or takes it dies then. It comes last, so it does
+    not matter when other faults end."""
     linger: float = 0.0
     """Per crash: that what was sent before it comes when the next process is at work already."""
     job_fails: float = 0.0

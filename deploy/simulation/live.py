@@ -92,13 +92,17 @@ class SimulatedIntake(Intake):
 
     def receive(self, data: bytes) -> None:
         self._waiting.append(data)
+        self._drain()
 
-    def turn(self) -> bool:
+    def _drain(self) -> None:
         while self._waiting and self.room():
             match unpack(self._waiting.popleft()):
                 case (bytes(route), str(producer), bytes(message)):
                     self._names[route] = producer
                     self.take([route, message])
+
+    def turn(self) -> bool:
+        self._drain()
         super().turn()
         for route, answer in self.answers:
             producer = self._names[route]
@@ -131,7 +135,7 @@ class SimulatedProducer(Party):
         """It has sent its records up to this number."""
         self._synced = False
         self._ask_at = 0.0
-        self.ended = False
+        self._over = False
 
     def receive(self, data: bytes) -> None:
         kind, session, acknowledged = decode_answer(data)
@@ -144,7 +148,7 @@ class SimulatedProducer(Party):
         known = self._feed.acknowledged
         acknowledged = known[self.name] = max(acknowledged, known[self.name])
         self._ask_at = self.now + ASK_AFTER_S
-        self.ended = self.ended or kind is Kind.ENDED
+        self._over = self._over or kind is Kind.ENDED
         if kind is Kind.SYNC:
             self._counted["producer told where to go on"] += self._synced
             self._synced = True
@@ -152,7 +156,7 @@ class SimulatedProducer(Party):
         self._at = max(self._at, acknowledged)
 
     def tick(self, now: float) -> float:
-        if not self.ended and now >= self._ask_at:
+        if not self._over and now >= self._ask_at:
             self._ask_at = now + ASK_AFTER_S
             if self._synced and self._feed.all_acknowledged:
                 self._say(Kind.END, len(self._plan))
@@ -162,7 +166,7 @@ class SimulatedProducer(Party):
         return max(now, min(following, self._ask_at))
 
     def turn(self) -> bool:
-        if not self._synced or self.ended:
+        if not self._synced or self._over:
             return False
         while self._at < len(self._plan) and self._plan[self._at][0] <= self.now:
             self._at += 1

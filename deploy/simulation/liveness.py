@@ -2,7 +2,7 @@
 
 Getting on is: more is delivered, more is acknowledged to producers, or the run ends. What may keep
 it from that for a while is what the roles themselves wait for (a silent member, work that does not
-end, a snapshot that is not prepared) and what was still under way when the last fault ended.
+end) and what was still under way when the last fault ended.
 """
 
 from __future__ import annotations
@@ -10,21 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from coordinator.coordinator import UNPREPARED_AFTER_S
 from deploy.master import STALLED_AFTER_S
 from deploy.simulation.world import World
-from engine.policy import Policy, SnapshotCut
 
 LOOK_EVERY_S = 0.25
 
 RECOVERY_S = 5.0
 """How long a recovery may take, from its reason to the first output after it."""
 
-
-def patience(policy: Policy) -> float:
-    """How long nothing may get on, in virtual seconds."""
-    by_markers = policy.cut in (SnapshotCut.MARKERS, SnapshotCut.ALIGNED_MARKERS)
-    return (UNPREPARED_AFTER_S if by_markers else STALLED_AFTER_S) + RECOVERY_S
+PATIENCE_S = STALLED_AFTER_S + RECOVERY_S
+"""How long nothing may get on, in virtual seconds."""
 
 
 @dataclass(slots=True)
@@ -34,17 +29,15 @@ class Watch:
     world: World
     progress: Callable[[], object]
     """Something that changes whenever the run gets on."""
-    patience_s: float
     longest_s: float = 0.0
     stalled: bool = False
     _before: object = None
     _since: float = 0.0
 
-    def begin(self) -> None:
-        """Look from the end of the faults on."""
-        faults = self.world.timeline.faults
-        self._since = faults.until
-        self.world.timeline.at_time(faults.until, self._look)
+    def begin(self, since: float) -> None:
+        """Look from a moment on, at which nothing fails and all input has come."""
+        self._since = since
+        self.world.timeline.at_time(since, self._look)
 
     def _look(self) -> None:
         timeline = self.world.timeline
@@ -53,6 +46,6 @@ class Watch:
         if progress != self._before or away > now:
             self._before, self._since = progress, max(now, away)
         self.longest_s = max(self.longest_s, now - self._since)
-        if now - self._since > self.patience_s:
+        if now - self._since > PATIENCE_S:
             timeline.over = self.stalled = True
         timeline.after(LOOK_EVERY_S, self._look)

@@ -88,7 +88,7 @@ def scenario(
             "on the order, so there is no right outcome to compare with"
         )
     ours = simulated in SIMULATED or simulated == DRAWN_FLOW
-    return Scenario(
+    what = Scenario(
         seed,
         simulated,
         chosen,
@@ -103,6 +103,8 @@ def scenario(
         embedded=chance.random() < 0.3,
         files=files,
     )
+    crash_at_end = chance.choice((0.0, 0.05, 0.2))  # drawn last: other draws stay as they were
+    return replace(what, faults=replace(what.faults, crash_at_end=crash_at_end))
 
 
 def _flow(seed: int, spec: str | None, name: str | None) -> Simulated:

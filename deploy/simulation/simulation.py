@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
-from coordinator.registry import check_identity
+from coordinator.registry import ClusterState, RunOutcome, check_identity, encode_state
 from deploy.consumer import ConsumerServer
 from deploy.front import Front
 from deploy.master import Master
@@ -22,7 +23,7 @@ from deploy.simulation.faults import Crashed
 from deploy.simulation.flows import records
 from deploy.simulation.judge import judge
 from deploy.simulation.live import LiveInput, SimulatedIntake, SimulatedProducer
-from deploy.simulation.liveness import Watch, patience
+from deploy.simulation.liveness import Watch
 from deploy.simulation.network import Network
 from deploy.simulation.scenario import Scenario
 from deploy.simulation.slow import slowed
@@ -36,11 +37,19 @@ from deploy.simulation.targets import (
 from deploy.simulation.timeline import Timeline
 from deploy.simulation.world import Host, World
 from engine.errors import DriftlineError, FlowError
+from engine.messages import Stop, encode
 from engine.party import Party
 from engine.plan import Plan, plan
 from engine.reference import Item, interpret
 from engine.sources import ListSource
 from engine.sources.received import ReceivedSource
+
+RUN = "simulated"
+EARLIER = "an earlier call of the command"
+"""What it has left: how it ended, in the registry; and messages of its master, on their way."""
+
+LAST_WORDS_S = 5.0
+"""How long it may take to hear of the master's end, as in `deploy.run`."""
 
 HEAL_AFTER_S = 300.0
 """Virtual seconds after the last fault in which the run must end."""
@@ -68,7 +77,7 @@ class Simulation:
         self.timeline = Timeline(self.chance, what.faults, trace=trace)
         self.counted = self.timeline.counted
         network = Network(self.timeline, self.chance, what.faults, self.counted)
-        self.world = World(self.timeline, network, self._check)
+        self.world = World(self.timeline, network, self._check, self._process_ended)
         try:
             self.flow = what.flow.load(what.seed, what.policy)
             slow = (
@@ -81,6 +90,10 @@ class Simulation:
             self.flow.check_inputs(what.files.paths)
         self.nodes = [NodeDisk(f"node-{i}", self.flow, self.counted) for i in range(what.nodes)]
         self.registry = MasterDisk(self.counted)
+        earlier = ClusterState(self.plan.identity(), version=1, outcome=RunOutcome(EARLIER, "", ""))
+        self.registry.data = encode_state(earlier)
+        self._fronts: list[Host] = []
+        self._nodes: list[Host] = []
         self.damages = Damages(self.timeline, self.registry)
         self.inputs = [self._records(front) for front in range(self.plan.fronts)]
         self.live: dict[int, LiveInput] = {}
@@ -94,10 +107,10 @@ class Simulation:
             self.target = FilesTarget(self.flow, self.timeline)
         elif what.sink == "lmdb":
             self.target = LmdbTarget(self.flow)
-        watch = Watch(self.world, self._progress, patience(what.policy))
+        watch = Watch(self.world, self._progress)
         try:
             self._begin()
-            watch.begin()
+            watch.begin(max([what.faults.until, *(p.until_s for p in what.live if p is not None)]))
             ended = self.timeline.run(what.faults.until + HEAL_AFTER_S)
             outcome.problem = self._judge(ended and not watch.stalled)
         except AssertionError as error:
@@ -133,15 +146,19 @@ class Simulation:
         if not what.embedded:
             world.add("consumer", self._consumer, fixed={"consumer"})
         for i in range(what.nodes):
-            world.add(f"node-{i}", self._node(i), self.nodes[i])
+            self._nodes.append(world.add(f"node-{i}", self._node(i), self.nodes[i]))
         for i in range(self.plan.fronts):
             if i not in self.live:
-                world.add(f"front-{i}", self._front(i))
+                self._fronts.append(world.add(f"front-{i}", self._front(i)))
                 continue
             feed = self.live[i]
-            world.add(f"front-{i}", self._fed_front(feed), feed.log, fixed={f"intake-{i}"})
+            made = self._fed_front(feed)
+            self._fronts.append(world.add(f"front-{i}", made, feed.log, fixed={f"intake-{i}"}))
             for name in feed.plans:
                 world.add(name, self._producer(name, feed))
+        chance = Random(what.seed + 3)
+        for host in (*self._nodes, *self._fronts):
+            self.timeline.after(chance.random() * what.faults.until, partial(_stray, host))
 
     def _new_id(self) -> int:
         return self._ids.getrandbits(63) or 1
@@ -150,7 +167,7 @@ class Simulation:
         what = self.what
         self.damages.may_damage(self.registry)
         state = check_identity(self.registry.read(), self.plan.identity(), "the simulation")
-        return [Master(what.nodes, self.plan, what.policy, state, what.checkpoint_s)]
+        return [Master(what.nodes, self.plan, what.policy, state, what.checkpoint_s, RUN)]
 
     def _node(self, index: int) -> Callable[[str], Sequence[Party]]:
         disk = self.nodes[index]
@@ -167,6 +184,7 @@ class Simulation:
                 process=process,
                 address=process,
                 dead_letters=True,
+                run=RUN,
             )
             node.addresses.update({"master": "master", "consumer": "consumer"})
             if not self.what.embedded:
@@ -194,7 +212,7 @@ class Simulation:
             self.damages.may_damage(feed.log)
             source = ReceivedSource(feed.log, self._clock_of(feed), feed.log.name)
             front = self._front_of(feed.front, process, source)
-            return [SimulatedIntake(source, f"intake-{feed.front}"), front]
+            return [front, SimulatedIntake(source, f"intake-{feed.front}")]
 
         return make
 
@@ -209,6 +227,7 @@ class Simulation:
             process=process,
             address=process,
             window=self.what.window,
+            run=RUN,
         )
         front.addresses["master"] = "master"
         return front
@@ -228,26 +247,46 @@ class Simulation:
     def _progress(self) -> object:
         """Changes whenever more is delivered, or acknowledged to a producer."""
         acknowledged = [tuple(feed.acknowledged.values()) for feed in self.live.values()]
-        return self.counted["delivered bundle"], acknowledged
+        ended = [host.ended is not None for host in self.world.hosts.values()]
+        return self.counted["delivered bundle"], acknowledged, ended
 
     def _check(self, host: Host, party: Party) -> None:
         """After each turn."""
         if isinstance(party, Node):
             party.validate()
-        elif isinstance(party, Master):
-            self.timeline.over |= party.stopped
-            if party.broken:
-                raise Crashed("broken")
+        elif isinstance(party, Master) and party.broken:
+            raise Crashed("broken")
+
+    def _process_ended(self, host: Host) -> None:
+        """The command is at its end once all fronts are; then it ends who has not heard of it."""
+        master = self.world.hosts["master"]
+        if _all_ended(self._fronts):
+            self.timeline.over = master.ended is not None or _all_ended(self._nodes)
+        elif host is master:
+            self.timeline.after(LAST_WORDS_S, self._ask_again)
+
+    def _ask_again(self) -> None:
+        master = self.world.hosts["master"]
+        if not _all_ended(self._fronts) and master.ended is not None:
+            self.counted["asked again how it ended"] += 1
+            self.world.start(master)
 
     def _judge(self, ended: bool) -> str:
         if self.world.ended is not None:
             return self._judge_error(_told(self.world.ended))
-        master = self.world.hosts["master"].party
-        if not ended or not isinstance(master, Master):
+        if not ended:
+            host = self.world.hosts["master"]
+            master = host.party or host.ended
             where = master.waits_for if isinstance(master, Master) else "the master is down"
             return f"does not get on after {self.timeline.now:.1f} virtual seconds: {where}"
-        if master.coordinator.error:
-            return self._judge_error(master.coordinator.error)
+        state = self.registry.read()
+        assert state is not None
+        assert state.outcome is not None, "it ended, and nobody knows how"
+        for front in self._fronts:
+            assert isinstance(front.ended, Front)
+            assert front.ended.outcome == Stop(RUN, state.outcome.error, state.outcome.text)
+        if state.outcome.error:
+            return self._judge_error(f"{state.outcome.error}: {state.outcome.text}")
         for feed in self.live.values():
             if problem := feed.problem():
                 return problem
@@ -265,6 +304,16 @@ class Simulation:
             self.counted["stopped because of damage"] += 1
             return ""
         return f"stopped: {error}"
+
+
+def _stray(host: Host) -> None:
+    """What an earlier master has sent comes now."""
+    if host.party is not None:
+        host.party.receive(encode(("master", 0, 0), Stop(EARLIER, "", "")))
+
+
+def _all_ended(hosts: list[Host]) -> bool:
+    return all(host.ended is not None for host in hosts)
 
 
 def _told(error: DriftlineError) -> str:

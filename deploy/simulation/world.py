@@ -43,7 +43,9 @@ class Host:
     fixed: frozenset[str]
     """The parties whose address stays the same when it restarts (master, consumer, intake)."""
     parties: dict[str, Party] = field(default_factory=dict)
-    """Empty while no process runs."""
+    """Empty while no process runs; the first one decides when it ends."""
+    ended: Party | None = None
+    """The one that has done its part, once its process has ended in good order."""
     process: str = ""
     starts: int = 0
     turn_due: bool = False
@@ -70,6 +72,8 @@ class World:
     network: Network
     check: Callable[[Host, Party], None]
     """Called after every turn of every party, when what it sends has left."""
+    at_end: Callable[[Host], None]
+    """Called when a process has ended in good order."""
     tick_s: float = 0.02
     """How often parties are told the time, at least: it may be sooner than they ask."""
     hosts: dict[str, Host] = field(default_factory=dict)
@@ -89,7 +93,7 @@ class World:
     ) -> Host:
         """Add a host and start it."""
         host = self.hosts[name] = Host(name, make, disk, frozenset(fixed))
-        self._start(host)
+        self.start(host)
         return host
 
     @property
@@ -109,12 +113,15 @@ class World:
         self.network.crashed(host.process, back_after)
         host.parties.clear()
         host.process = ""
-        self.timeline.after(back_after, lambda: self._start(host))
+        self.timeline.after(back_after, lambda: self.start(host))
 
     # Processes.
 
-    def _start(self, host: Host) -> None:
+    def start(self, host: Host) -> None:
+        """Start a process that is not there."""
+        assert not host.parties
         host.starts += 1
+        host.ended = None
         host.process = f"{host.name}#{host.starts}"
         host.turn_due = False
         host.disk_free_at = 0.0
@@ -213,12 +220,30 @@ class World:
             return
         for party in host.parties.values():
             for to, data in party.outbox:
+                if party.stopped and self._dies_at_end(host):
+                    return
                 self._send(host, party, to, data)
             party.outbox.clear()
             for job in party.jobs:
                 self._begin(host, party, job)
             party.jobs.clear()
-        self._safely(host, "after a turn", lambda: self._check_all(host))
+        if self._safely(host, "after a turn", lambda: self._check_all(host)):
+            self._end_if_done(host)
+
+    def _end_if_done(self, host: Host) -> None:
+        party = host.party
+        if party is not None and party.ended:
+            self.timeline.tell(f"{host.process} ends")
+            host.ended, host.process = party, ""
+            host.parties.clear()
+            self.at_end(host)
+
+    def _dies_at_end(self, host: Host) -> bool:
+        probability = self.timeline.faults.crash_at_end
+        if probability == 0 or self.timeline.chance.random() >= probability:
+            return False
+        self.crash(host, "at the end")
+        return True
 
     def _check_all(self, host: Host) -> None:
         for party in host.parties.values():
@@ -287,6 +312,8 @@ class World:
             timeline.tell(f"{host.process} stands still until {host.away_until:.6f}")
         if timeline.happens(timeline.faults.crash_at_message):
             self.crash(host, "at a message")
+            return
+        if party.stopped and self._dies_at_end(host):
             return
         self._deliver(host, party, sender, data)
 

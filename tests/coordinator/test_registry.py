@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from coordinator.registry import (
     ClusterState,
     FileRegistry,
+    RunOutcome,
     SnapshotRecord,
     check_identity,
     decode_state,
@@ -34,6 +35,8 @@ states = st.builds(
     st.integers(0, 2**40),
     st.integers(0, 2**40),
     st.lists(records, max_size=2).map(tuple),
+    st.none()
+    | st.builds(RunOutcome, st.text(max_size=9), st.text(max_size=9), st.text(max_size=9)),
 )
 
 

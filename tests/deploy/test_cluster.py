@@ -25,6 +25,7 @@ class Sleepers(LocalCluster):
                 state="",
                 sockets="",
                 identity="",
+                run="",
                 dead_letters=False,
             )
         )
@@ -56,6 +57,19 @@ def test_what_dies_again_and_again_is_not_started_for_ever(
         wait(cluster)
         with pytest.raises(Unavailable, match=r"again and again \(status 9\)"):
             cluster.supervise()
+
+
+def test_a_master_that_has_ended_is_asked_again_once() -> None:
+    """It can tell, by the registry, what the one before it did not."""
+    with Sleepers("pass") as cluster:
+        wait(cluster)
+        assert cluster.nodes_ended
+        first = cluster.pids
+        cluster.ask_again()
+        assert cluster.pids["master"] != first["master"]
+        assert cluster.pids["node-0"] == first["node-0"]
+        with pytest.raises(Unavailable, match="without a word"):
+            cluster.ask_again()
 
 
 def wait(cluster: LocalCluster) -> None:

@@ -71,8 +71,12 @@ def dialogue() -> Dialogue:
     return Dialogue()
 
 
+NUMBER = 7
+"""Of a question: it comes back with the answer."""
+
+
 def ask(incarnation: int, barrier: str = BARRIER, address: str = "ipc://a") -> FetchLast:
-    return FetchLast(barrier, incarnation, GROUPS, address)
+    return FetchLast(barrier, incarnation, GROUPS, address, NUMBER)
 
 
 def stored(bundle: Bundle) -> list[tuple[str, Message]]:
@@ -80,7 +84,7 @@ def stored(bundle: Bundle) -> list[tuple[str, Message]]:
 
 
 def test_a_new_barrier_learns_that_there_is_nothing(dialogue: Dialogue) -> None:
-    answer = LastBundle(BARRIER, 3, (), -1, 0)
+    answer = LastBundle(BARRIER, 3, NUMBER, (), -1, 0)
     assert dialogue.say(ask(3), "node-5") == [("node-5", answer)]
     assert dialogue.server.addresses == {"node-5": "ipc://a"}
 
@@ -92,7 +96,7 @@ def test_bundles_are_stored_confirmed_and_told(dialogue: Dialogue) -> None:
         assert dialogue.say(bundle) == stored(bundle)
     assert dialogue.consumer.items == items(bundles)
     last = bundles[-1]
-    answer = LastBundle(BARRIER, 2, last.blobs, last.t_last, last.checksum)
+    answer = LastBundle(BARRIER, 2, NUMBER, last.blobs, last.t_last, last.checksum)
     assert dialogue.say(ask(2)) == [("node-0", answer)]
 
 
@@ -149,7 +153,7 @@ def test_an_unavailable_consumer_is_logged_once_and_asked_again(
             assert dialogue.say(ask(1)) == []
             dialogue.say(ask(1, "../of-nobody"), "node-1")
         dialogue.consumer.error = None
-        assert dialogue.say(ask(1)) == [("node-0", LastBundle(BARRIER, 1, (), -1, 0))]
+        assert dialogue.say(ask(1)) == [("node-0", LastBundle(BARRIER, 1, NUMBER, (), -1, 0))]
     assert dialogue.say(bundle) == stored(bundle)
     about = [text for text in caplog.messages if text.startswith(BARRIER)]
     assert about == [
@@ -173,10 +177,10 @@ def test_what_a_repetition_would_not_help_fails_the_run(
 @pytest.mark.parametrize(
     "message",
     [
-        Stop("", ""),
+        Stop("", "", ""),
         BundleStored(BARRIER, 1, 1),
-        FetchLast(BARRIER, 1, (0,), "ipc://a"),  # type: ignore[arg-type]
-        FetchLast(BARRIER, 1, (0, "63"), "ipc://a"),  # type: ignore[arg-type]
+        FetchLast(BARRIER, 1, (0,), "ipc://a", NUMBER),  # type: ignore[arg-type]
+        FetchLast(BARRIER, 1, (0, "63"), "ipc://a", NUMBER),  # type: ignore[arg-type]
         Bundle(BARRIER, 1, (0, 63, 64), (), 1, 0),  # type: ignore[arg-type]
         Bundle(BARRIER, 1, GROUPS, (b"no blob",), 1, 0),
         Bundle(BARRIER, 1, GROUPS, (7,), 1, 0),  # type: ignore[arg-type]

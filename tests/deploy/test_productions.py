@@ -88,7 +88,7 @@ class Single:
         self.sequences: dict[str, int] = {}
         self.tell("master", Recover(self.incarnation, LATEST, start, ()))
         self.write()
-        self.tell("consumer", LastBundle("barrier-0", self.incarnation, (), self.t_last, 0))
+        self.tell("consumer", LastBundle("barrier-0", self.incarnation, 0, (), self.t_last, 0))
         assert self.node.running
         self.node.outbox.clear()
 

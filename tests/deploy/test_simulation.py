@@ -72,6 +72,9 @@ HAPPENS_AT_LEAST = {
     "pause master": 1,
     "pause node": 1,
     "failed deliver": 3,
+    "crash master at the end": 100,
+    "crash node at the end": 10,
+    "crash front at the end": 10,
     **{
         f"{how} {job}": 3
         for how in ("failed", "done but failed")

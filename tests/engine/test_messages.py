@@ -356,7 +356,7 @@ def test_malformed_bytes_are_counted_and_do_no_harm_to_a_channel(garbage: list[b
 
 def test_what_a_role_refuses_counts_as_malformed() -> None:
     sender, listener = pair()
-    sender.send("me", Stop("", ""))
+    sender.send("me", Stop("", "", ""))
     listener.receive(sender.outbox[0][1])
     assert listener.malformed == 1
 

@@ -32,6 +32,7 @@ from barrier.barrier import NOTHING
 from barrier.epochs import EpochBarrier
 from barrier.ordered import OrderedBarrier
 from coordinator.coordinator import Coordinator, Phase, _Snapshot
+from coordinator.farewell import Farewell
 from coordinator.registry import ClusterState
 from deploy.assembly import Post, ProductionAssembly
 from deploy.blocks import Block, Waiting
@@ -39,7 +40,8 @@ from deploy.consumer import ConsumerServer
 from deploy.front import Front
 from deploy.intake import Intake
 from deploy.master import Master
-from deploy.node import Node
+from deploy.member import Member
+from deploy.node import NOTHING_NEW, Node
 from deploy.tracking import Acks, Cells
 from engine.alignment import Alignment
 from engine.errors import Unavailable
@@ -56,9 +58,12 @@ from engine.messages import (
     Message,
     Prepared,
     PrepareFailed,
+    Promise,
+    Stop,
 )
 from engine.operators import Signs, Values
 from engine.party import Job, Party
+from engine.policy import Policy
 from engine.runs import Labels
 from engine.sinks.jsonl import JsonLinesConsumer
 from engine.sinks.memory import MemoryConsumer
@@ -314,6 +319,71 @@ def checksums_of_records_are_not_compared() -> Iterator[None]:
 def consumers_have_no_fence() -> AbstractContextManager[object]:
     """A bundle of an earlier incarnation is stored."""
     return patch.object(ConsumerServer, "_is_fenced_off", lambda self, message: False)
+
+
+# The end of a run ------------------------------------------------------------------------------
+
+
+def the_end_is_told_before_it_is_written() -> AbstractContextManager[object]:
+    """Members end because of a decision that the next master may not find."""
+    stop = Coordinator.stop
+
+    def mutated(self: Coordinator, error: str = "", text: str = "") -> None:
+        stop(self, error, text)
+        self._tell_outcome(self.nodes + self.fronts)
+
+    return patch.object(Coordinator, "stop", mutated)
+
+
+def the_end_is_told_once() -> AbstractContextManager[object]:
+    """Who was not there when it was told, or was and died of it, never hears of it."""
+    return patch.object(Farewell, "over", lambda self, now: True)
+
+
+def any_run_may_be_over() -> AbstractContextManager[object]:
+    """A member takes the end of another run for its own."""
+    handle = Member.handle
+
+    def mutated(self: Member, sender: str, message: Message) -> None:
+        if isinstance(message, Stop):
+            message = replace(message, run=self.run)
+        handle(self, sender, message)
+
+    return patch.object(Member, "handle", mutated)
+
+
+@contextmanager
+def an_earlier_run_has_ended_this_one() -> Iterator[None]:
+    """The same command, given again, does nothing."""
+    begin = Coordinator.__init__
+
+    def mutated(
+        self: Coordinator,
+        nodes: int,
+        fronts: int,
+        policy: Policy,
+        state: ClusterState,
+        interval: float,
+        run: str,
+    ) -> None:
+        if state.outcome is not None:
+            state = replace(state, outcome=replace(state.outcome, run=run))
+        begin(self, nodes, fronts, policy, state, interval, run)
+
+    with patch.object(Coordinator, "__init__", mutated):
+        yield
+
+
+def channels_fall_silent() -> AbstractContextManager[object]:
+    """Without label order nothing is said where there is nothing to say: what was lost last is lost
+    without anybody noticing."""
+    send = Party.send
+
+    def mutated(self: Party, to: str, message: Message) -> None:
+        if message is not NOTHING_NEW and message not in (Promise(0, 0, 0, 0), Promise(1, 0, 0, 0)):
+            send(self, to, message)
+
+    return patch.object(Party, "send", mutated)
 
 
 # Strong productions ----------------------------------------------------------------------------

@@ -1,0 +1,185 @@
+"""The end of a run: it is written, then told, until everybody has said goodbye."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phase
+from coordinator.registry import ClusterState, RunOutcome, SnapshotRecord
+from engine.errors import Unavailable
+from engine.messages import Failed, Goodbye, Message, Prepared, Stop
+from engine.policy import policy
+from tests.coordinator.test_coordinator import INTERVAL, Cluster, restart
+
+STOP = Stop("", "FunctionFailed", "operator 'x' failed")
+OUTCOME = RunOutcome("", "FunctionFailed", "operator 'x' failed")
+
+
+def failed(cluster: Cluster) -> Cluster:
+    """Running, and then the flow fails."""
+    incarnation = cluster.coordinator.state.incarnation
+    cluster.coordinator.failed(Failed(incarnation, "FunctionFailed", "operator 'x' failed"))
+    return cluster
+
+
+def successor(cluster: Cluster, run: str = "") -> Cluster:
+    """A new master, which finds what the one before has written."""
+    after = Cluster(state=cluster.written)
+    after.coordinator = Coordinator(
+        len(after.nodes), len(after.fronts), policy("exactly-once"), cluster.written, INTERVAL, run
+    )
+    return after
+
+
+def goodbye(cluster: Cluster, *names: str) -> None:
+    for name in names:
+        cluster.coordinator.goodbye(name, Goodbye(cluster.processes[name]))
+    cluster.coordinator.tick(cluster.now)
+
+
+def to_everybody(cluster: Cluster) -> list[tuple[str, Message]]:
+    return [(name, STOP) for name in cluster.nodes + cluster.fronts]
+
+
+def test_how_a_run_ended_is_written_before_anybody_is_told() -> None:
+    cluster = failed(Cluster().run())
+    assert cluster.sent() == []
+    cluster.hello(*cluster.processes)
+    assert cluster.sent() == []
+    [state] = cluster.write()
+    assert (state.outcome, state.incarnation) == (OUTCOME, 1)
+    assert cluster.sent() == to_everybody(cluster)
+    assert cluster.coordinator.error == "FunctionFailed: operator 'x' failed"
+
+
+def test_what_fails_after_the_end_was_decided_changes_nothing() -> None:
+    cluster = Cluster().run()
+    cluster.coordinator.stop()
+    failed(cluster)
+    restart(cluster, "node-0")
+    cluster.pass_time(2 * MISSING_AFTER_S, silent=("node-1",))
+    [state] = cluster.write()
+    assert state.outcome == RunOutcome("", "", "")
+    assert cluster.write() == []
+    assert cluster.coordinator.recoveries == 0
+
+
+def test_an_end_waits_for_the_write_that_is_under_way() -> None:
+    cluster = Cluster().run()
+    cluster.pass_time(INTERVAL + 0.1)
+    cluster.coordinator.consider_snapshot(50)
+    cluster.sent()
+    for node in cluster.nodes:
+        cluster.coordinator.prepared(node, Prepared(1, 0))
+    failed(cluster)
+    [snapshot] = cluster.write()
+    assert (snapshot.snapshots, snapshot.outcome) == ((SnapshotRecord(1, 50, (50,)),), None)
+    [end] = cluster.write()
+    assert (end.snapshots, end.outcome) == (snapshot.snapshots, OUTCOME)
+    assert cluster.sent() == to_everybody(cluster)
+
+
+def test_nothing_is_prepared_for_a_run_that_is_over() -> None:
+    cluster = Cluster().run()
+    cluster.pass_time(INTERVAL + 0.1)
+    cluster.coordinator.consider_snapshot(50)
+    failed(cluster).write()
+    for node in cluster.nodes:
+        cluster.coordinator.prepared(node, Prepared(1, 0))
+    assert cluster.coordinator.jobs == []
+
+
+def test_an_end_that_cannot_be_written_is_not_told() -> None:
+    cluster = failed(Cluster().run())
+    [job] = cluster.coordinator.jobs
+    cluster.coordinator.done(job, Unavailable("disk full"))
+    assert cluster.phase() is Phase.BROKEN
+    failed(cluster)
+    assert cluster.phase() is Phase.BROKEN
+    assert cluster.sent() == []
+
+
+def test_the_master_ends_when_everybody_has_said_goodbye() -> None:
+    cluster = failed(Cluster().run())
+    cluster.write()
+    *others, last = cluster.processes
+    goodbye(cluster, *others)
+    assert cluster.phase() is Phase.STOPPED
+    goodbye(cluster, last)
+    assert cluster.phase() is Phase.ENDED
+
+
+def test_whoever_has_not_said_goodbye_is_told_again_for_as_long_as_it_says_hello() -> None:
+    cluster = failed(Cluster().run())
+    cluster.write()
+    cluster.sent()
+    goodbye(cluster, "node-0", "front-0")
+    cluster.processes = {"node-1": cluster.processes["node-1"]}
+    cluster.pass_time(5 * MISSING_AFTER_S)
+    assert set(cluster.sent()) == {("node-1", STOP)}
+    assert cluster.phase() is Phase.STOPPED
+    goodbye(cluster, "node-1")
+    assert cluster.phase() is Phase.ENDED
+
+
+def test_who_is_silent_is_not_waited_for_for_ever() -> None:
+    cluster = failed(Cluster().run())
+    cluster.write()
+    goodbye(cluster, "node-0", "front-0")
+    cluster.pass_time(MISSING_AFTER_S - 1.0, silent=tuple(cluster.processes))
+    assert cluster.phase() is Phase.STOPPED
+    cluster.pass_time(2.0, silent=tuple(cluster.processes))
+    assert cluster.phase() is Phase.ENDED
+
+
+def test_a_master_that_stood_still_itself_has_missed_nobody() -> None:
+    cluster = failed(Cluster().run())
+    cluster.write()
+    cluster.coordinator.tick(cluster.now + 100 * MISSING_AFTER_S)
+    assert cluster.phase() is Phase.STOPPED
+
+
+def test_a_goodbye_is_of_one_process() -> None:
+    """A node may be killed when it has said goodbye, and started again; it has to be told anew."""
+    cluster = failed(Cluster().run())
+    cluster.write()
+    earlier = Goodbye(cluster.processes["node-0"])
+    goodbye(cluster, *cluster.fronts, "node-0")
+    restart(cluster, "node-0")
+    cluster.coordinator.goodbye("node-0", earlier)  # lingering
+    goodbye(cluster, "node-1")
+    assert cluster.phase() is Phase.STOPPED
+    goodbye(cluster, "node-0")
+    assert cluster.phase() is Phase.ENDED
+
+
+def test_a_new_master_tells_what_an_earlier_one_has_written() -> None:
+    cluster = failed(Cluster().run())
+    cluster.write()
+    after = successor(cluster)
+    assert (after.phase(), after.coordinator.error) == (Phase.STOPPED, cluster.coordinator.error)
+    after.hello("front-0", incarnation=1)
+    assert after.sent() == [("front-0", STOP)]
+    goodbye(after, "node-0", "front-0")
+    after.pass_time(MISSING_AFTER_S + 1.0, silent=("node-0", "node-1", "front-0"))
+    assert after.phase() is Phase.ENDED, "node-1 has ended before"
+    assert after.write() == []
+
+
+def test_a_new_master_decides_anew_where_no_end_was_written() -> None:
+    after = successor(failed(Cluster().run()))
+    after.hello(*after.processes, incarnation=1)
+    [state] = after.write()
+    assert (state.incarnation, state.outcome) == (2, None)
+
+
+@pytest.mark.parametrize("error", ["", "FunctionFailed"])
+def test_the_same_command_given_again_goes_on(error: str) -> None:
+    records = (SnapshotRecord(7, 40, (40,)),)
+    ended = ClusterState("me", 9, 3, records, RunOutcome("earlier", error, ""))
+    cluster = successor(Cluster(state=ended), "later")
+    assert cluster.phase() is Phase.GATHERING
+    cluster.hello(*cluster.processes, incarnation=0)
+    assert cluster.write() == [ClusterState("me", 10, 4, records)]
+    cluster.coordinator.stop()
+    assert cluster.phase() is Phase.STOPPING
