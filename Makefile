@@ -22,7 +22,7 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-soak: install  ## long runs: thousands of seeds, many kills
+soak: install  ## half an hour: thousands of seeds, many kills of real processes
 	$(BIN)/driftline simulate --all --seeds 20000
 	$(BIN)/pytest -m soak
 

@@ -126,14 +126,16 @@ class Tracker:
     def to_ask(self) -> list[tuple[int, int]]:
         """(front, time): idle fronts whose missing promise alone holds back others' roots.
 
-        A front is named once for each time that it is needed up to.
+        A front is named once for each time that it is needed up to; and none that has not been
+        heard of: it may not have begun, and what came too early would count as lost.
         """
         needed = max(self._next)
         if needed >= INFINITY:
             needed = max((n for n in self._next if n < INFINITY), default=0)
         asked = []
         for front, promised in enumerate(self._next):
-            if promised < needed and self._asked[front] < needed:
+            heard_of = self._chain[front] > 0
+            if heard_of and promised < needed and self._asked[front] < needed:
                 self._asked[front] = needed
                 asked.append((front, needed))
         return asked

@@ -30,6 +30,7 @@ from enum import Enum
 
 from coordinator.farewell import Farewell
 from coordinator.registry import ClusterState, RunOutcome, SnapshotRecord, WriteState
+from engine.errors import SnapshotDamaged
 from engine.labels import INFINITY
 from engine.messages import (
     BeginEpoch,
@@ -125,6 +126,8 @@ class Coordinator:
         self._writing: WriteState | None = None
         self._write_again = False
         self._now = 0.0
+        self._damage = ""
+        """Why a snapshot could not be loaded that was to be: it may explain what comes of that."""
         self._run_id = run
         self._farewell = Farewell(self.nodes + self.fronts, MISSING_AFTER_S)
         if state.outcome is not None:
@@ -146,6 +149,21 @@ class Coordinator:
         if self.state.snapshots:
             return self.state.snapshots[0]
         return SnapshotRecord(0, 0, (0,) * len(self.fronts))
+
+    @property
+    def waits_for(self) -> str:
+        """Where the run stands, and who has not answered; for people."""
+        names = [*self.nodes, *self.fronts]
+        missing = [name for name in names if name not in self._members]
+        if missing:
+            return f"{self.phase.value}; nothing was heard of {', '.join(missing)}"
+        if self.phase is Phase.LOADING:
+            missing = sorted({*self.nodes} - self._ready)
+            return f"{self.phase.value}; {', '.join(missing)} are not ready"
+        if self._snapshot is not None and self._snapshot.waiting:
+            who = ", ".join(sorted(self._snapshot.waiting))
+            return f"{self.phase.value}; snapshot {self._snapshot.number} waits for {who}"
+        return str(self.phase.value)
 
     # Members and failures.
 
@@ -179,7 +197,8 @@ class Coordinator:
     def failed(self, message: Failed) -> None:
         """The flow cannot go on."""
         if message.incarnation == self.state.incarnation and self.phase not in DECIDED:
-            self.stop(message.error, message.text)
+            because = message.error == SnapshotDamaged.__name__ and self._damage
+            self.stop(message.error, message.text + (f" ({because})" if because else ""))
 
     # The end of the run.
 
@@ -310,6 +329,7 @@ class Coordinator:
             self.stop("SnapshotDamaged", reason)
             return
         log.warning("%s; the previous snapshot is used", reason)
+        self._damage = reason
         self.phase = Phase.DECIDING
         older = tuple(s for s in self.state.snapshots if s.number < message.number)
         self._write(self.state.next(incarnation=self.state.incarnation + 1, snapshots=older))

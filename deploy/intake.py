@@ -1,6 +1,6 @@
-"""The intake: takes records of producers from the network and hands them to a front's source.
+"""The intake: takes records of producers and hands them to a front's source.
 
-Takes and gives msgpack arrays on a ROUTER socket, each one a message part:
+Takes and gives msgpack arrays; `deploy.intake_socket` carries them over ZeroMQ:
 
     producer                                            front
     [MAGIC, HELLO, producer, session]                   [MAGIC, SYNC, session, acknowledged]
@@ -24,10 +24,8 @@ import logging
 from dataclasses import dataclass
 from enum import IntEnum
 
-import zmq
-
 from engine.codec import pack, unpack
-from engine.errors import DriftlineError, MalformedMessage, PayloadError, Unavailable
+from engine.errors import DriftlineError, MalformedMessage, PayloadError
 from engine.party import Job, Party
 from engine.sources.inputlog import PRODUCER_BYTES_MAX, WriteGroup
 from engine.sources.received import Receipt, ReceivedSource
@@ -43,12 +41,6 @@ WINDOW_BYTES = 1 << 26
 """Their size, at most, but for the last one."""
 
 MESSAGE_BYTES_MAX = 1 << 26
-
-QUEUED_MAX = 256
-"""Messages that wait in memory for each producer, outside the window."""
-
-DRAIN = 64
-"""Messages that a turn takes at most."""
 
 
 class Kind(IntEnum):
@@ -79,12 +71,11 @@ class _Client:
 
 
 class Intake(Party):
-    """The socket in front of a source. Raises Unavailable if the address is taken."""
+    """What stands before a source. Who drives it sends what is in `answers`, (route, answer)."""
 
     def __init__(
         self,
         source: ReceivedSource,
-        address: str,
         *,
         name: str = "intake",
         window: int = WINDOW,
@@ -94,22 +85,10 @@ class Intake(Party):
         self.source = source
         self.window = window
         self.window_bytes = window_bytes
+        self.answers: list[tuple[bytes, bytes]] = []
         self._clients: dict[str, _Client] = {}
         self._owed: dict[str, None] = {}
         """Producers to be answered, once there is something to say."""
-        self._context = zmq.Context()
-        self.socket = self._context.socket(zmq.ROUTER)
-        self.socket.set_hwm(QUEUED_MAX)
-        self.socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
-        try:
-            self.socket.bind(address)
-        except zmq.ZMQError as error:
-            self._context.destroy(linger=0)
-            raise Unavailable(
-                f"producers cannot be heard on {address}: {error.strerror}; "
-                "is it in use by another run?"
-            ) from None
-        self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     # What a runtime calls.
 
@@ -117,16 +96,6 @@ class Intake(Party):
         """Whether more records may come."""
         source = self.source
         return source.waiting < self.window and source.waiting_bytes < self.window_bytes
-
-    def drain(self) -> None:
-        """Take what has come, as far as there is room."""
-        try:
-            for _ in range(DRAIN):
-                if not self.room():
-                    return
-                self.take(self.socket.recv_multipart(zmq.NOBLOCK))
-        except zmq.Again:
-            pass
 
     def turn(self) -> bool:
         group = self.source.group()
@@ -146,10 +115,6 @@ class Intake(Party):
         assert isinstance(job, WriteGroup)
         for producer in self.source.written(job, bool(result)):
             self._owed[producer] = None
-
-    def close(self, linger_ms: int = 500) -> None:
-        """Release the address."""
-        self._context.destroy(linger=linger_ms)
 
     # The protocol.
 
@@ -206,12 +171,8 @@ class Intake(Party):
             client.answer = Kind.ACK
 
     def _send(self, route: bytes, kind: Kind, session: int, producer: str) -> None:
-        """An answer that cannot be sent is dropped: a producer asks again."""
         answer = pack((MAGIC, kind, session, self.source.acknowledged(producer)))
-        try:
-            self.socket.send_multipart((route, answer), zmq.NOBLOCK)
-        except zmq.ZMQError as error:
-            log.debug("%s could not answer %s: %s", self.name, producer, error)
+        self.answers.append((route, answer))
 
 
 _ANSWERS = {

@@ -78,6 +78,15 @@ class Master(Party):
         """Whether only a new master can go on."""
         return self.coordinator.phase is Phase.BROKEN
 
+    @property
+    def waits_for(self) -> str:
+        """Where the run stands, and what it waits for; for people."""
+        oldest = self.tracker.oldest() if self.tracker is not None else None
+        if oldest is None:
+            return self.coordinator.waits_for
+        time, stage = oldest
+        return f"{self.coordinator.waits_for}; stage {stage} is not done with time {time}"
+
     def handle(self, sender: str, message: Message) -> None:
         coordinator, tracker = self.coordinator, self.tracker
         self._check_sender(sender, message)

@@ -23,7 +23,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from deploy.cluster import LocalCluster
 from deploy.front import Front
-from deploy.intake import Intake
+from deploy.intake_socket import IntakeSocket
 from deploy.process import ProcessConfig, new_id
 from deploy.runtime import Runtime
 from deploy.savepoints import restore_run
@@ -91,7 +91,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     flow.check_inputs(config.inputs)
     sockets = tempfile.mkdtemp(prefix="driftline-")
     runtime = Runtime()
-    received: list[tuple[InputLog, Intake]] = []
+    received: list[tuple[InputLog, IntakeSocket]] = []
     try:
         sources = [
             _receive(runtime, received, address, i, config) if isinstance(address, str) else address
@@ -160,7 +160,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
 
 def _receive(
     runtime: Runtime,
-    received: list[tuple[InputLog, Intake]],
+    received: list[tuple[InputLog, IntakeSocket]],
     address: str,
     number: int,
     config: RunConfig,
@@ -168,7 +168,7 @@ def _receive(
     """The source of what producers send to an address; everything of it is logged first."""
     input_log = InputLog(config.state / f"input-{number}", f"{config.flow} {number}")
     source = ReceivedSource(input_log, lambda: time_ns() // 1000, name=address)
-    intake = Intake(source, address, name=f"intake-{number}")
+    intake = IntakeSocket(source, address, name=f"intake-{number}")
     received.append((input_log, intake))
     runtime.watch(intake, intake.socket, intake.drain, intake.room, input_log.carry_out)
     return source

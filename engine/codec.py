@@ -100,11 +100,19 @@ def exact(value: object) -> bytes:
 
 
 def to_columns(rows: Sequence[object]) -> Columns:
-    """Encode rows; tuples of one width become columns, anything else stays as it is."""
+    """Encode rows; sequences of one width become columns, anything else stays as it is.
+
+    Values that are equal once they have travelled are encoded alike, lists and tuples, for example:
+    nobody can tell from the bytes of rows whether they have travelled before.
+    """
     count = len(rows)
-    if count < 2 or not _all_tuples(rows):
+    if count < 2:
         return count, PLAIN, rows
-    return _transpose(rows)
+    if not _all_tuples(rows):
+        if not all(issubclass(kind, (tuple, list)) for kind in set(map(type, rows))):
+            return count, PLAIN, rows
+        rows = [tuple(row) for row in rows if isinstance(row, (tuple, list))]
+    return _transpose(rows)  # type: ignore[arg-type]  # which are tuples by now
 
 
 def labels_to_columns(labels: Sequence[tuple[int, ...]]) -> Columns:
@@ -148,7 +156,17 @@ def _is_constant(column: Sequence[object], count: int, of_integers: bool) -> boo
     kind = type(first)
     if kind is str or of_integers:
         return column.count(first) == count
-    return kind is int and column.count(first) == count and set(map(type, column)) == {int}
+    if kind is int:
+        return column.count(first) == count and all(map(_is_int, set(map(type, column))))
+    if isinstance(first, (str, int)) and kind is not bool:  # a subclass
+        kinds = set(map(type, column))
+        whole = all(map(_is_int, kinds)) or all(issubclass(kind, str) for kind in kinds)
+        return whole and column.count(first) == count
+    return False
+
+
+def _is_int(kind: type) -> bool:
+    return issubclass(kind, int) and kind is not bool
 
 
 def from_columns(encoded: Columns) -> list[object]:
@@ -180,7 +198,7 @@ def pack_rows(rows: Sequence[object]) -> bytes:
     """Encode rows, as columns if they are alike. Raises PayloadError."""
     try:
         return pack_nested(to_columns(rows))
-    except PayloadError as error:
+    except Exception as error:  # also what comparing strange objects raises
         raise PayloadError(next(filter(None, map(why_not, rows)), str(error))) from None
 
 

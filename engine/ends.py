@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import itemgetter
 
-from engine.codec import PLAIN, pack_nested, to_columns, travelled, unpack_rows
+from engine.codec import PLAIN, Columns, pack_nested, to_columns, travelled, unpack_rows
 from engine.context import Failure
 from engine.errors import MalformedMessage, PayloadError
 from engine.flow import Fields
@@ -60,12 +60,20 @@ class Maker:
 
     def pack(self, values: Values) -> bytes:
         """Outputs in the wire format. Raises PayloadError if one is refused."""
-        columns = to_columns(values)
-        if self.fields is not None and (columns[1] == PLAIN or len(columns[2]) != len(self.fields)):
+        try:
+            columns = to_columns(values)
+            if self.fields is not None:
+                self._check_fields(columns, values)
+            return pack_nested(columns)
+        except Exception as error:  # also what comparing strange objects raises
+            raise PayloadError(str(error)) from None
+
+    def _check_fields(self, columns: Columns, values: Values) -> None:
+        _, mask, found = columns
+        if mask == PLAIN or len(found) != len(self.fields or ()):
             for value in values:
                 if problem := not_of_fields(value, self.fields):
                     raise PayloadError(problem)
-        return pack_nested(columns)
 
     def without_refused(self, block: Elements, failures: Failures) -> Elements:
         """The elements that are not refused; the others become failures."""

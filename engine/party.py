@@ -71,6 +71,10 @@ class Party:
         """Work off what came. Returns whether there is more to do without any new input."""
         return False
 
+    def beat(self, now: float) -> list[tuple[str, bytes]]:
+        """What to send, (receiver, message), as a sign of life while a turn lasts."""
+        return []
+
     @property
     def stopped(self) -> bool:
         """Whether it knows that the run is over, so that it is only about to say so."""

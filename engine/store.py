@@ -237,6 +237,12 @@ def as_part(
     return part
 
 
+def part_of(key: bytes) -> int:
+    """The number of the part that a key belongs to."""
+    number, _ = _KEY.unpack(key)
+    return int(number)
+
+
 class LmdbStore:
     """A key-value store in one LMDB directory, of one identity."""
 

@@ -6,19 +6,20 @@ import json
 import logging
 import os
 import traceback
-from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
-from deploy.simulation.scenario import Outcome, Scenario, Simulation, scenario
+from deploy.graph import as_text
+from deploy.simulation.inputs import InputFiles
+from deploy.simulation.report import Report, as_json, show
+from deploy.simulation.scenario import DRAWN_FLOW, Scenario, scenario
+from deploy.simulation.simulation import Outcome, Simulation
 from engine.errors import FlowError, Unavailable
 from engine.operators import FAILURES
 from engine.policy import POLICIES
@@ -27,37 +28,15 @@ from engine.reference import run_reference
 CHUNK = 20
 """Seeds that a process takes at a time."""
 
-SHOWN_MAX = 10
-"""Failures that are shown; the JSON file has all."""
-
-
-@dataclass(slots=True)
-class Report:
-    """What came of some seeds. `failures`: (command that repeats it, what is wrong)."""
-
-    seeds: int = 0
-    failures: list[tuple[str, str]] = field(default_factory=list)
-    counted: Counter[str] = field(default_factory=Counter)
-    virtual_s: float = 0.0
-
-    def note(self, outcome: Outcome) -> None:
-        """Add one seed."""
-        self.seeds += 1
-        self.counted += outcome.counted
-        self.virtual_s += outcome.virtual_s
-        if outcome.problem:
-            self.failures.append((outcome.command(), outcome.problem))
-
-    def add(self, other: Report) -> None:
-        """Add other seeds."""
-        self.seeds += other.seeds
-        self.failures += other.failures
-        self.counted += other.counted
-        self.virtual_s += other.virtual_s
-
 
 @click.command()
 @click.argument("flow", required=False)
+@click.option("--input", "inputs", multiple=True, metavar="FILE",
+              help="A file to draw the records from, once for each source of FLOW. "
+              "[default: records are made up]")  # fmt: skip
+@click.option("--id-field", metavar="NAME", help="Field of FILE that holds a record's id.")
+@click.option("--text-field", metavar="NAME", help="Field of FILE that holds a record's text.")
+@click.option("--sections", is_flag=True, help="Split wiki pages into their sections.")
 @click.option("--all", "every", is_flag=True, help="The flows of the test suite instead of FLOW.")
 @click.option("--seeds", default=200, show_default=True, type=click.IntRange(1), help="How many.")
 @click.option("--first", default=1, show_default=True, help="The first seed.")
@@ -68,6 +47,10 @@ class Report:
 @click.option("--trace", is_flag=True, help="With --seed: print everything that happens.")
 def simulate(
     flow: str | None,
+    inputs: tuple[str, ...],
+    id_field: str | None,
+    text_field: str | None,
+    sections: bool,
     every: bool,
     seeds: int,
     first: int,
@@ -78,39 +61,45 @@ def simulate(
 ) -> None:
     """Run FLOW in a simulated cluster that fails in every way, and check every output.
 
-    A seed decides how long messages take, who crashes where, which disk writes tear. FLOW, a module
-    or .py file with :NAME if it holds several flows, is given records {"id", "key", "text"}.
+    A seed decides how long messages take, who crashes where, which bits flip. FLOW, a module or .py
+    file with :NAME if it holds several flows, is given records {"id", "key", "text"}, or some
+    records of a FILE, drawn by the seed.
     """
     if (flow is None) != every:
         raise click.UsageError("give either a FLOW or --all")
+    if inputs and flow is None:
+        raise click.UsageError("--input is for a FLOW of yours")
     if trace and seed is None:
         raise click.UsageError("--trace needs --seed: it is long enough for one")
+    files = InputFiles(inputs, id_field, text_field, sections) if inputs else None
     began = monotonic()
     try:
-        what = scenario(first if seed is None else seed, flow, policy)
+        what = scenario(first if seed is None else seed, flow, policy, files)
         _check_flow(what)
         if seed is None:
-            report = run_all(range(first, first + seeds), flow, policy)
+            report = run_all(range(first, first + seeds), flow, policy, files)
         else:
             report = Report()
             report.note(run_one(what, trace))
     except FlowError as error:
         raise click.UsageError(str(error)) from None
     took = monotonic() - began
-    _show(report, took)
+    show(report, took)
     if json_file is not None:
-        json_file.write_text(json.dumps(_as_json(report, took)) + "\n")
+        json_file.write_text(json.dumps(as_json(report, took)) + "\n")
     if report.failures:
         click.get_current_context().exit(1)
 
 
-def run_all(seeds: range, flow: str | None, policy: str | None) -> Report:
+def run_all(
+    seeds: range, flow: str | None, policy: str | None, files: InputFiles | None = None
+) -> Report:
     """Run seeds on all cores. Raises Unavailable if a process dies."""
     chunks = [seeds[i : i + CHUNK] for i in range(0, len(seeds), CHUNK)]
     report = Report()
     columns = (TextColumn("seeds"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with ProcessPoolExecutor(min(os.cpu_count() or 1, len(chunks))) as pool:
-        runs = {pool.submit(run_chunk, chunk, flow, policy): chunk for chunk in chunks}
+        runs = {pool.submit(run_chunk, chunk, flow, policy, files): chunk for chunk in chunks}
         try:
             with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
                 task = progress.add_task("", total=len(seeds))
@@ -125,11 +114,13 @@ def run_all(seeds: range, flow: str | None, policy: str | None) -> Report:
     return report
 
 
-def run_chunk(seeds: range, flow: str | None, policy: str | None) -> Report:
+def run_chunk(
+    seeds: range, flow: str | None, policy: str | None, files: InputFiles | None = None
+) -> Report:
     """Run seeds one after the other."""
     report = Report()
     for seed in seeds:
-        report.note(run_one(scenario(seed, flow, policy)))
+        report.note(run_one(scenario(seed, flow, policy, files)))
     return report
 
 
@@ -137,59 +128,33 @@ def run_one(what: Scenario, trace: bool = False) -> Outcome:
     """Run one seed; a crash of our own code is a failure like others."""
     log = logging.getLogger("driftline")
     if trace:
-        click.echo(str(what))
+        click.echo(what)
         logging.basicConfig(format="             %(message)s", level=logging.INFO)
     before = log.disabled
     log.disabled = not trace
     simulation = Simulation(what, click.echo if trace else None)
+    if trace:
+        click.echo(as_text(simulation.flow))
     try:
-        return simulation.run()
+        outcome = simulation.run()
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         problem = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
-        return Outcome(what, problem, simulation.world.counted, simulation.world.now)
+        outcome = Outcome(what, problem, simulation.counted, simulation.timeline.now)
     finally:
         log.disabled = before
+    if outcome.problem and what.flow == DRAWN_FLOW:
+        outcome.flow = as_text(simulation.flow)
+    return outcome
 
 
 def _check_flow(what: Scenario) -> None:
     """Raises FlowError for a flow that cannot be loaded, or can do nothing with our records."""
     simulation = Simulation(what)
-    items = list(run_reference(simulation.plan.flow, simulation.inputs, dead_letters=True))
+    items = list(run_reference(simulation.flow, simulation.inputs, dead_letters=True))
     if items and all(item.sink == FAILURES for item in items):
         assert isinstance(items[0].value, tuple)
         raise FlowError(
             f"{what.flow.spec} fails on every record of the simulation: {items[0].value[3]}. Its "
-            f"records look like {simulation.inputs[0][0]}"
+            f"records look like {simulation.inputs[0][0]}; --input FILE gives it others"
         )
-
-
-def _show(report: Report, took_s: float) -> None:
-    console = Console()
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(justify="right", style="bold")
-    table.add_column()
-    for number, what in (
-        (str(report.seeds), "seeds"),
-        (str(len(report.failures)), "failures"),
-        (f"{report.virtual_s:.1f}", "virtual seconds"),
-        (f"{report.seeds / took_s:.1f}", "seeds a second"),
-        *((str(count), what) for what, count in sorted(report.counted.items())),
-    ):
-        table.add_row(number, what)
-    console.print(table)
-    for command, problem in report.failures[:SHOWN_MAX]:
-        console.print(f"\n[red]failed[/]: {command}", highlight=False, soft_wrap=True)
-        console.print(f"  {problem}", highlight=False, markup=False, soft_wrap=True)
-    if len(report.failures) > SHOWN_MAX:
-        console.print(f"\nand {len(report.failures) - SHOWN_MAX} more failures")
-
-
-def _as_json(report: Report, took_s: float) -> dict[str, object]:
-    return {
-        "seeds": report.seeds,
-        "failures": [{"command": c, "problem": p} for c, p in report.failures],
-        "virtual_s": round(report.virtual_s, 3),
-        "seconds": round(took_s, 3),
-        "counted": dict(sorted(report.counted.items())),
-    }

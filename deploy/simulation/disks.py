@@ -1,19 +1,23 @@
-"""Simulated disks: dictionaries that survive a crash, and can tear and rot."""
+"""Simulated disks: dictionaries that survive a crash, and rot.
+
+What a disk does is all or nothing, as a transaction of LMDB and the replacement of a file are.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from random import Random
 from typing import Protocol
 
 from coordinator.registry import ClusterState, WriteState, decode_state, encode_state
-from engine.errors import SnapshotDamaged, StateMismatch
+from engine.errors import StateMismatch
 from engine.flow import Flow
 from engine.party import Job
-from engine.snapshots import CommitSnapshot, StoreSnapshot
-from engine.store import PartStore, as_part
+from engine.snapshots import CommitSnapshot
+from engine.sources.inputlog import Entry, WriteGroup, decode_entry, encode_entry, encode_number
+from engine.store import PartStore, part_of
 
 MERGE_AT = 3
 """Parts that pile up before they are merged: few, so that short runs merge often."""
@@ -22,14 +26,21 @@ ROWS_AT_ONCE = 20
 """Rows that one step of joining parts works off, for the same reason."""
 
 
+TRIM_MAX = 5
+"""Entries that one group removes from an input log at most, for the same reason."""
+
+
 class Disk(Protocol):
     """What survives a crash of a host."""
 
     def carry_out(self, job: Job) -> object:
         """Do a job. Raises what a real store raises."""
 
-    def tear(self, job: Job, chance: Random) -> bool:
-        """Leave a job done, not done or half done, as a crash would. Returns whether half done."""
+    def open(self) -> None:
+        """A process begins to use it; what another kept in memory is gone."""
+
+    def rot(self, chance: Random) -> str:
+        """Flip a bit of something. Returns the name of what is damaged; empty: nothing was."""
 
 
 class MemoryKeyValue:
@@ -47,7 +58,7 @@ class MemoryKeyValue:
 
     def write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> None:
         for key in deletes:
-            del self.data[key]
+            self.data.pop(key, None)
         self.data.update(puts)
 
 
@@ -56,8 +67,11 @@ class NodeDisk:
 
     def __init__(self, name: str, flow: Flow, counted: Counter[str]) -> None:
         self.kv = MemoryKeyValue(name)
+        self.flow = flow
         self.counted = counted
-        self._store = PartStore(self.kv, flow, MERGE_AT, ROWS_AT_ONCE)
+        self.rotten_part = 0
+        """The part that was damaged last."""
+        self.open()
 
     def carry_out(self, job: Job) -> object:
         before = len(self.kv.data)
@@ -66,34 +80,23 @@ class NodeDisk:
             self.counted["merged snapshots"] += 1
         return result
 
-    def tear(self, job: Job, chance: Random) -> bool:
-        """Write some of a part, and of one value only the beginning; anything else is atomic."""
-        if not isinstance(job, StoreSnapshot):
-            if chance.random() < 0.5:
-                with suppress(SnapshotDamaged):
-                    self._store.carry_out(job)
-            return False
-        part = list(as_part(job.number, job.segments, job.meta, before=0).items())
-        chance.shuffle(part)
-        written = part[: chance.randrange(len(part) + 1)]
-        self.kv.data.update(written)
-        if written and chance.random() < 0.5:
-            key, value = written[-1]
-            self.kv.data[key] = value[: chance.randrange(len(value))]
-            return True
-        return 0 < len(written) < len(part)
+    def open(self) -> None:
+        self._store = PartStore(self.kv, self.flow, MERGE_AT, ROWS_AT_ONCE)
 
-    def rot(self, chance: Random) -> bool:
-        """Flip a bit of something. Returns whether there was anything."""
+    def rot(self, chance: Random) -> str:
         if not self.kv.data:
-            return False
+            return ""
         key = chance.choice(sorted(self.kv.data))
-        value = bytearray(self.kv.data[key])
-        if not value:
-            return False
-        value[chance.randrange(len(value))] ^= 1 << chance.randrange(8)
-        self.kv.data[key] = bytes(value)
-        return True
+        if not self.kv.data[key]:
+            return ""
+        self.kv.data[key] = flipped(self.kv.data[key], chance)
+        self.rotten_part = part_of(key)
+        return self.kv.name
+
+    @property
+    def parts(self) -> set[int]:
+        """The numbers of the parts that are there."""
+        return set(map(part_of, self.kv.data))
 
 
 class MasterDisk:
@@ -105,7 +108,7 @@ class MasterDisk:
 
     def read(self) -> ClusterState | None:
         """The state that was written last."""
-        return None if self.data is None else decode_state(self.data, "simulated")
+        return None if self.data is None else decode_state(self.data, "of the simulation")
 
     def carry_out(self, job: Job) -> object:
         assert isinstance(job, WriteState)
@@ -115,6 +118,15 @@ class MasterDisk:
         self._count(found, job.state)
         self.data = encode_state(job.state)
         return None
+
+    def open(self) -> None:
+        pass
+
+    def rot(self, chance: Random) -> str:
+        if self.data is None:
+            return ""
+        self.data = flipped(self.data, chance)
+        return "registry"
 
     def _count(self, before: ClusterState, now: ClusterState) -> None:
         if now.outcome is not None:
@@ -126,9 +138,65 @@ class MasterDisk:
             if now.snapshots != before.snapshots:
                 self.counted["older snapshot used"] += 1
 
-    def tear(self, job: Job, chance: Random) -> bool:
-        """A registry is replaced atomically: it is done or not."""
-        if chance.random() < 0.5:
-            with suppress(StateMismatch):
-                self.carry_out(job)
-        return False
+
+class LogDisk:
+    """The input log of a simulated front: does what `InputLog` does, in memory."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.kept: dict[int, bytes] = {}
+        """Time -> entry as it is stored."""
+        self.ever: list[Entry] = []
+        """All entries that there have been."""
+        self.reserved = 0
+        self.trimmed = 0
+        self._times: list[int] = []
+        self._sequences: dict[str, int] = {}
+
+    @property
+    def last_time(self) -> int:
+        """The time of the last entry; 0 if there is none."""
+        return self._times[-1] if self._times else 0
+
+    def sequences(self) -> dict[str, int]:
+        """The last number of each producer."""
+        return dict(self._sequences)
+
+    def read(self, start: int, limit: int = -1) -> list[Entry]:
+        """The first entries with time >= `start`. Raises StateMismatch if one is damaged."""
+        first = bisect_left(self._times, start)
+        times = self._times[first : first + limit if limit >= 0 else None]
+        return [decode_entry(encode_number(t), self.kept[t], self.name) for t in times]
+
+    def carry_out(self, job: Job) -> object:
+        assert isinstance(job, WriteGroup)
+        for entry in job.entries:
+            assert entry.time > self.last_time, "times have to grow"
+            self.kept[entry.time] = encode_entry(entry)
+            self.ever.append(entry)
+            self._sequences[entry.producer] = entry.sequence
+            self._times.append(entry.time)
+        self.reserved, self.trimmed = job.reserved, job.trim
+        below = bisect_left(self._times, job.trim)
+        gone = min(below, TRIM_MAX)
+        for time in self._times[:gone]:
+            del self.kept[time]
+        del self._times[:gone]
+        return gone < below
+
+    def open(self) -> None:
+        pass
+
+    def rot(self, chance: Random) -> str:
+        if not self._times:
+            return ""
+        time = chance.choice(self._times)
+        self.kept[time] = flipped(self.kept[time], chance)
+        return self.name
+
+
+def flipped(data: bytes, chance: Random) -> bytes:
+    """The same bytes, but for one bit."""
+    changed = bytearray(data)
+    changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
+    return bytes(changed)

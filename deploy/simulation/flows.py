@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
+from deploy.simulation.drawn import MODULE, drawn
 from engine.context import Context
 from engine.flow import Flow
+from engine.loading import load_flow
+from engine.policy import Policy
 from engine.state import ListState, MapState, ReducingState, ValueState
 
 Record = dict[str, object]
@@ -27,6 +30,12 @@ class Simulated:
     spec: str
     view: Callable[[object], object] | None = None
     any_order: bool = True
+
+    def load(self, seed: int, policy: Policy) -> Flow:
+        """The flow; of those that are drawn, that of a seed."""
+        if self.spec == MODULE:
+            return drawn(seed, any_order=not policy.ordered)
+        return load_flow(self.spec)
 
 
 def _word_and_number(value: object) -> object:

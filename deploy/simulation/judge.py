@@ -20,11 +20,15 @@ View = Callable[[object], object]
 
 
 def judge(
-    policy: Policy, view: View | None, expected: list[Item], found: Mapping[str, Sequence[Item]]
+    policy: Policy,
+    view: View | None,
+    expected: list[Item],
+    found: Mapping[str, Sequence[Item]],
+    value: Callable[[Item], object],
 ) -> str:
     """What is wrong with the items of each barrier; empty if nothing is.
 
-    `view`: the part of an output that no order of arrival changes.
+    `view`: the part of an output that no order of arrival changes; `value`: an item's payload.
     """
     if policy.ordered:
         return _judge_sequence(expected, found)
@@ -37,7 +41,7 @@ def judge(
         return f"lost {lost} items, {extra} too many"
     if view is not None:
         wanted_views, views = (
-            Counter(pack(view(item.value)) for item in items) for items in (expected, everything)
+            Counter(pack(view(value(item))) for item in items) for items in (expected, everything)
         )
         if wanted_views != views:
             return "other items than the reference has"

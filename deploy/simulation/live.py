@@ -1,25 +1,27 @@
-"""A simulated live input: records that come while the flow runs, and a log that forgets.
+"""A simulated live input: producers that send records while the flow runs, and the front's intake.
 
-The log is what a live front writes: it survives a crash of the front, except for a random tail of
-what was not durable yet. Records get their times from a hybrid clock, one more than the last or
-now in microseconds; also a promise to give no time below some time counts only once it is durable,
-because a front that comes back must keep it. Producers try again until a front takes their record;
-what is forgotten afterwards is lost, and nobody may ever see an output of it.
+The real `Intake` and `ReceivedSource` over a log that survives crashes; only the sockets are
+simulated. Producers do what producers may do: send, send again, send early, fall silent, end and
+come back as a new process, which goes on where the front says.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator
+from collections import Counter, deque
 from dataclasses import dataclass
-from operator import itemgetter
 from random import Random
 
-from deploy.simulation.world import World
-from engine.labels import INFINITY
-from engine.sources import BadRecord, LiveSource
+from deploy.intake import MAGIC, Intake, Kind, decode_answer
+from deploy.simulation.disks import LogDisk
+from engine.codec import pack, travelled, unpack
+from engine.party import Party
+from engine.sources.received import ReceivedSource
 
-TRY_AGAIN_S = 0.02
+ASK_AFTER_S = 0.1
+"""How long a producer waits for an answer before it asks."""
+
+ROOM = 6
+"""Records that an intake holds at most: few, so that producers have to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +31,10 @@ class Pace:
     until_s: float
     bursts: int
     """Moments at which all records come; 0: each at its own."""
-    sync_s: float
-    """How long records wait for their group commit, on average."""
     skew_s: float
+    unruly: float
+    """Per turn of a producer: that it repeats a record, or sends one early."""
+    producers: int
 
     def moments(self, chance: Random, count: int) -> list[float]:
         """A moment for each record."""
@@ -42,121 +45,141 @@ class Pace:
 
 
 class LiveInput:
-    """The log of one live front, and the producers that write to it."""
+    """What is to come to one front, and the log that it comes to."""
 
-    def __init__(
-        self, world: World, host: str, pace: Pace, payloads: list[object], chance: Random
-    ) -> None:
-        self.world = world
-        self.host = host
+    def __init__(self, front: int, pace: Pace, payloads: list[object], chance: Random) -> None:
+        self.front = front
         self.pace = pace
-        self.chance = chance
-        self.records: list[tuple[int, object]] = []
-        """Everything that was not forgotten, with times; trimmed ones too, for the judge."""
-        self.next = 1
-        self.trimmed = 0
-        self.durable = (0, 1)
-        """(number of records, `next`) as they are on the disk."""
-        self.to_come = len(payloads)
-        self.source = SimulatedLive(self)
+        self.log = LogDisk(f"input log of front-{front}")
+        self.plans: dict[str, list[tuple[float, object]]] = {
+            f"producer-{front}{'ab'[i]}": [] for i in range(pace.producers)
+        }
+        """Per producer, its records and when they come."""
+        names = list(self.plans)
         for moment, payload in zip(pace.moments(chance, len(payloads)), payloads, strict=True):
-            self._come(moment, payload)
-
-    def open(self) -> SimulatedLive:
-        """The log as a front finds it that has just started."""
-        kept, next_time = self.durable
-        forgotten = self.chance.randrange(len(self.records) - kept + 1)
-        if forgotten:
-            del self.records[-forgotten:]
-            self.world.counted["forgotten record"] += forgotten
-            self.world.tell(f"{self.host} has forgotten {forgotten} records")
-        self.next = max(next_time, self.records[-1][0] + 1 if self.records else 1)
-        self.durable = len(self.records), self.next
-        self.source = SimulatedLive(self)
-        return self.source
+            self.plans[chance.choice(names)].append((moment, payload))
+        self.acknowledged = dict.fromkeys(self.plans, 0)
 
     @property
-    def now(self) -> int:
-        """The host's clock in microseconds."""
-        return int((self.world.now + self.pace.skew_s) * 1e6)
+    def all_acknowledged(self) -> bool:
+        """Whether everything has come."""
+        return all(self.acknowledged[name] == len(plan) for name, plan in self.plans.items())
 
-    def commit(self, source: SimulatedLive) -> None:
-        """Group commit: what has been written by now becomes durable."""
-        world, host = self.world, self.world.hosts[self.host]
-        if source is not self.source or host.party is None:
+    def records(self) -> list[tuple[int, object]]:
+        """All records that the log has ever had, with their times."""
+        return [(entry.time, unpack(entry.data)) for entry in self.log.ever]
+
+    def problem(self) -> str:
+        """What is wrong with the log; empty if each record is there once, in its order."""
+        found: dict[str, list[object]] = {name: [] for name in self.plans}
+        for entry in self.log.ever:
+            found[entry.producer].append(unpack(entry.data))
+        for name, plan in self.plans.items():
+            sent = [travelled(payload) for _, payload in plan]
+            if self.acknowledged[name] != len(sent) or found[name] != sent:
+                return f"{name} sent {len(sent)} records, the log has {len(found[name])} of them"
+        return ""
+
+
+class SimulatedIntake(Intake):
+    """An intake without a socket: what it has no room for waits, as in a socket's buffers."""
+
+    def __init__(self, source: ReceivedSource, name: str) -> None:
+        super().__init__(source, name=name, window=ROOM)
+        self._waiting: deque[bytes] = deque()
+        self._names: dict[bytes, str] = {}
+        """Route -> producer. The route is the name of its process."""
+
+    def receive(self, data: bytes) -> None:
+        self._waiting.append(data)
+        self._drain()
+
+    def _drain(self) -> None:
+        while self._waiting and self.room():
+            match unpack(self._waiting.popleft()):
+                case (bytes(route), str(producer), bytes(message)):
+                    self._names[route] = producer
+                    self.take([route, message])
+
+    def turn(self) -> bool:
+        self._drain()
+        super().turn()
+        for route, answer in self.answers:
+            producer = self._names[route]
+            self.addresses[producer] = route.decode()
+            self.outbox.append((producer, answer))
+        self.answers.clear()
+        return bool(self._waiting) and self.room()
+
+
+class SimulatedProducer(Party):
+    """One process of a producer. Its records are its own; what is acknowledged, the front says."""
+
+    def __init__(
+        self,
+        name: str,
+        process: str,
+        session: int,
+        feed: LiveInput,
+        chance: Random,
+        counted: Counter[str],
+    ) -> None:
+        super().__init__(name)
+        self._process = process
+        self._session = session
+        self._feed = feed
+        self._plan = feed.plans[name]
+        self._chance = chance
+        self._counted = counted
+        self._at = 0
+        """It has sent its records up to this number."""
+        self._synced = False
+        self._ask_at = 0.0
+        self._over = False
+
+    def receive(self, data: bytes) -> None:
+        kind, session, acknowledged = decode_answer(data)
+        if session != self._session:
+            assert session < self._session, "nobody else is this producer"
             return
-        if world.now < host.paused_until:
-            world.at(host.paused_until - world.now, lambda: self.commit(source))
-            return
-        if world.happens(world.faults.crash_before_job):
-            world.crash(host, "before group commit")
-            return
-        self.durable = len(self.records), self.next
-        world.counted["group commit"] += 1
-        if world.happens(world.faults.crash_after_job):
-            world.crash(host, "after group commit")
-            return
-        source.committed()
-        world.wake(self.host)
+        stored = self._feed.log.sequences().get(self.name, 0)
+        assert acknowledged <= stored, f"{self.name}: {acknowledged} acknowledged, {stored} stored"
+        # An answer of a front that has crashed may come late.
+        known = self._feed.acknowledged
+        acknowledged = known[self.name] = max(acknowledged, known[self.name])
+        self._ask_at = self.now + ASK_AFTER_S
+        self._over = self._over or kind is Kind.ENDED
+        if kind is Kind.SYNC:
+            self._counted["producer told where to go on"] += self._synced
+            self._synced = True
+            self._at = acknowledged
+        self._at = max(self._at, acknowledged)
 
-    def _come(self, delay: float, payload: object) -> None:
-        self.world.at(delay, lambda: self._write(payload))
-
-    def _write(self, payload: object) -> None:
-        host = self.world.hosts[self.host]
-        if host.party is None or self.world.now < host.paused_until:
-            self._come(TRY_AGAIN_S, payload)
-            return
-        time = max(self.next, self.now)
-        self.next = time + 1
-        self.records.append((time, payload))
-        self.to_come -= 1
-        self.world.tell(f"{self.host} is given {payload} and gives it time {time}")
-        self.source.changed()
-        self.world.wake(self.host)
-
-
-class SimulatedLive(LiveSource):
-    """The log as one process of the front sees it."""
-
-    def __init__(self, log: LiveInput) -> None:
-        self.name = f"live input of {log.host}"
-        self.log = log
-        self._committing = False
-        self.committed()
-
-    def committed(self) -> None:
-        """What has been written is durable."""
-        self._committing = False
-        self.durable = INFINITY if not self.log.to_come else self.log.durable[1]
-
-    def changed(self) -> None:
-        """There is something to commit."""
-        if not self._committing:
-            self._committing = True
-            wait = self.log.chance.expovariate(1 / self.log.pace.sync_s)
-            self.log.world.at(wait, lambda: self.log.commit(self))
-
-    def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
-        assert start >= self.log.trimmed, (
-            f"{start} is read again after {self.log.trimmed} was trimmed"
-        )
-        after = start - 1
-        while True:
-            at = bisect_right(self.log.records, after, key=itemgetter(0))
-            if at < len(self.log.records):
-                after = self.log.records[at][0]
-                yield self.log.records[at]
-            elif not self.log.to_come:
-                return
+    def tick(self, now: float) -> float:
+        if not self._over and now >= self._ask_at:
+            self._ask_at = now + ASK_AFTER_S
+            if self._synced and self._feed.all_acknowledged:
+                self._say(Kind.END, len(self._plan))
             else:
-                yield None
+                self._say(Kind.HELLO)
+        following = self._plan[self._at][0] if self._at < len(self._plan) else self._ask_at
+        return max(now, min(following, self._ask_at))
 
-    def move_to(self, time: int) -> int:
-        if time > self.log.next:
-            self.log.next = max(time, self.log.now)
-            self.changed()
-        return self.log.next
+    def turn(self) -> bool:
+        if not self._synced or self._over:
+            return False
+        while self._at < len(self._plan) and self._plan[self._at][0] <= self.now:
+            self._at += 1
+            self._record(self._at)
+        if self._chance.random() < self._feed.pace.unruly and self._plan:
+            self._counted["unruly producer"] += 1
+            self._record(self._chance.randrange(len(self._plan)) + 1)
+        return False
 
-    def trim(self, time: int) -> None:
-        self.log.trimmed = max(self.log.trimmed, time)
+    def _record(self, number: int) -> None:
+        self._say(Kind.RECORD, number, self._plan[number - 1][1])
+
+    def _say(self, kind: Kind, *rest: object) -> None:
+        message = pack((MAGIC, kind, self.name, self._session, *rest))
+        data = pack((self._process.encode(), self.name, message))
+        self.outbox.append((f"intake-{self._feed.front}", data))

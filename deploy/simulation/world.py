@@ -1,325 +1,326 @@
-"""The simulated world: hosts with disks, channels with delays, faults, and a virtual clock.
+"""The simulated world: hosts with disks, a network, faults, and a virtual clock.
 
 Knows parties only by `engine.party`: it hands them bytes, the time and results of jobs, and carries
-out what it finds in their outboxes, as the ZeroMQ runtime does.
+out what it finds in their outboxes, as the ZeroMQ runtime does. A process runs one party or several
+(a front beside its intake, a node beside its consumer), which crash and stand still together.
 
-A channel is FIFO, and other channels may overtake it. A crash loses the process with everything
-volatile and a random tail of what it had sent; its disk stays, but a job that was being carried
-out may be done, not done, or torn. A cut loses what is sent on a channel, or by a host, while it
-lasts. A pause stops a host as SIGSTOP does: it notices nothing, and goes on with what has come.
+A crash loses the process with everything volatile; its disk stays, but a job that was being carried
+out may be done or not. A job may also fail, or be done and yet be reported as failed. A pause stops
+a process as SIGSTOP does: it notices nothing, and goes on with what has come. A turn may take time:
+until it ends the process takes nothing, and what it sends leaves at its end; only `Party.beat` is
+heard meanwhile. A process that ends by an error of ours ends the run, as it does in reality, unless
+it may only try again (`Unavailable`): then it is started again.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from heapq import heappop, heappush
-from math import inf
-from random import Random
 
 from deploy.simulation.disks import Disk
-from deploy.simulation.faults import PAUSES_S, Crashed, Faults
-from engine.errors import DriftlineError, MalformedMessage, Unavailable
-from engine.messages import decode
+from deploy.simulation.faults import PAUSES_S, Crashed
+from deploy.simulation.network import Network
+from deploy.simulation.shown import shown
+from deploy.simulation.timeline import Timeline
+from engine.errors import DriftlineError, Unavailable
 from engine.party import Job, Party
+
+BEAT_S = 0.2
+"""How often a party that is at work is asked for a sign of life."""
+
+RESTART_RATE = 20.0
+"""Restarts a second: a process that died is back after 50 ms on average."""
 
 
 @dataclass(slots=True)
 class Host:
-    """A place where a party runs, again and again."""
+    """A place where a process runs, again and again."""
 
     name: str
-    make: Callable[[str], Party]
+    make: Callable[[str], Sequence[Party]]
     disk: Disk | None
-    party: Party | None = None
+    fixed: frozenset[str]
+    """The parties whose address stays the same when it restarts (master, consumer, intake)."""
+    parties: dict[str, Party] = field(default_factory=dict)
+    """Empty while no process runs; the first one decides when it ends."""
+    ended: Party | None = None
+    """The one that has done its part, once its process has ended in good order."""
     process: str = ""
     starts: int = 0
     turn_due: bool = False
-    tick_due: float = -1.0
-    busy_until: float = 0.0
-    paused_until: float = 0.0
-    ended: Party | None = None
-    """The one that has done its part, once its process has ended in good order."""
-    fixed: bool = False
-    """Whether its address stays the same when it restarts (master, consumer)."""
+    disk_free_at: float = 0.0
+    away_until: float = 0.0
+    """Until then it is paused, or at work: it takes nothing."""
+
+    @property
+    def party(self) -> Party | None:
+        """The first of its parties, if a process runs."""
+        return next(iter(self.parties.values()), None)
+
+    @property
+    def kind(self) -> str:
+        """What it is, without its number."""
+        return self.name.partition("-")[0]
 
 
 @dataclass(slots=True)
 class World:
-    """Virtual time and everything in it."""
+    """Everything that happens, and where."""
 
-    chance: Random
-    faults: Faults
-    now: float = 0.0
-    hosts: dict[str, Host] = field(default_factory=dict)
-    events: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
-    counted: Counter[str] = field(default_factory=Counter)
-    """What happened how often, for people and for tests of the simulation."""
-    check: Callable[[Party], None] | None = None
-    """Called after every turn of every party."""
+    timeline: Timeline
+    network: Network
+    check: Callable[[Host, Party], None]
+    """Called after every turn of every party, when what it sends has left."""
+    at_end: Callable[[Host], None]
+    """Called when a process has ended in good order."""
     tick_s: float = 0.02
     """How often parties are told the time, at least: it may be sooner than they ask."""
-    trace: Callable[[str], None] | None = None
-    """Told every message that is delivered, every job and every fault."""
-    _order: int = 0
-    _arrivals: dict[tuple[str, str], float] = field(default_factory=dict)
-    _cut_until: dict[tuple[str, str], float] = field(default_factory=dict)
-    """Per channel (process, receiver); with no receiver, all channels of a process."""
-    _lost_after: dict[str, float] = field(default_factory=dict)
-    _lingering: dict[str, float] = field(default_factory=dict)
+    hosts: dict[str, Host] = field(default_factory=dict)
+    ended: DriftlineError | None = None
+    """What a process said that ended the run."""
+    _places: dict[str, Host] = field(default_factory=dict)
+    """Party -> where it runs."""
+    _spent: float = 0.0
 
     def add(
-        self, name: str, make: Callable[[str], Party], disk: Disk | None = None, *, fixed: bool
+        self,
+        name: str,
+        make: Callable[[str], Sequence[Party]],
+        disk: Disk | None = None,
+        *,
+        fixed: Iterable[str] = (),
     ) -> Host:
         """Add a host and start it."""
-        host = self.hosts[name] = Host(name, make, disk, fixed=fixed)
+        host = self.hosts[name] = Host(name, make, disk, frozenset(fixed))
         self.start(host)
         return host
 
-    def run(self, until: Callable[[], bool], limit: float) -> bool:
-        """Let events happen until a condition holds. Returns False if the time limit came first."""
-        while self.events:
-            if until():
-                return True
-            self.now, _, event = heappop(self.events)
-            if self.now > limit:
-                return False
-            event()
-        return until()
+    @property
+    def clock(self) -> float:
+        """The time as it is in the middle of a turn."""
+        return self.timeline.now + self._spent
 
-    def at(self, delay: float, event: Callable[[], None]) -> None:
-        """Let something happen later."""
-        self._at_time(self.now + delay, event)
-
-    def _at_time(self, when: float, event: Callable[[], None]) -> None:
-        self._order += 1
-        heappush(self.events, (when, self._order, event))
-
-    def happens(self, probability: float) -> bool:
-        """Whether a fault happens now."""
-        return (
-            probability > 0 and self.now < self.faults.until and self.chance.random() < probability
-        )
-
-    def fault(self, probability: float, what: str) -> bool:
-        """Whether a fault happens now; if so, it is counted and told."""
-        if not self.happens(probability):
-            return False
-        self.counted[what] += 1
-        self.tell(what)
-        return True
-
-    def failpoint(self, probability: float, where: str) -> None:
-        """A place inside a party where its process may die. Raises Crashed."""
-        if self.happens(probability):
-            raise Crashed(where)
-
-    def tell(self, what: str) -> None:
-        """Add a line to the trace."""
-        if self.trace is not None:
-            self.trace(f"{self.now:11.6f}  {what}")
-
-    def wake(self, name: str) -> None:
-        """Something has come to a host by another way than a message."""
-        host = self.hosts[name]
-        if host.party is not None:
-            self._turn_soon(host)
+    def spend(self, seconds: float) -> None:
+        """Let the turn that is under way take longer."""
+        self._spent += seconds
 
     def crash(self, host: Host, where: str) -> None:
         """Kill a host's process; it is started again later."""
-        self.counted[f"crash {host.name.partition('-')[0]} {where}"] += 1
-        self.tell(f"{host.process} crashes {where}")
-        back_after = self.chance.expovariate(20.0)
-        if self.fault(self.faults.linger, "lingering messages"):
-            self._lingering[host.process] = back_after + self.chance.expovariate(50.0)
-        else:  # a tail of what it sent last never leaves its buffers
-            self._lost_after[host.process] = self.now + self.chance.random() * self.faults.delay_s
-        host.party = None
+        self.timeline.counted[f"crash {host.kind} {where}"] += 1
+        self.timeline.tell(f"{host.process} crashes {where}")
+        back_after = self.timeline.chance.expovariate(RESTART_RATE)
+        self.network.crashed(host.process, back_after)
+        host.parties.clear()
         host.process = ""
-        self.at(back_after, lambda: self.start(host))
+        self.timeline.after(back_after, lambda: self.start(host))
 
-    # Hosts.
+    # Processes.
 
     def start(self, host: Host) -> None:
         """Start a process that is not there."""
-        assert host.party is None
+        assert not host.parties
         host.starts += 1
         host.ended = None
         host.process = f"{host.name}#{host.starts}"
         host.turn_due = False
-        host.tick_due = -1.0
-        host.busy_until = 0.0
-        host.paused_until = 0.0
-        host.party = host.make(host.process)
-        self._tick(host, host.process)
+        host.disk_free_at = 0.0
+        host.away_until = 0.0
+        if self._safely(host, "at its start", lambda: self._make(host)):
+            self._tick(host, host.process)
+
+    def _make(self, host: Host) -> None:
+        for party in host.make(host.process):
+            host.parties[party.name] = party
+            self._places.setdefault(party.name, host)
+
+    def _safely(self, host: Host, when: str, action: Callable[[], None]) -> bool:
+        """Let a process do something. Returns whether it lives."""
+        try:
+            action()
+        except Crashed as where:
+            self.crash(host, str(where))
+        except Unavailable as error:
+            self.timeline.tell(f"{host.process} ends {when}: {error}")
+            self.crash(host, when)
+        except DriftlineError as error:
+            self.timeline.tell(f"{host.process} ends the run: {type(error).__name__}: {error}")
+            self.ended = error
+            self.timeline.over = True
+            host.parties.clear()
+        return bool(host.parties)
 
     def _rests(self, host: Host, event: Callable[[], None]) -> bool:
-        """Whether a host is paused; then the event happens when it goes on."""
-        if self.now >= host.paused_until:
+        """Whether a process is paused or at work; then the event happens when it goes on."""
+        if self.timeline.now >= host.away_until:
             return False
-        self._at_time(host.paused_until, event)
+        self.timeline.at_time(host.away_until, event)
         return True
 
     def _tick(self, host: Host, process: str) -> None:
-        if host.process != process or host.party is None:
+        if host.process != process or not host.parties:
             return
         if self._rests(host, lambda: self._tick(host, process)):
             return
-        host.party.now = self.now
-        due = host.party.tick(self.now)
-        delay = max(min(due - self.now, self.tick_s), 0.001)
-        host.tick_due = self.now + delay
-        self.at(delay, lambda: self._tick(host, process))
+        now = self.timeline.now
+        delay = self.tick_s
+        for party in host.parties.values():
+            party.now = now
+            delay = min(delay, party.tick(now) - now)
+        self.timeline.after(max(delay, 0.001), lambda: self._tick(host, process))
         self._turn_soon(host)
 
     def _turn_soon(self, host: Host) -> None:
         if not host.turn_due:
             host.turn_due = True
             process = host.process
-            self.at(self.chance.random() * 0.0005, lambda: self._turn(host, process))
+            self.timeline.after(
+                self.timeline.chance.random() * 0.0005, lambda: self._turn(host, process)
+            )
 
     def _turn(self, host: Host, process: str) -> None:
-        if host.process != process or host.party is None:
+        if host.process != process or not host.parties:
             return
         if self._rests(host, lambda: self._turn(host, process)):
             return
         host.turn_due = False
-        party = host.party
-        party.now = self.now
-        if party.turn():
-            self._turn_soon(host)
-        if self.check is not None:
-            self.check(party)
-        if party.outbox and self.happens(self.faults.crash_before_send):
+        self._spent = 0.0
+        if not self._safely(host, "in a turn", lambda: self._turn_all(host)):
+            return
+        spent, self._spent = self._spent, 0.0
+        if not spent:
+            self._end_turn(host, process)
+            return
+        self.timeline.counted[f"slow turn {host.kind}"] += 1
+        end = host.away_until = self.timeline.now + spent
+        self.timeline.tell(f"{process} is at work until {end:.6f}")
+        self.timeline.at_time(end, lambda: self._end_turn(host, process))
+        self.timeline.after(BEAT_S, lambda: self._beat(host, process, end))
+
+    def _turn_all(self, host: Host) -> None:
+        for party in host.parties.values():
+            party.now = self.timeline.now
+            if party.turn():
+                self._turn_soon(host)
+
+    def _beat(self, host: Host, process: str, end: float) -> None:
+        if host.process != process or self.timeline.now >= end:
+            return
+        for party in host.parties.values():
+            for to, data in party.beat(self.clock):
+                self._send(host, party, to, data)
+        self.timeline.after(BEAT_S, lambda: self._beat(host, process, end))
+
+    def _end_turn(self, host: Host, process: str) -> None:
+        if host.process != process or not host.parties:
+            return
+        sends = any(party.outbox for party in host.parties.values())
+        if sends and self.timeline.happens(self.timeline.faults.crash_before_send):
             self.crash(host, "before sending")
             return
-        self._carry_off(host)
-        if party.ended and host.party is party:
-            self._end(host, party)
+        for party in host.parties.values():
+            for to, data in party.outbox:
+                if party.stopped and self._dies_at_end(host):
+                    return
+                self._send(host, party, to, data)
+            party.outbox.clear()
+            for job in party.jobs:
+                self._begin(host, party, job)
+            party.jobs.clear()
+        if self._safely(host, "after a turn", lambda: self._check_all(host)):
+            self._end_if_done(host)
 
-    def _end(self, host: Host, party: Party) -> None:
-        self.tell(f"{host.process} ends")
-        host.ended, host.party, host.process = party, None, ""
+    def _end_if_done(self, host: Host) -> None:
+        party = host.party
+        if party is not None and party.ended:
+            self.timeline.tell(f"{host.process} ends")
+            host.ended, host.process = party, ""
+            host.parties.clear()
+            self.at_end(host)
 
     def _dies_at_end(self, host: Host) -> bool:
-        probability = self.faults.crash_at_end
-        if probability == 0 or self.chance.random() >= probability:
+        probability = self.timeline.faults.crash_at_end
+        if probability == 0 or self.timeline.chance.random() >= probability:
             return False
         self.crash(host, "at the end")
         return True
 
-    def _carry_off(self, host: Host) -> None:
-        party = host.party
-        assert party is not None
-        stopped = party.stopped
-        for to, data in party.outbox:
-            if stopped and self._dies_at_end(host):
-                return
-            self._send(host, to, party.addresses.get(to, ""), data)
-        party.outbox.clear()
-        for job in party.jobs:
-            self._begin(host, job)
-        party.jobs.clear()
+    def _check_all(self, host: Host) -> None:
+        for party in host.parties.values():
+            self.check(host, party)
 
     # Disk.
 
-    def _begin(self, host: Host, job: Job) -> None:
+    def _begin(self, host: Host, party: Party, job: Job) -> None:
         process = host.process
-        took = self.chance.expovariate(1 / self.faults.job_s)
-        host.busy_until = max(host.busy_until, self.now) + took
-        self._at_time(host.busy_until, lambda: self._carry_out(host, process, job))
+        timeline = self.timeline
+        took = timeline.chance.expovariate(1 / timeline.faults.job_s)
+        host.disk_free_at = max(host.disk_free_at, timeline.now) + took
+        event = partial(self._carry_out, host, process, party, job)
+        timeline.at_time(host.disk_free_at, event)
 
-    def _carry_out(self, host: Host, process: str, job: Job) -> None:
-        if host.process != process or host.party is None:
+    def _carry_out(self, host: Host, process: str, party: Party, job: Job) -> None:
+        """Do a job, which is all or nothing: it is one transaction of a store."""
+        if host.process != process or not host.parties:
             return
-        if self._rests(host, lambda: self._carry_out(host, process, job)):
+        event = partial(self._carry_out, host, process, party, job)
+        if self._rests(host, event):
             return
         assert host.disk is not None
-        kind = type(job).__name__
-        if self.happens(self.faults.crash_before_job):
+        timeline, faults, kind = self.timeline, self.timeline.faults, type(job).__name__
+        if timeline.happens(faults.crash_before_job):
             self.crash(host, f"before {kind}")
-            return
-        if self.happens(self.faults.crash_in_job):
-            if host.disk.tear(job, self.chance):
-                self.counted[f"torn {kind}"] += 1
-            self.crash(host, f"in {kind}")
             return
         result: object
         try:
-            if self.fault(self.faults.job_fails, f"failed {kind}"):
+            if timeline.fault(faults.job_fails, f"failed {kind}"):
                 raise Unavailable("the disk is full")
             result = host.disk.carry_out(job)
+            if timeline.fault(faults.done_but_failed, f"done but failed {kind}"):
+                raise Unavailable("nobody knows whether it was written")
         except DriftlineError as error:
             result = error
-        if self.happens(self.faults.crash_after_job):
+        if timeline.happens(faults.crash_after_job):
             self.crash(host, f"after {kind}")
             return
-        if self.trace is not None:
-            self.tell(f"{process} did {job}, result {result}")
-        host.party.done(job, result)
-        self._turn_soon(host)
-
-    # Network.
-
-    def _send(self, host: Host, to: str, address: str, data: bytes) -> None:
-        target = self.hosts.get(to)
-        if target is None or not (address or target.fixed):
-            return
-        channel = (host.process, to)
-        everything = (host.process, "")
-        if self.fault(self.faults.cut, "cut"):
-            which = channel if self.chance.random() < 0.5 else everything
-            self._cut_until[which] = self.now + self.chance.expovariate(100.0)
-        if self.now < max(self._cut_until.get(c, 0.0) for c in (channel, everything)):
-            self.counted["lost message"] += 1
-            return
-        delay = self.chance.expovariate(1 / self.faults.delay_s)
-        if self.chance.random() < self.faults.slow:
-            delay *= 20
-        when = max(self.now + delay, self._arrivals.get(channel, 0.0))
-        self._arrivals[channel] = when
-        arrive = partial(self._deliver, host.process, target, address, data)
-        self._at_time(when, arrive)  # exactly then, so that a channel keeps its order
-        if self.fault(self.faults.repeat, "repeated message"):
-            self._at_time(when, arrive)  # exactly then, so that a channel keeps its order
-
-    def _deliver(
-        self, sender: str, host: Host, address: str, data: bytes, lingered: bool = False
-    ) -> None:
-        if self.now > self._lost_after.get(sender, inf):
-            self.counted["lost message"] += 1
-            return
-        if sender in self._lingering and not lingered:
-            again = partial(self._deliver, sender, host, address, data, lingered=True)
-            self.at(self._lingering[sender], again)
-            return
-        if host.party is None or not (host.fixed or address == host.process):
-            return
-        if self._rests(host, partial(self._deliver, sender, host, address, data, lingered)):
-            return
-        if self.fault(self.faults.pause, f"pause {host.name.partition('-')[0]}"):
-            host.paused_until = self.now + self.chance.choice(PAUSES_S)
-            self.tell(f"{host.process} stands still until {host.paused_until:.6f}")
-        if self.happens(self.faults.crash_at_message):
-            self.crash(host, "at a message")
-            return
-        if host.party.stopped and self._dies_at_end(host):
-            return
-        if self.trace is not None:
-            self.tell(f"{sender} -> {host.process}: {_shown(data)}")
-        try:
-            host.party.receive(data)
-        except Crashed as where:
-            self.crash(host, str(where))
-        else:
+        if timeline.trace is not None:
+            timeline.tell(f"{process} did {job}, result {result}")
+        if self._safely(host, f"because of a failed {kind}", lambda: party.done(job, result)):
             self._turn_soon(host)
 
+    # Messages.
 
-def _shown(data: bytes) -> str:
-    try:
-        header, message = decode(data)
-    except MalformedMessage as error:
-        return str(error)
-    return f"[{header.incarnation}.{header.sequence}] {message}"
+    def _send(self, host: Host, party: Party, to: str, data: bytes) -> None:
+        beside = host.parties.get(to)
+        if beside is not None:  # in a thread of the same process
+            self.timeline.after(0.0, partial(self._deliver, host, beside, host.process, data))
+            return
+        target, address = self._places.get(to), party.addresses.get(to, "")
+        if target is not None and (address or to in target.fixed):
+            arrive = partial(self._arrive, host.process, target, to, address, data)
+            self.network.send(host.process, to, arrive)
+
+    def _arrive(self, sender: str, host: Host, to: str, address: str, data: bytes) -> None:
+        party = host.parties.get(to)
+        if party is None or not (to in host.fixed or address == host.process):
+            return
+        if self._rests(host, partial(self._arrive, sender, host, to, address, data)):
+            return
+        timeline = self.timeline
+        if timeline.fault(timeline.faults.pause, f"pause {host.kind}"):
+            host.away_until = timeline.now + timeline.chance.choice(PAUSES_S)
+            timeline.tell(f"{host.process} stands still until {host.away_until:.6f}")
+        if timeline.happens(timeline.faults.crash_at_message):
+            self.crash(host, "at a message")
+            return
+        if party.stopped and self._dies_at_end(host):
+            return
+        self._deliver(host, party, sender, data)
+
+    def _deliver(self, host: Host, party: Party, sender: str, data: bytes) -> None:
+        if party not in host.parties.values():
+            return
+        if self.timeline.trace is not None:
+            self.timeline.tell(f"{sender} -> {host.process}: {shown(data)}")
+        if self._safely(host, "at a message", lambda: party.receive(data)):
+            self._turn_soon(host)

@@ -110,7 +110,7 @@ class InputLog:
 
     def write(self, group: WriteGroup) -> bool:
         """Carry out a job durably. Returns whether entries are left that should go."""
-        rows = [(_NUMBER.pack(entry.time), _encode(entry)) for entry in group.entries]
+        rows = [(_NUMBER.pack(entry.time), encode_entry(entry)) for entry in group.entries]
         last = {entry.producer: entry.sequence for entry in group.entries}
         with self._reported(), self._env.begin(write=True) as txn:
             with txn.cursor(self._entries) as cursor:
@@ -217,7 +217,8 @@ def decode_entry(key: bytes, value: bytes, name: str) -> Entry:
     raise StateMismatch(f"input log {name} is damaged at time {time}: {reason}")
 
 
-def _encode(entry: Entry) -> bytes:
+def encode_entry(entry: Entry) -> bytes:
+    """The value of an entry in a log; its key is its time."""
     body = pack((entry.producer, entry.sequence, entry.data))
     return crc32(body, crc32(_NUMBER.pack(entry.time))).to_bytes(4, "big") + body
 

@@ -26,11 +26,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
 from itertools import pairwise
+from typing import Protocol
 
 from engine.codec import pack, unpack
 from engine.errors import StateMismatch
 from engine.labels import INFINITY
-from engine.sources.inputlog import Entry, InputLog, WriteGroup
+from engine.sources.inputlog import Entry, WriteGroup
 from engine.sources.live import LiveSource
 
 RESERVE_US = 1_000_000
@@ -49,11 +50,35 @@ class Receipt(Enum):
     CLOSED = "the source has ended; it was not taken"
 
 
+class Log(Protocol):
+    """What `engine.sources.inputlog.InputLog` shows to the source that it belongs to."""
+
+    name: str
+
+    @property
+    def last_time(self) -> int:
+        """The time of the last entry; 0 if there is none."""
+
+    @property
+    def reserved(self) -> int:
+        """New records get times from here on."""
+
+    @property
+    def trimmed(self) -> int:
+        """Entries below this time are gone, or about to go."""
+
+    def sequences(self) -> dict[str, int]:
+        """The last number of each producer."""
+
+    def read(self, start: int, limit: int = -1) -> list[Entry]:
+        """The first entries with time >= `start`, all if there is no limit."""
+
+
 class ReceivedSource(LiveSource):
     """The records of one front. One reader at a time: a new `read` ends the one before."""
 
     def __init__(
-        self, log: InputLog, now_us: Callable[[], int], name: str = "records of producers"
+        self, log: Log, now_us: Callable[[], int], name: str = "records of producers"
     ) -> None:
         self.name = name
         self._log = log

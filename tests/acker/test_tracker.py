@@ -289,11 +289,13 @@ def test_an_idle_front_is_asked_once_for_each_time_that_it_is_needed_up_to() -> 
     tracker = Tracker(1, 2, 1)
     assert tracker.to_ask() == []
     tracker.acknowledge([], [(0, 0, 8)])
+    assert tracker.to_ask() == [], "it may not have begun"
+    tracker.promise(1, 0, 1, 1)
     assert tracker.to_ask() == [(1, 8)]
     assert tracker.to_ask() == []
     tracker.acknowledge([], [(0, 8, 9)])
     assert tracker.to_ask() == [(1, 9)]
-    tracker.promise(1, 0, 9, 9)
+    tracker.promise(1, 1, 9, 9)
     assert tracker.to_ask() == []
 
 

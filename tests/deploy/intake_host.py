@@ -16,7 +16,8 @@ from typing import Self
 
 import zmq
 
-from deploy.intake import MAGIC, Intake, Kind, decode_answer
+from deploy.intake import MAGIC, Kind, decode_answer
+from deploy.intake_socket import IntakeSocket
 from deploy.runtime import Runtime
 from engine.codec import pack, unpack
 from engine.party import Party
@@ -53,7 +54,7 @@ class Host:
         self.log = InputLog(directory, "test")
         self.source = ReceivedSource(self.log, now_us)
         self.reader = Reader(self.source)
-        self.intake = Intake(self.source, address, window=window)
+        self.intake = IntakeSocket(self.source, address, window=window)
         self.runtime = Runtime(self.log.carry_out)
         self.runtime.add(self.reader, "inproc://reader")
         self.runtime.watch(self.intake, self.intake.socket, self.intake.drain, self.intake.room)

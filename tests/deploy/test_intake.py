@@ -8,7 +8,8 @@ from time import monotonic
 import pytest
 import zmq
 
-from deploy.intake import DRAIN, MAGIC, QUEUED_MAX, Intake, Kind
+from deploy.intake import MAGIC, Kind
+from deploy.intake_socket import DRAIN, QUEUED_MAX, IntakeSocket
 from engine.codec import pack
 from engine.errors import Unavailable
 from tests.deploy.intake_host import Host, Wire, stored
@@ -30,7 +31,7 @@ def host(directory: Path) -> Iterator[Host]:
 
 def test_an_address_in_use_is_told_of(host: Host, directory: Path) -> None:
     with pytest.raises(Unavailable, match="in use by another run"):
-        Intake(host.source, _tcp_address_of(host, directory))
+        IntakeSocket(host.source, _tcp_address_of(host, directory))
 
 
 def _tcp_address_of(host: Host, directory: Path) -> str:

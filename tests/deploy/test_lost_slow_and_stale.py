@@ -11,9 +11,11 @@ import pytest
 from deploy.simulation.faults import Faults
 from deploy.simulation.flows import SIMULATED, Simulated
 from deploy.simulation.live import Pace
-from deploy.simulation.scenario import Outcome, Scenario, Simulation
+from deploy.simulation.scenario import Scenario
+from deploy.simulation.simulation import Outcome, Simulation
 from deploy.simulation.world import Host, World
 from engine.messages import LastBundle, Marker, Message, Prepared, decode
+from engine.party import Party
 from engine.policy import policy
 
 CALM = Faults(delay_s=0.001)
@@ -29,9 +31,10 @@ def network(sent: Sent) -> Iterator[None]:
     """Let a test lose messages."""
     send = World._send
 
-    def mutated(self: World, host: Host, to: str, address: str, data: bytes) -> None:
-        if not sent(self, host, to, decode(data)[1]):
-            send(self, host, to, address, data)
+    def mutated(self: World, host: Host, party: Party, to: str, data: bytes) -> None:
+        between_parties = not host.name.startswith("producer") and not to.startswith("producer")
+        if not (between_parties and sent(self, host, to, decode(data)[1])):
+            send(self, host, party, to, data)
 
     with patch.object(World, "_send", mutated):
         yield
@@ -46,7 +49,7 @@ def calm(
     faults: Faults = CALM,
 ) -> Scenario:
     """Two nodes and a live input, in a world in which nothing fails by chance."""
-    pace = Pace(until_s=until_s, bursts=bursts, sync_s=0.001, skew_s=0.0)
+    pace = Pace(until_s=until_s, bursts=bursts, skew_s=0.0, unruly=0.0, producers=1)
     return Scenario(1, flow, policy(mode), 2, 40, 100, 0.05, faults, live=(pace,))
 
 
@@ -67,13 +70,15 @@ def test_a_lost_marker_is_noticed_though_nothing_comes_after_it(mode: str, sende
     prepared: list[float] = []
 
     def sent(world: World, host: Host, to: str, message: Message) -> bool:
-        if lost and world.now > lost[0] + CUT_S and isinstance(message, Prepared):
-            prepared.append(world.now)
-        if not (host.name.startswith(sender) and to == "node-1" and 1.0 < world.now < 19.0):
+        if lost and world.timeline.now > lost[0] + CUT_S and isinstance(message, Prepared):
+            prepared.append(world.timeline.now)
+        if not (
+            host.name.startswith(sender) and to == "node-1" and 1.0 < world.timeline.now < 19.0
+        ):
             return False
         if isinstance(message, Marker) and not lost:
-            lost.append(world.now)
-        return bool(lost) and world.now <= lost[0] + CUT_S
+            lost.append(world.timeline.now)
+        return bool(lost) and world.timeline.now <= lost[0] + CUT_S
 
     with network(sent):
         found = outcome(calm(mode, until_s=20.0, bursts=1))
@@ -101,14 +106,14 @@ def test_what_a_dead_consumer_had_answered_is_not_held_against_its_successor() -
     def sent(world: World, host: Host, to: str, message: Message) -> bool:
         if isinstance(message, LastBundle) and not late:
             late.append(message)
-            world.at(0.0, lambda: _crash(world, host))
+            world.timeline.after(0.0, lambda: _crash(world, host))
         return False
 
     def _crash(world: World, host: Host) -> None:
         process = host.process
         world.crash(host, "after it has answered")
-        world._lost_after.pop(process, None)
-        world._lingering[process] = 5.0
+        world.network._lost_after.pop(process, None)
+        world.network._lingering[process] = 5.0
 
     with network(sent):
         found = outcome(calm("exactly-once", until_s=10.0))

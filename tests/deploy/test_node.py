@@ -68,10 +68,11 @@ class Running:
 
 def test_an_idle_front_is_asked_though_no_frontier_can_move_before_it_answers() -> None:
     running = Running()
+    running.tell("front-1", Promise(1, 0, 1, 1))
     running.tell("node-1", Acknowledge((), ((0, 0, 8),), 0))
     assert ("front-1", AskPromise(8)) in running.said()
     assert running.said() == []  # once is enough
-    running.tell("front-1", Promise(1, 0, 8, 8))
+    running.tell("front-1", Promise(1, 1, 8, 8))
     running.tell("node-1", Acknowledge((), ((0, 8, 9),), 0))
     assert ("front-1", AskPromise(9)) in running.said()
 

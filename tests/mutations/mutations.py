@@ -13,14 +13,18 @@ Some safeguards back each other up:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import chain
 from unittest.mock import patch
 
+import coordinator.registry
 import deploy.assembly
 import deploy.master
+import engine.sinks.progress
+import engine.sources.inputlog
 import engine.speculative
 import engine.store
 from acker.tracker import Tracker
@@ -34,10 +38,13 @@ from deploy.assembly import Post, ProductionAssembly
 from deploy.blocks import Block, Waiting
 from deploy.consumer import ConsumerServer
 from deploy.front import Front
+from deploy.intake import Intake
+from deploy.master import Master
 from deploy.member import Member
 from deploy.node import NOTHING_NEW, Node
 from deploy.tracking import Acks, Cells
 from engine.alignment import Alignment
+from engine.errors import Unavailable
 from engine.keyed import Keyed
 from engine.labels import INFINITY
 from engine.ledger import Ledger
@@ -55,11 +62,13 @@ from engine.messages import (
     Stop,
 )
 from engine.operators import Signs, Values
-from engine.party import Party
+from engine.party import Job, Party
 from engine.policy import Policy
 from engine.runs import Labels
+from engine.sinks.jsonl import JsonLinesConsumer
 from engine.sinks.memory import MemoryConsumer
 from engine.snapshots import Capture
+from engine.sources.received import Receipt, ReceivedSource
 from engine.speculative import Speculative
 
 Mutation = Callable[[], AbstractContextManager[object]]
@@ -294,6 +303,21 @@ def checksums_are_not_compared() -> AbstractContextManager[object]:
     return patch.object(engine.store, "crc32", lambda data: 0)
 
 
+@contextmanager
+def checksums_of_records_are_not_compared() -> Iterator[None]:
+    """A registry, an input log or the progress of a consumer is read whatever has become of it."""
+
+    def crc32(data: bytes, before: int = 0) -> int:
+        return 0
+
+    with (
+        patch.object(coordinator.registry, "crc32", crc32),
+        patch.object(engine.sources.inputlog, "crc32", crc32),
+        patch.object(engine.sinks.progress, "crc32", crc32),
+    ):
+        yield
+
+
 def consumers_have_no_fence() -> AbstractContextManager[object]:
     """A bundle of an earlier incarnation is stored."""
     return patch.object(ConsumerServer, "_is_fenced_off", lambda self, message: False)
@@ -473,8 +497,9 @@ def blocks_are_settled_out_of_order() -> AbstractContextManager[object]:
     return patch.object(Speculative, "settle", mutated)
 
 
-def promises_pass_unread_records() -> AbstractContextManager[object]:
-    """An idle front that is asked moves its clock, whatever waits to be read."""
+@contextmanager
+def promises_pass_unread_records() -> Iterator[None]:
+    """An idle front that is asked moves its clock, and nobody looks at what waits to be read."""
     handle = Front.handle
 
     def mutated(self: Front, sender: str, message: Message) -> None:
@@ -482,4 +507,91 @@ def promises_pass_unread_records() -> AbstractContextManager[object]:
         if isinstance(message, AskPromise) and self.live is not None and not self._ended:
             self.next = max(self.next, self.live.move_to(message.next))
 
-    return patch.object(Front, "handle", mutated)
+    def move_to(self: ReceivedSource, time: int) -> int:
+        self._next = max(self._next, time)
+        self._promise()
+        return self._next
+
+    with (
+        patch.object(Front, "handle", mutated),
+        patch.object(ReceivedSource, "move_to", move_to),
+    ):
+        yield
+
+
+# The sinks and the input log ------------------------------------------------------------------
+
+
+@contextmanager
+def lines_are_committed_before_they_are_durable() -> Iterator[None]:
+    """Only the record of what is committed is synced, not the lines."""
+    append = JsonLinesConsumer._append
+
+    def mutated(self: JsonLinesConsumer, sink: int, length: int, text: bytes) -> int:
+        with patch.object(os, "fdatasync", lambda file: None):
+            return append(self, sink, length, text)
+
+    with patch.object(JsonLinesConsumer, "_append", mutated):
+        yield
+
+
+def records_are_acknowledged_before_they_are_stored() -> AbstractContextManager[object]:
+    """A producer forgets what its front may forget, too."""
+    return patch.object(ReceivedSource, "acknowledged", ReceivedSource.accepted)
+
+
+def records_that_come_again_are_taken() -> AbstractContextManager[object]:
+    """A front does not know a record by its number."""
+    receive = ReceivedSource.receive
+
+    def mutated(self: ReceivedSource, producer: str, sequence: int, payload: object) -> Receipt:
+        self._accepted[producer] = min(self._accepted.get(producer, 0), sequence - 1)
+        return receive(self, producer, sequence, payload)
+
+    return patch.object(ReceivedSource, "receive", mutated)
+
+
+def a_group_whose_writing_failed_is_written_again() -> AbstractContextManager[object]:
+    """An intake takes a write that failed for one that was not done."""
+    done = Intake.done
+
+    def mutated(self: Intake, job: Job, result: object) -> None:
+        if isinstance(result, Unavailable):
+            self.jobs.append(job)
+            return
+        done(self, job, result)
+
+    return patch.object(Intake, "done", mutated)
+
+
+def a_production_that_failed_is_numbered_again() -> AbstractContextManager[object]:
+    """The next production gets the number of one that may be there."""
+    stored = ProductionAssembly.stored
+
+    def mutated(self: ProductionAssembly, answer: Prepared | PrepareFailed) -> Post:
+        if isinstance(answer, PrepareFailed):
+            self.number -= 1
+        return stored(self, answer)
+
+    return patch.object(ProductionAssembly, "stored", mutated)
+
+
+def a_consumer_counts_a_bundle_whose_storing_failed() -> AbstractContextManager[object]:
+    """What is not known to be durable is answered as stored."""
+    store = ConsumerServer._store
+
+    def mutated(self: ConsumerServer, sender: str, bundle: Bundle) -> None:
+        try:
+            store(self, sender, bundle)
+        except Unavailable:
+            self.send(sender, BundleStored(bundle.barrier, bundle.incarnation, bundle.t_last))
+
+    return patch.object(ConsumerServer, "_store", mutated)
+
+
+# Liveness ---------------------------------------------------------------------------------------
+
+
+def silence_is_not_noticed() -> AbstractContextManager[object]:
+    """Nobody looks for work that does not end."""
+    return patch.object(Master, "_watch", lambda self, now, tracker: None)

@@ -38,7 +38,8 @@ CASES: list[tuple[Mutation, str, Focus]] = [
     (mutations.outputs_do_not_wait_for_their_own_stage, EXACTLY, {}),
     (mutations.acknowledgements_overtake_frames, EXACTLY, {}),
     (mutations.intervals_count_across_gaps, EXACTLY, {}),
-    (mutations.checksums_are_not_compared, EXACTLY, {"rot": 0.5, "crash_in_job": 0.03}),
+    (mutations.checksums_are_not_compared, EXACTLY, {"rot": 0.5}),
+    (mutations.checksums_of_records_are_not_compared, EXACTLY, {"rot": 0.5}),
     (mutations.consumers_have_no_fence, EXACTLY, {"crash_at_message": 0.005, "linger": 1.0}),
     (mutations.the_end_is_told_before_it_is_written, EXACTLY, {"until": 5.0}),
     (mutations.the_end_is_told_once, EXACTLY, {"crash_at_end": 0.2}),
@@ -49,6 +50,13 @@ CASES: list[tuple[Mutation, str, Focus]] = [
     (mutations.blocks_are_settled_out_of_order, EXACTLY, {}),
     (mutations.blocks_are_closed_too_early, EXACTLY, {}),
     (mutations.promises_pass_unread_records, EXACTLY, {}),
+    (mutations.lines_are_committed_before_they_are_durable, EXACTLY, {"power": 1.0}),
+    (mutations.records_are_acknowledged_before_they_are_stored, EXACTLY, {}),
+    (mutations.records_that_come_again_are_taken, EXACTLY, {}),
+    (mutations.a_group_whose_writing_failed_is_written_again, EXACTLY, {}),
+    (mutations.a_production_that_failed_is_numbered_again, STRONG, {"done_but_failed": 0.05}),
+    (mutations.a_consumer_counts_a_bundle_whose_storing_failed, EXACTLY, {"job_fails": 0.1}),
+    (mutations.silence_is_not_noticed, EXACTLY, {"cut": 0.005}),
     (mutations.frames_that_were_had_are_worked_off, STRONG, {}),
     (mutations.records_that_were_had_are_worked_off, STRONG, {}),
     (mutations.frames_leave_before_they_are_durable, STRONG, {}),
@@ -58,15 +66,13 @@ CASES: list[tuple[Mutation, str, Focus]] = [
     (mutations.frontiers_move_before_all_is_known_that_is_sent_again, STRONG, {}),
     (mutations.the_rest_of_a_block_keeps_its_time, STRONG, {}),
     (mutations.records_leave_that_may_be_forgotten, STRONG, {}),
-    (mutations.checksums_are_not_compared, STRONG, {}),
+    (mutations.checksums_are_not_compared, STRONG, {"rot": 0.5}),
 ]
 
 
 def focused(what: Scenario, focus: Focus) -> Scenario:
     """A scenario with other faults."""
-    faults = {name: value for name, value in focus.items() if name != "rot"}
-    rot = 0.0 if any(what.live) else focus.get("rot", what.rot)
-    return replace(what, faults=replace(what.faults, **faults), rot=rot)
+    return replace(what, faults=replace(what.faults, **focus))
 
 
 def first_found(mutation: Mutation, policy: str, focus: Focus) -> tuple[int, str]:

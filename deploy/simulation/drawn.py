@@ -1,0 +1,125 @@
+"""Random flows: from a seed a flow of named combinators, with keyed stages of every state type.
+
+    driftline simulate deploy.simulation.drawn --seed 7
+
+All elements are (word, number), so that every step fits behind every other; what a step does is in
+its name, and the failing seed's flow can be read as text. A flow that is judged without an order
+(`any_order`) may let values depend on the order of arrival, but not which labels there are: only
+its first stages filter, fail and make many of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from deploy.simulation.functions import FLAT_MAPS, KEYS, MAPS, PREDICATES, Element
+from deploy.simulation.stateful import PROCESSES, SCANS
+from engine.flow import Flow, Stream
+
+MODULE = "deploy.simulation.drawn"
+
+Elements = Stream[Element]
+
+OUTPUTS_MAX = 8
+"""Elements of one record in a stream, about, after which nothing multiplies them any more."""
+
+
+def drawn(seed: int, *, any_order: bool = False) -> Flow:
+    """The flow of a seed."""
+    return _Drawing(Random(f"flow {seed}"), Flow(f"drawn-{seed}"), any_order).draw()
+
+
+@dataclass(slots=True)
+class _Branch:
+    """A stream that is not at its end yet, and how many elements of a record it has, about."""
+
+    stream: Elements
+    elements: int
+
+
+@dataclass(slots=True)
+class _Drawing:
+    chance: Random
+    flow: Flow
+    any_order: bool
+    steps: int = 0
+
+    def draw(self) -> Flow:
+        """Sources, then stages that join, branch and keep state, then sinks."""
+        chance = self.chance
+        branches = [self._source(i) for i in range(chance.choice((1, 1, 2, 2, 3)))]
+        for branch in branches:
+            self._go_on(branch, free=True)
+        for _ in range(chance.choice((1, 1, 2, 2, 3))):
+            self._join_and_part(branches)
+            branch = chance.choice(branches)
+            self._add_stage(branch)
+            self._go_on(branch, free=not self.any_order)
+        for i, branch in enumerate(branches):
+            branch.stream.sink(f"sink-{i}")
+        return self.flow.validate()
+
+    def _source(self, number: int) -> _Branch:
+        records = self.flow.source(f"source-{number}")
+        if self.chance.random() < 0.5:
+            return _Branch(records.map(_element, name=self._name("key and id of")), 1)
+        return _Branch(records.flat_map(_words, name=self._name("words of")), 4)
+
+    def _join_and_part(self, branches: list[_Branch]) -> None:
+        chance = self.chance
+        if len(branches) > 1 and chance.random() < 0.6:
+            one, other = branches[0], branches.pop()
+            one.stream = one.stream.union(other.stream, name=self._name("union"))
+            one.elements += other.elements
+        if len(branches) < 3 and chance.random() < 0.6:
+            branch = chance.choice(branches)
+            branches.append(_Branch(branch.stream, branch.elements))
+            self._map(branches[-1])
+
+    def _add_stage(self, branch: _Branch) -> None:
+        chance = self.chance
+        keyed = branch.stream.key_by(chance.choice(KEYS).function)
+        if not self.any_order and branch.elements < OUTPUTS_MAX and chance.random() < 0.4:
+            process = chance.choice(PROCESSES)
+            many = process.make(chance)
+            name = self._name(many.name)
+            branch.stream = keyed.process(many.function, *many.states, name=name)
+            branch.elements *= process.outputs
+        else:
+            scan = chance.choice([s for s in SCANS if not (self.any_order and s.fails)])
+            one = scan.make(chance)
+            branch.stream = keyed.scan(one.function, *one.states, name=self._name(one.name))
+
+    def _go_on(self, branch: _Branch, *, free: bool) -> None:
+        """A few steps without a state; only those that are `free` may drop, multiply or fail."""
+        chance = self.chance
+        for _ in range(chance.choice((0, 0, 1, 2))):
+            kind = chance.choice(("map", "map", "filter", "flat_map")) if free else "map"
+            if kind == "filter":
+                chosen = chance.choice(PREDICATES)
+                branch.stream = branch.stream.filter(chosen.function, name=self._name(chosen.name))
+            elif kind == "flat_map" and branch.elements < OUTPUTS_MAX:
+                split = chance.choice(FLAT_MAPS)
+                branch.stream = branch.stream.flat_map(split.function, name=self._name(split.name))
+                branch.elements *= 2
+            else:
+                self._map(branch, may_fail=free)
+
+    def _map(self, branch: _Branch, *, may_fail: bool = False) -> None:
+        step = self.chance.choice([step for step in MAPS if may_fail or not step.fails])
+        branch.stream = branch.stream.map(step.function, name=self._name(step.name))
+
+    def _name(self, what: str) -> str:
+        self.steps += 1
+        return f"{self.steps}: {what}"
+
+
+def _element(record: dict[str, object]) -> Element:
+    return str(record["key"]), int(str(record["id"]))
+
+
+def _words(record: dict[str, object]) -> Iterator[Element]:
+    for word in str(record["text"]).split()[:6]:
+        yield word, int(str(record["id"]))

@@ -1,0 +1,154 @@
+"""Files that lose power: what is not synced may be gone, torn, or there.
+
+Stands between code that writes files and the operating system: watches the calls that write below
+one directory, lets them fail or be the last one, and keeps what is durable: the content of a file
+as of its last fdatasync, the names in a directory as of its last fsync. It syncs nothing itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Self
+
+_WATCHED: Mapping[str, Callable[..., object]] = {
+    name: getattr(os, name) for name in ("pwrite", "ftruncate", "fdatasync", "fsync", "replace")
+}
+_pwrite, _ftruncate, _replace = os.pwrite, os.ftruncate, os.replace
+
+
+class FileSystem:
+    """Everything below one directory; a context manager, in which calls are watched."""
+
+    def __init__(
+        self, root: Path, chance: Random, fails: Callable[[], BaseException | None]
+    ) -> None:
+        """`fails`: asked at each call; what it gives is raised, and the call may be half done."""
+        self.root = root
+        self.chance = chance
+        self._fails = fails
+        self._durable: dict[int, bytes] = {}
+        """Inode -> content."""
+        self._names: dict[Path, dict[str, int]] = {}
+        """Directory -> name -> inode."""
+        self._pins: list[int] = []
+        self._instead: dict[str, Callable[..., object]] = {
+            "pwrite": self._write,
+            "ftruncate": self._truncate,
+            "fdatasync": self._sync,
+            "fsync": self._sync_names,
+            "replace": self._rename,
+        }
+        """What stands in the place of functions of `os`."""
+
+    def __enter__(self) -> Self:
+        for name, function in self._instead.items():
+            setattr(os, name, function)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for name, function in _WATCHED.items():
+            setattr(os, name, function)
+
+    def close(self) -> None:
+        """Release what it keeps open."""
+        for pin in self._pins:
+            os.close(pin)
+        self._pins.clear()
+
+    def lose_power(self) -> None:
+        """Leave on the disk what a power failure may leave."""
+        for directory, names in self._names.items():
+            now = {file.name: file for file in directory.iterdir() if file.is_file()}
+            keep_names = self.chance.random() < 0.5
+            contents = {name: self._content(file) for name, file in sorted(now.items())}
+            if not keep_names:
+                contents = {
+                    name: self._content(now[name])
+                    if name in now and now[name].stat().st_ino == inode
+                    else self._durable.get(inode, b"")
+                    for name, inode in names.items()
+                }
+            for file in now.values():
+                if file.suffix != ".lock":
+                    file.unlink()
+            for name, content in contents.items():
+                if not name.endswith(".lock"):
+                    file = directory / name
+                    file.write_bytes(content)
+                    self._durable[file.stat().st_ino] = content
+                    self._pin(file)
+            self._names[directory] = _inodes(directory)
+
+    def _content(self, file: Path) -> bytes:
+        now = file.read_bytes()
+        durable = self._durable.get(file.stat().st_ino, b"")
+        if not now.startswith(durable):
+            return self.chance.choice((now, durable))
+        cut = self.chance.randint(len(durable), len(now))
+        return self.chance.choice((now, now[:cut], now[:cut] + bytes(len(now) - cut)))
+
+    def _half_done(self, error: BaseException | None) -> bool:
+        return error is None or self.chance.random() < 0.5
+
+    # Instead of the functions of `os`.
+
+    def _write(self, file: int, data: bytes, offset: int) -> int:
+        error = self._fails()
+        if error is not None:
+            _pwrite(file, data[: self.chance.randint(0, len(data))], offset)
+            raise error
+        return _pwrite(file, data[: self.chance.randint(1, len(data))], offset)
+
+    def _truncate(self, file: int, length: int) -> None:
+        error = self._fails()
+        if self._half_done(error):
+            _ftruncate(file, length)
+        if error is not None:
+            raise error
+
+    def _sync(self, file: int) -> None:
+        error = self._fails()
+        if self._half_done(error):
+            path = _path(file)
+            self._pin(path)
+            self._durable[os.fstat(file).st_ino] = path.read_bytes()
+        if error is not None:
+            raise error
+
+    def _sync_names(self, file: int) -> None:
+        error = self._fails()
+        directory = _path(file)
+        if directory == self.root or self.root in directory.parents:
+            self._names.setdefault(directory, {})
+            if self._half_done(error):
+                self._names[directory] = _inodes(directory)
+        if error is not None:
+            raise error
+
+    def _rename(self, old: Path, new: Path) -> None:
+        error = self._fails()
+        if self._half_done(error):
+            _replace(old, new)
+        if error is not None:
+            raise error
+
+    def _pin(self, file: Path) -> None:
+        """The number of an inode must not be used again."""
+        self._pins.append(os.open(file, os.O_RDONLY))
+
+
+def _inodes(directory: Path) -> dict[str, int]:
+    return {entry.name: entry.stat().st_ino for entry in directory.iterdir() if entry.is_file()}
+
+
+def _path(file: int) -> Path:
+    return Path(os.readlink(f"/proc/self/fd/{file}"))

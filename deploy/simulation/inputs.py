@@ -1,0 +1,50 @@
+"""Records for a simulated run: made up, or drawn from a user's files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from random import Random
+
+from engine.errors import FlowError
+from engine.sources import open_source, strict
+
+READ_MAX = 10_000
+"""Records of a file that are drawn from."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputFiles:
+    """Files to draw records from, one for each source of the flow, and how they are read."""
+
+    paths: tuple[str, ...]
+    id_field: str | None = None
+    text_field: str | None = None
+    sections: bool = False
+
+    def __str__(self) -> str:
+        parts = [f"--input {path}" for path in self.paths]
+        parts += [f"--id-field {self.id_field}"] if self.id_field else []
+        parts += [f"--text-field {self.text_field}"] if self.text_field else []
+        parts += ["--sections"] if self.sections else []
+        return " ".join(parts)
+
+    def draw(self, chance: Random, count: int, front: int) -> list[object]:
+        """Some records of a front's file, in their order."""
+        found = _read(self, front)
+        return [found[i] for i in sorted(chance.sample(range(len(found)), min(count, len(found))))]
+
+
+@cache
+def _read(files: InputFiles, front: int) -> list[object]:
+    source = open_source(
+        files.paths[front],
+        id_field=files.id_field,
+        text_field=files.text_field,
+        sections=files.sections,
+    )
+    found = [payload for _, payload in islice(strict(source.read(1)), READ_MAX)]
+    if not found:
+        raise FlowError(f"{files.paths[front]} has no records to simulate with")
+    return found

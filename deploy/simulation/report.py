@@ -1,0 +1,73 @@
+"""What came of many seeds: for people, and for machines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.table import Table
+
+from deploy.simulation.simulation import Outcome
+
+SHOWN_MAX = 10
+"""Failures that are shown; the JSON file has all."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of some seeds. `failures`: (command that repeats it, what is wrong)."""
+
+    seeds: int = 0
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    counted: Counter[str] = field(default_factory=Counter)
+    virtual_s: float = 0.0
+
+    def note(self, outcome: Outcome) -> None:
+        """Add one seed."""
+        self.seeds += 1
+        self.counted += outcome.counted
+        self.virtual_s += outcome.virtual_s
+        if outcome.problem:
+            flow = f"\n{outcome.flow}" if outcome.flow else ""
+            self.failures.append((outcome.scenario.command, outcome.problem + flow))
+
+    def add(self, other: Report) -> None:
+        """Add other seeds."""
+        self.seeds += other.seeds
+        self.failures += other.failures
+        self.counted += other.counted
+        self.virtual_s += other.virtual_s
+
+
+def show(report: Report, took_s: float) -> None:
+    """Print a report."""
+    console = Console()
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(justify="right", style="bold")
+    table.add_column()
+    for number, what in (
+        (str(report.seeds), "seeds"),
+        (str(len(report.failures)), "failures"),
+        (f"{report.virtual_s:.1f}", "virtual seconds"),
+        (f"{report.seeds / took_s:.1f}", "seeds a second"),
+        *((str(count), what) for what, count in sorted(report.counted.items())),
+    ):
+        table.add_row(number, what)
+    console.print(table)
+    for command, problem in report.failures[:SHOWN_MAX]:
+        console.print(f"\n[red]failed[/]: {command}", highlight=False, soft_wrap=True)
+        console.print(f"  {problem}", highlight=False, markup=False, soft_wrap=True)
+    if len(report.failures) > SHOWN_MAX:
+        console.print(f"\nand {len(report.failures) - SHOWN_MAX} more failures")
+
+
+def as_json(report: Report, took_s: float) -> dict[str, object]:
+    """For machines."""
+    return {
+        "seeds": report.seeds,
+        "failures": [{"command": c, "problem": p} for c, p in report.failures],
+        "virtual_s": round(report.virtual_s, 3),
+        "seconds": round(took_s, 3),
+        "counted": dict(sorted(report.counted.items())),
+    }

@@ -1,0 +1,16 @@
+"""Messages as a trace shows them."""
+
+from __future__ import annotations
+
+from engine.codec import unpack
+from engine.errors import MalformedMessage
+from engine.messages import decode
+
+
+def shown(data: bytes) -> str:
+    """A message between parties, or with a producer."""
+    try:
+        header, message = decode(data)
+    except MalformedMessage:
+        return str(unpack(data))
+    return f"[{header.incarnation}.{header.sequence}] {message}"

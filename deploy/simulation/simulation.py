@@ -1,0 +1,321 @@
+"""A scenario on its way: the parties of a run in a simulated world, until it has ended.
+
+>>> Simulation(scenario(7)).run().problem
+''
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+
+from coordinator.registry import ClusterState, RunOutcome, check_identity, encode_state
+from deploy.consumer import ConsumerServer
+from deploy.front import Front
+from deploy.master import Master
+from deploy.node import Node
+from deploy.simulation.damage import Damages
+from deploy.simulation.disks import MasterDisk, NodeDisk
+from deploy.simulation.faults import Crashed
+from deploy.simulation.flows import records
+from deploy.simulation.judge import judge
+from deploy.simulation.live import LiveInput, SimulatedIntake, SimulatedProducer
+from deploy.simulation.liveness import Watch
+from deploy.simulation.network import Network
+from deploy.simulation.scenario import Scenario
+from deploy.simulation.slow import slowed
+from deploy.simulation.targets import (
+    FailingConsumer,
+    FilesTarget,
+    LmdbTarget,
+    MemoryTarget,
+    Target,
+)
+from deploy.simulation.timeline import Timeline
+from deploy.simulation.world import Host, World
+from engine.errors import DriftlineError, FlowError
+from engine.messages import Stop, encode
+from engine.party import Party
+from engine.plan import Plan, plan
+from engine.reference import Item, interpret
+from engine.sources import ListSource
+from engine.sources.received import ReceivedSource
+
+RUN = "simulated"
+EARLIER = "an earlier call of the command"
+"""What it has left: how it ended, in the registry; and messages of its master, on their way."""
+
+LAST_WORDS_S = 5.0
+"""How long it may take to hear of the master's end, as in `deploy.run`."""
+
+HEAL_AFTER_S = 300.0
+"""Virtual seconds after the last fault in which the run must end."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a scenario; `problem` is empty if it is right."""
+
+    scenario: Scenario
+    problem: str = ""
+    counted: Counter[str] = field(default_factory=Counter)
+    virtual_s: float = 0.0
+    flow: str = ""
+    """As text, for people: what was drawn by the seed of a failure."""
+
+
+class Simulation:
+    """The parties of a scenario, and where they are."""
+
+    def __init__(self, what: Scenario, trace: Callable[[str], None] | None = None) -> None:
+        self.what = what
+        self.chance = Random(what.seed + 1)
+        self._ids = Random(what.seed + 2)
+        self.timeline = Timeline(self.chance, what.faults, trace=trace)
+        self.counted = self.timeline.counted
+        network = Network(self.timeline, self.chance, what.faults, self.counted)
+        self.world = World(self.timeline, network, self._check, self._process_ended)
+        try:
+            self.flow = what.flow.load(what.seed, what.policy)
+            slow = (
+                self.flow if what.work is None else slowed(self.flow, what.work, self.world.spend)
+            )
+            self.plan: Plan = plan(slow)
+        except FlowError as error:
+            raise FlowError(f"cannot simulate: {error}") from None
+        if what.files is not None:
+            self.flow.check_inputs(what.files.paths)
+        self.nodes = [NodeDisk(f"node-{i}", self.flow, self.counted) for i in range(what.nodes)]
+        self.registry = MasterDisk(self.counted)
+        earlier = ClusterState(self.plan.identity(), version=1, outcome=RunOutcome(EARLIER, "", ""))
+        self.registry.data = encode_state(earlier)
+        self._fronts: list[Host] = []
+        self._nodes: list[Host] = []
+        self.damages = Damages(self.timeline, self.registry)
+        self.inputs = [self._records(front) for front in range(self.plan.fronts)]
+        self.live: dict[int, LiveInput] = {}
+        self.target: Target = MemoryTarget()
+
+    def run(self) -> Outcome:
+        """Let it happen and judge it."""
+        what = self.what
+        outcome = Outcome(what, counted=self.counted)
+        if what.sink == "files":
+            self.target = FilesTarget(self.flow, self.timeline)
+        elif what.sink == "lmdb":
+            self.target = LmdbTarget(self.flow)
+        watch = Watch(self.world, self._progress)
+        try:
+            self._begin()
+            watch.begin(max([what.faults.until, *(p.until_s for p in what.live if p is not None)]))
+            ended = self.timeline.run(what.faults.until + HEAL_AFTER_S)
+            outcome.problem = self._judge(ended and not watch.stalled)
+        except AssertionError as error:
+            outcome.problem = f"invariant broken: {error}"
+        finally:
+            self.target.close()
+        outcome.virtual_s = self.timeline.now
+        return outcome
+
+    def expected(self) -> list[Item]:
+        """What the reference interpreter makes of the input."""
+        inputs = [
+            self.live[i].records() if i in self.live else list(enumerate(payloads, 1))
+            for i, payloads in enumerate(self.inputs)
+        ]
+        return list(interpret(self.flow, inputs, dead_letters=True))
+
+    def _records(self, front: int) -> list[object]:
+        what = self.what
+        if what.files is not None:
+            return what.files.draw(self.chance, what.records, front)
+        return records(self.chance, what.records, front)
+
+    # Who takes part.
+
+    def _begin(self) -> None:
+        what, world = self.what, self.world
+        for i, payloads in enumerate(self.inputs):
+            pace = what.live[i % len(what.live)]
+            if pace is not None:
+                self.live[i] = LiveInput(i, pace, payloads, self.chance)
+        world.add("master", self._master, self.registry, fixed={"master"})
+        if not what.embedded:
+            world.add("consumer", self._consumer, fixed={"consumer"})
+        for i in range(what.nodes):
+            self._nodes.append(world.add(f"node-{i}", self._node(i), self.nodes[i]))
+        for i in range(self.plan.fronts):
+            if i not in self.live:
+                self._fronts.append(world.add(f"front-{i}", self._front(i)))
+                continue
+            feed = self.live[i]
+            made = self._fed_front(feed)
+            self._fronts.append(world.add(f"front-{i}", made, feed.log, fixed={f"intake-{i}"}))
+            for name in feed.plans:
+                world.add(name, self._producer(name, feed))
+        chance = Random(what.seed + 3)
+        for host in (*self._nodes, *self._fronts):
+            self.timeline.after(chance.random() * what.faults.until, partial(_stray, host))
+
+    def _new_id(self) -> int:
+        return self._ids.getrandbits(63) or 1
+
+    def _master(self, process: str) -> Sequence[Party]:
+        what = self.what
+        self.damages.may_damage(self.registry)
+        state = check_identity(self.registry.read(), self.plan.identity(), "the simulation")
+        return [Master(what.nodes, self.plan, what.policy, state, what.checkpoint_s, RUN)]
+
+    def _node(self, index: int) -> Callable[[str], Sequence[Party]]:
+        disk = self.nodes[index]
+
+        def make(process: str) -> Sequence[Party]:
+            self.damages.may_damage(disk)
+            disk.open()
+            node = Node(
+                index,
+                self.what.nodes,
+                self.plan,
+                self.what.policy,
+                self._new_id,
+                process=process,
+                address=process,
+                dead_letters=True,
+                run=RUN,
+            )
+            node.addresses.update({"master": "master", "consumer": "consumer"})
+            if not self.what.embedded:
+                return [node]
+            return [node, self._consumers([f"barrier-{index}"])]
+
+        return make
+
+    def _consumer(self, process: str) -> Sequence[Party]:
+        return [self._consumers([f"barrier-{i}" for i in range(self.what.nodes)])]
+
+    def _consumers(self, barriers: list[str]) -> ConsumerServer:
+        """The consumers of some barriers in a new process."""
+        self.target.restarted(barriers, self.timeline.happens(self.what.faults.power))
+        self.damages.may_damage(self.target)
+        return ConsumerServer(
+            lambda barrier: FailingConsumer(lambda: self.target.consumer(barrier), self.timeline)
+        )
+
+    def _front(self, index: int) -> Callable[[str], Sequence[Party]]:
+        return lambda process: [self._front_of(index, process, ListSource(self.inputs[index]))]
+
+    def _fed_front(self, feed: LiveInput) -> Callable[[str], Sequence[Party]]:
+        def make(process: str) -> Sequence[Party]:
+            self.damages.may_damage(feed.log)
+            source = ReceivedSource(feed.log, self._clock_of(feed), feed.log.name)
+            front = self._front_of(feed.front, process, source)
+            return [front, SimulatedIntake(source, f"intake-{feed.front}")]
+
+        return make
+
+    def _front_of(self, index: int, process: str, source: ListSource | ReceivedSource) -> Front:
+        front = Front(
+            index,
+            self.what.nodes,
+            self.plan,
+            self.what.policy,
+            source,
+            self._new_id,
+            process=process,
+            address=process,
+            window=self.what.window,
+            run=RUN,
+        )
+        front.addresses["master"] = "master"
+        return front
+
+    def _clock_of(self, feed: LiveInput) -> Callable[[], int]:
+        return lambda: int((self.timeline.now + feed.pace.skew_s) * 1e6)
+
+    def _producer(self, name: str, feed: LiveInput) -> Callable[[str], Sequence[Party]]:
+        def make(process: str) -> Sequence[Party]:
+            session = int(process.rpartition("#")[2])
+            return [SimulatedProducer(name, process, session, feed, self.chance, self.counted)]
+
+        return make
+
+    # How it goes, and how it went.
+
+    def _progress(self) -> object:
+        """Changes whenever more is delivered, or acknowledged to a producer."""
+        acknowledged = [tuple(feed.acknowledged.values()) for feed in self.live.values()]
+        ended = [host.ended is not None for host in self.world.hosts.values()]
+        return self.counted["delivered bundle"], acknowledged, ended
+
+    def _check(self, host: Host, party: Party) -> None:
+        """After each turn."""
+        if isinstance(party, Node):
+            party.validate()
+        elif isinstance(party, Master) and party.broken:
+            raise Crashed("broken")
+
+    def _process_ended(self, host: Host) -> None:
+        """The command is at its end once all fronts are; then it ends who has not heard of it."""
+        master = self.world.hosts["master"]
+        if _all_ended(self._fronts):
+            self.timeline.over = master.ended is not None or _all_ended(self._nodes)
+        elif host is master:
+            self.timeline.after(LAST_WORDS_S, self._ask_again)
+
+    def _ask_again(self) -> None:
+        master = self.world.hosts["master"]
+        if not _all_ended(self._fronts) and master.ended is not None:
+            self.counted["asked again how it ended"] += 1
+            self.world.start(master)
+
+    def _judge(self, ended: bool) -> str:
+        if self.world.ended is not None:
+            return self._judge_error(_told(self.world.ended))
+        if not ended:
+            host = self.world.hosts["master"]
+            master = host.party or host.ended
+            where = master.waits_for if isinstance(master, Master) else "the master is down"
+            return f"does not get on after {self.timeline.now:.1f} virtual seconds: {where}"
+        state = self.registry.read()
+        assert state is not None
+        assert state.outcome is not None, "it ended, and nobody knows how"
+        for front in self._fronts:
+            assert isinstance(front.ended, Front)
+            assert front.ended.outcome == Stop(RUN, state.outcome.error, state.outcome.text)
+        if state.outcome.error:
+            return self._judge_error(f"{state.outcome.error}: {state.outcome.text}")
+        for feed in self.live.values():
+            if problem := feed.problem():
+                return problem
+        what, target = self.what, self.target
+        try:
+            found = target.found()
+        except DriftlineError as error:
+            return self._judge_error(_told(error))
+        expected = [target.shows(item) for item in self.expected()]
+        return judge(what.policy, what.flow.view, expected, found, target.value)
+
+    def _judge_error(self, error: str) -> str:
+        live = bool(self.live)
+        if self.damages.explain(error, self.what.policy, given_input=not live):
+            self.counted["stopped because of damage"] += 1
+            return ""
+        return f"stopped: {error}"
+
+
+def _stray(host: Host) -> None:
+    """What an earlier master has sent comes now."""
+    if host.party is not None:
+        host.party.receive(encode(("master", 0, 0), Stop(EARLIER, "", "")))
+
+
+def _all_ended(hosts: list[Host]) -> bool:
+    return all(host.ended is not None for host in hosts)
+
+
+def _told(error: DriftlineError) -> str:
+    """An error as the one who stops a run tells it."""
+    return f"{type(error).__name__}: {error}"
