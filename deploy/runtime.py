@@ -207,6 +207,8 @@ class Runtime:
             party.receive(data)
         else:
             self._disk.report()
+            for local in self._local.values():
+                local.check()
 
 
 def quiet_collector() -> None:
@@ -266,9 +268,11 @@ class _Worker:
         self._tasks.put((party, job, work))
 
     def report(self) -> None:
-        """Tell parties what has been done."""
+        """Tell parties what has been done. Raises ThreadDied."""
         while self._results:
             party, job, result = self._results.popleft()
+            if isinstance(result, ThreadDied):
+                raise result
             party.done(job, result)
 
     def stop(self) -> None:
@@ -284,8 +288,23 @@ class _Worker:
                 result: object = work(job)
             except DriftlineError as error:
                 result = error
+            except BaseException as error:
+                result = ThreadDied.of(error, f"{type(job).__name__} of {party.name}")
             self._results.append((party, job, result))
             self.ring.send(b"")
+            if isinstance(result, ThreadDied):
+                return
+
+
+class ThreadDied(Exception):
+    """A thread met what is no error of ours: its process cannot go on, and ends with the text."""
+
+    @staticmethod
+    def of(error: BaseException, during: str) -> ThreadDied:
+        """What the loop raises instead, whatever it was: even an exit of one thread only."""
+        died = ThreadDied(f"the thread for {during} died: {type(error).__name__}: {error}")
+        died.__cause__ = error
+        return died
 
 
 class LocalParty:
@@ -295,12 +314,18 @@ class LocalParty:
         self._party = party
         self._partner = partner
         self._tasks: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._died: ThreadDied | None = None
         self._thread = threading.Thread(target=self._loop, daemon=True)
         self._thread.start()
 
     def put(self, data: bytes) -> None:
         """Send it a message."""
         self._tasks.put(data)
+
+    def check(self) -> None:
+        """Raises ThreadDied if it cannot go on."""
+        if self._died is not None:
+            raise self._died
 
     def stop(self) -> None:
         """Let it finish what it has got."""
@@ -309,8 +334,12 @@ class LocalParty:
 
     def _loop(self) -> None:
         party = self._party
-        while (data := self._tasks.get()) is not None:
-            party.receive(data)
-            for _, answer in party.outbox:
-                self._partner.send(answer)
-            party.outbox.clear()
+        try:
+            while (data := self._tasks.get()) is not None:
+                party.receive(data)
+                for _, answer in party.outbox:
+                    self._partner.send(answer)
+                party.outbox.clear()
+        except BaseException as error:
+            self._died = ThreadDied.of(error, party.name)
+            self._partner.send(b"")
