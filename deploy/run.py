@@ -8,12 +8,13 @@ command goes on after any interruption.
 from __future__ import annotations
 
 import json
+import os
 import random
 import secrets
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic, time_ns
 
@@ -23,7 +24,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from deploy.cluster import LocalCluster
 from deploy.front import Front
 from deploy.intake import Intake
-from deploy.process import ProcessConfig, new_id
+from deploy.leftovers import clear_drafts, socket_folder
+from deploy.lifeline import ended_in_order
+from deploy.process import ProcessConfig, claim, new_id
 from deploy.runtime import Runtime
 from deploy.savepoints import restore_run
 from engine.errors import DriftlineError, InputError, Unavailable
@@ -86,9 +89,17 @@ class RunReport:
 
 def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     """Run until all input is processed and delivered. Raises DriftlineError if that fails."""
-    flow_plan = plan(flow)
     flow.check_inputs(config.inputs)
-    sockets = tempfile.mkdtemp(prefix="driftline-")
+    with ExitStack() as stack:
+        stack.enter_context(ended_in_order())
+        stack.callback(os.close, claim(config.state / "run.lock"))
+        clear_drafts(config.state, config.output, config.output / ".driftline")
+        sockets = stack.enter_context(socket_folder(config.state))
+        return _run(flow, config, sockets, console)
+
+
+def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunReport:
+    flow_plan = plan(flow)
     runtime = Runtime()
     received: list[tuple[InputLog, Intake]] = []
     try:
@@ -110,7 +121,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
             ordering=config.policy.ordering if config.policy.ordered else "speculative",
             checkpoint_s=config.checkpoint_s,
             state=str(config.state),
-            sockets=sockets,
+            sockets=str(sockets),
             identity=identity,
             dead_letters=config.dead_letters,
             output=str(config.output),
@@ -136,7 +147,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
             front.addresses["master"] = process.address("master")
             fronts.append(front)
         started = monotonic()
-        with LocalCluster(process) as cluster:
+        with LocalCluster(process, partial(_relay, console)) as cluster:
             stop = _drive(runtime, cluster, sources, fronts, config, console)
             if stop.error:
                 raise _as_error(stop)
@@ -152,7 +163,10 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
         for input_log, intake in received:
             intake.close()
             input_log.close()
-        shutil.rmtree(sockets, ignore_errors=True)
+
+
+def _relay(console: Console, line: str) -> None:
+    console.print(f"driftline: {line}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _receive(
@@ -198,7 +212,7 @@ def _drive(
                 kill_at = now + (config.kill_every_s or 0.0)
             if now >= look_at:
                 look_at = now + 0.05
-                cluster.supervise()
+                cluster.supervise([front.settled for front in fronts])
                 for source, front, task in zip(sources, fronts, tasks, strict=True):
                     task(source, front.taken)
                 if not cluster.master_ended:
