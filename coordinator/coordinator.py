@@ -1,6 +1,6 @@
 """The coordinator: who takes part, when snapshots are taken, and how a failure is recovered from.
 
-Takes `Hello` (everybody), `Unloadable`, `Prepared`, `PrepareFailed`, `Lost`, `Failed`, the
+Takes `Hello`, `Alive` (everybody), `Unloadable`, `Prepared`, `PrepareFailed`, `Lost`, `Failed`, the
 time, and the progress of all. Gives `Recover`, `Prepare` (nodes), `Start`, `BeginEpoch`
 (fronts), `Committed`, `Stop`, and writes to the registry.
 
@@ -13,6 +13,9 @@ Snapshot (section V-A1): when all have prepared, writing its record is the commi
 no part. The time of a snapshot is the *delivered* frontier: what is above it is replayed, so an
 output that a consumer does not have yet can never be skipped by a snapshot.
 
+Who says Hello, or is said to be alive, is not missing, however long its work takes. Recovery that
+gets nowhere waits before it is tried again (`coordinator.backoff`).
+
 Invariants: a decision is sent only once it is in the registry; a snapshot is committed only if
 every part of it is durable; incarnations only grow.
 """
@@ -23,9 +26,11 @@ import logging
 from dataclasses import dataclass, field
 from enum import Enum
 
+from coordinator.backoff import Backoff
 from coordinator.registry import ClusterState, SnapshotRecord, WriteState
 from engine.labels import INFINITY
 from engine.messages import (
+    Alive,
     BeginEpoch,
     Committed,
     Failed,
@@ -47,7 +52,10 @@ from engine.snapshots import LATEST
 log = logging.getLogger("driftline")
 
 MISSING_AFTER_S = 5.0
-"""Silence after which a node or front counts as dead."""
+"""Silence after which a node or front counts as dead, unless said otherwise."""
+
+PATIENCE_MAX_S = 600.0
+"""Silence of a process that has come back from silence before, at most."""
 
 UNPREPARED_AFTER_S = 30.0
 """How long a snapshot may take; a marker that is lost is noticed by nothing else."""
@@ -57,6 +65,7 @@ class Phase(Enum):
     """Where the run stands."""
 
     GATHERING = "waiting for nodes and fronts"
+    WAITING = "waiting before the next recovery"
     DECIDING = "writing a new incarnation"
     LOADING = "nodes load a snapshot"
     RUNNING = "running"
@@ -87,7 +96,13 @@ class Coordinator:
     """Decides; `out` and `jobs` hold what it wants to be sent and written."""
 
     def __init__(
-        self, nodes: int, fronts: int, policy: Policy, state: ClusterState, interval: float
+        self,
+        nodes: int,
+        fronts: int,
+        policy: Policy,
+        state: ClusterState,
+        interval: float,
+        missing_after_s: float = MISSING_AFTER_S,
     ) -> None:
         self.nodes = [f"node-{i}" for i in range(nodes)]
         self.fronts = [f"front-{i}" for i in range(fronts)]
@@ -102,6 +117,13 @@ class Coordinator:
         self.recoveries = 0
         self.snapshots = 0
         self._members: dict[str, _Member] = {}
+        self._missing: dict[str, _Member] = {}
+        self._missing_after = missing_after_s
+        self._patience: dict[str, float] = {}
+        """Who may be silent for longer than others, and how long."""
+        self._backoff = Backoff()
+        self._resume_at = 0.0
+        """No recovery begins before."""
         self._ready: set[str] = set()
         self._snapshot: _Snapshot | None = None
         self._number = 0
@@ -125,11 +147,13 @@ class Coordinator:
         if name not in self.nodes and name not in self.fronts:
             return
         known = self._members.get(name)
+        self._note_return(name, message.process)
         self._members[name] = _Member(message.process, message.address, self._now)
         if self.phase in (Phase.STOPPED, Phase.BROKEN):
             return
         if known is not None and known.process != message.process:
-            self._recover(f"{name} has been restarted")
+            self._patience.pop(name, None)
+            self._recover(f"{name} has been restarted", paced=False)  # by whoever restarts it
         elif self.phase is Phase.GATHERING:
             self._recover("")
         elif message.incarnation < self.state.incarnation:
@@ -138,6 +162,37 @@ class Coordinator:
             self._ready.add(name)
             if len(self._ready) == len(self.nodes):
                 self._run()
+
+    def alive(self, name: str, message: Alive) -> None:
+        """A process lives, though it may not have the time to say Hello."""
+        known = self._members.get(name)
+        if known is not None and known.process == message.process:
+            known.seen = self._now
+
+    def _note_return(self, name: str, process: str) -> None:
+        """Who comes back from silence as the same process had only been busy: give it more time.
+
+        Otherwise a replay would bring it to the same place, and silence, again and again.
+        """
+        missing = self._missing.pop(name, None)
+        if missing is None:
+            return
+        self._patience.pop(name, None)
+        if missing.process == process:
+            silent = self._now - missing.seen
+            patience = self._patience[name] = min(2 * silent, PATIENCE_MAX_S)
+            log.warning(
+                "%s is there again after %.0f s of silence; it may be silent for %.0f s now",
+                *(name, silent, patience),
+            )
+
+    def all_heard(self, within_s: float) -> bool:
+        """Whether everybody has said something so shortly ago."""
+        return all(self._now - member.seen <= within_s for member in self._members.values())
+
+    def moved(self, processed: int, delivered: int) -> None:
+        """The run has got as far as this."""
+        self._backoff.moved(processed, delivered, self.snapshots)
 
     def lost(self, message: Lost) -> None:
         """Somebody misses something."""
@@ -157,38 +212,61 @@ class Coordinator:
 
     def tick(self, now: float) -> None:
         """Notice silence."""
+        if now - self._now > self._missing_after / 2:  # we were away: what was said waits for us
+            for member in self._members.values():
+                member.seen = now
         self._now = now
-        silent = [n for n, m in self._members.items() if now - m.seen > MISSING_AFTER_S]
+        silent = [n for n, m in self._members.items() if now - m.seen > self._patience_for(n)]
         for name in silent:
-            del self._members[name]
+            self._missing[name] = self._members.pop(name)
         snapshot = self._snapshot
         if snapshot is not None and now - snapshot.since > UNPREPARED_AFTER_S:
             self._recover(f"snapshot {snapshot.number} is not prepared: a marker may be lost")
         if silent and self.phase in (Phase.DECIDING, Phase.LOADING, Phase.RUNNING):
-            self._recover(f"{', '.join(silent)} did not answer for {MISSING_AFTER_S:g} s")
+            waited = self._patience_for(silent[0])
+            self._recover(f"{', '.join(silent)} did not answer for {waited:g} s")
+        if self.phase is Phase.WAITING and now >= self._resume_at:
+            self._recover("")
+
+    def _patience_for(self, name: str) -> float:
+        return self._patience.get(name, self._missing_after)
 
     @property
     def deadline(self) -> float:
         """When it wants to be told the time again."""
+        latest = self._now + self._missing_after / 4
+        if self.phase is Phase.WAITING:
+            return min(latest, self._resume_at)
         if self.phase is not Phase.RUNNING or self.policy.cut is SnapshotCut.NONE:
-            return self._now + MISSING_AFTER_S / 4
-        return min(self._now + MISSING_AFTER_S / 4, max(self._next_snapshot, self._now + 0.001))
+            return latest
+        return min(latest, max(self._next_snapshot, self._now + 0.001))
 
     # Recovery.
 
-    def _recover(self, reason: str) -> None:
+    def _recover(self, reason: str, paced: bool = True) -> None:
         self._snapshot = None
         if reason:
             self.recoveries += 1
-            log.warning("recovering: %s", reason)
+            pause = self._backoff.pause_s() if paced else 0.0
+            self._resume_at = max(self._resume_at, self._now + pause)
+            log.warning("recovering: %s%s", reason, self._why_later(pause))
         if len(self._members) < len(self.nodes) + len(self.fronts):
             self.phase = Phase.GATHERING
+            return
+        if self._now < self._resume_at:
+            self.phase = Phase.WAITING
             return
         self.phase = Phase.DECIDING
         if self._writing is None:
             self._write(self.state.next(incarnation=self.state.incarnation + 1))
         else:  # every write follows the one before: first it has to be known what came of that
             self._write_again = True
+
+    def _why_later(self, pause: float) -> str:
+        if not pause:
+            return ""
+        times = self._backoff.nowhere
+        return f"; no progress since {times} recoveries, the next one begins in {pause:g} s"
 
     def _write(self, state: ClusterState) -> None:
         self._writing = WriteState(state)

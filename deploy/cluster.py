@@ -44,7 +44,7 @@ class LocalCluster:
         self.config = config
         self.kills = 0
         self.restarts = 0
-        self.deaths = Deaths(config.deaths_max)
+        self.deaths = Deaths(config.limits.deaths)
         self._tell = tell
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._lifelines: dict[str, Lifeline] = {}

@@ -99,6 +99,10 @@ class Front(Member):
         """Whether a record waits that may still be forgotten."""
         self._epochs: list[tuple[int, int]] = []
 
+    @property
+    def doing(self) -> str:
+        return f"its source, {self.source.name}"
+
     def handle(self, sender: str, message: Message) -> None:
         if isinstance(message, Progress):
             self._settle(message)

@@ -1,12 +1,13 @@
 """Members: parties that the master counts on, nodes and fronts.
 
-Gives `Hello` again and again (who, where, in which incarnation, whether ready), and, as often, what
-the master has to do something about: it may have been lost, or the master may be a new one.
+Gives `Hello` again and again (who, where, in which incarnation, whether ready), `Alive` where work
+goes on, and, as often, what the master has to do something about: it may have been lost, or the
+master may be a new one.
 """
 
 from __future__ import annotations
 
-from engine.messages import Hello, Lost, Message, Stop
+from engine.messages import Alive, Hello, Lost, Message, Stop
 from engine.party import Party
 
 HELLO_EVERY_S = 0.2
@@ -24,6 +25,17 @@ class Member(Party):
         self.ready = False
         """Whether it is loaded and has all answers that it needs."""
         self._next_hello = 0.0
+        self._steps_told = 0
+
+    @property
+    def steps(self) -> int:
+        """Steps of work that were done so far: while they move, nothing is lost."""
+        return 0
+
+    @property
+    def doing(self) -> str:
+        """What is being done, for people; another thread may ask."""
+        return "one turn"
 
     def repeat(self) -> None:
         """Tell again what the master needs to know. Also when nothing has changed: it shows the
@@ -39,6 +51,9 @@ class Member(Party):
     def hello(self) -> None:
         """Tell the master where we stand."""
         self.send("master", Hello(self.address, self.process, self.incarnation, int(self.ready)))
+        if self.steps != self._steps_told:
+            self._steps_told = self.steps
+            self.send("master", Alive(self.process, self._steps_told, 0))
         if self.trouble is not None:
             self.send("master", self.trouble)
         else:

@@ -27,7 +27,7 @@ from deploy.pace import Pace
 from deploy.restoring import Restoring
 from deploy.snapshotter import Snapshotter
 from deploy.tracking import Cells, Intervals, Tracking
-from engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged, Unavailable
+from engine.errors import DriftlineError, MalformedMessage
 from engine.keygroups import owned_by
 from engine.labels import INFINITY
 from engine.messages import (
@@ -48,9 +48,8 @@ from engine.messages import (
     Recover,
     Report,
     Stop,
-    Unloadable,
 )
-from engine.party import Job, log
+from engine.party import Job
 from engine.plan import Plan, Port
 from engine.policy import Policy
 from engine.snapshots import CommitSnapshot, LoadSnapshot
@@ -105,8 +104,8 @@ class Node(Member):
         self.ready = False
         self._begun = False
         """Whether the master has begun, so that all nodes are in this incarnation."""
-        self._restoring = Restoring(load, start)
-        self._loaded = self._load_again = False
+        self._restoring = Restoring(load, start, self._assemble)
+        self._loaded = False
         self._waiting = Waiting(self.plan, hold_back=self.policy.ordering == "speculative")
         self._tracking = Tracking(self.plan, self.nodes, start, self.policy)
         self._stage = 0
@@ -122,6 +121,14 @@ class Node(Member):
         """Elements below this time are final; that is put into effect when there is time for it."""
         self._put_off = 0
         self._snapshots = Snapshotter(self.assembly)
+
+    @property
+    def steps(self) -> int:
+        return self.pace.steps
+
+    @property
+    def doing(self) -> str:
+        return self.pace.doing()
 
     @property
     def barrier(self) -> Barrier:
@@ -183,8 +190,8 @@ class Node(Member):
         return min(super().tick(now), self._ask_consumer_at)
 
     def repeat(self) -> None:
-        if self._load_again:
-            self._load_again = False
+        if self._restoring.again:
+            self._restoring.again = False
             self.jobs.append(self._restoring.load)
         if self.running:
             if self._begun:
@@ -193,8 +200,9 @@ class Node(Member):
 
     def done(self, job: Job, result: object) -> None:
         if job is self._restoring.load:
+            self._restoring.take(result)
             self.pace.begin()
-            self._restore(result)
+            self._restore()
             return
         if isinstance(job, CommitSnapshot) and result is True:
             self.jobs.append(job)  # there is more to do
@@ -213,30 +221,18 @@ class Node(Member):
         self._begin(LoadSnapshot(message.number), message.time)
         self.jobs.append(self._restoring.load)
 
-    def _restore(self, result: object = None) -> bool:
-        """Load a turn's worth; `result`: of the job. Returns whether there is more to do."""
-        restoring = self._restoring
-        try:
-            if result is not None:
-                restoring.begin(result, self._assemble)
-            done = restoring.go_on(self.pace)
-        except (SnapshotDamaged, MalformedMessage) as error:
-            self.report(Unloadable(self.incarnation, restoring.load.number, str(error)))
-            return False
-        except Unavailable as error:
-            log.warning("%s: %s; trying again", self.name, error)
-            self._load_again = True
-            return False
-        except DriftlineError as error:
-            self._fail(error)
-            return False
-        if done and restoring.assembly is not None:
-            self.assembly = restoring.assembly
+    def _restore(self) -> bool:
+        """Load a turn's worth. Returns whether there is more to do."""
+        trouble = self._restoring.work(self.pace, self.incarnation)
+        if trouble is not None:
+            self.report(trouble)
+        if self._restoring.assembly is not None and not self._loaded:
+            self.assembly = self._restoring.assembly
             self._snapshots = Snapshotter(self.assembly)
             self._applying = Applying(self.assembly, self.pace)
             self._loaded = True
             self._ask_consumer()
-        return restoring.under_way
+        return self._restoring.under_way
 
     def _ask_consumer(self) -> None:
         groups = (self.range[0], self.range[-1])

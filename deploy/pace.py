@@ -126,7 +126,7 @@ class Pace:
         """What is being applied, for people; may be asked by another thread."""
         at = self.at
         if at is None:
-            return ""
+            return "what belongs to no element"
         port, piece = at
         labels = piece.labels
         of = "" if len(labels) == 1 else f"one of {len(labels)} elements from "

@@ -15,16 +15,19 @@ import select
 import struct
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
 
 from coordinator.registry import FileRegistry, WriteState, check_identity
 from deploy.consumer import ConsumerServer
-from deploy.deaths import DEATHS_MAX
+from deploy.heartbeat import Heartbeat
 from deploy.lifeline import hold_on
+from deploy.limits import LIMITS, Limits
 from deploy.master import Master
 from deploy.node import Node
+from deploy.pace import Pace
 from deploy.runtime import Runtime
 from engine.errors import DriftlineError, Unavailable
 from engine.loading import load_flow
@@ -57,11 +60,17 @@ class ProcessConfig:
     """The descriptor that is closed when the process that started this one is gone."""
     careful_from: int = -1
     """The time from which on the node works, and notes, element by element; -1: nowhere."""
-    deaths_max: int = DEATHS_MAX
+    limits: Limits = LIMITS
 
     def to_json(self) -> str:
         """As the process takes it."""
         return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> ProcessConfig:
+        """What `to_json` made."""
+        parts = json.loads(text)
+        return ProcessConfig(**{**parts, "limits": Limits(**parts["limits"])})
 
     def address(self, name: str) -> str:
         """Where a party that does not move listens."""
@@ -135,6 +144,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         new_id,
         process=process,
         dead_letters=config.dead_letters,
+        pace=Pace(flow_plan, monotonic, careful_from=config.careful_from, note=_notes(config)),
     )
     runtime = Runtime(store.carry_out)
     node.address = runtime.add(node, config.address(f"node-{config.index}-{process}"))
@@ -148,7 +158,8 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         runtime.host(ConsumerServer(lambda barrier: consumer), node)
     else:
         node.addresses["consumer"] = config.address("consumer")
-    runtime.run(lambda: node.stopped is not None)
+    with Heartbeat(runtime, [node], config.limits.slow_after_s):
+        runtime.run(lambda: node.stopped is not None)
     runtime.close()
     return STOPPED
 
@@ -163,7 +174,15 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         assert isinstance(job, WriteState)
         registry.write(job.state)
 
-    master = Master(config.nodes, flow_plan, chosen, state, config.checkpoint_s)
+    master = Master(
+        config.nodes,
+        flow_plan,
+        chosen,
+        state,
+        config.checkpoint_s,
+        missing_after_s=config.limits.missing_after_s,
+        stalled_after_s=config.limits.stalled_after_s,
+    )
     runtime = Runtime(carry_out)
     runtime.add(master, config.address("master"))
     runtime.run(lambda: master.stopped or master.broken)
@@ -180,13 +199,28 @@ def where_it_was(config: ProcessConfig, name: str) -> str:
     return note.rstrip(b"\0").decode(errors="replace")
 
 
+def _notes(config: ProcessConfig) -> Callable[[str], None]:
+    """Where a careful node writes what it is at, for whoever finds it dead."""
+    path = _note_of(config, f"node-{config.index}")
+    path.unlink(missing_ok=True)
+    if config.careful_from < 0:
+        return lambda text: None
+    file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+
+    def write(text: str) -> None:
+        data = text.encode(errors="replace")[:NOTE_BYTES]
+        os.pwrite(file, data.ljust(NOTE_BYTES, b"\0"), 0)
+
+    return write
+
+
 def _note_of(config: ProcessConfig, name: str) -> Path:
     return Path(config.state) / f"at-{name}"
 
 
 def main(argument: str) -> int:
     """Run the process that a JSON text describes. Returns the exit status."""
-    config = ProcessConfig(**json.loads(argument))
+    config = ProcessConfig.from_json(argument)
     if config.lifeline >= 0:
         hold_on(config.lifeline)
     try:

@@ -23,9 +23,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from deploy.cluster import LocalCluster
 from deploy.front import Front
+from deploy.heartbeat import Heartbeat
 from deploy.intake import Intake
 from deploy.leftovers import clear_drafts, socket_folder
 from deploy.lifeline import ended_in_order
+from deploy.limits import LIMITS, Limits
 from deploy.process import ProcessConfig, claim, new_id
 from deploy.runtime import Runtime
 from deploy.savepoints import restore_run
@@ -64,6 +66,7 @@ class RunConfig:
     seed: int = 0
     start: Savepoint | None = None
     """What to begin from, if not from the beginning."""
+    limits: Limits = LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,7 @@ def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunR
             identity=identity,
             dead_letters=config.dead_letters,
             output=str(config.output),
+            limits=config.limits,
         )
         asides = [
             _Aside(config.output / "dead-letters" / f"input-{i}.jsonl")
@@ -147,7 +151,8 @@ def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunR
             front.addresses["master"] = process.address("master")
             fronts.append(front)
         started = monotonic()
-        with LocalCluster(process, partial(_relay, console)) as cluster:
+        beat = Heartbeat(runtime, fronts, config.limits.slow_after_s)
+        with LocalCluster(process, partial(_relay, console)) as cluster, beat:
             stop = _drive(runtime, cluster, sources, fronts, config, console)
             if stop.error:
                 raise _as_error(stop)

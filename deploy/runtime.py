@@ -61,6 +61,9 @@ class Runtime:
         self._inboxes: list[tuple[zmq.Socket[bytes], Party]] = []
         self._drains: dict[object, Callable[[], None]] = {}
         """What to do when there is something to be had from a socket."""
+        self.turns = 0
+        self.waits = False
+        """Whether it waits for something to come, or takes it."""
 
     def add(self, party: Party, address: str) -> str:
         """Give a party an inbox. Returns its address; raises Unavailable if it is taken."""
@@ -77,7 +80,7 @@ class Runtime:
         bound = inbox.getsockopt_string(zmq.LAST_ENDPOINT)
         inbox.bind(_inproc(party))
         if not self._inboxes:
-            self._disk.ring = self._push(_inproc(party))
+            self._disk.ring = self.connect(_inproc(party))
         self._inboxes.append((inbox, party))
         self._seats.append(_Seat(party))
         self._poller.register(inbox, zmq.POLLIN)
@@ -104,7 +107,7 @@ class Runtime:
 
     def host(self, other: Party, partner: Party) -> None:
         """Let a party live in a thread of its own beside its only partner: an embedded consumer."""
-        self._local[other.name] = LocalParty(other, self._push(_inproc(partner)))
+        self._local[other.name] = LocalParty(other, self.connect(_inproc(partner)))
 
     def run(self, until: Callable[[], bool]) -> None:
         """Loop until the condition holds."""
@@ -120,11 +123,14 @@ class Runtime:
         """
         for seat in self._seats:
             seat.arm(self._poller)
+        self.waits = True
         if more:
             self._take(0)
         else:
             tick_at = min(min(seat.tick_at, seat.party.tick_by) for seat in self._seats)
             self._take(ceil(max(0.0, min(tick_at - monotonic(), wait_s)) * 1000))
+        self.waits = False
+        self.turns += 1
         more = False
         now = monotonic()
         for seat in self._seats:
@@ -169,10 +175,11 @@ class Runtime:
         if known is None or known[0] != address:
             if known is not None:
                 known[1].close(linger=0)
-            known = self._outs[party.name, to] = address, self._push(address)
+            known = self._outs[party.name, to] = address, self.connect(address)
         known[1].send(data, zmq.NOBLOCK)
 
-    def _push(self, address: str) -> zmq.Socket[bytes]:
+    def connect(self, address: str) -> zmq.Socket[bytes]:
+        """A socket that sends to an address; for one thread."""
         socket: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
         socket.set_hwm(0)
         socket.connect(address)
