@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -68,13 +68,13 @@ class LocalCluster:
     ) -> None:
         self.stop(wait_s=0.0 if error is not None else 5.0)
 
-    def supervise(self, progress: Sequence[int] = ()) -> None:
-        """Restart what has died. `progress`: how far the run has got, per front.
+    def supervise(self, settled: int = 0, sent: int = 0) -> None:
+        """Restart what has died. `settled`, `sent`: how far the run has got (see `Deaths`).
 
         Raises Unavailable if starting again does not help.
         """
         now = monotonic()
-        self.deaths.moved(progress)
+        self.deaths.moved(settled, sent)
         for name, process in self._processes.items():
             self._relay(name)
             if name in self._start_at:
@@ -155,7 +155,7 @@ class LocalCluster:
             role=role,
             index=int(index or 0),
             lifeline=lifeline.fd,
-            careful_from=self.deaths.careful_from(name),
+            careful=self.deaths.careful(name),
         )
         self._processes[name] = self._popen(config, self._mouths[name].fd)
         lifeline.started()

@@ -85,7 +85,8 @@ class Front(Member):
         """Roots below this time count as done."""
         self.taken = 0
         """Records that have entered; a replay does not count."""
-        self._furthest = 0
+        self.furthest = 0
+        """The largest time that has ever entered."""
         self._records: Iterator[Record] | None = None
         self._ended = False
         self._flight: deque[int] = deque()
@@ -195,8 +196,8 @@ class Front(Member):
             time, payload = record
             assert time >= self.next, f"{self.source.name}: time {time} after {self.next - 1}"
             self.next = time + 1
-            if time > self._furthest:
-                self._furthest = time
+            if time > self.furthest:
+                self.furthest = time
                 self.taken += 1
             self._flight.append(time)
             node = owner(root_group(time, self.index, self.groups), self.nodes, self.groups)

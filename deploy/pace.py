@@ -26,6 +26,9 @@ AT_FIRST = 256
 GUESSED = 1e-6
 """The weight of that guess, in turns."""
 
+CARELESS = -1, -1
+"""No times that are worked off carefully."""
+
 UNBOUNDED = 1 << 62
 
 REMEMBERED = 0.5
@@ -51,13 +54,13 @@ class Pace:
         plan: Plan,
         clock: Clock | None = None,
         turn_s: float = TURN_S,
-        careful_from: int = -1,
+        careful: tuple[int, int] = CARELESS,
         note: Note = lambda text: None,
     ) -> None:
         self._plan = plan
         self._clock = clock or _stopped
         self._turn_s = turn_s
-        self._careful_from = careful_from
+        self._careful_from, self._careful_until = careful
         self._note = note
         guess = (turn_s * GUESSED, AT_FIRST * GUESSED) if clock else (0.0, 1.0)
         self._spent = [guess] * (2 * len(plan.ports))
@@ -119,7 +122,7 @@ class Pace:
 
     def moved_to(self, processed: int) -> None:
         """The run is past where it died."""
-        if processed > self._careful_from >= 0:
+        if processed > self._careful_until:
             self._careful_from = -1
 
     def doing(self) -> str:

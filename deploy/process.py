@@ -27,7 +27,7 @@ from deploy.lifeline import hold_on
 from deploy.limits import LIMITS, Limits
 from deploy.master import Master
 from deploy.node import Node
-from deploy.pace import Pace
+from deploy.pace import CARELESS, Pace
 from deploy.runtime import Runtime
 from engine.errors import DriftlineError, Unavailable
 from engine.loading import load_flow
@@ -58,8 +58,8 @@ class ProcessConfig:
     index: int = 0
     lifeline: int = -1
     """The descriptor that is closed when the process that started this one is gone."""
-    careful_from: int = -1
-    """The time from which on the node works, and notes, element by element; -1: nowhere."""
+    careful: tuple[int, int] = CARELESS
+    """The first and last time that the node works off, and notes, element by element."""
     limits: Limits = LIMITS
 
     def to_json(self) -> str:
@@ -70,6 +70,7 @@ class ProcessConfig:
     def from_json(text: str) -> ProcessConfig:
         """What `to_json` made."""
         parts = json.loads(text)
+        parts["careful"] = tuple(parts["careful"])
         return ProcessConfig(**{**parts, "limits": Limits(**parts["limits"])})
 
     def address(self, name: str) -> str:
@@ -144,7 +145,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         new_id,
         process=process,
         dead_letters=config.dead_letters,
-        pace=Pace(flow_plan, monotonic, careful_from=config.careful_from, note=_notes(config)),
+        pace=Pace(flow_plan, monotonic, careful=config.careful, note=_notes(config)),
     )
     runtime = Runtime(store.carry_out)
     node.address = runtime.add(node, config.address(f"node-{config.index}-{process}"))
@@ -203,7 +204,7 @@ def _notes(config: ProcessConfig) -> Callable[[str], None]:
     """Where a careful node writes what it is at, for whoever finds it dead."""
     path = _note_of(config, f"node-{config.index}")
     path.unlink(missing_ok=True)
-    if config.careful_from < 0:
+    if config.careful == CARELESS:
         return lambda text: None
     file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
 

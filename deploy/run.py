@@ -217,7 +217,9 @@ def _drive(
                 kill_at = now + (config.kill_every_s or 0.0)
             if now >= look_at:
                 look_at = now + 0.05
-                cluster.supervise([front.settled for front in fronts])
+                cluster.supervise(
+                    max(front.settled for front in fronts), max(front.furthest for front in fronts)
+                )
                 for source, front, task in zip(sources, fronts, tasks, strict=True):
                     task(source, front.taken)
                 if not cluster.master_ended:

@@ -73,11 +73,11 @@ def test_what_dies_again_and_again_is_not_started_for_ever(script: str, how: str
 
 def test_progress_between_deaths_is_no_loop() -> None:
     with Scripted("raise SystemExit(9)") as cluster:
-        for progress in range(3 * DEATHS_MAX):
+        for progress in range(1, 3 * DEATHS_MAX + 1):
             wait(cluster)
-            cluster.supervise([progress])
+            cluster.supervise(progress, sent=progress)
             while cluster._start_at:
-                cluster.supervise([progress])
+                cluster.supervise(progress, sent=progress)
         assert cluster.restarts >= 3 * DEATHS_MAX
 
 
@@ -93,7 +93,7 @@ def supervise_for_ever(cluster: LocalCluster) -> None:
     """A run that gets nowhere."""
     while True:
         wait(cluster)
-        cluster.supervise([7])
+        cluster.supervise(7, sent=9)
 
 
 def wait(cluster: LocalCluster) -> None:

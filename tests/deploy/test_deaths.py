@@ -15,16 +15,17 @@ def test_the_first_start_again_is_at_once_and_the_others_wait_ever_longer() -> N
     assert starts == [10.0, 10.1, 10.2, 10.4, None]
 
 
-def test_progress_of_the_run_forgives_but_a_replay_is_none() -> None:
+def test_the_run_is_past_a_record_once_all_is_settled_that_was_under_way() -> None:
     deaths = Deaths(limit=3)
-    for settled in (5, 0, 5, 4):  # back to the snapshot, and up to where it was
-        deaths.moved([settled])
-        last = deaths.died("node-0", 1.0)
-        if last is None:
-            break
-    assert (settled, last) == (5, None)
-    deaths.moved([6])
+    deaths.moved(settled=5, sent=9)
     assert deaths.died("node-0", 1.0) == 1.0
+    for settled in (0, 5, 8, 9):  # a replay; then what was under way before the record that kills
+        deaths.moved(settled, sent=20)
+    assert deaths.died("node-0", 1.0) == 1.1
+    deaths.moved(settled=10, sent=20)
+    assert deaths.died("node-0", 1.0) == 1.0
+    assert deaths.died("node-0", 1.0) == 1.1
+    assert deaths.died("node-0", 1.0) is None
 
 
 def test_each_process_has_deaths_of_its_own() -> None:
@@ -42,14 +43,15 @@ def test_deaths_that_lie_far_apart_are_no_loop() -> None:
         assert deaths.died("node-0", now + LONG_LIFE_S + 1) is not None
 
 
-def test_who_has_died_is_careful_from_where_the_run_is_and_only_until_it_moves() -> None:
+def test_who_has_died_is_careful_with_what_was_under_way() -> None:
     deaths = Deaths()
-    deaths.moved([7, 5])
-    assert deaths.careful_from("node-0") == -1
+    deaths.moved(settled=5, sent=9)
+    assert deaths.careful("node-0") == (-1, -1)
     deaths.died("node-0", 1.0)
-    assert (deaths.careful_from("node-0"), deaths.careful_from("node-1")) == (5, -1)
-    deaths.moved([7, 6])
-    assert deaths.careful_from("node-0") == -1
+    deaths.moved(settled=7, sent=20)
+    assert (deaths.careful("node-0"), deaths.careful("node-1")) == ((7, 9), (-1, -1))
+    deaths.moved(settled=10, sent=20)
+    assert deaths.careful("node-0") == (-1, -1)
 
 
 @pytest.mark.parametrize(
