@@ -26,7 +26,9 @@ LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in 
 SANS_IO = (
     "acker",
     "barrier",
+    "coordinator/backoff.py",
     "coordinator/coordinator.py",
+    "deploy/applying.py",
     "deploy/assembly.py",
     "deploy/blocks.py",
     "deploy/consumer.py",
@@ -34,6 +36,8 @@ SANS_IO = (
     "deploy/gates.py",
     "deploy/master.py",
     "deploy/node.py",
+    "deploy/pace.py",
+    "deploy/restoring.py",
     "deploy/tracking.py",
     "engine/alignment.py",
     "engine/applied.py",
