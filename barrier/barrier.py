@@ -41,8 +41,13 @@ class Barrier:
         self.stored_last = 0
         """Blobs in the bundle that was stored last."""
 
-    def hold(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
-        """Take outputs of a sink, or (sign -1) take them back."""
+    def hold(
+        self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
+    ) -> None:
+        """Take outputs of a sink, or (sign -1) take them back.
+
+        `packed`: the payloads in the wire format, if that is known.
+        """
         raise NotImplementedError
 
     def advance(self, frontier: int) -> None:

@@ -33,7 +33,9 @@ class EpochBarrier(Barrier):
         """Outputs of epochs that are pre-committed and not yet committed."""
         self.complete = False
 
-    def hold(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
+    def hold(
+        self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
+    ) -> None:
         assert signs is None or signs == [1], "only an ordered barrier can take outputs back"
         self.check_failure(sink, labels[0], values[0])
         outputs = self.open.setdefault(self.segment, [])

@@ -1,7 +1,8 @@
 """Outputs of one time that are not final yet, as blocks, in the order in which they came.
 
-Nearly always there is one block in label order, which then leaves as it is; only where elements
-came late, or in several blocks, outputs are sorted and tombstones find what they take back.
+Nearly always there is one block in label order, which then leaves as it is, packed as it came; only
+where elements came late, or in several blocks, outputs are sorted and tombstones find what they
+take back. Payloads that wait are bytes: nobody can change them, and they cost less than objects.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from itertools import repeat
 from operator import itemgetter
 
-from engine.codec import exact
+from engine.bundles import to_blob
+from engine.codec import exact, unpack_rows
 from engine.labels import Label
 from engine.operators import FAILURES, Signs, Values
 from engine.runs import Labels, in_order
@@ -28,15 +30,18 @@ class Held:
         """The outputs, encoded ahead of their release; None: not yet, or not any more."""
         self.fails = False
         """Whether there is a failure among the outputs, perhaps one that is taken back."""
-        self.blocks: list[tuple[Labels, int, Values]] = []
+        self.blocks: list[tuple[Labels, int, Values | bytes]] = []
+        """(labels, sink, payloads, in the wire format where that is known)"""
         self.taken_back: list[Output] = []
 
-    def add(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
+    def add(
+        self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
+    ) -> None:
         """Take outputs of this time, or take them back."""
         self.blob = None
         self.fails |= sink == FAILURES
         if signs is None:
-            self.blocks.append((labels, sink, values))
+            self.blocks.append((labels, sink, packed or values))
             return
         for label, value, sign in zip(labels, values, signs, strict=True):
             if sign > 0:
@@ -44,15 +49,23 @@ class Held:
             else:
                 self.taken_back.append((label, sink, value))
 
+    def as_it_came(self) -> bytes | None:
+        """The blob of a single packed block in label order; None if there is anything else."""
+        if len(self.blocks) == 1 and not self.taken_back:
+            labels, sink, values = self.blocks[0]
+            if isinstance(values, bytes) and in_order(labels):
+                return to_blob(labels, sink, (), values)
+        return None
+
     def outputs(self) -> tuple[Labels, int | list[int], Values]:
         """What is left, in label order; one sink number where there is only one."""
         if len(self.blocks) == 1 and not self.taken_back:
             labels, sink, values = self.blocks[0]
             if in_order(labels):
-                return labels, sink, values
+                return labels, sink, _unpacked(values)
         outputs: list[Output] = []
         for labels, sink, values in self.blocks:
-            outputs += zip(labels, repeat(sink), values)
+            outputs += zip(labels, repeat(sink), _unpacked(values))
         if self.taken_back:
             outputs = _without(outputs, self.taken_back)
         outputs.sort(key=itemgetter(0))
@@ -61,6 +74,10 @@ class Held:
             [output[1] for output in outputs],
             [output[2] for output in outputs],
         )
+
+
+def _unpacked(values: Values | bytes) -> Values:
+    return unpack_rows(values) if isinstance(values, bytes) else values
 
 
 def _without(outputs: list[Output], taken_back: list[Output]) -> list[Output]:

@@ -21,10 +21,12 @@ class ImmediateBarrier(Barrier):
         super().__init__(name, groups, dead_letters)
         self.complete = False
 
-    def hold(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
+    def hold(
+        self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
+    ) -> None:
         assert signs is None or signs == [1], "only an ordered barrier can take outputs back"
         self.check_failure(sink, labels[0], values[0])
-        self.ready.append((INFINITY, to_blob(labels, sink, values)))
+        self.ready.append((INFINITY, to_blob(labels, sink, values, packed)))
 
     def advance(self, frontier: int) -> None:
         self.complete = frontier >= INFINITY

@@ -44,9 +44,15 @@ class OrderedBarrier(Barrier):
         """(time, checksum up to and with it), as far back as a snapshot may ask."""
         self._replay: _Replay | None = None
 
-    def hold(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
+    def hold(
+        self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
+    ) -> None:
         for time, part in by_time((labels, values, signs)):
-            self._held(time).add(sink, *part)
+            assert time > self.moved_to, (
+                f"{self.name}: an output of time {time} after those up to {self.moved_to} have left"
+            )
+            whole = len(part[0]) == len(labels)
+            self._held(time).add(sink, *part, packed if whole else b"")
 
     def _held(self, time: int) -> Held:
         held = self.pending.get(time)
@@ -82,6 +88,8 @@ class OrderedBarrier(Barrier):
         """The blob of outputs, empty if none is left. Raises FunctionFailed."""
         if held.blob is not None:
             return held.blob
+        if (blob := held.as_it_came()) is not None:
+            return blob
         labels, sinks, values = held.outputs()
         if held.fails:
             for label, sink, value in zip(labels, _each(sinks, len(labels)), values, strict=True):

@@ -32,11 +32,13 @@ class ProductionBarrier(Barrier):
         """Per production, what the consumer may not have."""
         self.processed = 0
 
-    def hold(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
+    def hold(
+        self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
+    ) -> None:
         assert signs is None or signs == [1], "only an ordered barrier can take outputs back"
         self.check_failure(sink, labels[0], values[0])
         self.first = min(self.first, min(labels)[0])
-        self.made.append(to_blob(labels, sink, values))
+        self.made.append(to_blob(labels, sink, values, packed))
 
     def advance(self, frontier: int) -> None:
         self.processed = max(self.processed, frontier)

@@ -19,16 +19,18 @@ from deploy.gates import BufferingGate, Gate
 from deploy.tracking import Acks, token
 from engine.alignment import Alignment
 from engine.codec import pack, unpack
+from engine.ends import Maker, Outbound
 from engine.errors import SnapshotDamaged
 from engine.flow import Vertex
 from engine.keyed import Arrival, Keyed
 from engine.keygroups import Owners, owned_by
 from engine.ledger import LEDGER, Ledger
 from engine.messages import Acknowledge, Frame, Message, Prepared, PrepareFailed
-from engine.operators import Failures, Outbound, Segments, Step
+from engine.operators import Failures, Step
 from engine.party import log
 from engine.plan import Plan
 from engine.policy import Output, Policy, SnapshotCut
+from engine.segments import Segments
 from engine.snapshots import Capture, CommitSnapshot, restoring
 from engine.speculative import Speculative
 from engine.state import StateTable
@@ -90,6 +92,8 @@ class Assembly:
 
     def close(self, port: int, frontier: int) -> None:
         """No element with a time below the frontier will come to a port any more."""
+        if self.gates[port].holds_back:
+            return  # those that have come may wait at the gate
         step = self.keyed.get(self.plan.ports[port].vertex.name)
         if step is not None:
             step.close(frontier)
@@ -364,11 +368,10 @@ def assemble(
 
     keyed: dict[str, Keyed] = {}
 
-    def make(vertex: Vertex, after: Step, failures: Failures) -> Step:
+    def make(vertex: Vertex, after: Step, failures: Failures, maker: Maker) -> Step:
         order = Speculative if policy.ordered else Arrival
-        step = keyed[vertex.name] = order(
-            vertex, after, failures, record=policy.cut is not SnapshotCut.NONE
-        )
+        record = policy.cut is not SnapshotCut.NONE
+        step = keyed[vertex.name] = order(vertex, after, failures, record, maker)
         return step
 
     segments = Segments(plan, Owners(nodes, plan.flow.groups), barrier, make)

@@ -37,7 +37,7 @@ class Gate:
         return []
 
     def due(self, frontier: int) -> bool:
-        """Whether there is something to `take`."""
+        """What is below the frontier of the stage may go now. Returns whether there is anything."""
         return False
 
     def take(self, frontier: int, room: int) -> tuple[Piece, list[Token]]:
@@ -60,12 +60,15 @@ class BufferingGate(Gate):
         self.held: dict[int, tuple[Token, list[tuple[tuple[int, ...], object]]]] = {}
         self.times: list[int] = []
         """A heap of the times in `held`."""
+        self.released = 0
+        """Everything below this time may go, and nothing more of it may come."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> list[Token]:
         assert signs is None, "in order, nothing is ever taken back"
         tokens = []
         for label, value in zip(labels, values, strict=True):
             time = label[0]
+            assert time >= self.released, f"an element of time {time} after {self.released}"
             if time not in self.held:
                 token = (self.stage + 1, time, self.new_id())
                 self.held[time] = token, []
@@ -75,6 +78,7 @@ class BufferingGate(Gate):
         return tokens
 
     def due(self, frontier: int) -> bool:
+        self.released = max(self.released, frontier)
         return bool(self.times) and self.times[0] < frontier
 
     def take(self, frontier: int, room: int) -> tuple[Piece, list[Token]]:

@@ -1,6 +1,6 @@
 """Elements on their way out of a node's segments, and into others.
 
-What a segment makes is packed at once, block by block, while it is in the processor's caches. What
+What a segment makes is packed where it ends, block by block (`engine.ends`). What
 it has made for a port on a node becomes one frame: the elements of all blocks worked off together,
 tracked under the smallest of their tracking times. What does not leave the node is packed all the
 same: functions see the same types wherever their input came from.
@@ -14,9 +14,8 @@ from deploy.assembly import Assembly
 from deploy.blocks import Block, Piece
 from engine import runs
 from engine.codec import Columns, pack_rows
-from engine.errors import MalformedMessage, PayloadError
+from engine.errors import MalformedMessage
 from engine.messages import Frame, columns
-from engine.operators import Elements, without_bad_payloads
 
 
 class Leaving:
@@ -28,29 +27,18 @@ class Leaving:
         """(feeder, port, node) -> what leaves there"""
 
     def pack(self, feeder: int) -> None:
-        """Pack what a segment has made. Payloads that cannot travel become failures."""
+        """Pack what a segment has made, as far as it is not yet."""
         for port, outbounds in self._assembly.leaving[feeder]:
             for node, outbound in enumerate(outbounds):
-                for block in outbound.take():
-                    piece = self._packed(port, block)
-                    if piece is not None:
-                        self._pieces.setdefault((feeder, port, node), []).append(piece)
+                for (labels, values, signs), packed in outbound.take():
+                    piece = Piece(labels, packed or pack_rows(values), signs)
+                    self._pieces.setdefault((feeder, port, node), []).append(piece)
 
     def take(self, feeder: int) -> Iterator[tuple[int, int, list[Piece]]]:
         """(port, node, pieces) of what a segment has made."""
         self.pack(feeder)
         for key in [key for key in self._pieces if key[0] == feeder]:
             yield *key[1:], self._pieces.pop(key)
-
-    def _packed(self, port: int, block: Elements) -> Piece | None:
-        labels, values, signs = block
-        try:
-            return Piece(labels, pack_rows(values), signs)
-        except PayloadError:
-            vertex = self._assembly.plan.ports[port].vertex
-            failures = self._assembly.segments.failures
-            labels, values, signs = without_bad_payloads(vertex, failures, block)
-            return Piece(labels, pack_rows(values), signs) if labels else None
 
 
 def to_frame(feeder: int, port: int, time: int, id: int, pieces: list[Piece]) -> Frame:

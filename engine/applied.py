@@ -11,14 +11,18 @@ from engine.operators import Values
 from engine.runs import Labels, select, times
 from engine.state import Change
 
-Arrived = tuple[Label, object, int]
-"""(label, payload, sign) of an element that is late, or of a tombstone."""
+Arrived = tuple[Label, object, object, int]
+"""(label, key, payload, sign) of an element that is late, or of a tombstone."""
 
 
 class Applied:
-    """Elements that were applied one after the other and are not settled, as columns."""
+    """Elements that were applied one after the other and are not settled, as columns.
+
+    Payloads and results are as `engine.values` keeps them: no function can change them.
+    """
 
     __slots__ = (
+        "changed",
         "ends",
         "journal",
         "keys",
@@ -38,6 +42,8 @@ class Applied:
         self.ends: list[int] | None = []
         """Where the changes of each element end in the journal; None: to be found, by the keys."""
         self.journal: list[Change] = []
+        self.changed: bytes | None = None
+        """All changes as a piece of a snapshot, if they were found to be worth one."""
         self.undone: set[int] = set()
         """Positions of elements that are not in force any more."""
         self.last = max(times(labels), default=0)
@@ -61,8 +67,10 @@ class Applied:
         if all(on_time):
             return []
         late = [
-            (label, value, 1)
-            for label, value, applied in zip(self.labels, self.values, on_time, strict=True)
+            (label, key, value, 1)
+            for label, key, value, applied in zip(
+                self.labels, self.keys, self.values, on_time, strict=True
+            )
             if not applied
         ]
         self.labels = select(self.labels, on_time)
@@ -90,7 +98,7 @@ class Applied:
         A block that is not of one time, or is small, or removes something, stays as it is.
         """
         if not self.undone and self.labels and min(times(self.labels)) == self.last:
-            piece = kept.piece(self.journal)
+            piece = self.changed or kept.piece(self.journal)
             if piece is not None:
                 self.piece = piece
                 self.labels, self.keys, self.values = [], [], []

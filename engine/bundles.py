@@ -9,18 +9,27 @@ from collections.abc import Sequence
 from zlib import crc32
 
 from engine import runs
-from engine.codec import PLAIN, from_columns, pack, to_columns, unpack
+from engine.codec import PLAIN, from_columns, pack, pack_rows, unpack
 from engine.errors import MalformedMessage
 from engine.messages import columns
 from engine.reference import Item
 from engine.runs import Labels
 
 
-def to_blob(labels: Labels, sinks: int | Sequence[int], values: Sequence[object]) -> bytes:
-    """Encode outputs, in the order in which they are given; `sinks` may be one for all."""
+def to_blob(
+    labels: Labels, sinks: int | Sequence[int], values: Sequence[object], packed: bytes = b""
+) -> bytes:
+    """Encode outputs, in the order in which they are given; `sinks` may be one for all.
+
+    `packed`: the values in the wire format, if that is known.
+    """
     if not isinstance(sinks, int) and sinks.count(sinks[0]) == len(sinks):
         sinks = sinks[0]  # equal outputs have equal bytes, however they came
-    return pack((runs.to_columns(labels), sinks, to_columns(values)))
+    # An array of three, each packed by itself.
+    return _THREE + pack(runs.to_columns(labels)) + pack(sinks) + (packed or pack_rows(values))
+
+
+_THREE = b"\x93"
 
 
 def from_blob(blob: bytes) -> list[Item]:

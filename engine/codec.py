@@ -1,9 +1,10 @@
 """The wire format: msgpack, and columns for rows that are alike.
 
 What can travel and be stored: None, bool, int (64 bit), float, str, bytes, sequences and dicts of
-these. Sequences always come back as tuples: every value that passes a shuffle passes this
-format, also when sender and receiver are the same node, so that a user function sees the same
-types wherever its input came from. Nothing is ever unpickled or evaluated.
+these. Sequences always come back as tuples, and instances of subclasses as what they derive from
+(a NamedTuple as a tuple, an IntEnum as an int): every value that passes a shuffle or a sink passes
+this format, also when sender and receiver are the same node, so that a user function sees the
+same types wherever its input came from. Nothing is ever unpickled or evaluated.
 
 `to_columns` turns rows of equal width into columns and writes a column whose value never changes
 once. In a frame with the children of one document the document's label and its id therefore
@@ -15,7 +16,7 @@ cost a few bytes, not a few bytes per word, and both directions run at the speed
     [(7, 0, 1), (7, 0, 2)]
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from operator import countOf
 from typing import TypeGuard
@@ -36,13 +37,17 @@ _packer = msgpack.Packer(autoreset=True, use_bin_type=True)
 _inner_packer = msgpack.Packer(autoreset=True, use_bin_type=True)
 
 
+def _refuse_extension(code: int, data: bytes) -> object:
+    raise ValueError(f"extension type {code}")
+
+
 def pack(value: object) -> bytes:
     """Encode a value. Raises PayloadError for a type that cannot travel."""
     try:
         data: bytes = _packer.pack(value)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         _packer.reset()
-        raise PayloadError(f"{_shorten(value)} cannot travel or be stored: {error}") from None
+        raise PayloadError(why_not(value) or f"cannot travel or be stored: {error}") from None
     return data
 
 
@@ -57,10 +62,12 @@ def unpack(data: bytes) -> object:
     return value
 
 
-def unpack_all(data: bytes) -> Iterator[object]:
+def unpack_all(
+    data: bytes, ext_hook: Callable[[int, bytes], object] = _refuse_extension
+) -> Iterator[object]:
     """Decode any number of values that `pack` made, joined. Raises MalformedMessage."""
     unpacker = msgpack.Unpacker(
-        use_list=False, strict_map_key=False, ext_hook=_refuse_extension, max_buffer_size=len(data)
+        use_list=False, strict_map_key=False, ext_hook=ext_hook, max_buffer_size=len(data)
     )
     unpacker.feed(data)
     while unpacker.tell() < len(data):
@@ -70,13 +77,9 @@ def unpack_all(data: bytes) -> Iterator[object]:
             raise MalformedMessage(f"not msgpack: {error or type(error).__name__}") from None
 
 
-def _refuse_extension(code: int, data: bytes) -> object:
-    raise ValueError(f"extension type {code}")
-
-
 def travelled(value: object) -> object:
-    """The value as it is on the other side of a shuffle."""
-    return unpack(pack(value))
+    """The value as it is on the other side of a shuffle. Raises PayloadError."""
+    return unpack_rows(pack_rows([value]))[0]
 
 
 def order_of(key: object) -> bytes:
@@ -175,7 +178,16 @@ def from_columns(encoded: Columns) -> list[object]:
 
 def pack_rows(rows: Sequence[object]) -> bytes:
     """Encode rows, as columns if they are alike. Raises PayloadError."""
-    return pack(to_columns(rows))
+    try:
+        return pack_nested(to_columns(rows))
+    except PayloadError as error:
+        raise PayloadError(next(filter(None, map(why_not, rows)), str(error))) from None
+
+
+def pack_nested(columns: Sequence[object]) -> bytes:
+    """`pack`, but with room for three more levels: the packer takes one more than the unpacker,
+    and values stand at different levels of rows and of states (`engine.values.frozen`)."""
+    return pack([[[columns]]])[3:]
 
 
 def unpack_rows(data: bytes) -> list[object]:
@@ -183,9 +195,47 @@ def unpack_rows(data: bytes) -> list[object]:
     return from_columns(unpack(data))  # type: ignore[arg-type]  # which is checked there
 
 
-def _shorten(value: object, limit: int = 120) -> str:
+NESTING_MAX = 1000
+"""Levels of sequences and dicts in one another, about."""
+
+HELP = "use None, bool, int of 64 bits, float, str, bytes, and tuples, lists and dicts of these"
+
+
+def why_not(value: object) -> str:
+    """Why a value cannot travel; empty if it can. The same text in every process and replay."""
     try:
-        text = repr(value)
+        found = _obstacle(value, "", 0)
     except RecursionError:
-        return f"a {type(value).__name__} nested too deep"
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+        found = f"it is nested more than {NESTING_MAX} deep"
+    return f"a value of type {type(value).__name__} cannot travel or be stored: {found}; {HELP}" * (
+        found != ""
+    )
+
+
+def _obstacle(value: object, at: str, level: int) -> str:
+    """What is in the way, and where it is in the value."""
+    where = f"at {at} is " if at else "it is "
+    if level > NESTING_MAX:
+        return f"it is nested more than {NESTING_MAX} deep"
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            found = _obstacle(key, f"{at}.key", level + 1) or _obstacle(
+                inner, f"{at}[{key!r:.40}]", level + 1
+            )
+            if found:
+                return found
+    elif isinstance(value, (tuple, list)):
+        for i, inner in enumerate(value):
+            if found := _obstacle(inner, f"{at}[{i}]", level + 1):
+                return found
+    elif isinstance(value, int):
+        if not -(2**63) <= value < 2**64:
+            return f"{where}an int of more than 64 bits"
+    elif isinstance(value, str):
+        try:
+            str.encode(value)
+        except UnicodeEncodeError:
+            return f"{where}text with a lone surrogate, which UTF-8 does not have"
+    elif value is not None and not isinstance(value, (float, bytes, bytearray, memoryview)):
+        return f"{where}of type {type(value).__name__}"
+    return ""

@@ -1,15 +1,35 @@
 """What a user function of `process` may know besides its element, and how its failure is told."""
 
+import os
 import random
+import re
+import reprlib
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 
-from engine.codec import pack
+from engine.codec import pack, why_not
 from engine.labels import Label
 
 RECORD_SHOWN = 200
-"""Characters of a record that an error shows."""
+"""Characters of a record or key that an error shows."""
+
+ERROR_SHOWN = 2000
+"""Characters of an exception's text that an error shows."""
+
+_ENGINE = str(Path(__file__).parent) + os.sep
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+class _Repr(reprlib.Repr):
+    """How values look that are not of wire types: sets sorted, objects without their addresses."""
+
+    def repr_instance(self, x: object, level: int) -> str:
+        return f"<{type(x).__name__}>" if " at 0x" in repr(x) else super().repr_instance(x, level)
+
+
+_REPR = _Repr()
 
 
 class Context:
@@ -38,14 +58,22 @@ class Failure:
     line: str
 
     @staticmethod
-    def of(operator: str, key: object, record: object, error: Exception) -> "Failure":
-        """Describe an exception as it would be after any replay."""
+    def of(operator: str, key: object, record: object, error: BaseException) -> "Failure":
+        """Describe an exception as it would be after any replay.
+
+        Also one that would end the process, as `sys.exit()`; but for an interruption from outside,
+        which is raised again.
+        """
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        told = f"{type(error).__name__}: {_text_of(error)}"
+        return Failure(operator, shown(key), shown(record), told, _users_line(error.__traceback__))
+
+    @staticmethod
+    def of_output(operator: str, key: object, output: object, problem: str) -> "Failure":
+        """Describe an output that a function must not make."""
         return Failure(
-            operator,
-            repr(key)[:RECORD_SHOWN],
-            repr(record)[:RECORD_SHOWN],
-            f"{type(error).__name__}: {error}",
-            _users_line(error.__traceback__),
+            operator, shown(key), shown(output), f"PayloadError: {problem}", "what it returned"
         )
 
     def payload(self) -> tuple[str, ...]:
@@ -66,9 +94,31 @@ def describe(label: Label, payload: tuple[str, ...]) -> str:
     )
 
 
+def shown(value: object) -> str:
+    """How a value looks in an error: short, and the same in every process and replay."""
+    try:
+        text = _REPR.repr(value) if why_not(value) else repr(value)
+    except Exception as error:
+        text = f"<a {type(value).__name__} whose repr raises {type(error).__name__}>"
+    return _stable(text[: 2 * RECORD_SHOWN])[:RECORD_SHOWN]
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return _stable(str(error)[:ERROR_SHOWN])
+    except Exception as another:
+        return f"its text cannot be had: {type(another).__name__}"
+
+
+def _stable(text: str) -> str:
+    """Without addresses in memory, and without what UTF-8 does not have."""
+    return _ADDRESS.sub("", text).encode(errors="backslashreplace").decode()
+
+
 def _users_line(trace: TracebackType | None) -> str:
-    frames = traceback.extract_tb(trace)
-    if len(frames) < 2:
+    """The innermost line that is not the engine's."""
+    frames = [f for f in traceback.extract_tb(trace) if not f.filename.startswith(_ENGINE)]
+    if not frames:
         return "unknown line"
     frame = frames[-1]
     return f"{frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}"

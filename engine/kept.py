@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 
-from engine.codec import columns_of, pack, to_columns
+from engine.codec import Columns, columns_of, pack, to_columns
 from engine.state import ALL, MISSING, Change, State
 
 Row = tuple[object, ...]
@@ -52,9 +52,9 @@ class Kept:
             else:
                 self._rows[state.name] = []
 
-    def keep(self, changes: Sequence[Change]) -> list[object]:
-        """Changes are final. Returns the keys that lost something."""
-        piece = self.piece(changes)
+    def keep(self, changes: Sequence[Change], piece: bytes | None = None) -> list[object]:
+        """Changes are final; they may be a piece already. Returns the keys that lost something."""
+        piece = piece or self.piece(changes)
         if piece is not None:
             self.add(piece)
             return []
@@ -77,10 +77,16 @@ class Kept:
         if not self._columnar or len(changes) < MANY:
             return None
         states, slots, _, news = zip(*changes, strict=True)
-        if type(MISSING) in set(map(type, news)):
+        return None if type(MISSING) in set(map(type, news)) else self.encode(states, slots, news)
+
+    def encode(
+        self, states: Sequence[State], slots: Sequence[object], news: Sequence[object]
+    ) -> bytes | None:
+        """Changes that remove nothing as a piece; None if they are few. Raises PayloadError."""
+        if not self._columnar or len(states) < MANY:
             return None
-        columns = list(map(_key_of, states)), slots, news
-        return pack((self.operator, states[0].name, columns_of(len(changes), columns)))
+        columns = columns_of(len(states), [list(map(_key_of, states)), slots, news])
+        return _packed(self.operator, states[0].name, columns)
 
     def add(self, piece: bytes) -> None:
         """A piece is final."""
@@ -125,4 +131,8 @@ class Kept:
 
 def encoded(operator: str, state: str, rows: Sequence[Row]) -> bytes:
     """A piece. Raises PayloadError."""
-    return pack((operator, state, to_columns(rows)))
+    return _packed(operator, state, to_columns(rows))
+
+
+def _packed(operator: str, state: str, columns: Columns) -> bytes:
+    return pack([(operator, state, columns)])[1:]  # one level more: see `engine.codec.pack_nested`

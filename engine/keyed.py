@@ -2,20 +2,31 @@
 
 `Arrival` applies elements as they come, for the modes that have no order. Label order is the
 matter of `engine.speculative`.
+
+A function may change its argument, and what it has put into a state or given away: arguments are
+kept as `engine.values` keeps them, and where a block's changes cannot be kept as they are, the
+block is taken back and applied anew to states that serialise (`engine.serialised`). So a function
+that raises is called once for an element in an order, and always with what arrived.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from operator import countOf
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from operator import countOf, itemgetter
 
+from engine.codec import pack_nested
 from engine.context import Context, Failure
+from engine.ends import Maker
+from engine.errors import PayloadError
 from engine.flow import Vertex
 from engine.kept import Kept
 from engine.labels import Label
 from engine.operators import Failures, Signs, Step, Values, children, chosen, iterable
 from engine.runs import Labels
-from engine.state import MISSING, Change, StateTable, undo
+from engine.serialised import serialise
+from engine.state import MISSING, Change, MapState, StateTable, undo
+from engine.values import copies, fresh, holds, kept_outputs, may_be_kept, stored
 
 
 class Keyed:
@@ -30,6 +41,7 @@ class Keyed:
         after: Step,
         failures: Failures,
         record: bool = True,
+        maker: Maker | None = None,
     ) -> None:
         assert vertex.key is not None
         assert vertex.function is not None
@@ -42,10 +54,16 @@ class Keyed:
         self.after = after
         self.failures = failures
         self.record = record
+        self.maker = maker or Maker(vertex.name, vertex.fields)
+        self._has_maps = any(isinstance(state, MapState) for state in vertex.states)
         self.journal: list[Change] = []
         """The changes of the block that is being applied."""
         self.table = StateTable(vertex.states, self.journal)
         self.kept = Kept(vertex.name, vertex.states)
+        self.piece: bytes | None = None
+        """The changes of the block for a snapshot, if they were found to be worth a piece."""
+        self.gives_states = False
+        """Whether outputs hold states themselves, and are copied therefore."""
         self.elements = 0
         self.late = 0
         """Elements that came when something after them had been applied."""
@@ -65,42 +83,120 @@ class Keyed:
         Blocks from the first one on that is only partly final are left for later, unless `exactly`.
         """
 
+    def arrived(self, values: Values) -> tuple[Values, list[object], Values]:
+        """What has arrived: as it is kept, its keys, and as it is to be applied."""
+        kept = stored(values)
+        keys = list(map(self.key, values))
+        if kept is not values and not isinstance(self.key, itemgetter):
+            values = list(map(fresh, kept))  # a key function may have changed its argument
+        return kept, keys, values
+
     def call(self, label: Label, key: object, value: object) -> object:
         """The result of the user function: an output, a list of outputs, or a Failure."""
         states = self.table.states(key)
         before = len(self.journal)
         try:
             if self.many:
-                return iterable(self.function(Context(label, key), value, *states))
-            return self.function(value, *states)
-        except Exception as error:
+                outputs = iterable(self.function(Context(label, key), value, *states))
+                return copies(outputs) if self.gives_states else outputs
+            result = self.function(value, *states)
+            return copies([result])[0] if self.gives_states else result
+        except BaseException as error:
             self.take_back(before)
             return Failure.of(self.vertex.name, key, value, error)
+
+    def call_again(self, label: Label, key: object, kept: object) -> object:
+        """`call` for one element that has been kept; its changes can be kept, too."""
+        before = len(self.journal)
+        result = self.call(label, key, fresh(kept))
+        if not self.can_keep(self.journal[before:]):
+            self.take_back(before)
+            serialise(self.table)
+            result = self.call(label, key, fresh(kept))
+        return result
+
+    def can_keep(self, changes: Sequence[Change]) -> bool:
+        """Whether changes can be kept as they are, and stored; `piece` is what they look like then.
+
+        States that serialise have seen to that themselves.
+        """
+        self.piece = None
+        if self.table.convert is not None or not changes:
+            return True
+        states, slots, _, news = zip(*changes, strict=True)
+        removes = type(MISSING) in set(map(type, news))
+        if removes:
+            puts = [(slot, new) for _, slot, _, new in changes if new is not MISSING]
+            slots, news = zip(*puts, strict=True) if puts else ((), ())
+        if not may_be_kept(slots, news):
+            return False
+        try:
+            if not removes:
+                self.piece = self.kept.encode(states, slots, news)
+            if self.piece is None:
+                pack_nested((slots, news))
+        except PayloadError:
+            return False
+        return True
+
+    def begins_again(self, results: Values) -> bool:
+        """Whether what a block has changed or given cannot be kept as it is.
+
+        Then the block is taken back, and when it is applied again it can: states serialise, and an
+        output that holds a state itself, which the next element of its key changes, is copied.
+        """
+        if not self.can_keep(self.journal):
+            serialise(self.table)
+        elif self._has_maps and not self.gives_states and self._holds_states(results):
+            self.gives_states = True
+            self.apply = None
+        else:
+            return False
+        self.take_back(0)
+        return True
+
+    def _holds_states(self, results: Values) -> bool:
+        outputs = results
+        if self.many:
+            outputs = [*chain.from_iterable(r for r in results if isinstance(r, list))]
+        return kept_outputs(outputs) is not outputs and holds(MapState, outputs)
 
     def take_back(self, before: int) -> None:
         """Undo the changes in the journal but for the first `before`."""
         undo(self.journal[before:])
         del self.journal[before:]
 
-    def keep(self, changes: list[Change]) -> list[object]:
+    def keep(self, changes: list[Change], piece: bytes | None = None) -> list[object]:
         """These changes are final. Returns the keys that lost something."""
         if self.record:
-            return self.kept.keep(changes)
+            return self.kept.keep(changes, piece)
         return [state.key for state, _, _, new in changes if new is MISSING]
+
+    def kept_results(self, results: Values) -> Values:
+        """Results as they are kept while what comes next works on them."""
+        if not self.many:
+            return kept_outputs(results, self.maker.functions_follow)
+        lists = [result for result in results if isinstance(result, list)]
+        outputs = [*chain.from_iterable(lists)]
+        if kept_outputs(outputs, self.maker.functions_follow) is outputs:
+            return results
+        return [kept_outputs(r, True) if isinstance(r, list) else r for r in results]
 
     def reclaim(self, keys: Iterable[object]) -> None:
         """Forget those keys that have nothing in their states."""
         for key in keys:
             self.table.reclaim(key)
 
-    def emit(self, labels: Labels, results: Values, signs: Signs) -> None:
+    def emit(self, labels: Labels, keys: list[object], results: Values, signs: Signs) -> None:
         """Send results on; failures go where failures go."""
         if countOf(map(type, results), Failure):
             good = [not isinstance(result, Failure) for result in results]
             for i, result in enumerate(results):
                 if isinstance(result, Failure):
                     self.failures.add(labels[i], result, 1 if signs is None else signs[i])
+            keys = [key for key, is_good in zip(keys, good, strict=True) if is_good]
             labels, results, signs = chosen((labels, results, signs), good)
+        self.maker.labels, self.maker.keys = labels, keys
         if self.many:
             for block in children(labels, results, signs):  # type: ignore[arg-type]
                 self.after.push(*block)
@@ -118,21 +214,24 @@ class Arrival(Keyed):
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         assert signs is None, "without an order nothing is ever taken back"
         self.elements += len(labels)
+        kept, keys, values = self.arrived(values)
+        results = self._apply(labels, keys, values)
+        while self.begins_again(results):
+            results = self._apply(labels, keys, list(map(fresh, kept)))
+        self.reclaim(self.keep(self.journal, self.piece))
+        self.journal.clear()
+        self.emit(labels, keys, results, None)
+
+    def _apply(self, labels: Labels, keys: list[object], values: Values) -> Values:
         call, apply, journal = self.call, self.apply, self.journal
-        keys = list(map(self.key, values))
+        if apply is None:
+            return list(map(call, labels, keys, values))
         results: Values = []
-        for label, key, value, state in zip(
-            labels, keys, values, map(self.table.__getitem__, keys), strict=True
-        ):
-            if apply is None:
-                results.append(call(label, key, value))
-                continue
+        for key, value, state in zip(keys, values, map(self.table.__getitem__, keys), strict=True):
             before = len(journal)
             try:
                 results.append(apply(value, state))
-            except Exception:
+            except BaseException as error:
                 self.take_back(before)
-                results.append(call(label, key, value))
-        self.reclaim(self.keep(journal))
-        journal.clear()
-        self.emit(labels, results, None)
+                results.append(Failure.of(self.vertex.name, key, value, error))
+        return results

@@ -29,9 +29,9 @@ def group_of(key: object, groups: int = GROUPS) -> int:
 
 def _bytes_of(key: object) -> bytes:
     """What is hashed: the same for keys that are equal."""
-    if type(key) is str:
+    if isinstance(key, str):
         try:
-            return key.encode()
+            return str.encode(key)
         except UnicodeEncodeError as error:
             raise PayloadError(f"{key!a} cannot travel or be stored: {error}") from None
     return pack(_canonical(key))
@@ -41,6 +41,10 @@ def _canonical(key: object) -> object:
     """One of the keys that are equal: 1, 1.0 and True are one key of a dictionary, of one group."""
     if isinstance(key, (tuple, list)):
         return tuple(map(_canonical, key))
+    if isinstance(key, float) and key != key:
+        raise PayloadError(
+            "NaN cannot travel or be stored as a key: it equals nothing, not even itself"
+        )
     if isinstance(key, bool) or (
         isinstance(key, float) and -(2**63) <= key < 2**64 and key.is_integer()
     ):

@@ -10,18 +10,16 @@ A user function that raises makes a `Failure` at the element's label instead of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, compress, groupby
+from operator import countOf
 from typing import Protocol
 
-from engine.codec import travelled
 from engine.context import Failure
-from engine.errors import PayloadError
 from engine.flow import Function, Vertex
-from engine.keygroups import Owners
 from engine.labels import Label
-from engine.plan import Plan, Port
 from engine.runs import Labels, Run, numbered, select, times
+from engine.values import copies
 
 Values = list[object]
 Signs = list[int] | None
@@ -42,8 +40,13 @@ class Step(Protocol):
 class Hold(Protocol):
     """Takes the outputs of a node: the barrier."""
 
-    def hold(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
-        """Take outputs of a sink; sink FAILURES takes the payloads of failures."""
+    def hold(
+        self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
+    ) -> None:
+        """Take outputs of a sink; sink FAILURES takes the payloads of failures.
+
+        `packed`: the payloads in the wire format (`engine.codec.pack_rows`), if that is known.
+        """
 
 
 FAILURES = -1
@@ -71,47 +74,76 @@ class Stateless:
         self.failures = failures
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
-        try:
-            blocks = self.apply(labels, values, signs)
-        except Exception as error:
-            if len(labels) == 1:
-                sign = 1 if signs is None else signs[0]
-                self.failures.add(labels[0], Failure.of(self.name, None, values[0], error), sign)
-                return
-            for i, label in enumerate(labels):
-                self.push([label], [values[i]], None if signs is None else [signs[i]])
-            return
-        for block in blocks:
+        results = called(self.function_of, self.name, values)
+        if countOf(map(type, results), Failure):
+            good = [not isinstance(result, Failure) for result in results]
+            for i, result in enumerate(results):
+                if isinstance(result, Failure):
+                    self.failures.add(labels[i], result, 1 if signs is None else signs[i])
+            values = list(compress(values, good))
+            labels, results, signs = chosen((labels, results, signs), good)
+        for block in self.outputs(labels, values, results, signs):
             self.after.push(*block)
 
-    def apply(self, labels: Labels, values: Values, signs: Signs) -> list[Elements]:
-        """The outputs of a block, in blocks. May raise what the user function raises."""
+    def function_of(self, value: object) -> object:
+        """What is called for each element."""
+        return self.function(value)
+
+    def outputs(
+        self, labels: Labels, values: Values, results: Values, signs: Signs
+    ) -> list[Elements]:
+        """The outputs of a block, in blocks."""
         raise NotImplementedError
 
 
 class Map(Stateless):
     """One output, at the label of its input."""
 
-    def apply(self, labels: Labels, values: Values, signs: Signs) -> list[Elements]:
-        return [(labels, list(map(self.function, values)), signs)]
+    def outputs(
+        self, labels: Labels, values: Values, results: Values, signs: Signs
+    ) -> list[Elements]:
+        return [(labels, results, signs)] if labels else []
 
 
 class Filter(Stateless):
     """The same element or nothing."""
 
-    def apply(self, labels: Labels, values: Values, signs: Signs) -> list[Elements]:
-        kept = list(map(self.function, values))
-        if all(kept):
-            return [(labels, values, signs)]
-        return [chosen((labels, values, signs), kept)] if any(kept) else []
+    def function_of(self, value: object) -> object:
+        return bool(self.function(value))
+
+    def outputs(
+        self, labels: Labels, values: Values, results: Values, signs: Signs
+    ) -> list[Elements]:
+        if all(results):
+            return [(labels, values, signs)] if labels else []
+        return [chosen((labels, values, signs), results)] if any(results) else []
 
 
 class FlatMap(Stateless):
     """Any number of outputs, each at the label of its input and its number."""
 
-    def apply(self, labels: Labels, values: Values, signs: Signs) -> list[Elements]:
-        made: list[Values] = [iterable(self.function(value)) for value in values]
-        return children(labels, made, signs)
+    def function_of(self, value: object) -> object:
+        return iterable(self.function(value))
+
+    def outputs(
+        self, labels: Labels, values: Values, results: Values, signs: Signs
+    ) -> list[Elements]:
+        return children(labels, results, signs)  # type: ignore[arg-type]
+
+
+def called(function: Function, name: str, values: Values) -> Values:
+    """The result of a function for each value: what it returns, or a Failure.
+
+    The function is called once for each, whatever it does.
+    """
+    results: Values = []
+    while len(results) < len(values):
+        try:
+            # What was there before an exception stays in the list.
+            results.extend(map(function, values[len(results) :] if results else values))
+        except BaseException as error:
+            results.append(Failure.of(name, None, values[len(results)], error))
+    return results
 
 
 def chosen(block: Elements, those: Sequence[object]) -> Elements:
@@ -141,23 +173,6 @@ def by_time(block: Elements) -> list[tuple[int, Elements]]:
     return parts
 
 
-def without_bad_payloads(vertex: Vertex, failures: Failures, block: Elements) -> Elements:
-    """The elements that can travel to a keyed operator; the others become failures."""
-    assert vertex.key is not None
-    labels, values, signs = block
-    good: list[bool] = []
-    for i, value in enumerate(values):
-        try:
-            travelled(value)
-        except PayloadError as error:
-            failure = Failure.of(vertex.name, vertex.key(value), value, error)
-            failures.add(labels[i], failure, signs[i] if signs else 1)
-            good.append(False)
-        else:
-            good.append(True)
-    return chosen(block, good)
-
-
 def children(labels: Labels, made: list[Values], signs: Signs) -> list[Elements]:
     """The outputs `made` of the elements with these labels, in blocks.
 
@@ -182,149 +197,15 @@ def children(labels: Labels, made: list[Values], signs: Signs) -> list[Elements]
 
 
 class FanOut:
-    """A vertex with several edges: each appends its number to the path."""
+    """A vertex with several edges: each appends its number to the path, and has its own copies."""
 
     def __init__(self, edges: list[Step]) -> None:
         self.edges = edges
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         for number, edge in enumerate(self.edges):
-            edge.push(numbered(labels, number), list(values), signs)
-
-
-class Sink:
-    """The end of the flow on this node: outputs go to the barrier."""
-
-    def __init__(self, number: int, barrier: Hold) -> None:
-        self.number = number
-        self.barrier = barrier
-
-    def push(self, labels: Labels, values: Values, signs: Signs) -> None:
-        self.barrier.hold(self.number, labels, values, signs)
-
-
-class Outbound:
-    """Blocks waiting to leave this node for one port on one node."""
-
-    __slots__ = ("blocks",)
-
-    def __init__(self) -> None:
-        self.blocks: list[Elements] = []
-
-    def add(self, block: Elements) -> None:
-        """Append a block; small ones are joined."""
-        if self.blocks and len(self.blocks[-1][0]) + len(block[0]) < MANY:
-            self.blocks[-1] = _joined(self.blocks[-1], block)
-        elif block[0]:
-            self.blocks.append(block)
-
-    def take(self) -> list[Elements]:
-        """Everything that waits; nothing waits any more."""
-        taken, self.blocks = self.blocks, []
-        return taken
-
-
-def _joined(one: Elements, other: Elements) -> Elements:
-    signs: Signs = None
-    if one[2] or other[2]:
-        signs = (one[2] or [1] * len(one[0])) + (other[2] or [1] * len(other[0]))
-    return [*one[0], *other[0]], one[1] + other[1], signs
-
-
-class Shuffle:
-    """Sends each element to the node that owns its key."""
-
-    def __init__(
-        self, port: Port, owners: Owners, outbounds: list[Outbound], failures: Failures
-    ) -> None:
-        assert port.vertex.key is not None
-        self.name = port.vertex.name
-        self.key = port.vertex.key
-        self.owners = owners
-        self.outbounds = outbounds
-        self.failures = failures
-
-    def push(self, labels: Labels, values: Values, signs: Signs) -> None:
-        try:
-            owners = self.owners.of(list(map(self.key, values)))
-        except Exception as error:
-            if len(labels) == 1:
-                sign = 1 if signs is None else signs[0]
-                failure = Failure.of(f"key of {self.name}", None, values[0], error)
-                self.failures.add(labels[0], failure, sign)
-                return
-            for i, label in enumerate(labels):
-                self.push([label], [values[i]], None if signs is None else [signs[i]])
-            return
-        block = labels, values, signs
-        if len(self.outbounds) == 1:
-            self.outbounds[0].add(block)
-            return
-        for node, outbound in enumerate(self.outbounds):
-            outbound.add(chosen(block, [owner == node for owner in owners]))
-
-
-KeyedStep = Callable[[Vertex, Step, Failures], Step]
-"""Makes the step of a keyed operator: what differs between the orders."""
-
-
-class Segments:
-    """All segments of a plan on one node: `entries[p]` takes what arrives at port p.
-
-    `outbounds[p, q][n]` collects what the segment of port p sends to port q of node n.
-    """
-
-    def __init__(self, plan: Plan, owners: Owners, barrier: Hold, keyed: KeyedStep) -> None:
-        self.plan = plan
-        self.barrier = barrier
-        self.keyed = keyed
-        self.failures = Failures(barrier)
-        self.owners = owners
-        self.outbounds = {
-            (before, port.number): [Outbound() for _ in range(owners.nodes)]
-            for port in plan.ports
-            for before in port.feeders
-        }
-        self.entries: list[Step] = [_Segment(self, port).entry() for port in plan.ports]
-
-
-class _Segment:
-    """Joins the steps of one segment; a vertex reached on several ways gets one step."""
-
-    def __init__(self, segments: Segments, port: Port) -> None:
-        self.all = segments
-        self.flow = segments.plan.flow
-        self.port = port
-        self.steps: dict[int, Step] = {}
-
-    def entry(self) -> Step:
-        vertex = self.port.vertex
-        if vertex.kind == "source":
-            return self._after(vertex)
-        return self.all.keyed(vertex, self._after(vertex), self.all.failures)
-
-    def _after(self, vertex: Vertex) -> Step:
-        edges = [self._step(after) for after in self.flow.outputs_of(vertex.number)]
-        return edges[0] if len(edges) == 1 else FanOut(edges)
-
-    def _step(self, vertex: Vertex) -> Step:
-        if vertex.number not in self.steps:
-            self.steps[vertex.number] = self._make(vertex)
-        return self.steps[vertex.number]
-
-    def _make(self, vertex: Vertex) -> Step:
-        if vertex.keyed:
-            port = self.all.plan.port_of(vertex.number)
-            outbounds = self.all.outbounds[self.port.number, port.number]
-            return Shuffle(port, self.all.owners, outbounds, self.all.failures)
-        if vertex.kind == "sink":
-            return Sink(self.flow.sinks.index(vertex), self.all.barrier)
-        after = self._after(vertex)
-        if vertex.kind == "union":
-            return after
-        kinds: dict[str, type[Stateless]] = {"map": Map, "filter": Filter, "flat_map": FlatMap}
-        assert vertex.function is not None
-        return kinds[vertex.kind](vertex, vertex.function, after, self.all.failures)
+            is_last = number == len(self.edges) - 1
+            edge.push(numbered(labels, number), values if is_last else copies(values), signs)
 
 
 def iterable(outputs: object) -> Values:

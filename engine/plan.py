@@ -47,7 +47,7 @@ class Plan:
 
     def sinks_of(self, port: Port) -> list[Vertex]:
         """Sinks that a port's segment can reach without a shuffle."""
-        return [v for v in _segment(self.flow, port.vertex) if v.kind == "sink"]
+        return [v for v in segment_of(self.flow, port.vertex) if v.kind == "sink"]
 
     def identity(self) -> str:
         """Tells apart flows whose state does not fit each other."""
@@ -72,7 +72,7 @@ def plan(flow: Flow) -> Plan:
     numbers = {vertex.number: i for i, vertex in enumerate(entries)}
     feeders: dict[int, list[int]] = {i: [] for i in range(len(entries))}
     for i, entry in enumerate(entries):
-        for vertex in _segment(flow, entry):
+        for vertex in segment_of(flow, entry):
             for after in flow.outputs_of(vertex.number):
                 if after.keyed and i not in feeders[numbers[after.number]]:
                     feeders[numbers[after.number]].append(i)
@@ -86,7 +86,7 @@ def plan(flow: Flow) -> Plan:
     return Plan(flow, ports, 1 + max(stage.values()))
 
 
-def _segment(flow: Flow, entry: Vertex) -> list[Vertex]:
+def segment_of(flow: Flow, entry: Vertex) -> list[Vertex]:
     """The entry and every vertex that its elements reach before the next shuffle."""
     found = [entry]
     for vertex in found:

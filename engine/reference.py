@@ -1,7 +1,8 @@
 """The reference interpreter: what a flow's output must be, in obvious lines.
 
-One process, one element at a time in label order, no network, no speculation, no frames. It is
-the oracle of every test, and a user's way to test a flow:
+One process, one element at a time in label order, no network, no speculation, no frames. Payloads
+pass the wire format where they do so on nodes. It is the oracle of every test, shares no code with
+what it judges but that format and the words for a failure, and is a user's way to test a flow:
 
     >>> from engine.flow import Flow
     >>> flow = Flow("shout")
@@ -17,15 +18,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.codec import travelled
 from engine.context import Context, Failure, describe
-from engine.errors import FunctionFailed
-from engine.flow import Flow, Vertex
+from engine.errors import FunctionFailed, MalformedMessage, PayloadError
+from engine.flow import Fields, Flow, Vertex
+from engine.keygroups import group_of
 from engine.labels import Label, child
 from engine.operators import FAILURES, iterable
-from engine.state import State, StateTable, StrictJournal, undo
+from engine.plain_states import Undo, plain_state
+from engine.values import copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ def interpret(
     )
     for label, payload in roots:
         source = flow.sources[label[1]]
-        for item in interpreter.follow(source, label, travelled(payload)):
+        for item in interpreter.follow(source, label, _Made(travelled(payload), source.name)):
             if item.sink == FAILURES and not dead_letters:
                 assert isinstance(item.value, tuple)
                 raise FunctionFailed(describe(item.label, item.value))
@@ -79,59 +82,108 @@ def _roots(
         yield (time, front), payload
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """An output on its way, and what is to be known of the function that made it."""
+
+    value: object
+    maker: str
+    key: object = None
+    fields: Fields = None
+
+    def problem(self) -> str:
+        """Why it cannot leave its segment; empty if it can."""
+        try:
+            travelled(self.value)
+        except (PayloadError, MalformedMessage) as error:
+            return str(error)
+        value, fields = self.value, self.fields
+        if fields is None or (isinstance(value, (tuple, list)) and len(value) == len(fields)):
+            return ""
+        has = f"has {len(value)} values" if isinstance(value, (tuple, list)) else "is no sequence"
+        return (
+            f"the operator declares {len(fields)} fields, {', '.join(fields)}, but an output {has}"
+        )
+
+
 class _Interpreter:
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
-        self.journal = StrictJournal()
-        self.tables = {
-            v.number: StateTable(v.states, self.journal) for v in flow.vertices if v.keyed
-        }
+        self.undo: Undo = []
+        self.states: dict[tuple[int, object], list[object]] = {}
+        """(vertex, key) -> its states"""
 
-    def follow(self, vertex: Vertex, label: Label, value: object) -> Iterator[Item]:
+    def follow(self, vertex: Vertex, label: Label, made: _Made) -> Iterator[Item]:
         """Everything that an output of a vertex leads to."""
         edges = self.flow.outputs_of(vertex.number)
-        for number, after in enumerate(edges):
-            yield from self.visit(after, label if len(edges) == 1 else child(label, number), value)
+        # A branch may change what it gets: each has its own.
+        others = [replace(made, value=copies([made.value])[0]) for _ in edges[1:]]
+        for number, (after, own) in enumerate(zip(edges, [*others, made], strict=True)):
+            yield from self.visit(after, label if len(edges) == 1 else child(label, number), own)
 
-    def visit(self, vertex: Vertex, label: Label, value: object) -> Iterator[Item]:
+    def visit(self, vertex: Vertex, label: Label, made: _Made) -> Iterator[Item]:
         """Everything that an element at the entry of a vertex leads to."""
+        if vertex.keyed or vertex.kind == "sink":
+            if problem := made.problem():
+                failure = Failure.of_output(made.maker, made.key, made.value, problem)
+                yield Item(label, FAILURES, failure.payload())
+                return
+            made = replace(made, value=travelled(made.value))
         if vertex.kind == "sink":
-            yield Item(label, self.flow.sinks.index(vertex), value)
+            yield Item(label, self.flow.sinks.index(vertex), made.value)
             return
-        outputs = self.apply(vertex, label, value)
-        if isinstance(outputs, Failure):
-            yield Item(label, FAILURES, outputs.payload())
-            return
-        for number, output in enumerate(outputs):
-            many = vertex.kind in ("flat_map", "process")
-            yield from self.follow(vertex, child(label, number) if many else label, output)
-
-    def apply(self, vertex: Vertex, label: Label, value: object) -> list[object] | Failure:
-        """The outputs of one operator for one element."""
         if vertex.kind == "union":
-            return [value]
-        assert vertex.function is not None
-        key: object = None
-        states: tuple[State, ...] = ()
-        name = vertex.name
+            yield from self.follow(vertex, label, made)
+            return
         try:
-            if vertex.key is not None:
-                name = f"key of {vertex.name}"
-                key = vertex.key(value)
-                states = self.tables[vertex.number].states(key)
-                name = vertex.name
-                value = travelled(value)
-            if vertex.kind == "map":
-                return [vertex.function(value)]
-            if vertex.kind == "filter":
-                return [value] if vertex.function(value) else []
-            if vertex.kind == "flat_map":
-                return iterable(vertex.function(value))
-            if vertex.kind == "scan":
-                return [vertex.function(value, *states)]
-            return iterable(vertex.function(Context(label, key), value, *states))
-        except Exception as error:
-            undo(self.journal)
-            return Failure.of(name, key, value, error)
+            key = None if vertex.key is None else self.key_of(vertex, travelled(made.value))
+        except _Failed as failed:
+            yield Item(label, FAILURES, failed.failure.payload())
+            return
+        try:
+            outputs = self.apply(vertex, label, key, made.value)
+        except BaseException as error:
+            for take_back in reversed(self.undo):
+                take_back()
+            failure = Failure.of(vertex.name, key, made.value, error)
+            yield Item(label, FAILURES, failure.payload())
+            return
         finally:
-            self.journal.clear()
+            self.undo.clear()
+        for number, output in enumerate(outputs):
+            after = child(label, number) if vertex.kind in ("flat_map", "process") else label
+            if vertex.kind != "filter":
+                made = _Made(output, vertex.name, key, vertex.fields)
+            yield from self.follow(vertex, after, made)
+
+    def key_of(self, vertex: Vertex, value: object) -> object:
+        """The key of an element as it arrives. Raises _Failed."""
+        assert vertex.key is not None
+        try:
+            key = vertex.key(value)
+            hash(key)
+            group_of(key)  # which tells what can be no key
+        except BaseException as error:
+            raise _Failed(Failure.of(f"key of {vertex.name}", None, value, error)) from None
+        return key
+
+    def apply(self, vertex: Vertex, label: Label, key: object, value: object) -> list[object]:
+        """The outputs of one operator for one element. Raises what its function raises."""
+        assert vertex.function is not None
+        if vertex.kind == "map":
+            return [vertex.function(value)]
+        if vertex.kind == "filter":
+            return [value] if vertex.function(value) else []
+        if vertex.kind == "flat_map":
+            return iterable(vertex.function(value))
+        states = self.states.setdefault((vertex.number, key), [])
+        if not states:
+            states += [plain_state(declared, self.undo) for declared in vertex.states]
+        if vertex.kind == "scan":
+            return [vertex.function(value, *states)]
+        return iterable(vertex.function(Context(label, key), value, *states))
+
+
+class _Failed(Exception):
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from operator import itemgetter
 
 from engine.codec import from_columns, unpack_all
 from engine.errors import MalformedMessage, SnapshotDamaged
@@ -23,7 +24,11 @@ from engine.keygroups import GroupCache
 from engine.ledger import LEDGER, Ledger
 from engine.messages import columns
 from engine.party import Job
+from engine.serialised import serialise
 from engine.state import ALL, MISSING, StateTable
+from engine.values import Frozen, keep_frozen
+
+_last = itemgetter(-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,8 @@ def _restoring(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> I
             if (operator, name) not in places:
                 raise SnapshotDamaged(f"state {name!r} of operator {operator!r} is not in the flow")
             table, index = places[operator, name]
+            if Frozen in set(map(type, map(_last, rows))):
+                serialise(table)
             for row in rows:
                 state = table.states(row[0])[index]
                 if len(row) == 3:
@@ -144,7 +151,7 @@ def _restoring(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> I
 def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:
     """The (operator, state, rows) of a segment. Raises SnapshotDamaged."""
     try:
-        for part in unpack_all(segment):
+        for part in unpack_all(segment, keep_frozen):
             if not isinstance(part, tuple):
                 raise MalformedMessage("not a part of a segment")
             operator, state, encoded = part

@@ -25,12 +25,14 @@ from operator import itemgetter
 from engine.applied import Applied, Arrived
 from engine.codec import exact
 from engine.context import Failure
+from engine.ends import Maker
 from engine.flow import Vertex
 from engine.keyed import Keyed
 from engine.labels import Label
 from engine.operators import Failures, Signs, Step, Values
 from engine.runs import Labels, times
 from engine.state import undo
+from engine.values import exactly, fresh, output
 
 _label_of = itemgetter(0)
 
@@ -44,63 +46,95 @@ class Speculative(Keyed):
         after: Step,
         failures: Failures,
         record: bool = True,
+        maker: Maker | None = None,
     ) -> None:
-        super().__init__(vertex, after, failures, record)
+        super().__init__(vertex, after, failures, record, maker)
         self.blocks: list[Applied] = []
         """What is not settled, in the order in which it was applied."""
         self._open: list[Applied] = []
         """Those of them that may still be closed."""
         self.last = -1
         """The largest time that was ever applied."""
+        self.closed = 0
+        """No element with a time below this one may come any more."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
+        first = min(times(labels))
+        assert first >= self.closed, (
+            f"operator {self.vertex.name!r}: an element of time {first} after {self.closed} was "
+            "closed"
+        )
         self.elements += len(labels)
+        kept, keys, values = self.arrived(values)
         if signs is not None:
-            self._correct(list(zip(labels, values, signs, strict=True)))
+            self._correct(list(zip(labels, keys, kept, signs, strict=True)))
             return
-        keys = list(map(self.key, values))
         different = set(keys)
-        in_time = min(times(labels)) > self.last
+        in_time = first > self.last
         since = {} if in_time else self._applied_since(min(labels), different)
-        block = Applied(labels, keys, values)
+        block = Applied(labels, keys, kept)
         late: list[Arrived] = []
-        if since or len(different) < len(keys) or not self._apply_at_once(block):
-            late = self._apply_in_turn(block, since)
+        if since or len(different) < len(keys):
+            late = self._apply_in_turn(block, since, values)
+        elif not self._apply_at_once(block, values):
+            late = self._apply_in_turn(block, since, list(map(fresh, kept)))
+        results = block.results
+        block.results = self.kept_results(results)
         self._append(block)
-        self.emit(block.labels, block.results, None)
+        self.emit(block.labels, block.keys, results, None)
         if late:
             self._correct(late)
 
-    def _apply_at_once(self, block: Applied) -> bool:
+    def _apply_at_once(self, block: Applied, values: Values) -> bool:
         """Apply elements of different keys, none late: the hot path of the whole system.
 
-        Returns False if the function raises; then nothing has been done.
+        Returns False if the function raises, or its changes cannot be kept as they are; then
+        nothing has been done.
         """
         try:
             if self.apply is None:
-                block.results = list(map(self.call, block.labels, block.keys, block.values))
+                block.results = list(map(self.call, block.labels, block.keys, values))
             else:
                 states = map(self.table.__getitem__, block.keys)
-                block.results = list(map(self.apply, block.values, states))
-        except Exception:
+                block.results = list(map(self.apply, values, states))
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             self.take_back(0)
+            return False
+        if self.begins_again(block.results):
             return False
         block.ends = None  # as no two elements are of one key, it can be found when it is needed
         return True
 
     def _apply_in_turn(
-        self, block: Applied, since: Mapping[object, list[tuple[Applied, int]]]
+        self,
+        block: Applied,
+        since: Mapping[object, list[tuple[Applied, int]]],
+        values: Values,
     ) -> list[Arrived]:
         """Apply the elements that are not late; `since`: what was applied from the first on.
 
         Those that are late are taken out of the block, and returned.
         """
+        on_time = self._try_in_turn(block, since, values)
+        while self.begins_again(block.results):
+            on_time = self._try_in_turn(block, since, list(map(fresh, block.values)))
+        return block.without_late(on_time)
+
+    def _try_in_turn(
+        self,
+        block: Applied,
+        since: Mapping[object, list[tuple[Applied, int]]],
+        values: Values,
+    ) -> list[bool]:
+        """Apply the elements that are not late. Returns which were not."""
         call, apply, journal = self.call, self.apply, self.journal
         last = {key: found[-1][0].labels[found[-1][1]] for key, found in since.items()}
-        block.ends = []
+        block.results, block.ends = [], []
         note, end = block.results.append, block.ends.append
         on_time: list[bool] = []
-        elements = zip(block.labels, block.keys, block.values, strict=True)
+        elements = zip(block.labels, block.keys, values, strict=True)
         for (label, key, value), state in zip(
             elements, map(self.table.__getitem__, block.keys), strict=True
         ):
@@ -112,17 +146,18 @@ class Speculative(Keyed):
             before = len(journal)
             try:
                 note(call(label, key, value) if apply is None else apply(value, state))
-            except Exception:
+            except BaseException as error:
                 self.take_back(before)
-                note(call(label, key, value))
+                note(Failure.of(self.vertex.name, key, value, error))
             end(len(journal))
-        return block.without_late(on_time)
+        return on_time
 
     def _append(self, block: Applied) -> None:
         """Keep a block whose changes are in the journal."""
         if block.labels:
             self.last = max(self.last, block.last)
             block.journal = self.journal[:]
+            block.changed = self.piece
             self.journal.clear()
             self.blocks.append(block)
             self._open.append(block)
@@ -131,14 +166,15 @@ class Speculative(Keyed):
         """Put elements (sign +1) into their places, take others (sign -1) out of theirs."""
         by_key: dict[object, list[Arrived]] = {}
         for element in arrived:
-            by_key.setdefault(self.key(element[1]), []).append(element)
+            by_key.setdefault(element[1], []).append(element)
         applied = self._applied_since(min(arrived, key=_label_of)[0], by_key)
         again = Applied([], [], [])
         out = _Corrections()
         for key, elements in by_key.items():
             self._correct_key(key, elements, applied.get(key, []), again, out)
+        self.piece = None
         self._append(again)
-        self.emit(out.labels, out.results, out.signs)
+        self.emit(out.labels, out.keys, out.results, out.signs)
 
     def _applied_since(
         self, label: Label, keys: Container[object]
@@ -170,7 +206,7 @@ class Speculative(Keyed):
             block.undone.add(at)
             there.append((block.labels[at], block.values[at], True, block.results[at]))
         there.reverse()
-        for label, value, sign in arrived:
+        for label, _, value, sign in arrived:
             if sign > 0:
                 # Behind its equals: an element that is about to be taken back may still be there.
                 at = bisect_right(there, label, key=_label_of)
@@ -178,24 +214,27 @@ class Speculative(Keyed):
                 there.insert(at, (label, value, False, None))
                 continue
             at = bisect_left(there, label, key=_label_of)
-            while at < len(there) and not _same(there[at][1], value):
+            while at < len(there) and there[at][0] == label and not _alike(there[at][1], value):
                 at += 1
-            assert at < len(there), f"a tombstone for {label}, which is not there"
-            _, _, was_applied, before = there.pop(at)
+            found = there.pop(at) if at < len(there) else None
+            assert found is not None, f"a tombstone for {label}, which is not there"
+            assert found[0] == label, f"a tombstone for {label}, with another payload"
+            _, _, was_applied, before = found
             if was_applied:
-                out.add(label, before, -1)
+                out.add(label, key, before, -1)
         for label, value, was_applied, before in there:
-            result = self.call(label, key, value)
-            again.add(label, key, value, result, len(self.journal))
+            kept = self.kept_results([self.call_again(label, key, value)])[0]
+            again.add(label, key, value, kept, len(self.journal))
             if not was_applied:
-                out.add(label, result, 1)
+                out.add(label, key, kept, 1)
                 continue
             self.reapplied += 1
-            if not _same(before, result):
-                out.add(label, before, -1)
-                out.add(label, result, 1)
+            if not _same(before, kept):
+                out.add(label, key, before, -1)
+                out.add(label, key, kept, 1)
 
     def close(self, frontier: int) -> None:
+        self.closed = max(self.closed, frontier)
         if self.record:
             left = []
             for block in self._open:
@@ -225,6 +264,7 @@ class Speculative(Keyed):
                     left.append(block.part(frontier, before=False))
             self.blocks = [block for block in left if block.piece or block.labels]
         self._open = [block for block in self.blocks if not block.piece]
+        self.closed = max(self.closed, frontier)
         if lost:
             needed = {key for block in self.blocks for key in block.keys_from(frontier)}
             self.reclaim(key for key in lost if key not in needed)
@@ -233,7 +273,7 @@ class Speculative(Keyed):
         if block.piece:
             self.kept.add(block.piece)
             return []
-        return self.keep(block.final_changes())
+        return self.keep(block.final_changes(), block.changed if not block.undone else None)
 
     def validate(self) -> None:
         super().validate()
@@ -254,21 +294,33 @@ _There = tuple[Label, object, bool, object]
 class _Corrections:
     """What has to be sent because an element came late: tombstones and new outputs."""
 
-    __slots__ = ("labels", "results", "signs")
+    __slots__ = ("keys", "labels", "results", "signs")
 
     def __init__(self) -> None:
         self.labels: list[Label] = []
+        self.keys: list[object] = []
         self.results: Values = []
         self.signs: list[int] = []
 
-    def add(self, label: Label, result: object, sign: int) -> None:
+    def add(self, label: Label, key: object, result: object, sign: int) -> None:
         self.labels.append(label)
-        self.results.append(result)
+        self.keys.append(key)
+        self.results.append(_made(result))
         self.signs.append(sign)
 
 
+def _made(result: object) -> object:
+    """A result that may have been kept, as the function made it."""
+    return list(map(output, result)) if type(result) is list else output(result)
+
+
+def _alike(one: object, other: object) -> bool:
+    """Whether two arguments that are kept are the same."""
+    return exactly(one) == exactly(other)
+
+
 def _same(one: object, other: object) -> bool:
-    """Whether two results look the same from outside; 1, 1.0 and True do not."""
+    """Whether two kept results look the same from outside; 1, 1.0 and True do not."""
     if isinstance(one, Failure) or isinstance(other, Failure):
         return one == other
-    return exact(one) == exact(other)
+    return exact(_made(one)) == exact(_made(other))

@@ -6,9 +6,9 @@ operator, in O(1). Read backwards the changes undo an element that came too earl
 once their element is final, they are exactly what a snapshot has to write. So neither a
 roll-back nor a snapshot ever copies a state.
 
-Values are immutable: None, bool, int, float, str, bytes and tuples of these. A list that is
-changed behind the back of the journal could not be undone; the reference interpreter and the
-simulation refuse it (`StrictJournal`).
+Immutable values (None, bool, int, float, str, bytes and tuples of these) are kept as they are. A
+list or a dict that a function went on to change could not be undone: once an operator puts one,
+its states are `serialised` (`engine.serialised`), and keep such values as bytes.
 
     >>> table = StateTable((ReducingState("total", lambda a, b: a + b),), [])
     >>> total = table["key"]
@@ -18,11 +18,11 @@ simulation refuse it (`StrictJournal`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Generic, NoReturn, SupportsIndex, TypeVar, cast, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import Final, Generic, Self, SupportsIndex, TypeVar, cast, overload
 
 from engine.codec import order_of
-from engine.errors import PayloadError
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -92,7 +92,7 @@ class ValueState(State, Generic[V]):
         self.data: object = MISSING
 
     def fresh(self, key: object, journal: list[Change]) -> ValueState[V]:
-        made = ValueState[V](self.name)
+        made = type(self)(self.name)
         made.key, made.journal = key, journal
         return made
 
@@ -136,7 +136,7 @@ class ReducingState(ValueState[V]):
         self.reduce = reduce
 
     def fresh(self, key: object, journal: list[Change]) -> ReducingState[V]:
-        made = ReducingState[V](self.name, self.reduce)
+        made = type(self)(self.name, self.reduce)
         made.key, made.journal = key, journal
         return made
 
@@ -159,7 +159,7 @@ class ListState(State, Generic[V]):
         self.data: list[V] = []
 
     def fresh(self, key: object, journal: list[Change]) -> ListState[V]:
-        made = ListState[V](self.name)
+        made = type(self)(self.name)
         made.key, made.journal = key, journal
         return made
 
@@ -167,6 +167,11 @@ class ListState(State, Generic[V]):
         """Add at the end."""
         self.journal.append((self, len(self.data), MISSING, value))
         self.data.append(value)
+
+    def extend(self, values: Iterable[V]) -> None:
+        """Add several at the end."""
+        for value in values:
+            self.append(value)
 
     def pop(self) -> V:
         """Remove and return the last one. Raises IndexError when there is none."""
@@ -219,7 +224,7 @@ class MapState(dict[K, V], State):
     """A map per key: a dictionary, read as fast as any, whose changes leave a trace.
 
     Iteration is in the order of the encoded keys, O(n log n): the order of insertion would differ
-    after an undo or a recovery. It changes by assignment, `del` and `clear` only.
+    after an undo or a recovery. `popitem` takes the last one in that order.
     """
 
     __slots__ = ("journal", "key", "name")
@@ -229,8 +234,7 @@ class MapState(dict[K, V], State):
         self.name = name
 
     def fresh(self, key: object, journal: list[Change]) -> MapState[K, V]:
-        made: MapState[K, V] = MapState.__new__(MapState)
-        made.name = self.name
+        made = type(self)(self.name)
         made.key, made.journal = key, journal
         return made
 
@@ -245,7 +249,11 @@ class MapState(dict[K, V], State):
             _dict_set(self, key, value)
 
     def __delitem__(self, key: K) -> None:
-        self.journal.append((self, key, self[key], MISSING))
+        self.remove(key, self[key])
+
+    def remove(self, key: K, value: object) -> None:
+        """Remove a key that has this value."""
+        self.journal.append((self, key, value, MISSING))
         dict.__delitem__(self, key)
 
     def clear(self) -> None:
@@ -275,10 +283,54 @@ class MapState(dict[K, V], State):
         """(key, value) pairs in the order of the encoded keys."""
         return [(key, self[key]) for key in self]
 
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("a MapState changes by map[key] = value, del map[key] and map.clear() only")
+    # All that changes a dictionary goes through the methods above.
+    @overload
+    def pop(self, key: K, /) -> V: ...
+    @overload
+    def pop(self, key: K, default: V, /) -> V: ...
+    @overload
+    def pop(self, key: K, default: D, /) -> V | D: ...
+    def pop(self, key: K, /, *default: object) -> object:
+        """Remove a key and return its value, or the default. Raises KeyError if there is none."""
+        if default and key not in self:
+            (value,) = default
+            return value
+        found = self[key]
+        del self[key]
+        return found
 
-    pop = popitem = setdefault = update = __ior__ = _refuse
+    def popitem(self) -> tuple[K, V]:
+        """Remove and return the last item. Raises KeyError where there is none."""
+        if not self:
+            raise KeyError("popitem of an empty map")
+        key = max(dict.__iter__(self), key=order_of)
+        return key, self.pop(key)
+
+    def setdefault(self, key: K, default: V, /) -> V:
+        """The value of a key, which becomes the default if there is none."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def update(  # type: ignore[override]
+        self, other: Mapping[K, V] | Iterable[tuple[K, V]] = (), /, **named: V
+    ) -> None:
+        """Put all the items of another map, or pairs, and those given by name."""
+        for key, value in dict(other).items():
+            self[key] = value
+        for name, value in named.items():
+            self[cast(K, name)] = value
+
+    def __ior__(self, other: Mapping[K, V] | Iterable[tuple[K, V]], /) -> Self:  # type: ignore[override, misc]
+        self.update(other)
+        return self
+
+    def copy(self) -> dict[K, V]:
+        """A dictionary of its own, in the order of the encoded keys."""
+        return dict(self.items())
+
+    def __deepcopy__(self, memo: dict[int, object]) -> dict[K, V]:
+        return deepcopy(self.copy(), memo)  # an output that is the state itself must not change
 
     def is_empty(self) -> bool:
         return not self
@@ -308,13 +360,15 @@ class States(tuple[State, ...]):
 class StateTable(dict[object, State | States]):
     """key -> what the user's function gets beside the element: its state, or a tuple of them.
 
-    A new key gets fresh states; a hit is a plain dict hit.
+    A new key gets fresh states; a hit is a plain dict hit. Once it is `serialised`, so are they.
     """
 
     def __init__(self, declared: tuple[State, ...], journal: list[Change]) -> None:
         super().__init__()
         self.declared = declared
         self.journal = journal
+        self.convert: Callable[[State], None] | None = None
+        """What makes a new state serialised, if they are to be."""
 
     def __missing__(self, key: object) -> State | States:
         found: State | States
@@ -323,6 +377,9 @@ class StateTable(dict[object, State | States]):
         else:
             found = States(state.fresh(key, self.journal) for state in self.declared)
         self[key] = found
+        if self.convert is not None:
+            for state in self.states(key):
+                self.convert(state)
         return found
 
     def states(self, key: object) -> tuple[State, ...]:
@@ -340,25 +397,3 @@ def undo(changes: Sequence[Change]) -> None:
     """Take changes back, the last one first."""
     for state, slot, old, _ in reversed(changes):
         state.assign(slot, old)
-
-
-class StrictJournal(list[Change]):
-    """A journal that refuses values which could change behind its back. Slow: for tests."""
-
-    def append(self, change: Change) -> None:
-        state, slot, _, new = change
-        if slot is not ALL:
-            for value in (slot, new):
-                if value is not MISSING and not _is_immutable(value):
-                    undo([change])  # it may have been made already
-                    raise PayloadError(
-                        f"state {state.name!r} would hold {value!r}: use tuples instead of lists, "
-                        "and MapState or ListState for collections that change"
-                    )
-        super().append(change)
-
-
-def _is_immutable(value: object) -> bool:
-    if type(value) is tuple:
-        return all(map(_is_immutable, value))
-    return value is None or type(value) in (bool, int, float, str, bytes)

@@ -15,9 +15,10 @@ from operator import itemgetter
 from pathlib import Path
 
 from engine.bundles import to_blob
-from engine.codec import exact, pack, travelled
+from engine.codec import exact, pack, pack_rows, travelled, unpack_rows
 from engine.context import describe
-from engine.errors import FunctionFailed, InputError, PayloadError
+from engine.ends import Maker
+from engine.errors import FunctionFailed, InputError
 from engine.flow import Flow, Vertex
 from engine.keyed import Arrival
 from engine.keygroups import GroupCache, Owners, owned_by
@@ -26,19 +27,19 @@ from engine.operators import (
     FAILURES,
     Elements,
     Failures,
-    Segments,
     Signs,
     Step,
     Values,
-    without_bad_payloads,
 )
 from engine.plan import Plan, plan
 from engine.runs import Labels
 from engine.savepoint import Savepoint, write_table
+from engine.segments import Segments
 from engine.snapshots import restore
 from engine.sources.parts import Part
 from engine.sources.source import BadRecord
 from engine.state import StateTable
+from engine.values import thawed
 from pipeline import PARTITIONS
 from pipeline.arrow import Batches, read_numbers
 from pipeline.rows import (
@@ -110,11 +111,13 @@ class _Working:
         """Per time, (label, sink, payload)."""
         gc.disable()  # as in the nodes: nothing here makes cycles
 
-    def _make(self, vertex: Vertex, after: Step, failures: Failures) -> Step:
-        step = self.keyed[vertex.name] = Arrival(vertex, after, failures, record=False)
+    def _make(self, vertex: Vertex, after: Step, failures: Failures, maker: Maker) -> Step:
+        step = self.keyed[vertex.name] = Arrival(vertex, after, failures, False, maker)
         return step
 
-    def hold(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
+    def hold(
+        self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
+    ) -> None:
         """Take outputs: the tasks' barrier. Raises FunctionFailed unless failures are wanted."""
         if sink == FAILURES and not self.job.dead_letters:
             assert isinstance(values[0], tuple)
@@ -127,26 +130,20 @@ class _Working:
         self.segments.entries[port].push(labels, values, None)
         for after in self.plan.ports:
             if port in after.feeders:
-                for block in self.segments.outbounds[port, after.number][0].take():
+                for block, _ in self.segments.outbounds[port, after.number][0].take():
                     yield from self._frames(after.number, block)
         held, self._held = self._held, {}
         for time, outputs in held.items():
             outputs.sort(key=itemgetter(0))
-            yield OUTPUT, part, time, 0, to_blob(*map(list, zip(*outputs, strict=True)))
+            some, sinks, chosen = map(list, zip(*outputs, strict=True))
+            yield OUTPUT, part, time, 0, to_blob(some, sinks, chosen)
 
     def _frames(self, port: int, block: Elements) -> Iterator[Row]:
         vertex = self.plan.ports[port].vertex
-        try:
-            rows = list(self._packed(port, vertex, block))
-        except PayloadError:
-            good = without_bad_payloads(vertex, self.segments.failures, block)
-            rows = list(self._packed(port, vertex, good))
-        yield from rows
-
-    def _packed(self, port: int, vertex: Vertex, block: Elements) -> Iterator[Row]:
         assert vertex.key is not None
         labels, values, _ = block
-        parts = self.parts.of(list(map(vertex.key, values)))
+        # The function of the key may change its argument; what it raises, it has raised before.
+        parts = self.parts.of(list(map(vertex.key, unpack_rows(pack_rows(values)))))
         for (time, front, part), some, chosen in by_root_and_part(labels, values, parts):
             yield port, part, time, front, to_payload(some, chosen)
 
@@ -275,4 +272,4 @@ def _slots(table: StateTable, key: object) -> dict[bytes, tuple[object, ...]]:
 
 
 def _shown(rows: list[tuple[object, ...]]) -> str:
-    return ", ".join(map(repr, rows[:SLOTS_SHOWN]))[:TEXT_SHOWN]
+    return ", ".join(repr(tuple(map(thawed, row))) for row in rows[:SLOTS_SHOWN])[:TEXT_SHOWN]

@@ -5,7 +5,8 @@ values are JSON, so that SQL can look into them (`from_json`, `get_json_object`,
 
     group int, operator string, state string, key string, slot string, value string
 
-Bytes are written as {"bytes": hex}; the slot of a single value is null.
+Bytes are written as {"bytes": hex}; the slot of a single value is null. A value that functions can
+change, a list or a dict, is {"value": ...}; within it tuples are {"tuple": [...]}.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from engine.errors import PayloadError
 from engine.flow import Flow, Vertex
 from engine.keygroups import group_of
 from engine.savepoint import Savepoint, begin, complete, write_segment
+from engine.serialised import serialise
 from engine.snapshots import as_segment, read_segment
 from engine.state import MISSING, StateTable
+from engine.values import Frozen, frozen, thawed
 from pipeline import PARTITIONS
 from pipeline.arrow import Batches, apply, as_batch, chunks, read_numbers
 from pipeline.failures import explained
@@ -129,23 +132,31 @@ def _table(vertex: Vertex, rows: Iterator[Row]) -> StateTable:
     for _, operator, state, key, slot, value in rows:
         if state not in places:
             raise PayloadError(f"operator {operator!r} has no state {state!r}")
-        table.states(from_json(key))[places[state]].assign(from_json(slot), from_json(value))
-    for found in (one for key in table for one in table.states(key)):
-        if any(value is MISSING for _, value in found.slots()):
-            raise PayloadError(f"state {found.name!r} of key {found.key!r} has gaps in its list")
+        found = from_json(value)
+        if isinstance(found, Frozen):
+            serialise(table)
+        table.states(from_json(key))[places[state]].assign(from_json(slot), found)
+    for held in (one for key in table for one in table.states(key)):
+        if any(value is MISSING for _, value in held.slots()):
+            raise PayloadError(f"state {held.name!r} of key {held.key!r} has gaps in its list")
     return table
 
 
 def to_json(value: object) -> str:
-    """A value of a state as JSON."""
+    """A value of a state as JSON; one that a function can change as {"value": ...}."""
+    if isinstance(value, Frozen):
+        return json.dumps({"value": _to_tree(thawed(value))}, ensure_ascii=False)
     return json.dumps(value, ensure_ascii=False, default=_bytes)
 
 
 def from_json(text: str) -> object:
     """What `to_json` was given. Raises PayloadError for what can be no state."""
     try:
-        return _immutable(json.loads(text))
-    except (ValueError, TypeError) as error:
+        tree = json.loads(text)
+        if isinstance(tree, dict) and tree.keys() == {"value"}:
+            return frozen(_from_tree(tree["value"]))
+        return _immutable(tree)
+    except (ValueError, TypeError, KeyError) as error:
         raise PayloadError(f"{text!r:.100} is no value of a state: {error}") from None
 
 
@@ -161,3 +172,36 @@ def _immutable(value: object) -> object:
     if isinstance(value, dict):
         return bytes.fromhex(value["bytes"])
     return value
+
+
+_SPECIAL = ({"bytes"}, {"tuple"}, {"items"})
+
+
+def _to_tree(value: object) -> object:
+    """What JSON has no word for stands in an object with one key that says what it is."""
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if isinstance(value, tuple):
+        return {"tuple": list(map(_to_tree, value))}
+    if isinstance(value, list):
+        return list(map(_to_tree, value))
+    if isinstance(value, dict):
+        if all(isinstance(key, str) for key in value) and set(value) not in _SPECIAL:
+            return {key: _to_tree(inner) for key, inner in value.items()}
+        return {"items": [[_to_tree(key), _to_tree(inner)] for key, inner in value.items()]}
+    return value
+
+
+def _from_tree(tree: object) -> object:
+    match tree:
+        case {"bytes": str(text), **rest} if not rest:
+            return bytes.fromhex(text)
+        case {"tuple": list(found), **rest} if not rest:
+            return tuple(map(_from_tree, found))
+        case {"items": list(found), **rest} if not rest:
+            return {_from_tree(key): _from_tree(inner) for key, inner in found}
+        case dict():
+            return {key: _from_tree(inner) for key, inner in tree.items()}
+        case list():
+            return list(map(_from_tree, tree))
+    return tree

@@ -21,7 +21,9 @@ class Collected:
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         self.hold(0, labels, values, signs)
 
-    def hold(self, sink: int, labels: Labels, values: Values, signs: Signs) -> None:
+    def hold(
+        self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
+    ) -> None:
         signs = [1] * len(labels) if signs is None else signs
         self.pushed += [
             (label, sink, value, sign)

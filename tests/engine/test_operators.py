@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.ends import Maker, Outbound, Shuffle
 from engine.flow import Flow, Vertex
 from engine.keygroups import Owners, group_of, owner
 from engine.labels import Label
@@ -16,9 +17,6 @@ from engine.operators import (
     Filter,
     FlatMap,
     Map,
-    Outbound,
-    Segments,
-    Shuffle,
     Stateless,
     Step,
     iterable,
@@ -26,6 +24,7 @@ from engine.operators import (
 from engine.plan import plan
 from engine.reference import interpret
 from engine.runs import Labels
+from engine.segments import Segments
 from engine.speculative import Speculative
 from engine.state import ValueState
 from tests.engine.steps import Collected
@@ -179,7 +178,7 @@ def shuffle(key: Callable[..., object], nodes: int) -> tuple[Shuffle, list[Outbo
     port = plan(flow).ports[1]
     outbounds = [Outbound() for _ in range(nodes)]
     barrier = Collected()
-    step = Shuffle(port, Owners(nodes), outbounds, Failures(barrier))
+    step = Shuffle(port, Owners(nodes), outbounds, Failures(barrier), Maker("in", None))
     return step, outbounds, barrier
 
 
@@ -187,7 +186,7 @@ def taken(outbound: Outbound) -> list[Element]:
     """The elements of the blocks that wait."""
     return [
         element
-        for labels, values, signs in outbound.take()
+        for (labels, values, signs), _ in outbound.take()
         for element in zip(labels, values, signs or [1] * len(labels), strict=True)
     ]
 
@@ -281,7 +280,7 @@ def test_segments_joined_by_hand_give_what_the_reference_gives(
         made,
         Owners(1),
         barrier,
-        Speculative,
+        lambda vertex, after, failures, maker: Speculative(vertex, after, failures, maker=maker),
     )
     roots = [(0, (time, 0), value) for time, value in left]
     roots += [(1, (time, 1), value) for time, value in right]
@@ -292,7 +291,7 @@ def test_segments_joined_by_hand_give_what_the_reference_gives(
         while busy:
             busy = False
             for (_, to), outbounds in segments.outbounds.items():
-                for block in outbounds[0].take():
+                for block, _ in outbounds[0].take():
                     segments.entries[to].push(*block)
                     busy = True
     wanted = list(interpret(flow, [sorted(left), sorted(right)], dead_letters=True))

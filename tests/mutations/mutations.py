@@ -175,12 +175,14 @@ def tombstones_are_not_sent() -> AbstractContextManager[object]:
     """Outputs that are no longer true are not taken back."""
     emit = Keyed.emit
 
-    def mutated(self: Keyed, labels: Labels, results: Values, signs: Signs) -> None:
+    def mutated(
+        self: Keyed, labels: Labels, keys: list[object], results: Values, signs: Signs
+    ) -> None:
         if signs is not None:
             kept = [i for i, sign in enumerate(signs) if sign > 0]
             labels, results = [labels[i] for i in kept], [results[i] for i in kept]
-            signs = [1] * len(kept)
-        emit(self, labels, results, signs)
+            keys, signs = [keys[i] for i in kept], [1] * len(kept)
+        emit(self, labels, keys, results, signs)
 
     return patch.object(Keyed, "emit", mutated)
 

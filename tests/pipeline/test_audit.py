@@ -48,8 +48,9 @@ def bundles(flow: Flow, count: int = 3) -> list[Bundle]:
         blobs = []
         for time in some:
             of_time = [item for item in items if item.label[0] == time]
-            columns = zip(*((item.label, item.sink, item.value) for item in of_time), strict=True)
-            blobs.append(to_blob(*map(list, columns)))
+            labels = [item.label for item in of_time]
+            sinks = [item.sink for item in of_time]
+            blobs.append(to_blob(labels, sinks, [item.value for item in of_time]))
         made.append(Bundle("barrier-0", 1, (0, 127), tuple(blobs), some[-1], 0))
     return made
 

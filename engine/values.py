@@ -1,0 +1,236 @@
+"""Values that user functions cannot spoil: what is kept of an argument, an output, a state.
+
+A function may change its argument, keep it, or keep on changing what it has given away. So whatever
+is needed a second time is kept in a form that no function holds a reference to:
+
+- an *argument* that holds a dict is kept as its bytes, and decoded again for each application
+  (`stored`, `fresh`); everything else that comes out of the wire format is immutable;
+- a *state value* that is not immutable is kept as its bytes from the moment it is put, and each
+  `get` gives a fresh one (`frozen`, `thawed`). Lists stay lists there, and tuples tuples;
+- an *output* is copied where it may be needed again, or two branches get it (`kept_outputs`,
+  `copies`).
+
+    >>> kept = frozen({"n": [1, (2, 3)]})
+    >>> thawed(kept)["n"].append(4), thawed(kept)
+    (None, {'n': [1, (2, 3)]})
+    >>> frozen((1, "a"))
+    (1, 'a')
+
+Cost: of immutable values a check; of others an encoding when they are put, a decoding each time.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from functools import partial
+from itertools import chain
+
+import msgpack
+
+from engine.codec import exact, pack, unpack, why_not
+from engine.errors import PayloadError
+
+ATOMS = frozenset((type(None), bool, int, float, str, bytes))
+"""The immutable types that the wire format has; tuples of them are immutable, too."""
+
+_SLOTS = frozenset((type(None), bool, int, str, bytes))
+"""Types that make a key of a map whatever their value is; a float may be NaN."""
+
+Frozen = msgpack.ExtType
+"""A state value as its bytes. The packer writes it as it is, and only states read it back."""
+
+_PLAIN = ATOMS | {tuple}
+
+_FROZEN, _TUPLE = 1, 2
+
+TUPLES_MAX = 100
+"""Levels of tuples in a value that is frozen."""
+
+
+class Wire(bytes):
+    """An argument as its bytes."""
+
+    __slots__ = ()
+
+
+def is_plain(value: object) -> bool:
+    """Whether a value is immutable, and of exactly the types that the wire format gives back."""
+    return type(value) in ATOMS or all_plain((value,))
+
+
+def all_plain(values: Sequence[object]) -> bool:
+    """Whether all values are plain. Looks level by level: they may be nested deep."""
+    while True:
+        kinds = set(map(type, values))
+        if kinds <= ATOMS:
+            return True
+        if not kinds <= _PLAIN:
+            return False
+        values = [*chain.from_iterable(v for v in values if isinstance(v, tuple))]
+
+
+# Arguments ------------------------------------------------------------------------------------
+
+
+def stored(values: list[object]) -> list[object]:
+    """Arguments that came out of the wire format, as they are kept: the same list if no function
+    can change them."""
+    try:
+        hash((*values,))  # a dict, the only type there that can be changed, has no hash
+    except TypeError:
+        return [Wire(pack(value)) for value in values]
+    return values
+
+
+def fresh(value: object) -> object:
+    """An argument that was kept, as it arrived."""
+    return unpack(value) if type(value) is Wire else value
+
+
+def exactly(value: object) -> bytes:
+    """What to compare kept arguments by."""
+    return bytes(value) if isinstance(value, Wire) else exact(value)
+
+
+# Outputs --------------------------------------------------------------------------------------
+
+
+class Copy(bytes):
+    """An output as bytes that never leave this process."""
+
+    __slots__ = ()
+
+
+def kept_outputs(values: list[object], also_objects: bool = False) -> list[object]:
+    """Outputs as they are kept beside what is sent on: the same list if nothing can change them.
+
+    `also_objects`: whether a function comes next that could change an object that has a hash.
+    """
+    try:
+        hash((*values,))
+        if not also_objects or all_plain(values):
+            return values
+    except TypeError:
+        pass
+    return list(map(_copy, values))
+
+
+def output(kept: object) -> object:
+    """An output that was kept, as it was made."""
+    return marshal.loads(kept) if type(kept) is Copy else kept
+
+
+def copies(values: list[object]) -> list[object]:
+    """Outputs for one more branch, which cannot change those of the others."""
+    kept = kept_outputs(values, also_objects=True)
+    return list(values) if kept is values else list(map(output, kept))
+
+
+def holds(kind: type, values: Iterable[object]) -> bool:
+    """Whether something of a type is among values, or in those that are sequences and dicts."""
+    return any(
+        isinstance(value, kind)
+        or (isinstance(value, (tuple, list)) and holds(kind, value))
+        or (isinstance(value, dict) and holds(kind, value.values()))
+        for value in values
+    )
+
+
+def _copy(value: object) -> object:
+    if is_plain(value):
+        return value
+    try:
+        return Copy(marshal.dumps(value))  # type: ignore[arg-type]
+    except ValueError:  # which it raises for what is not of built-in types
+        pass
+    try:
+        return deepcopy(value)
+    except Exception:  # as a generator, which cannot travel either
+        return value
+
+
+# States ---------------------------------------------------------------------------------------
+
+
+def may_be_kept(slots: Sequence[object], values: Sequence[object]) -> bool:
+    """Whether states can keep these slots and values as they are: all are plain, none is NaN as a
+    slot. Whether they can travel is found out by packing them."""
+    try:
+        hash((*values,))
+        marshal.dumps(values, 0)  # type: ignore[arg-type]  # refuses subclasses, at C's speed
+    except (TypeError, ValueError):
+        return False
+    return _SLOTS.issuperset(map(type, slots)) or all(map(_is_slot, slots))
+
+
+def _is_slot(value: object) -> bool:
+    if isinstance(value, tuple) and type(value) is tuple:
+        return all(map(_is_slot, value))
+    return type(value) in _SLOTS or (type(value) is float and value == value)
+
+
+def slot_of(key: object) -> object:
+    """A key of a map as it is kept. Raises PayloadError, TypeError."""
+    hash(key)
+    plain = unpack(pack(key))
+    if not _is_slot(plain):
+        raise PayloadError("NaN equals nothing, not even itself, so it can be no key of a map")
+    return plain
+
+
+def frozen(value: object) -> object:
+    """A value as a state keeps it. Raises PayloadError for one that cannot be stored."""
+    try:
+        pack([[[[[value]]]]])  # as deep as it will stand in the row of a snapshot
+        return value if is_plain(value) else Frozen(_FROZEN, _encoded(value, 0))
+    except (PayloadError, TypeError, ValueError, OverflowError) as error:
+        raise PayloadError(why_not(value) or f"it cannot be stored: {error}") from None
+
+
+def thawed(value: object) -> object:
+    """What `frozen` was given: a fresh one each time if it can be changed."""
+    if not isinstance(value, Frozen):
+        return value
+    return msgpack.unpackb(value.data, use_list=True, strict_map_key=False, ext_hook=_decoded)
+
+
+def keep_frozen(code: int, data: bytes) -> object:
+    """How rows of snapshots are decoded: what is frozen stays so until a function wants it."""
+    if code != _FROZEN:
+        raise ValueError(f"extension type {code}")
+    return Frozen(code, data)
+
+
+def _encoded(value: object, tuples: int) -> bytes:
+    if tuples > TUPLES_MAX:
+        raise ValueError(f"it has tuples nested more than {TUPLES_MAX} deep")
+    # With strict types the packer asks about everything but exact lists, dicts and atoms.
+    data: bytes = msgpack.packb(value, strict_types=True, default=partial(_as_base, tuples))
+    return data
+
+
+def _as_base(tuples: int, value: object) -> object:
+    """What to write for a tuple, and for an instance of a subclass: what the wire gives back."""
+    if isinstance(value, tuple):
+        return Frozen(_TUPLE, _encoded(list(value), tuples + 1))
+    if isinstance(value, list):
+        return list(value)
+    if isinstance(value, dict):
+        return dict(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise TypeError(type(value).__name__)
+
+
+def _decoded(code: int, data: bytes) -> object:
+    if code != _TUPLE:
+        raise ValueError(f"extension type {code}")
+    return tuple(msgpack.unpackb(data, use_list=True, strict_map_key=False, ext_hook=_decoded))

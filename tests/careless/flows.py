@@ -1,0 +1,276 @@
+"""Flows as people write them: functions that are deterministic, and not careful.
+
+All take records ``{"id": int, "key": str, "text": str}``, as the simulation makes them.
+"""
+
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from enum import Enum, IntEnum, StrEnum
+from typing import Any, NamedTuple
+
+from driftline import Context, Flow, ListState, MapState, ReducingState, ValueState
+
+Record = dict[str, object]
+
+
+class Size(IntEnum):
+    SHORT = 1
+    LONG = 2
+
+
+class Kind(StrEnum):
+    EVEN = "even"
+    ODD = "odd"
+
+
+class Colour(Enum):
+    RED = 1
+
+
+class Word(NamedTuple):
+    word: str
+    document: int
+
+
+class Text(str):
+    pass
+
+
+def words(record: Record) -> list[tuple[str, object]]:
+    return [(word, record["id"]) for word in str(record["text"]).split()]
+
+
+# Values in states that are changed -----------------------------------------------------------
+
+
+def count(
+    context: Context, element: tuple[str, object], state: ValueState[dict[str, int]]
+) -> Iterator[tuple[str, int]]:
+    found = state.get() or {"n": 0}
+    found["n"] += 1
+    state.set(found)
+    yield element[0], found["n"]
+    found["n"] = -1  # in vain: it has been put
+
+
+def gather(record: Record, state: ValueState[list[object]]) -> tuple[object, object]:
+    ids = state.get([])
+    ids.append(record["id"])
+    state.set(ids)
+    return record["key"], ids
+
+
+def group(
+    context: Context,
+    record: Record,
+    by_word: MapState[object, object],
+    seen: ListState[dict[str, object]],
+) -> Iterator[object]:
+    for word in str(record["text"]).split():
+        ids = by_word.setdefault(word, [])
+        assert isinstance(ids, list)
+        ids.append((record["id"], {"at": len(ids)}))
+        by_word[word] = ids
+    seen.append(record)
+    record["text"] = "changed after it was put"
+    seen[-1]["text"] = "changed in vain"
+    if len(seen) > 5:
+        yield "full", [found["text"] for found in seen]
+        seen.clear()
+        by_word.popitem()
+    yield record["key"], by_word, dict(by_word)
+
+
+def merge(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    for word, number in other.items():
+        one[word] = one.get(word, 0) + number
+    return one
+
+
+def tally(record: Record, total: ReducingState[dict[str, int]]) -> dict[str, int]:
+    return total.add(dict.fromkeys(str(record["text"]).split(), 1))
+
+
+mutable_value = Flow("mutable-value")
+mutable_value.source("records").flat_map(words, name="words").key_by(lambda e: e[0]).process(
+    count, ValueState[dict[str, int]]("counts"), name="count"
+).sink()
+
+mutable_list = Flow("mutable-list")
+mutable_list.source("records").key_by("key").scan(
+    gather, ValueState[list[object]]("ids"), name="gather"
+).sink()
+
+mutable_everywhere = Flow("mutable-everywhere")
+mutable_everywhere.source("records").key_by(lambda record: record["key"]).process(
+    group,
+    MapState[object, object]("by-word"),
+    ListState[dict[str, object]]("seen"),
+    name="group",
+).sink()
+
+mutable_fold = Flow("mutable-fold")
+mutable_fold.source("records").key_by("key").scan(
+    tally, ReducingState("total", merge), name="tally"
+).sink()
+
+
+# Arguments and outputs that are changed -------------------------------------------------------
+
+
+def shout(record: Record, number: ReducingState[int]) -> Record:
+    record["text"] = f"{record['text']}!"
+    record["number"] = number.add(1)
+    return record
+
+
+def picky_shout(record: Record, number: ReducingState[int]) -> Record:
+    """Changes its argument before it raises, in some orders only."""
+    shout(record, number)
+    if number.get(0) % 3 == 0:
+        raise ValueError(f"an awkward number: {record['number']}, {record['text']}")
+    return record
+
+
+def mark(record: Record) -> Record:
+    record["text"] = f"marked {record['text']}"
+    record.setdefault("marks", []).append(len(record))  # type: ignore[attr-defined]
+    return record
+
+
+def mark_some(record: Record) -> Record:
+    mark(record)
+    if str(record["text"]).endswith("a"):
+        raise ValueError("it ends with an a")
+    return record
+
+
+changed_argument = Flow("changed-argument")
+changed_argument.source("records").key_by("key").scan(
+    shout, ReducingState[int]("number", int.__add__), name="shout"
+).sink()
+
+changed_and_raised = Flow("changed-and-raised")
+changed_and_raised.source("records").map(mark_some, name="mark-some").key_by("key").scan(
+    picky_shout, ReducingState[int]("number", int.__add__), name="shout"
+).map(mark, name="mark").sink()
+
+branches = Flow("branches")
+_records = branches.source("records")
+_records.map(mark, name="mark").sink("marked")
+_shouted = _records.key_by("key").scan(
+    shout, ReducingState[int]("number", int.__add__), name="shout"
+)
+_shouted.map(mark, name="mark-shouted").sink("shouted-and-marked")
+_shouted.sink("shouted")
+
+changed_by_key = Flow("changed-by-key")
+changed_by_key.source("records").key_by(lambda record: record.pop("key")).scan(
+    shout, ReducingState[int]("number", int.__add__), name="shout"
+).sink()
+
+
+# Types that do not travel as they are ---------------------------------------------------------
+
+
+def typed(record: Record) -> object:
+    """Another type for each record; some cannot travel."""
+    number = record["id"]
+    assert isinstance(number, int)
+    deep: object = number
+    for _ in range(1100):
+        deep = (deep,)
+    return [
+        Word(str(record["key"]), number),
+        (Text(record["key"]), Size.LONG),
+        [record["key"], [number]],
+        (record["key"], {number}),
+        (record["key"], 2**64 * number),
+        (record["key"], deep),
+        (record["key"], datetime(2026, 1, 1)),
+        (record["key"], Colour.RED),
+        (record["key"], "\ud800"),
+        (record["key"], Kind.EVEN),
+        (record["key"], object()),
+    ][number % 11]
+
+
+def remember(
+    context: Context,
+    element: tuple[object, ...],
+    state: ValueState[object],
+    by_kind: MapState[object, object],
+) -> Iterator[object]:
+    """Keeps types of all kinds, and shows the types that it finds."""
+    found = state.get()
+    text = [type(found).__name__, *(type(kind).__name__ for kind in by_kind)]
+    number = len(by_kind) + len(str(element[-1]))
+    by_kind[Kind.ODD if number % 2 else Size.LONG] = Word("w", number)
+    by_kind[Word(str(element[0]), number % 3)] = (Size.SHORT, Text("x"))
+    by_kind[(Kind.EVEN, number % 2)] = [Size.SHORT]
+    odd: list[object] = [Word("kept", 1), Kind.ODD, 2**65, {number}, (Size.LONG, [1]), Colour.RED]
+    yield element[0], ",".join(text), [type(v).__name__ for v in by_kind.values()]
+    state.set(odd[number % 6])
+
+
+def odd_key(element: Any) -> object:
+    kind = type(element[-1]).__name__
+    if kind == "int":
+        return float("nan")
+    return Kind.ODD if kind == "str" else Word("key", 1)
+
+
+types = Flow("types")
+types.source("records").map(typed, name="typed").key_by(0).process(
+    remember, ValueState[object]("last"), MapState[object, object]("by-kind"), name="remember"
+).sink()
+
+odd_keys = Flow("odd-keys")
+odd_keys.source("records").map(typed, name="typed").key_by(odd_key).process(
+    lambda context, element, number: [(element, type(context.key).__name__, number.add(1))],
+    ReducingState[int]("number", int.__add__),
+    name="number",
+).sink()
+
+
+# Functions that leave, and outputs of another length than was said -----------------------------
+
+
+def leave(record: Record, number: ReducingState[int]) -> Record:
+    if number.add(1) % 4 == 0:
+        sys.exit()
+    return record
+
+
+def split(record: Record) -> list[object]:
+    return [tuple(str(record["text"]).split()[:3])]
+
+
+leaving = Flow("leaving")
+leaving.source("records").key_by("key").scan(
+    leave, ReducingState[int]("number", int.__add__), name="leave"
+).sink()
+
+fields = Flow("fields")
+fields.source("records").flat_map(split, name="split", fields=("a", "b", "c")).key_by("c").scan(
+    lambda element, number: (*element, number.add(1)),
+    ReducingState[int]("number", int.__add__),
+    name="number",
+    fields=("a", "b", "c", "n"),
+).sink()
+
+ALL = (
+    "mutable_value",
+    "mutable_list",
+    "mutable_everywhere",
+    "mutable_fold",
+    "changed_argument",
+    "changed_and_raised",
+    "branches",
+    "changed_by_key",
+    "types",
+    "odd_keys",
+    "leaving",
+    "fields",
+)

@@ -1,0 +1,55 @@
+"""Functions that are not careful, on real processes that are killed: equal to the reference."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from deploy.simulation.flows import records
+from tests.careless.flows import ALL
+
+ROOT = Path(__file__).resolve().parents[2]
+
+RECORDS = 3000
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("careless") / "records.jsonl"
+    path.write_text("".join(json.dumps(r) + "\n" for r in records(Random(1), RECORDS, 0)))
+    return path
+
+
+def driftline_run(flow: str, documents: Path, output: Path, *options: str) -> list[str]:
+    """The output of a run, dead letters included, merged by label."""
+    spec = f"tests.careless.flows:{flow}"
+    command = [sys.executable, "-m", "driftline", "run", spec, "--input", str(documents)]
+    subprocess.run(
+        [*command, "--output", str(output), "--on-error", "dead-letter", *options],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    lines = [line for file in output.rglob("*.jsonl") for line in file.read_text().splitlines()]
+    return sorted(lines, key=lambda line: list(json.loads(line)["t"]))
+
+
+@pytest.mark.parametrize(
+    ("flow", "nodes", "ordering"),
+    [
+        (flow, "23"[number % 2], ("speculative", "buffered")[number // 2 % 2])
+        for number, flow in enumerate(ALL)
+    ],
+)
+def test_a_run_with_kills_gives_what_the_reference_gives(
+    documents: Path, tmp_path: Path, flow: str, nodes: str, ordering: str
+) -> None:
+    wanted = driftline_run(flow, documents, tmp_path / "reference", "--reference")
+    options = ["--nodes", nodes, "--ordering", ordering, "--kill-every", "1", "--window", "64"]
+    assert driftline_run(flow, documents, tmp_path / "run", *options) == wanted

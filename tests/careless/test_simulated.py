@@ -1,0 +1,25 @@
+"""Functions that are not careful give the same on nodes as in the reference, whatever fails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from deploy.simulation.command import run_one
+from deploy.simulation.scenario import scenario
+from engine.policy import policy
+from tests.careless.flows import ALL
+
+SEEDS = 25
+
+
+@pytest.mark.parametrize("ordering", ["speculative", "buffered"])
+@pytest.mark.parametrize("name", ALL)
+def test_every_seed_is_right(name: str, ordering: str) -> None:
+    problems = []
+    for seed in range(1, SEEDS + 1):
+        what = scenario(seed, f"tests.careless.flows:{name}")
+        outcome = run_one(replace(what, policy=policy("exactly-once", ordering)))
+        problems += [(seed, outcome.problem)] if outcome.problem else []
+    assert problems == []
