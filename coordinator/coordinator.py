@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from coordinator.backoff import Backoff
+from coordinator.patience import Patience
 from coordinator.registry import ClusterState, SnapshotRecord, WriteState
 from engine.labels import INFINITY
 from engine.messages import (
@@ -53,9 +54,6 @@ log = logging.getLogger("driftline")
 
 MISSING_AFTER_S = 5.0
 """Silence after which a node or front counts as dead, unless said otherwise."""
-
-PATIENCE_MAX_S = 600.0
-"""Silence of a process that has come back from silence before, at most."""
 
 UNPREPARED_AFTER_S = 30.0
 """How long a snapshot may take; a marker that is lost is noticed by nothing else."""
@@ -117,10 +115,8 @@ class Coordinator:
         self.recoveries = 0
         self.snapshots = 0
         self._members: dict[str, _Member] = {}
-        self._missing: dict[str, _Member] = {}
         self._missing_after = missing_after_s
-        self._patience: dict[str, float] = {}
-        """Who may be silent for longer than others, and how long."""
+        self._patience = Patience(missing_after_s)
         self._backoff = Backoff()
         self._resume_at = 0.0
         """No recovery begins before."""
@@ -147,12 +143,12 @@ class Coordinator:
         if name not in self.nodes and name not in self.fronts:
             return
         known = self._members.get(name)
-        self._note_return(name, message.process)
+        self._patience.back(name, message.process, self._now)
         self._members[name] = _Member(message.process, message.address, self._now)
         if self.phase in (Phase.STOPPED, Phase.BROKEN):
             return
         if known is not None and known.process != message.process:
-            self._patience.pop(name, None)
+            self._patience.restarted(name)
             self._recover(f"{name} has been restarted", paced=False)  # by whoever restarts it
         elif self.phase is Phase.GATHERING:
             self._recover("")
@@ -168,23 +164,6 @@ class Coordinator:
         known = self._members.get(name)
         if known is not None and known.process == message.process:
             known.seen = self._now
-
-    def _note_return(self, name: str, process: str) -> None:
-        """Who comes back from silence as the same process had only been busy: give it more time.
-
-        Otherwise a replay would bring it to the same place, and silence, again and again.
-        """
-        missing = self._missing.pop(name, None)
-        if missing is None:
-            return
-        self._patience.pop(name, None)
-        if missing.process == process:
-            silent = self._now - missing.seen
-            patience = self._patience[name] = min(2 * silent, PATIENCE_MAX_S)
-            log.warning(
-                "%s is there again after %.0f s of silence; it may be silent for %.0f s now",
-                *(name, silent, patience),
-            )
 
     def all_heard(self, within_s: float) -> bool:
         """Whether everybody has said something so shortly ago."""
@@ -216,20 +195,19 @@ class Coordinator:
             for member in self._members.values():
                 member.seen = now
         self._now = now
-        silent = [n for n, m in self._members.items() if now - m.seen > self._patience_for(n)]
+        members, patience = self._members, self._patience
+        silent = [n for n, m in members.items() if now - m.seen > patience.with_(n)]
         for name in silent:
-            self._missing[name] = self._members.pop(name)
+            gone = members.pop(name)
+            patience.gone(name, gone.process, gone.seen)
         snapshot = self._snapshot
         if snapshot is not None and now - snapshot.since > UNPREPARED_AFTER_S:
             self._recover(f"snapshot {snapshot.number} is not prepared: a marker may be lost")
         if silent and self.phase in (Phase.DECIDING, Phase.LOADING, Phase.RUNNING):
-            waited = self._patience_for(silent[0])
+            waited = patience.with_(silent[0])
             self._recover(f"{', '.join(silent)} did not answer for {waited:g} s")
         if self.phase is Phase.WAITING and now >= self._resume_at:
             self._recover("")
-
-    def _patience_for(self, name: str) -> float:
-        return self._patience.get(name, self._missing_after)
 
     @property
     def deadline(self) -> float:

@@ -28,6 +28,7 @@ SANS_IO = (
     "barrier",
     "coordinator/backoff.py",
     "coordinator/coordinator.py",
+    "coordinator/patience.py",
     "deploy/applying.py",
     "deploy/assembly.py",
     "deploy/blocks.py",
