@@ -273,7 +273,7 @@ class Recover(Message):
     addresses: tuple[tuple[str, str], ...]
 
 
-@_message(32, control=True)
+@_message(44, control=True)
 class Alive(Message):
     """Node or front to master: this process lives, and has done so many steps of its work.
 
