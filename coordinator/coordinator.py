@@ -1,8 +1,8 @@
 """The coordinator: who takes part, when snapshots are taken, and how a failure is recovered from.
 
-Takes `Hello`, `Goodbye` (everybody), `Unloadable`, `Prepared`, `PrepareFailed`, `Lost`, `Failed`,
-the time, and the progress of all. Gives `Recover`, `Prepare` (nodes), `Start`, `BeginEpoch`
-(fronts), `Committed`, `Stop`, and writes to the registry.
+Takes `Hello`, `Alive`, `Goodbye` (everybody), `Unloadable`, `Prepared`, `PrepareFailed`, `Lost`,
+`Failed`, the time, and the progress of all. Gives `Recover`, `Prepare` (nodes), `Start`,
+`BeginEpoch` (fronts), `Committed`, `Stop`, and writes to the registry.
 
 Recovery (Delivery, consistency, and determinism, section V-B): a new incarnation is written to the
 registry; nodes load the last committed snapshot and their barriers fetch the consumer's last
@@ -18,6 +18,9 @@ changes: this master, and any other of the same run, tells every member that say
 have said goodbye or are silent. The outcome of another run (an earlier call of the command) is
 forgotten, so that the same command goes on from the state that it finds.
 
+Who says Hello, or is said to be alive, is not missing, however long its work takes. Recovery that
+gets nowhere waits before it is tried again (`coordinator.backoff`).
+
 Invariants: a decision is sent only once it is in the registry; a snapshot is committed only if
 every part of it is durable; incarnations only grow; a run has one outcome.
 """
@@ -28,11 +31,14 @@ import logging
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from coordinator.backoff import Backoff
 from coordinator.farewell import Farewell
+from coordinator.patience import Patience
 from coordinator.registry import ClusterState, RunOutcome, SnapshotRecord, WriteState
 from engine.errors import SnapshotDamaged
 from engine.labels import INFINITY
 from engine.messages import (
+    Alive,
     BeginEpoch,
     Committed,
     Failed,
@@ -55,13 +61,14 @@ from engine.snapshots import LATEST
 log = logging.getLogger("driftline")
 
 MISSING_AFTER_S = 5.0
-"""Silence after which a node or front counts as dead."""
+"""Silence after which a node or front counts as dead, unless said otherwise."""
 
 
 class Phase(Enum):
     """Where the run stands."""
 
     GATHERING = "waiting for nodes and fronts"
+    WAITING = "waiting before the next recovery"
     DECIDING = "writing a new incarnation"
     LOADING = "nodes load a snapshot"
     RUNNING = "running"
@@ -104,6 +111,7 @@ class Coordinator:
         state: ClusterState,
         interval: float,
         run: str = "",
+        missing_after_s: float = MISSING_AFTER_S,
     ) -> None:
         self.nodes = [f"node-{i}" for i in range(nodes)]
         self.fronts = [f"front-{i}" for i in range(fronts)]
@@ -118,6 +126,11 @@ class Coordinator:
         self.recoveries = 0
         self.snapshots = 0
         self._members: dict[str, _Member] = {}
+        self._missing_after = missing_after_s
+        self._patience = Patience(missing_after_s)
+        self._backoff = Backoff()
+        self._resume_at = 0.0
+        """No recovery begins before."""
         self._ready: set[str] = set()
         self._snapshot: _Snapshot | None = None
         self._number = 0
@@ -129,7 +142,7 @@ class Coordinator:
         self._damage = ""
         """Why a snapshot could not be loaded that was to be: it may explain what comes of that."""
         self._run_id = run
-        self._farewell = Farewell(self.nodes + self.fronts, MISSING_AFTER_S)
+        self._farewell = Farewell(self.nodes + self.fronts, missing_after_s)
         if state.outcome is not None:
             if state.outcome.run == run:
                 self.phase, self.outcome = Phase.STOPPED, state.outcome
@@ -172,6 +185,7 @@ class Coordinator:
         if name not in self.nodes and name not in self.fronts:
             return
         known = self._members.get(name)
+        self._patience.back(name, message.process, self._now)
         self._members[name] = _Member(message.process, message.address, self._now)
         if self.phase is Phase.STOPPED:
             self._farewell.hello(name, message.process)
@@ -179,7 +193,8 @@ class Coordinator:
         elif self.phase in DECIDED:
             return
         elif known is not None and known.process != message.process:
-            self._recover(f"{name} has been restarted")
+            self._patience.restarted(name)
+            self._recover(f"{name} has been restarted", paced=False)  # by whoever restarts it
         elif self.phase is Phase.GATHERING:
             self._recover("")
         elif message.incarnation < self.state.incarnation:
@@ -188,6 +203,20 @@ class Coordinator:
             self._ready.add(name)
             if len(self._ready) == len(self.nodes):
                 self._run()
+
+    def alive(self, name: str, message: Alive) -> None:
+        """A process lives, though it may not have the time to say Hello."""
+        known = self._members.get(name)
+        if known is not None and known.process == message.process:
+            known.seen = self._now
+
+    def all_heard(self, within_s: float) -> bool:
+        """Whether everybody has said something so shortly ago."""
+        return all(self._now - member.seen <= within_s for member in self._members.values())
+
+    def moved(self, processed: int, delivered: int) -> None:
+        """The run has got as far as this."""
+        self._backoff.moved(processed, delivered, self.snapshots)
 
     def lost(self, message: Lost) -> None:
         """Somebody misses something."""
@@ -234,19 +263,29 @@ class Coordinator:
 
     def tick(self, now: float) -> None:
         """Notice silence."""
+        if now - self._now > self._missing_after / 2:  # we were away: what was said waits for us
+            for member in self._members.values():
+                member.seen = now
         self._now = now
         if self.phase is Phase.STOPPED:
             self._end_if_over()
-        silent = [n for n, m in self._members.items() if now - m.seen > MISSING_AFTER_S]
+        members, patience = self._members, self._patience
+        silent = [n for n, m in members.items() if now - m.seen > patience.with_(n)]
         for name in silent:
-            del self._members[name]
+            gone = members.pop(name)
+            patience.gone(name, gone.process, gone.seen)
         if silent and self.phase in (Phase.DECIDING, Phase.LOADING, Phase.RUNNING):
-            self._recover(f"{', '.join(silent)} did not answer for {MISSING_AFTER_S:g} s")
+            waited = patience.with_(silent[0])
+            self._recover(f"{', '.join(silent)} did not answer for {waited:g} s")
+        if self.phase is Phase.WAITING and now >= self._resume_at:
+            self._recover("")
 
     @property
     def deadline(self) -> float:
         """When it wants to be told the time again."""
-        latest = self._now + MISSING_AFTER_S / 4
+        latest = self._now + self._missing_after / 4
+        if self.phase is Phase.WAITING:
+            return min(latest, self._resume_at)
         no_snapshot = self.policy.cut is SnapshotCut.NONE or self._snapshot is not None
         if self.phase is not Phase.RUNNING or no_snapshot:
             return latest
@@ -254,19 +293,30 @@ class Coordinator:
 
     # Recovery.
 
-    def _recover(self, reason: str) -> None:
+    def _recover(self, reason: str, paced: bool = True) -> None:
         self._snapshot = None
         if reason:
             self.recoveries += 1
-            log.warning("recovering: %s", reason)
+            pause = self._backoff.pause_s() if paced else 0.0
+            self._resume_at = max(self._resume_at, self._now + pause)
+            log.warning("recovering: %s%s", reason, self._why_later(pause))
         if len(self._members) < len(self.nodes) + len(self.fronts):
             self.phase = Phase.GATHERING
+            return
+        if self._now < self._resume_at:
+            self.phase = Phase.WAITING
             return
         self.phase = Phase.DECIDING
         if self._writing is None:
             self._write(self.state.next(incarnation=self.state.incarnation + 1))
         else:  # every write follows the one before: first it has to be known what came of that
             self._write_again = True
+
+    def _why_later(self, pause: float) -> str:
+        if not pause:
+            return ""
+        times = self._backoff.nowhere
+        return f"; no progress since {times} recoveries, the next one begins in {pause:g} s"
 
     def _write(self, state: ClusterState) -> None:
         self._writing = WriteState(state)

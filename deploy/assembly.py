@@ -6,7 +6,7 @@ which policy it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from barrier.barrier import NOTHING, Barrier
@@ -31,7 +31,7 @@ from engine.party import log
 from engine.plan import Plan
 from engine.policy import Output, Policy, SnapshotCut
 from engine.segments import Segments
-from engine.snapshots import Capture, CommitSnapshot, restore
+from engine.snapshots import Capture, CommitSnapshot, restoring
 from engine.speculative import Speculative
 from engine.state import StateTable
 
@@ -59,9 +59,12 @@ class Assembly:
         for (feeder, port), outbounds in self.segments.outbounds.items():
             self.leaving[feeder].append((port, outbounds))
 
-    def load(self, segments: list[bytes], start: int) -> None:
-        """Read the states back; what is below `start` is done with. Raises SnapshotDamaged."""
-        restore(self.tables, segments)
+    def load(self, segments: list[bytes], start: int) -> Iterator[None]:
+        """Read the states back, in steps; what is below `start` is done with.
+
+        Raises SnapshotDamaged.
+        """
+        return restoring(self.tables, segments)
 
     def admit(self, sender: str, feeder: int, block: Block) -> Block | None:
         """What of a block that has come may be worked off now."""
@@ -74,8 +77,9 @@ class Assembly:
         """Whether a frame that has been made may not leave yet."""
         return False
 
-    def end_turn(self, acks: Acks) -> int:
-        """All is worked off. Returns the number of the snapshot to take because of it, or 0."""
+    def end_turn(self, acks: Acks, whole: bool = True) -> int:
+        """The turn's work is done; `whole`: of nothing a part. Returns the number of the snapshot
+        to take because of it, or 0."""
         return 0
 
     def progress(self, processed: int) -> Post:
@@ -213,8 +217,8 @@ class ProductionAssembly(Assembly):
     A production is all that turns have made since the last one was written; it is snapshot
     `number` of this node alone. While it is on its way to the disk the node works on.
 
-    Invariants: what has left is on the disk, and so is what it was made of; what comes again
-    changes nothing; no frontier moves before every node has said what it sends again.
+    Invariants: what has left is on the disk, and so is what it was made of, frames as wholes; what
+    comes again changes nothing; no frontier moves before every node has said what it sends again.
     """
 
     index: int = field(kw_only=True)
@@ -236,8 +240,8 @@ class ProductionAssembly(Assembly):
     storing: bool = False
     failed: bool = False
 
-    def load(self, segments: list[bytes], start: int) -> None:
-        restore(self.tables, segments)
+    def load(self, segments: list[bytes], start: int) -> Iterator[None]:
+        yield from restoring(self.tables, segments)
         self.ledger.loaded()
         self.ledger.forget(start)
         self.outputs.restore(self.number, self.ledger.outputs)
@@ -280,9 +284,9 @@ class ProductionAssembly(Assembly):
         self.made.append((to, frame))
         return True
 
-    def end_turn(self, acks: Acks) -> int:
+    def end_turn(self, acks: Acks, whole: bool = True) -> int:
         self.acks.join(*acks.take())
-        if self.storing or not (self.acks or self.written):
+        if self.storing or not whole or not (self.acks or self.written):
             return 0
         self.number += 1
         return self.number

@@ -16,7 +16,7 @@ from engine.errors import MalformedMessage
 from engine.labels import INFINITY, Label
 from engine.operators import MANY, Elements, Signs, Values, by_time, chosen
 from engine.plan import Plan, Port
-from engine.runs import Labels, times
+from engine.runs import Labels, divided, times
 
 _time_of, _roots_of = attrgetter("time"), attrgetter("roots")
 _second = itemgetter(1)
@@ -47,6 +47,15 @@ class Piece:
         if len(values) != len(self.labels):
             raise MalformedMessage(f"{len(values)} payloads for {len(self.labels)} labels")
         return self.labels, values, self.signs
+
+    def cut(self, count: int) -> tuple[Piece, Piece]:
+        """The first `count` elements, and the others. Raises MalformedMessage."""
+        labels, values, signs = self.elements()
+        here, rest = divided(labels, count)
+        return (
+            Piece(here, values[:count], signs and signs[:count]),
+            Piece(rest, values[count:], signs and signs[count:]),
+        )
 
 
 class Block:
@@ -108,6 +117,16 @@ class Waiting:
     def add(self, block: Block) -> None:
         """Let a block wait."""
         self._blocks[self._stage_of[block.port]].append(block)
+
+    def put_back(self, port: int, rest: list[Piece], id: int) -> Block:
+        """Let the rest of blocks wait as a block of its own, under the smallest time in it.
+
+        It comes before what comes now, which may take it back.
+        """
+        block = Block(port, 0, id, rest)
+        block.time = block.first
+        self._blocks[self._stage_of[port]].insert(0, block)
+        return block
 
     def many(self) -> bool:
         """Whether more waits than a block, so that it may matter which of them may go."""

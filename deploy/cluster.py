@@ -1,35 +1,39 @@
 """The local cluster: the node and master processes of a run on this machine, kept alive.
 
-A process that dies is started again; the coordinator does the rest. A process that cannot start,
-or that dies again and again without a sign of life, ends the run with what it said.
+A process that dies is started again; the coordinator does the rest. One that cannot start, or dies
+again and again while the run does not move on, ends the run with what it said and the record that
+it was at. What processes say is told as they say it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import subprocess
 import sys
 import tempfile
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
 from typing import Self
 
-from deploy.process import ProcessConfig
+from deploy.deaths import Deaths, how
+from deploy.lifeline import Lifeline
+from deploy.process import CANNOT_START, STOPPED, ProcessConfig, where_it_was
 from engine.errors import Unavailable
 
 MODULE = "deploy.process"
 """What a process runs."""
 
-CANNOT_START = 2
-"""Exit status of a process that says why it cannot start."""
+SHOWN_MAX = 20
+"""Lines of one process that are told at a time, and that are remembered."""
 
-RESTARTS_MAX = 5
-RESTARTS_WITHIN_S = 2.0
-"""More deaths of one process than this in this time are not an accident."""
+KEPT_BYTES = 1 << 20
+"""What a process has said is let go beyond this."""
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -37,19 +41,26 @@ ROOT = Path(__file__).resolve().parent.parent
 class LocalCluster:
     """Node and master processes. A context manager: on leaving it they are ended."""
 
-    def __init__(self, config: ProcessConfig) -> None:
+    def __init__(
+        self, config: ProcessConfig, tell: Callable[[str], None] = lambda line: None
+    ) -> None:
         self.config = config
         self.kills = 0
         self.restarts = 0
+        self.deaths = Deaths(config.limits.deaths)
+        self._tell = tell
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._died: dict[str, deque[float]] = {}
+        self._lifelines: dict[str, Lifeline] = {}
+        self._start_at: dict[str, float] = {}
+        """Those that have died, and when they are started again."""
         self._killed: set[str] = set()
         """Those whose death was our own doing."""
         self._asked_again = False
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as we do
+        self._mouths: dict[str, _Mouth] = {}
 
     def __enter__(self) -> Self:
         for name in ["master", *(f"node-{i}" for i in range(self.config.nodes))]:
+            self._mouths[name] = _Mouth()
             self._start(name)
         return self
 
@@ -61,30 +72,53 @@ class LocalCluster:
     ) -> None:
         self.stop(wait_s=0.0 if error is not None else 1.0)
 
-    def supervise(self) -> None:
-        """Restart what has died. Raises Unavailable if that does not help."""
+    def supervise(self, settled: int = 0, sent: int = 0) -> None:
+        """Restart what has died. `settled`, `sent`: how far the run has got (see `Deaths`).
+
+        Raises Unavailable if starting again does not help.
+        """
+        now = monotonic()
+        self.deaths.moved(settled, sent)
         for name, process in self._processes.items():
-            status = process.poll()
-            if status is None or status == 0:
+            self._relay(name)
+            if name in self._start_at:
+                if now >= self._start_at[name]:
+                    del self._start_at[name]
+                    self._start(name)
                 continue
-            if status == CANNOT_START:
-                raise Unavailable(f"{name} cannot start: {self._said()}")
+            status = process.poll()
+            if status is None or status == STOPPED:
+                continue
+            self.restarts += 1
             if name in self._killed:
                 self._killed.remove(name)
+                self._start(name)
             else:
-                self._note_death(name, status)
-            self.restarts += 1
-            self._start(name)
+                self._start_at[name] = self._died(name, status, now)
 
-    def _note_death(self, name: str, status: int) -> None:
-        died = self._died.setdefault(name, deque(maxlen=RESTARTS_MAX))
-        died.append(monotonic())
-        if len(died) == RESTARTS_MAX and died[-1] - died[0] < RESTARTS_WITHIN_S:
-            raise Unavailable(f"{name} dies again and again (status {status}): {self._said()}")
+    def _died(self, name: str, status: int, now: float) -> float:
+        """When to start it again. Raises Unavailable."""
+        self._relay(name)
+        said = "\n".join(self._mouths[name].last) or "it said nothing"
+        if status == CANNOT_START:
+            raise Unavailable(f"{name} cannot start: {said}")
+        at = self.deaths.died(name, now)
+        if at is None:
+            was = where_it_was(self.config, name)
+            raise Unavailable(
+                f"{name} has died {self.deaths.limit} times in a row without the run getting any "
+                f"further, this time {how(status)}.\n"
+                + (f"  It was at: {was}\n" if was else "")
+                + "  It said: "
+                + said.replace("\n", "\n    ")
+                + "\n  Once the cause is mended, the same command goes on."
+            )
+        self._tell(f"{name} {how(status)}; it is started again")
+        return at
 
     def kill_one(self, chance: random.Random) -> str:
         """Kill -9 a random process. Returns its name."""
-        name = chance.choice(sorted(self._processes))
+        name = chance.choice(sorted(set(self._processes) - set(self._start_at)))
         self._processes[name].kill()
         self._processes[name].wait()
         self.kills += 1
@@ -94,13 +128,13 @@ class LocalCluster:
     @property
     def master_ended(self) -> bool:
         """Whether the master has ended in good order."""
-        return self._processes["master"].poll() == 0
+        return self._processes["master"].poll() == STOPPED
 
     @property
     def nodes_ended(self) -> bool:
         """Whether all nodes have ended in good order."""
         nodes = [process for name, process in self._processes.items() if name != "master"]
-        return all(node.poll() == 0 for node in nodes)
+        return all(node.poll() == STOPPED for node in nodes)
 
     def ask_again(self) -> None:
         """The master has ended, and we do not know why: another one can tell, by the registry.
@@ -120,25 +154,74 @@ class LocalCluster:
     def stop(self, wait_s: float = 5.0) -> None:
         """End all processes: those that do not end by themselves in time are killed."""
         deadline = monotonic() + wait_s
-        for process in self._processes.values():
+        for name, process in self._processes.items():
             try:
                 process.wait(max(0.0, deadline - monotonic()))
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            self._relay(name)
+        for lifeline in self._lifelines.values():
+            lifeline.cut()
+        self._lifelines.clear()
 
     def _start(self, name: str) -> None:
         role, _, index = name.partition("-")
-        config = replace(self.config, role=role, index=int(index or 0))
+        if name in self._lifelines:
+            self._lifelines.pop(name).cut()
+        lifeline = self._lifelines[name] = Lifeline()
+        config = replace(
+            self.config,
+            role=role,
+            index=int(index or 0),
+            lifeline=lifeline.fd,
+            careful=self.deaths.careful(name),
+        )
+        self._processes[name] = self._popen(config, self._mouths[name].fd)
+        lifeline.started()
+        self.deaths.started(name, monotonic())
+
+    def _popen(self, config: ProcessConfig, stderr: int) -> subprocess.Popen[bytes]:
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        self._processes[name] = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", MODULE, config.to_json()],
             env={**os.environ, "PYTHONPATH": path},
             stdin=subprocess.DEVNULL,
-            stderr=self._stderr,
+            stderr=stderr,
+            pass_fds=[config.lifeline],
         )
 
-    def _said(self) -> str:
-        self._stderr.seek(0)
-        lines = self._stderr.read().decode(errors="replace").strip().splitlines()
-        return "\n".join(lines[-5:]) or "it said nothing"
+    def _relay(self, name: str) -> None:
+        """Tell what a process has said since the last time."""
+        lines = self._mouths[name].said()
+        for line in lines[:SHOWN_MAX]:
+            self._tell(f"{name}: {line}")
+        if len(lines) > SHOWN_MAX:
+            self._tell(f"{name}: ... and {len(lines) - SHOWN_MAX} lines more")
+
+
+class _Mouth:
+    """Where a process writes what it has to say: a file, which never makes it wait."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as we do
+        self.fd = self._file.fileno()
+        fcntl.fcntl(self.fd, fcntl.F_SETFL, os.O_APPEND)  # so that it can be cut
+        self.last: deque[str] = deque(maxlen=SHOWN_MAX)
+        """The last lines of all."""
+        self._at = 0
+        self._begun = b""
+
+    def said(self) -> list[str]:
+        """The whole lines since the last call."""
+        data = os.pread(self.fd, KEPT_BYTES, self._at)
+        if not data:
+            return []
+        self._at += len(data)
+        if self._at >= KEPT_BYTES:
+            os.ftruncate(self.fd, 0)
+            self._at = 0
+        *whole, self._begun = (self._begun + data).split(b"\n")
+        lines = [line.decode(errors="replace") for line in whole]
+        self.last += lines
+        return lines

@@ -9,8 +9,13 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from coordinator.coordinator import MISSING_AFTER_S
+from deploy.deaths import DEATHS_MAX
 from deploy.front import WINDOW
 from deploy.graph import as_dot, as_text
+from deploy.heartbeat import SLOW_AFTER_S
+from deploy.limits import Limits
+from deploy.master import STALLED_AFTER_S
 from deploy.run import RunConfig, run_flow, run_reference_to
 from engine.loading import load_flow
 from engine.policy import ORDERINGS, POLICIES, policy
@@ -64,6 +69,19 @@ def graph(flow: str, dot: bool) -> None:
 @click.option("--kill-every", type=click.FloatRange(0.1), metavar="S",
               help="Kill -9 a random node or the master every S seconds, to try it out.",
               )  # fmt: skip
+@click.option("--missing-after", default=MISSING_AFTER_S, show_default=True, metavar="S",
+              type=click.FloatRange(1),
+              help="Seconds of silence after which a process counts as gone.")  # fmt: skip
+@click.option("--stalled-after", default=STALLED_AFTER_S, show_default=True, metavar="S",
+              type=click.FloatRange(1),
+              help="Seconds that work may stay undone, with no node busy, until it counts as lost.",
+              )  # fmt: skip
+@click.option("--slow-after", default=SLOW_AFTER_S, show_default=True, metavar="S",
+              type=click.FloatRange(0.1),
+              help="Seconds that a function may take before that is told.")  # fmt: skip
+@click.option("--deaths", default=DEATHS_MAX, show_default=True, type=click.IntRange(1),
+              help="Deaths of a process, without the run getting any further, that end the run.",
+              )  # fmt: skip
 @click.option("--seed", default=0, help="Decides whom --kill-every kills.")
 @click.option("--reference", is_flag=True,
               help="Use the reference interpreter: one process, no cluster.")  # fmt: skip
@@ -85,6 +103,10 @@ def run(
     start: Path | None,
     window: int,
     kill_every: float | None,
+    missing_after: float,
+    stalled_after: float,
+    slow_after: float,
+    deaths: int,
     seed: int,
     reference: bool,
     json_file: Path | None,
@@ -124,6 +146,7 @@ def run(
             kill_every,
             seed,
             open_savepoint(start) if start is not None else None,
+            Limits(missing_after, stalled_after, slow_after, deaths),
         )
         report = run_flow(found, config, console).as_json()
     if json_file is not None:

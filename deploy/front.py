@@ -86,7 +86,8 @@ class Front(Member):
         """Roots below this time count as done."""
         self.taken = 0
         """Records that have entered; a replay does not count."""
-        self._furthest = 0
+        self.furthest = 0
+        """The largest time that has ever entered."""
         self._records: Iterator[Record] | None = None
         self._ended = False
         self._flight: deque[int] = deque()
@@ -99,6 +100,10 @@ class Front(Member):
         self._early = False
         """Whether a record waits that may still be forgotten."""
         self._epochs: list[tuple[int, int]] = []
+
+    @property
+    def doing(self) -> str:
+        return f"its source, {self.source.name}"
 
     def handle(self, sender: str, message: Message) -> None:
         if isinstance(message, Progress):
@@ -193,8 +198,8 @@ class Front(Member):
             time, payload = record
             assert time >= self.next, f"{self.source.name}: time {time} after {self.next - 1}"
             self.next = time + 1
-            if time > self._furthest:
-                self._furthest = time
+            if time > self.furthest:
+                self.furthest = time
                 self.taken += 1
             self._flight.append(time)
             node = owner(root_group(time, self.index, self.groups), self.nodes, self.groups)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from operator import itemgetter
 
+from deploy.blocks import Piece
 from engine.operators import Signs, Step, Values
 from engine.runs import Labels
 
@@ -35,9 +36,16 @@ class Gate:
         self.entry.push(labels, values, signs)
         return []
 
-    def release(self, frontier: int) -> list[Token]:
-        """Let go what is below the frontier of the stage. Returns tokens taken, by time."""
-        return []
+    def due(self, frontier: int) -> bool:
+        """What is below the frontier of the stage may go now. Returns whether there is anything."""
+        return False
+
+    def take(self, frontier: int, room: int) -> tuple[Piece, list[Token]]:
+        """Elements below the frontier of the stage, in order, and the tokens of their times.
+
+        At most `room` of them; the token of a time goes with its last element.
+        """
+        raise AssertionError("nothing is held back")
 
 
 class BufferingGate(Gate):
@@ -53,7 +61,7 @@ class BufferingGate(Gate):
         self.times: list[int] = []
         """A heap of the times in `held`."""
         self.released = 0
-        """Everything below this time has been let go."""
+        """Everything below this time may go, and nothing more of it may come."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> list[Token]:
         assert signs is None, "in order, nothing is ever taken back"
@@ -69,16 +77,22 @@ class BufferingGate(Gate):
             self.held[time][1].append((label, value))
         return tokens
 
-    def release(self, frontier: int) -> list[Token]:
+    def due(self, frontier: int) -> bool:
         self.released = max(self.released, frontier)
+        return bool(self.times) and self.times[0] < frontier
+
+    def take(self, frontier: int, room: int) -> tuple[Piece, list[Token]]:
         tokens = []
         elements: list[tuple[tuple[int, ...], object]] = []
-        while self.times and self.times[0] < frontier:
-            token, waiting = self.held.pop(heappop(self.times))
+        while self.due(frontier) and room:
+            token, waiting = self.held[self.times[0]]
             waiting.sort(key=itemgetter(0))
-            elements += waiting
+            elements += waiting[:room]
+            if len(waiting) > room:
+                del waiting[:room]
+                break
+            room -= len(waiting)
+            del self.held[heappop(self.times)]
             tokens.append(token)
-        if elements:
-            labels, values = zip(*elements, strict=True)
-            self.entry.push(list(labels), list(values), None)
-        return tokens
+        labels, values = zip(*elements, strict=True)
+        return Piece(list(labels), list(values), None), tokens

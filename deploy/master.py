@@ -1,20 +1,21 @@
 """The master: it knows how far the whole is, and decides.
 
-Takes `Promise` (fronts), `Acknowledge` (nodes) and what the coordinator takes; gives `Progress`
-(nodes, fronts), `AskPromise` (fronts) and what the coordinator gives. What came in one turn is
-applied first; progress is told at most once a millisecond: nobody's outputs wait for it.
+Takes `Promise` (fronts), `Acknowledge` (nodes), `Alive` and what the coordinator takes; gives
+`Progress` (nodes, fronts), `AskPromise` (fronts) and what the coordinator gives. What came in one
+turn is applied first; progress is told at most once a millisecond: nobody's outputs wait for it.
 """
 
 from __future__ import annotations
 
 from acker.tracker import Tracker
-from coordinator.coordinator import Coordinator, Phase
+from coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phase
 from coordinator.registry import ClusterState, WriteState
 from deploy.tracking import token
 from engine.errors import MalformedMessage
 from engine.labels import INFINITY
 from engine.messages import (
     Acknowledge,
+    Alive,
     AskPromise,
     Failed,
     Goodbye,
@@ -32,7 +33,10 @@ from engine.plan import Plan
 from engine.policy import Policy, SnapshotCut
 
 STALLED_AFTER_S = 10.0
-"""How long the oldest work may stay unfinished before it counts as lost."""
+"""How long the oldest work may stay unfinished, with no node at work, before it counts as lost."""
+
+HEARD_WITHIN_S = 0.6
+"""Who has not been heard for longer may be at work; members speak several times as often."""
 
 REPEAT_EVERY_S = 1.0
 
@@ -51,18 +55,28 @@ class Master(Party):
         state: ClusterState,
         interval: float,
         run: str = "",
+        *,
+        missing_after_s: float = MISSING_AFTER_S,
+        stalled_after_s: float = STALLED_AFTER_S,
     ) -> None:
         super().__init__("master")
         self.nodes = nodes
         self.plan = plan
         self.policy = policy
-        self.coordinator = Coordinator(nodes, plan.fronts, policy, state, interval, run)
+        self.coordinator = Coordinator(
+            nodes, plan.fronts, policy, state, interval, run, missing_after_s
+        )
+        self.stalled_after_s = stalled_after_s
         self.tracker: Tracker | None = None
         self._members = {*self.coordinator.nodes, *self.coordinator.fronts}
         self._progress = (-1, -1)
         self._progress_at = 0.0
         self._oldest: tuple[int, int] | None = None
         self._oldest_since = 0.0
+        self._steps: dict[str, int] = {}
+        """How much each member has done."""
+        self._worked = False
+        """Whether any has done something since the time was told last."""
         self._repeated = 0.0
 
     @property
@@ -98,6 +112,11 @@ class Master(Party):
         if isinstance(message, Promise):
             if tracker is not None:
                 tracker.promise(message.front, message.since, message.until, message.durable)
+            return
+        if isinstance(message, Alive):
+            coordinator.alive(sender, message)
+            self._worked |= bool(message.busy) or self._steps.get(sender) != message.steps
+            self._steps[sender] = message.steps
             return
         if isinstance(message, Hello):
             self.addresses[sender] = message.address
@@ -152,6 +171,7 @@ class Master(Party):
             self._pass_on()
             return False
         if (processed, delivered) != self._progress:
+            self.coordinator.moved(processed, delivered)
             self.tick_by = min(self.tick_by, self._progress_at)
             if self.now >= self._progress_at or processed >= INFINITY:
                 self._tell_progress(processed, delivered)
@@ -169,9 +189,11 @@ class Master(Party):
     def _watch(self, now: float, tracker: Tracker) -> None:
         """Notice what is lost without anybody having noticed."""
         oldest = tracker.oldest()
-        if oldest is None or oldest != self._oldest:
+        worked = self._worked or not self.coordinator.all_heard(HEARD_WITHIN_S)
+        self._worked = False
+        if oldest is None or oldest != self._oldest or worked:  # slow is not lost
             self._oldest, self._oldest_since = oldest, now
-        elif now - self._oldest_since > STALLED_AFTER_S:
+        elif now - self._oldest_since > self.stalled_after_s:
             self._oldest_since = now
             reason = f"time {oldest[0]} is not processed to its end in stage {oldest[1]}"
             self.coordinator.lost(Lost(self.incarnation, reason))

@@ -1,15 +1,15 @@
 """Members: parties that the master counts on, nodes and fronts.
 
-Takes `Stop`. Gives `Hello` again and again (who, where, in which incarnation, whether ready), and,
-as often, what the master has to do something about: it may have been lost, or the master may be a
-new one. Once it has been told to stop it does nothing any more but to say `Goodbye` instead, for as
-long as its process lives.
+Takes `Stop`. Gives `Hello` again and again (who, where, in which incarnation, whether ready),
+`Alive` where work goes on, and, as often, what the master has to do something about: it may have
+been lost, or the master may be a new one. Once it has been told to stop it does nothing any more
+but to say `Goodbye` instead, for as long as its process lives.
 """
 
 from __future__ import annotations
 
 from engine.errors import MalformedMessage
-from engine.messages import Goodbye, Hello, Lost, Message, Stop
+from engine.messages import Alive, Goodbye, Hello, Lost, Message, Stop, encode
 from engine.party import Party
 
 HELLO_EVERY_S = 0.2
@@ -30,6 +30,17 @@ class Member(Party):
         self.ready = False
         """Whether it is loaded and has all answers that it needs."""
         self._next_hello = 0.0
+        self._steps_told = 0
+
+    @property
+    def steps(self) -> int:
+        """Steps of work that were done so far: while they move, nothing is lost."""
+        return 0
+
+    @property
+    def doing(self) -> str:
+        """What is being done, for people; another thread may ask."""
+        return "one turn"
 
     @property
     def stopped(self) -> bool:
@@ -59,10 +70,17 @@ class Member(Party):
             self.send("master", Goodbye(self.process))
             return
         self.send("master", Hello(self.address, self.process, self.incarnation, int(self.ready)))
+        if self.steps != self._steps_told:
+            self._steps_told = self.steps
+            self.send("master", Alive(self.process, self._steps_told, 0))
         if self.trouble is not None:
             self.send("master", self.trouble)
         else:
             self.repeat()
+
+    def beat(self, now: float) -> list[tuple[str, bytes]]:
+        alive = Alive(self.process, self.steps, 1)
+        return [("master", encode((self.name, self.incarnation, 0), alive))]
 
     def report(self, trouble: Message) -> None:
         """Tell the master, and tell again until there is a new incarnation."""

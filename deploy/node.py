@@ -19,14 +19,17 @@ from collections.abc import Callable
 from functools import partial
 
 from barrier.barrier import Barrier
+from deploy.applying import Applying
 from deploy.assembly import Assembly, Post, assemble
-from deploy.blocks import Block, Waiting, bounds, in_order
+from deploy.blocks import Block, Waiting
 from deploy.delivery import Delivery
-from deploy.leaving import Leaving, arrived_block, to_frame
+from deploy.leaving import arrived_block, to_frame
 from deploy.member import Member
+from deploy.pace import Pace
+from deploy.restoring import Restoring
 from deploy.snapshotter import Snapshotter
 from deploy.tracking import Cells, Intervals, Tracking
-from engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged, Unavailable
+from engine.errors import DriftlineError, MalformedMessage
 from engine.keygroups import owned_by
 from engine.labels import INFINITY
 from engine.messages import (
@@ -45,12 +48,11 @@ from engine.messages import (
     Promise,
     Recover,
     Report,
-    Unloadable,
 )
-from engine.party import Job, log
+from engine.party import Job
 from engine.plan import Plan, Port
 from engine.policy import Policy
-from engine.snapshots import CommitSnapshot, Loaded, LoadSnapshot
+from engine.snapshots import CommitSnapshot, LoadSnapshot
 
 PUT_OFF = 2
 """How many turns in a row what is not urgent waits for what is."""
@@ -76,6 +78,7 @@ class Node(Member):
         address: str = "",
         dead_letters: bool = False,
         run: str = "",
+        pace: Pace | None = None,
     ) -> None:
         super().__init__(f"node-{index}", process, address, run)
         self.index, self.nodes = index, nodes
@@ -86,6 +89,7 @@ class Node(Member):
         self.new_id = new_id
         self.frames = 0
         """Frames made so far."""
+        self.pace = pace or Pace(plan)
         self.running = False
         self.range = owned_by(index, nodes, plan.flow.groups)
         self._assemble = partial(
@@ -100,11 +104,9 @@ class Node(Member):
         self.ready = False
         self._begun = False
         """Whether the master has begun, so that all nodes are in this incarnation."""
-        self._start = start
-        self._load_again = False
+        self._restoring = Restoring(load, start, self._assemble)
         self._delivery: Delivery | None = None
         """With the consumer, once the barrier is loaded."""
-        self._load = load
         self._waiting = Waiting(self.plan, hold_back=self.policy.ordering == "speculative")
         self._tracking = Tracking(self.plan, self.nodes, start, self.policy)
         self._stage = 0
@@ -113,11 +115,21 @@ class Node(Member):
         """Whether frontiers have moved since the last turn ended."""
         self._own: list[tuple[int, Block]] = []
         """(feeder, elements) of what does not leave the node."""
-        self._leaving = Leaving(self.assembly)
+        self._applying = Applying(self.assembly, self.pace)
+        self._rest = False
+        """Whether there was no time for some of what waited."""
         self._final = 0
         """Elements below this time are final; that is put into effect when there is time for it."""
         self._put_off = 0
         self._snapshots = Snapshotter(self.assembly)
+
+    @property
+    def steps(self) -> int:
+        return self.pace.steps
+
+    @property
+    def doing(self) -> str:
+        return self.pace.doing()
 
     @property
     def barrier(self) -> Barrier:
@@ -141,6 +153,7 @@ class Node(Member):
         elif isinstance(message, Progress):
             self._begun = True
             self._final = message.delivered
+            self.pace.moved_to(message.processed)
             if not self.policy.ordered:
                 self.barrier.advance(message.processed)
             self._send_all(self.assembly.progress(message.processed))
@@ -173,9 +186,9 @@ class Node(Member):
         return super().tick(now)
 
     def repeat(self) -> None:
-        if self._load_again:
-            self._load_again = False
-            self.jobs.append(self._load)
+        if self._restoring.again:
+            self._restoring.again = False
+            self.jobs.append(self._restoring.load)
         if self.running:
             if self._begun:  # peers without a tracker, too: a marker that they miss was lost
                 for node in self._others:
@@ -183,8 +196,10 @@ class Node(Member):
             self.send("master", self._tracking.for_master())
 
     def done(self, job: Job, result: object) -> None:
-        if job is self._load:
-            self._finish_load(result)
+        if job is self._restoring.load:
+            self._restoring.take(result)
+            self.pace.begin()
+            self._restore()
             return
         if isinstance(job, CommitSnapshot) and result is True:
             self.jobs.append(job)  # there is more to do
@@ -201,31 +216,20 @@ class Node(Member):
         self.enter(message.incarnation)
         self.addresses.update(message.addresses)
         self._begin(LoadSnapshot(message.number), message.time)
-        self.jobs.append(self._load)
+        self.jobs.append(self._restoring.load)
 
-    def _finish_load(self, result: object) -> None:
-        try:
-            if isinstance(result, Exception):
-                raise result
-            assert isinstance(result, Loaded)
-            self.assembly = self._assemble(
-                start=self._start, number=self._load.number, meta=result.meta
-            )
-            self.assembly.load(result.segments, self._start)
+    def _restore(self) -> bool:
+        """Load a turn's worth. Returns whether there is more to do."""
+        trouble = self._restoring.work(self.pace, self.incarnation)
+        if trouble is not None:
+            self.report(trouble)
+        if self._restoring.assembly is not None and self._delivery is None:
+            self.assembly = self._restoring.assembly
             self._snapshots = Snapshotter(self.assembly)
-            self._leaving = Leaving(self.assembly)
-        except (SnapshotDamaged, MalformedMessage) as error:
-            self.report(Unloadable(self.incarnation, self._load.number, str(error)))
-            return
-        except Unavailable as error:
-            log.warning("%s: %s; trying again", self.name, error)
-            self._load_again = True
-            return
-        except DriftlineError as error:
-            self._fail(error)
-            return
-        self._delivery = Delivery(self.barrier, self.incarnation, self.address)
-        self._ask_consumer(self.now)
+            self._applying = Applying(self.assembly, self.pace)
+            self._delivery = Delivery(self.barrier, self.incarnation, self.address)
+            self._ask_consumer(self.now)
+        return self._restoring.under_way
 
     def _ask_consumer(self, now: float) -> None:
         """Ask for its last bundle, if it is time to."""
@@ -260,8 +264,11 @@ class Node(Member):
             self._waiting.add(admitted)
 
     def turn(self) -> bool:
-        if not self.running or self.stopped:
+        self.pace.begin()
+        if self.stopped:
             return False
+        if not self.running:
+            return self._restore()
         resumed = self._stage > 0  # then what has come meanwhile is for the next turn
         try:
             return self._work() or self._end_turn() or resumed
@@ -283,14 +290,15 @@ class Node(Member):
         if self._stage > self.plan.stages:
             return False
         self._stage += 1
-        if self._tracking.news:
+        if self._tracking.news or self._applying.due:
             self._advance()
         return self._send_bundle()
 
     def _end_turn(self) -> bool:
         """Do what nobody waits for. Returns whether there is more to do without any new input."""
         self._stage = 0
-        if number := self.assembly.end_turn(self._tracking.acks):
+        rest, self._rest = self._rest, False
+        if number := self.assembly.end_turn(self._tracking.acks, whole=not rest):
             self._snapshots.begin(number, INFINITY)
         if self._tracking.acks:
             told = self._tracking.end_turn(self.now)
@@ -300,6 +308,7 @@ class Node(Member):
         more, job = self._snapshots.step()
         if job is not None:
             self.jobs.append(job)
+        more |= rest or self._applying.due
         more |= bool(self._tracking.acks) or (self._moved and self._waiting.any())
         self._moved = False
         self._tracking.deliver(self.barrier.delivered, self.barrier.stored_last, self.now)
@@ -344,17 +353,14 @@ class Node(Member):
 
     def _apply(self, port: Port, blocks: list[Block], complete: int) -> None:
         """Let blocks through a port's segment, and send on what that makes."""
-        self.assembly.enter(port.number, blocks)
-        gate = self.assembly.gates[port.number]
-        first, *others = in_order(blocks)
-        tokens = gate.push(*first.elements())
-        for piece, bound in zip(others, bounds(others), strict=True):
-            # Finish the one before; what the last one makes has to leave first.
-            self._leaving.pack(port.number)
-            self.assembly.close(port.number, min(bound, complete))
-            tokens += gate.push(*piece.elements())
-        for token in tokens:
-            self._tracking.acks.add(*token)
+        alignments = self.assembly.alignments
+        epoch_ends = bool(alignments) and alignments[port.number].complete
+        tokens, rest = self._applying.apply(port, blocks, complete, whole=epoch_ends)
+        if rest:
+            self._rest = True
+            left = self._waiting.put_back(port.number, rest, self.new_id())
+            self._tracking.acks.add(port.stage, left.time, left.id)
+        self._tracking.acks.join(tokens, ())
         for block in blocks:
             self._tracking.acks.add(port.stage, block.time, block.id)
             if block.covers and port.front is not None:
@@ -363,7 +369,7 @@ class Node(Member):
 
     def _send_on(self, feeder: int, time: int) -> None:
         """Send what a segment made of blocks with tracking times from `time` on."""
-        for port, node, pieces in self._leaving.take(feeder):
+        for port, node, pieces in self._applying.leaving.take(feeder):
             id = self.new_id()
             self._count(port, time, id)
             if node == self.index:
@@ -397,24 +403,15 @@ class Node(Member):
             for front, time in self._tracking.tracker.to_ask():
                 self.send(f"front-{front}", AskPromise(time))
         if self._tracking.moved():
-            self._moved = True
-            frontiers = self._tracking.frontiers
-            for port in self.plan.ports:
-                if self.assembly.gates[port.number].holds_back:
-                    self._release(port.number, frontiers[port.stage])
-            self._waiting.settle(frontiers[-1])
+            self._moved = self._applying.due = True
+            self._waiting.settle(self._tracking.frontiers[-1])
+        if self._applying.due:
+            for port, time, tokens in self._applying.release(self._tracking.frontiers):
+                self._send_on(port, time)
+                self._admit_own()
+                self._tracking.acks.join(tokens, ())
         if self.policy.ordered:
             self.barrier.advance(self._tracking.final_outputs(self._waiting.first(-1)))
-
-    def _release(self, port: int, frontier: int) -> None:
-        """Let a buffering gate apply what is below its stage's frontier."""
-        released = self.assembly.gates[port].release(frontier)
-        if not released:
-            return
-        self._send_on(port, released[0][1])
-        self._admit_own()
-        for token in released:
-            self._tracking.acks.add(*token)
 
     def _acknowledge(self) -> None:
         self._tell_peers(*self._tracking.end_turn(self.now))

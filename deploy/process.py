@@ -1,7 +1,8 @@
 """The process of a node or of the master: ``python -m deploy.process CONFIG``.
 
 CONFIG is the JSON form of `ProcessConfig`. The process runs until it is told to stop, or until the
-one that started it is gone. Exit status 0: stopped; 2: it could not start.
+one that started it is gone. Exit status STOPPED: it was told to; CANNOT_START: it says why. Any
+other is a death, 0 too: a user function may call exit.
 """
 
 from __future__ import annotations
@@ -13,14 +14,20 @@ import secrets
 import select
 import struct
 import sys
+import traceback
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
 
 from coordinator.registry import FileRegistry, WriteState, check_identity
 from deploy.consumer import ConsumerServer
+from deploy.heartbeat import Heartbeat
+from deploy.lifeline import hold_on
+from deploy.limits import LIMITS, Limits
 from deploy.master import Master
 from deploy.node import Node
+from deploy.pace import CARELESS, Pace
 from deploy.runtime import Runtime
 from engine.errors import DriftlineError, Unavailable
 from engine.loading import load_flow
@@ -51,10 +58,22 @@ class ProcessConfig:
     """Directory of the JSON-lines consumer; without one, a consumer has its own process."""
     role: str = ""
     index: int = 0
+    lifeline: int = -1
+    """The descriptor that is closed when the process that started this one is gone."""
+    careful: tuple[int, int] = CARELESS
+    """The first and last time that the node works off, and notes, element by element."""
+    limits: Limits = LIMITS
 
     def to_json(self) -> str:
         """As the process takes it."""
         return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> ProcessConfig:
+        """What `to_json` made."""
+        parts = json.loads(text)
+        parts["careful"] = tuple(parts["careful"])
+        return ProcessConfig(**{**parts, "limits": Limits(**parts["limits"])})
 
     def address(self, name: str) -> str:
         """Where a party that does not move listens."""
@@ -64,9 +83,20 @@ class ProcessConfig:
 CLAIM_S = 10.0
 """How long a process that was left behind by a killed run may take to notice."""
 
+STOPPED = 80
+"""Exit status of a process that was told to stop."""
+
+CANNOT_START = 2
+"""Exit status of a process that says why it cannot start."""
+
 BROKEN = 3
 """Exit status of a master that another one has to take over from."""
 
+DIED = 1
+"""Exit status of a process that met what nobody has thought of; it says what."""
+
+NOTE_BYTES = 2048
+"""Room for what a careful node is at."""
 
 _random: list[int] = []
 
@@ -100,7 +130,7 @@ def claim(path: Path) -> int:
             return file
 
 
-def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> None:
+def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     """A node, with its store and, if it writes files, its consumer."""
     process = secrets.token_hex(8)
     claim(Path(config.state) / f"node-{config.index}.lock")
@@ -118,6 +148,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> None:
         process=process,
         dead_letters=config.dead_letters,
         run=config.run,
+        pace=Pace(flow_plan, monotonic, careful=config.careful, note=_notes(config)),
     )
     runtime = Runtime(store.carry_out)
     node.address = runtime.add(node, config.address(f"node-{config.index}-{process}"))
@@ -131,11 +162,13 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> None:
         runtime.host(ConsumerServer(lambda barrier: consumer), node)
     else:
         node.addresses["consumer"] = config.address("consumer")
-    runtime.run(lambda: node.ended or _orphaned())
+    with Heartbeat(runtime, [node], config.limits.slow_after_s):
+        runtime.run(lambda: node.ended)
     runtime.close()
+    return STOPPED
 
 
-def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> None:
+def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     """The master, with the embedded registry."""
     claim(Path(config.state) / "master.lock")
     registry = FileRegistry(Path(config.state) / "registry")
@@ -145,36 +178,73 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> None:
         assert isinstance(job, WriteState)
         registry.write(job.state)
 
-    master = Master(config.nodes, flow_plan, chosen, state, config.checkpoint_s, config.run)
+    master = Master(
+        config.nodes,
+        flow_plan,
+        chosen,
+        state,
+        config.checkpoint_s,
+        config.run,
+        missing_after_s=config.limits.missing_after_s,
+        stalled_after_s=config.limits.stalled_after_s,
+    )
     runtime = Runtime(carry_out)
     runtime.add(master, config.address("master"))
-    runtime.run(lambda: master.ended or master.broken or _orphaned())
+    runtime.run(lambda: master.ended or master.broken)
     runtime.close()
-    if master.broken:
-        raise SystemExit(BROKEN)
+    return BROKEN if master.broken else STOPPED
 
 
-_parent = os.getppid()
+def where_it_was(config: ProcessConfig, name: str) -> str:
+    """What a careful node was at when it died; empty if it is not known."""
+    try:
+        note = _note_of(config, name).read_bytes()
+    except OSError:
+        return ""
+    return note.rstrip(b"\0").decode(errors="replace")
 
 
-def _orphaned() -> bool:
-    return os.getppid() != _parent
+def _notes(config: ProcessConfig) -> Callable[[str], None]:
+    """Where a careful node writes what it is at, for whoever finds it dead."""
+    path = _note_of(config, f"node-{config.index}")
+    path.unlink(missing_ok=True)
+    if config.careful == CARELESS:
+        return lambda text: None
+    file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+
+    def write(text: str) -> None:
+        data = text.encode(errors="replace")[:NOTE_BYTES]
+        os.pwrite(file, data.ljust(NOTE_BYTES, b"\0"), 0)
+
+    return write
+
+
+def _note_of(config: ProcessConfig, name: str) -> Path:
+    return Path(config.state) / f"at-{name}"
 
 
 def main(argument: str) -> int:
     """Run the process that a JSON text describes. Returns the exit status."""
-    config = ProcessConfig(**json.loads(argument))
+    config = ProcessConfig.from_json(argument)
+    if config.lifeline >= 0:
+        hold_on(config.lifeline)
     try:
         flow_plan = plan(load_flow(config.flow))
         chosen = policy(config.policy, config.ordering)
-        (run_master if config.role == "master" else run_node)(config, flow_plan, chosen)
+        run = run_master if config.role == "master" else run_node
+        return run(config, flow_plan, chosen)
     except DriftlineError as error:
         print(f"driftline {config.role}: {error}", file=sys.stderr)
-        return 2
+        return CANNOT_START
     except KeyboardInterrupt:
         return 130
-    return 0
+    except BaseException:
+        traceback.print_exc()
+        return DIED
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    status = main(sys.argv[1])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # at once: a thread that does not end must not keep the process

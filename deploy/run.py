@@ -8,13 +8,13 @@ command goes on after any interruption.
 from __future__ import annotations
 
 import json
+import os
 import random
 import secrets
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic, time_ns
 
@@ -23,8 +23,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from deploy.cluster import LocalCluster
 from deploy.front import Front
+from deploy.heartbeat import Heartbeat
 from deploy.intake_socket import IntakeSocket
-from deploy.process import ProcessConfig, new_id
+from deploy.leftovers import clear_drafts, socket_folder
+from deploy.lifeline import ended_in_order
+from deploy.limits import LIMITS, Limits
+from deploy.process import ProcessConfig, claim, new_id
 from deploy.runtime import Runtime
 from deploy.savepoints import restore_run
 from engine.errors import DriftlineError, InputError, Unavailable
@@ -62,6 +66,7 @@ class RunConfig:
     seed: int = 0
     start: Savepoint | None = None
     """What to begin from, if not from the beginning."""
+    limits: Limits = LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +92,17 @@ class RunReport:
 
 def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     """Run until all input is processed and delivered. Raises DriftlineError if that fails."""
-    flow_plan = plan(flow)
     flow.check_inputs(config.inputs)
-    sockets = tempfile.mkdtemp(prefix="driftline-")
+    with ExitStack() as stack:
+        stack.enter_context(ended_in_order())
+        stack.callback(os.close, claim(config.state / "run.lock"))
+        clear_drafts(config.state, config.output, config.output / ".driftline")
+        sockets = stack.enter_context(socket_folder(config.state))
+        return _run(flow, config, sockets, console)
+
+
+def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunReport:
+    flow_plan = plan(flow)
     runtime = Runtime()
     received: list[tuple[InputLog, IntakeSocket]] = []
     try:
@@ -111,11 +124,12 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
             ordering=config.policy.ordering if config.policy.ordered else "speculative",
             checkpoint_s=config.checkpoint_s,
             state=str(config.state),
-            sockets=sockets,
+            sockets=str(sockets),
             identity=identity,
             run=secrets.token_hex(8),
             dead_letters=config.dead_letters,
             output=str(config.output),
+            limits=config.limits,
         )
         asides = [
             _Aside(config.output / "dead-letters" / f"input-{i}.jsonl")
@@ -139,7 +153,8 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
             front.addresses["master"] = process.address("master")
             fronts.append(front)
         started = monotonic()
-        with LocalCluster(process) as cluster:
+        beat = Heartbeat(runtime, fronts, config.limits.slow_after_s)
+        with LocalCluster(process, partial(_relay, console)) as cluster, beat:
             stop = _drive(runtime, cluster, sources, fronts, config, console)
             if stop.error:
                 raise _as_error(stop)
@@ -155,7 +170,10 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
         for input_log, intake in received:
             intake.close()
             input_log.close()
-        shutil.rmtree(sockets, ignore_errors=True)
+
+
+def _relay(console: Console, line: str) -> None:
+    console.print(f"driftline: {line}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _receive(
@@ -201,7 +219,9 @@ def _drive(
                 kill_at = now + (config.kill_every_s or 0.0)
             if now >= look_at:
                 look_at = now + 0.05
-                cluster.supervise()
+                cluster.supervise(
+                    max(front.settled for front in fronts), max(front.furthest for front in fronts)
+                )
                 for source, front, task in zip(sources, fronts, tasks, strict=True):
                     task(source, front.taken)
                 if not cluster.master_ended:

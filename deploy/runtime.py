@@ -61,6 +61,9 @@ class Runtime:
         self._inboxes: list[tuple[zmq.Socket[bytes], Party]] = []
         self._drains: dict[object, Callable[[], None]] = {}
         """What to do when there is something to be had from a socket."""
+        self.turns = 0
+        self.waits = False
+        """Whether it waits for something to come, or takes it."""
 
     def add(self, party: Party, address: str) -> str:
         """Give a party an inbox. Returns its address; raises Unavailable if it is taken."""
@@ -77,7 +80,7 @@ class Runtime:
         bound = inbox.getsockopt_string(zmq.LAST_ENDPOINT)
         inbox.bind(_inproc(party))
         if not self._inboxes:
-            self._disk.ring = self._push(_inproc(party))
+            self._disk.ring = self.connect(_inproc(party))
         self._inboxes.append((inbox, party))
         self._seats.append(_Seat(party))
         self._poller.register(inbox, zmq.POLLIN)
@@ -104,7 +107,7 @@ class Runtime:
 
     def host(self, other: Party, partner: Party) -> None:
         """Let a party live in a thread of its own beside its only partner: an embedded consumer."""
-        self._local[other.name] = LocalParty(other, self._push(_inproc(partner)))
+        self._local[other.name] = LocalParty(other, self.connect(_inproc(partner)))
 
     def run(self, until: Callable[[], bool]) -> None:
         """Loop until the condition holds."""
@@ -120,11 +123,14 @@ class Runtime:
         """
         for seat in self._seats:
             seat.arm(self._poller)
+        self.waits = True
         if more:
             self._take(0)
         else:
             tick_at = min(min(seat.tick_at, seat.party.tick_by) for seat in self._seats)
             self._take(ceil(max(0.0, min(tick_at - monotonic(), wait_s)) * 1000))
+        self.waits = False
+        self.turns += 1
         more = False
         now = monotonic()
         for seat in self._seats:
@@ -169,10 +175,11 @@ class Runtime:
         if known is None or known[0] != address:
             if known is not None:
                 known[1].close(linger=0)
-            known = self._outs[party.name, to] = address, self._push(address)
+            known = self._outs[party.name, to] = address, self.connect(address)
         known[1].send(data, zmq.NOBLOCK)
 
-    def _push(self, address: str) -> zmq.Socket[bytes]:
+    def connect(self, address: str) -> zmq.Socket[bytes]:
+        """A socket that sends to an address; for one thread."""
         socket: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
         socket.set_hwm(0)
         socket.connect(address)
@@ -207,6 +214,8 @@ class Runtime:
             party.receive(data)
         else:
             self._disk.report()
+            for local in self._local.values():
+                local.check()
 
 
 def quiet_collector() -> None:
@@ -266,9 +275,11 @@ class _Worker:
         self._tasks.put((party, job, work))
 
     def report(self) -> None:
-        """Tell parties what has been done."""
+        """Tell parties what has been done. Raises ThreadDied."""
         while self._results:
             party, job, result = self._results.popleft()
+            if isinstance(result, ThreadDied):
+                raise result
             party.done(job, result)
 
     def stop(self) -> None:
@@ -284,8 +295,23 @@ class _Worker:
                 result: object = work(job)
             except DriftlineError as error:
                 result = error
+            except BaseException as error:
+                result = ThreadDied.of(error, f"{type(job).__name__} of {party.name}")
             self._results.append((party, job, result))
             self.ring.send(b"")
+            if isinstance(result, ThreadDied):
+                return
+
+
+class ThreadDied(Exception):
+    """A thread met what is no error of ours: its process cannot go on, and ends with the text."""
+
+    @staticmethod
+    def of(error: BaseException, during: str) -> ThreadDied:
+        """What the loop raises instead, whatever it was: even an exit of one thread only."""
+        died = ThreadDied(f"the thread for {during} died: {type(error).__name__}: {error}")
+        died.__cause__ = error
+        return died
 
 
 class LocalParty:
@@ -295,12 +321,18 @@ class LocalParty:
         self._party = party
         self._partner = partner
         self._tasks: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._died: ThreadDied | None = None
         self._thread = threading.Thread(target=self._loop, daemon=True)
         self._thread.start()
 
     def put(self, data: bytes) -> None:
         """Send it a message."""
         self._tasks.put(data)
+
+    def check(self) -> None:
+        """Raises ThreadDied if it cannot go on."""
+        if self._died is not None:
+            raise self._died
 
     def stop(self) -> None:
         """Let it finish what it has got."""
@@ -309,8 +341,12 @@ class LocalParty:
 
     def _loop(self) -> None:
         party = self._party
-        while (data := self._tasks.get()) is not None:
-            party.receive(data)
-            for _, answer in party.outbox:
-                self._partner.send(answer)
-            party.outbox.clear()
+        try:
+            while (data := self._tasks.get()) is not None:
+                party.receive(data)
+                for _, answer in party.outbox:
+                    self._partner.send(answer)
+                party.outbox.clear()
+        except BaseException as error:
+            self._died = ThreadDied.of(error, party.name)
+            self._partner.send(b"")

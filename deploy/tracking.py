@@ -60,8 +60,10 @@ class Acks:
         self._covered.append((front, since, until))
         self.roots += roots
 
-    def join(self, cells: Cells, covered: Iterable[tuple[int, int, int]]) -> None:
-        """Add a whole batch."""
+    def join(
+        self, cells: Iterable[tuple[int, int, int]], covered: Iterable[tuple[int, int, int]]
+    ) -> None:
+        """Add a whole batch, or tokens."""
         for cell in cells:
             self.add(*cell)
         self._covered += covered

@@ -46,7 +46,7 @@ def _load_module(where: str) -> ModuleType:
         if error.name == where.partition(".")[0]:
             raise FlowError(f"no flow {where!r}: give a module or the path of a .py file") from None
         raise FlowError(f"{where} cannot be loaded: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # also a module that calls exit
         raise FlowError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
 
 

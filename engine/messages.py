@@ -274,6 +274,18 @@ class Recover(Message):
     addresses: tuple[tuple[str, str], ...]
 
 
+@_message(44, control=True)
+class Alive(Message):
+    """Node or front to master: this process lives, and has done so many steps of its work.
+
+    `busy` is 1 if it is in the middle of one that takes long.
+    """
+
+    process: str
+    steps: int
+    busy: int
+
+
 @_message(33, control=True)
 class Unloadable(Message):
     """Node to coordinator: snapshot `number` is damaged here; use an older one."""

@@ -54,6 +54,14 @@ def select(labels: Labels, chosen: Iterable[object]) -> Labels:
     return list(compress(labels, chosen))
 
 
+def divided(labels: Labels, count: int) -> tuple[Labels, Labels]:
+    """The first `count` labels, and the others."""
+    if isinstance(labels, Run):
+        head, numbers, tail = labels.head, labels.numbers, labels.tail
+        return Run(head, numbers[:count], tail), Run(head, numbers[count:], tail)
+    return labels[:count], labels[count:]
+
+
 def numbered(labels: Labels, number: int) -> Labels:
     """The labels of the children with this number."""
     if isinstance(labels, Run):

@@ -108,11 +108,19 @@ class Capture:
 
 def restore(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> None:
     """Put the rows of segments into the cells of operators. Raises SnapshotDamaged."""
-    for _ in _restoring(tables, segments):
+    for _ in restoring(tables, segments):
         pass
+
+
+def restoring(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> Iterator[None]:
+    """`restore` in steps of about a millisecond."""
+    for _ in _restoring(tables, segments):
+        yield
     for table in tables.values():
-        for key in list(table):
+        for number, key in enumerate(list(table)):
             table.reclaim(key)
+            if number % MERGED_AT_ONCE == 0:
+                yield
 
 
 def _restoring(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> Iterator[int]:

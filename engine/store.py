@@ -42,7 +42,7 @@ META = 0xFFFF
 _KEY = struct.Struct(">QH")
 _FORMAT = 3
 MAP_SIZE = 1 << 36
-"""Bytes of address space; the file grows only as it is filled."""
+"""Bytes of address space at first; the file grows only as it is filled, the space if need be."""
 
 MERGE_AT = 32
 """Parts that pile up before they are merged into one."""
@@ -246,11 +246,11 @@ def part_of(key: bytes) -> int:
 class LmdbStore:
     """A key-value store in one LMDB directory, of one identity."""
 
-    def __init__(self, path: Path, identity: str) -> None:
+    def __init__(self, path: Path, identity: str, map_size: int = MAP_SIZE) -> None:
         self.name = str(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._env = lmdb.open(str(path), map_size=MAP_SIZE, max_dbs=2)
+            self._env = lmdb.open(str(path), map_size=map_size, max_dbs=2)
         except (lmdb.Error, OSError) as error:
             raise Unavailable(f"state directory {path} cannot be opened: {error}") from None
         self._parts = self._env.open_db(b"parts")
@@ -272,14 +272,24 @@ class LmdbStore:
             raise Unavailable(f"state directory {self.name}: {error}") from None
 
     def write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> None:
+        deletes = list(deletes)
+        try:
+            while not self._write(puts, deletes):
+                self._env.set_mapsize(2 * self._env.info()["map_size"])
+        except lmdb.Error as error:
+            raise Unavailable(f"state directory {self.name}: {error}") from None
+
+    def _write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> bool:
+        """All or nothing. Returns False if the address space is too small."""
         try:
             with self._env.begin(write=True, db=self._parts) as txn:
                 for key in deletes:
                     txn.delete(key)
                 for key, value in puts.items():
                     txn.put(key, value)
-        except lmdb.Error as error:
-            raise Unavailable(f"state directory {self.name}: {error}") from None
+        except lmdb.MapFullError:
+            return False
+        return True
 
     def close(self) -> None:
         """Release the directory."""

@@ -28,8 +28,8 @@ POLICIES_DRAWN = (
 ROTS = ("exactly-once", "two-phase", "at-least-once")
 """Policies under which disks rot."""
 
-SLOW_S = (0.002, 0.02)
-"""How long a slow element may take. All of a turn have to take less than a node may be silent."""
+SLOW_S = (0.002, 0.02, 0.3, 7.0)
+"""How long a slow element may take; the last is more than a node may be silent."""
 
 
 @dataclass(frozen=True, slots=True)

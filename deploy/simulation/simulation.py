@@ -17,6 +17,7 @@ from deploy.consumer import ConsumerServer
 from deploy.front import Front
 from deploy.master import Master
 from deploy.node import Node
+from deploy.pace import Pace
 from deploy.simulation.damage import Damages
 from deploy.simulation.disks import MasterDisk, NodeDisk
 from deploy.simulation.faults import Crashed
@@ -185,6 +186,7 @@ class Simulation:
                 address=process,
                 dead_letters=True,
                 run=RUN,
+                pace=Pace(self.plan, lambda: self.world.clock),
             )
             node.addresses.update({"master": "master", "consumer": "consumer"})
             if not self.what.embedded:

@@ -1,14 +1,15 @@
-"""The ZeroMQ runtime: what wakes it, and where it listens."""
+"""The ZeroMQ runtime: what wakes it, where it listens, and what ends it."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from time import monotonic
 
 import pytest
 import zmq
 
-from deploy.runtime import Runtime
+from deploy.runtime import Runtime, ThreadDied
 from engine.messages import AskPromise, Message, encode
 from engine.party import Job, Party
 
@@ -97,3 +98,35 @@ def test_a_party_in_a_thread_of_its_own_answers_its_partner(runtime: Runtime) ->
     runtime.flush(node)
     until(runtime, node.heard)
     assert node.heard == [("consumer", AskPromise(7))]
+
+
+class Dying(Listener):
+    """Meets what nobody has thought of."""
+
+    def handle(self, sender: str, message: Message) -> None:
+        raise SystemExit(0)
+
+
+@pytest.mark.parametrize("error", [struct.error("not a header"), MemoryError(), SystemExit(0)])
+def test_what_no_job_may_raise_ends_the_loop_with_its_text(error: BaseException) -> None:
+    def carry_out(job: Job) -> object:
+        raise error
+
+    runtime = Runtime(carry_out)
+    listener = Listener("node-0")
+    runtime.add(listener, "inproc://node-0")
+    listener.jobs.append(Job())
+    runtime.step()
+    with pytest.raises(ThreadDied, match=f"Job of node-0 died: {type(error).__name__}"):
+        until(runtime, listener.results)
+    runtime.close(linger_ms=0)
+
+
+def test_a_party_that_dies_in_its_thread_ends_the_loop_of_its_partner(runtime: Runtime) -> None:
+    node = Listener("node-0")
+    runtime.add(node, "inproc://node-0")
+    runtime.host(Dying("consumer"), node)
+    node.send("consumer", AskPromise(7))
+    runtime.flush(node)
+    with pytest.raises(ThreadDied, match="consumer died: SystemExit"):
+        until(runtime, node.heard)

@@ -52,7 +52,7 @@ def test_nothing_comes_to_a_barrier_below_what_was_released() -> None:
 
 def test_nothing_comes_to_a_gate_below_what_was_released() -> None:
     gate = BufferingGate(operator(), 1, lambda: 1)
-    gate.release(5)
+    assert not gate.due(5)
     gate.push([(5, 0)], ["a"], None)
     with pytest.raises(AssertionError, match="time 4 after 5"):
         gate.push([(4, 0)], ["b"], None)
