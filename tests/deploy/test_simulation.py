@@ -94,9 +94,10 @@ HAPPENS_AT_LEAST = {
         }.items()
         for where in places
     },
+    "crash producer before sending": 1,
     **{
         f"crash {who} {where}": 1
-        for who in ("consumer", "front", "master", "node", "producer")
+        for who in ("consumer", "front", "master", "node")
         for where in ("at a message", "before sending")
     },
 }

@@ -45,7 +45,7 @@ CASES: list[tuple[Mutation, str, Focus]] = [
     (mutations.the_end_is_told_once, EXACTLY, {"crash_at_end": 0.2}),
     (mutations.any_run_may_be_over, EXACTLY, {}),
     (mutations.an_earlier_run_has_ended_this_one, EXACTLY, {}),
-    (mutations.channels_fall_silent, TWO_PHASE, {"cut": 0.005}),
+    (mutations.channels_fall_silent, TWO_PHASE, {"cut": 0.02}),
     (mutations.pre_commits_lose_their_epoch, TWO_PHASE, {}),
     (mutations.blocks_are_settled_out_of_order, EXACTLY, {}),
     (mutations.blocks_are_closed_too_early, EXACTLY, {}),

@@ -21,7 +21,7 @@ from tests.deploy.test_run_command import ROOT, driftline, lines
 
 pytestmark = pytest.mark.soak
 
-SECTIONS = 6000
+SECTIONS = 3000
 TIMEOUT_S = 900
 KILLS_MAX = 12
 
@@ -75,7 +75,7 @@ def test_nodes_and_master_are_killed(
     nodes: str, ordering: str, seed: int, documents: Path, reference: list[str], tmp_path: Path
 ) -> None:
     report = tmp_path / "report.json"
-    more = ("--nodes", nodes, "--ordering", ordering, "--window", "4", "--kill-every", "1.5")
+    more = ("--nodes", nodes, "--ordering", ordering, "--window", "4", "--kill-every", "3")
     done = driftline(
         *_arguments(documents, tmp_path / "out", *more, "--seed", str(seed)),
         "--json", report, timeout=TIMEOUT_S,
@@ -91,7 +91,7 @@ def test_the_others_lose_and_repeat_nothing(
 ) -> None:
     done = driftline(
         *_arguments(documents, tmp_path / "out", "--nodes", "2", "--policy", policy),
-        "--window", "4", "--kill-every", "2", timeout=TIMEOUT_S,
+        "--window", "4", "--kill-every", "3", timeout=TIMEOUT_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
 
