@@ -319,9 +319,10 @@ class Coordinator:
         number = self._snapshot.number
         self._snapshot = None
         oldest = self.state.snapshots[-1]
-        self._tell(self.nodes, Committed(number, 0))
+        before = oldest.number if oldest.number < number else 0
+        self._tell(self.nodes, Committed(number, before, 0))
         for front, trim in zip(self.fronts, oldest.offsets, strict=True):
-            self._tell([front], Committed(number, trim))
+            self._tell([front], Committed(number, before, trim))
 
     def _tell(self, names: list[str], message: Message) -> None:
         self.out += [(name, message) for name in names]

@@ -136,9 +136,9 @@ class Assembly:
         """A port's epoch is over. Returns whether it is for the whole node."""
         raise AssertionError("there are no epochs in this policy")
 
-    def commit(self, number: int) -> CommitSnapshot:
-        """A snapshot is valid. Returns what the store has to do because of it."""
-        return CommitSnapshot(number)
+    def commit(self, number: int, before: int) -> CommitSnapshot:
+        """A snapshot is valid, after the one before. Returns what the store has to do now."""
+        return CommitSnapshot(number, before)
 
     def validate(self) -> None:
         """Assert the invariants of the parts."""
@@ -196,10 +196,10 @@ class EpochAssembly(Assembly):
         self.ended.clear()
         return True
 
-    def commit(self, number: int) -> CommitSnapshot:
+    def commit(self, number: int, before: int) -> CommitSnapshot:
         if isinstance(self.barrier, EpochBarrier):
             self.barrier.commit(number)
-        return CommitSnapshot(number)
+        return CommitSnapshot(number, before)
 
 
 @dataclass(slots=True)
@@ -319,8 +319,9 @@ class ProductionAssembly(Assembly):
         leaving, self.again = self.again, []
         return leaving
 
-    def commit(self, number: int) -> CommitSnapshot:
-        return CommitSnapshot(self.number, whole=False)  # productions have to wait for no merge
+    def commit(self, number: int, before: int) -> CommitSnapshot:
+        # Nodes are never taken back; and productions have to wait for no merge.
+        return CommitSnapshot(self.number, self.number - 1, whole=False)
 
     @property
     def tables(self) -> dict[str, StateTable]:

@@ -149,7 +149,7 @@ class Node(Member):
         elif isinstance(message, Prepare):
             self._snapshots.begin(message.number, message.time)
         elif isinstance(message, Committed):
-            self.jobs.append(self.assembly.commit(message.number))
+            self.jobs.append(self.assembly.commit(message.number, message.before))
         elif isinstance(message, LastBundle):
             self._take_last(message)
         elif isinstance(message, Recover):

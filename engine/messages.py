@@ -241,9 +241,13 @@ class PrepareFailed(Message):
 
 @_message(24)
 class Committed(Message):
-    """Coordinator to nodes and fronts: the snapshot is valid; inputs below `trim` not needed."""
+    """Coordinator to nodes and fronts: the snapshot is valid; inputs below `trim` not needed.
+
+    `before`: the valid snapshot before it, which may still be gone back to; 0: none.
+    """
 
     number: int
+    before: int
     trim: int
 
 

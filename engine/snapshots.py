@@ -48,13 +48,14 @@ class LoadSnapshot(Job):
 
 @dataclass(frozen=True, slots=True)
 class CommitSnapshot(Job):
-    """Snapshot `number` is valid; those before `number` - 1 may be merged.
+    """Snapshot `number` is valid, and `before` is the valid one before it (0: none).
 
-    Result: whether there is more to do. There is none if it is done as a `whole`; otherwise other
-    jobs may be done in between.
+    Both stay loadable; parts up to `before` may be joined. Result: whether there is more to do.
+    There is none if it is done as a `whole`; otherwise other jobs may be done in between.
     """
 
     number: int
+    before: int
     whole: bool = True
 
 

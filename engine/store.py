@@ -1,9 +1,12 @@
 """The snapshot store of a node: parts of snapshots in a key-value store, checked when read.
 
 Keys are ``(snapshot, key group)``, values are segments; key group META holds the meta data and the
-checksums of the segments and the number of the part before, so that what is damaged and what is
-missing are noticed alike. Nothing is overwritten: a node that is one snapshot ahead of another
-which failed goes back by forgetting it.
+checksums of the segments and the number of the part before, and one record the number of the newest
+part: so what is damaged and what is missing are noticed alike. Parts are written as a whole or not
+at all. Nothing is overwritten: a node that is one snapshot ahead of another which failed goes back
+by forgetting it.
+
+What cannot be read at the moment is never taken for damaged, nor for missing: it is tried again.
 
 Parts that pile up are joined, small ones with small ones, as a log-structured merge tree does: a
 row is copied O(log n) times, and what has been overwritten is let go when the oldest part is
@@ -20,11 +23,10 @@ from pathlib import Path
 from typing import Protocol
 from zlib import crc32
 
-import lmdb
-
 from engine.codec import pack, unpack
-from engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch, Unavailable
+from engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch
 from engine.flow import Flow
+from engine.lmdbs import open_environment, reported
 from engine.party import Job
 from engine.snapshots import (
     LATEST,
@@ -40,7 +42,10 @@ from engine.snapshots import (
 
 META = 0xFFFF
 _KEY = struct.Struct(">QH")
-_FORMAT = 3
+NEWEST = _KEY.pack(0, META)
+"""The key of the number of the newest part; parts have numbers from 1."""
+
+_FORMAT = 4
 MAP_SIZE = 1 << 36
 """Bytes of address space; the file grows only as it is filled."""
 
@@ -54,10 +59,10 @@ class KeyValue(Protocol):
     name: str
 
     def read(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """The value of a key, None if there is none. Raises Unavailable, SnapshotDamaged."""
 
     def all_keys(self) -> list[bytes]:
-        """All keys, sorted."""
+        """All keys, sorted. Raises Unavailable, SnapshotDamaged."""
 
     def write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> None:
         """Change everything at once, durably. Raises Unavailable."""
@@ -91,7 +96,8 @@ class PartStore:
             return self._load(self._latest() if job.number == LATEST else job.number)
         if isinstance(job, StoreSnapshot):
             before = max(self._sizes, default=0)
-            self._write(job.number, as_part(job.number, job.segments, job.meta, before), ())
+            part = as_part(job.number, job.segments, job.meta, before)
+            self._write(job.number, {**part, NEWEST: _as_newest(job.number)}, ())
         elif isinstance(job, CommitSnapshot):
             return self._go_on_joining(job)
         else:
@@ -104,7 +110,7 @@ class PartStore:
         self._kv.write(part, keys)
         for n in gone:
             del self._sizes[n]
-        self._sizes[number] = sum(map(len, part.values()))
+        self._sizes[number] = sum(len(value) for key, value in part.items() if key != NEWEST)
         self._sizes = dict(sorted(self._sizes.items()))
 
     def _keys_of(self, part: int) -> list[bytes]:
@@ -121,30 +127,42 @@ class PartStore:
 
     def _survey(self) -> dict[int, int]:
         sizes: dict[int, int] = {}
-        for key in self._kv.all_keys():
-            part = _KEY.unpack(key)[0]
-            sizes[part] = sizes.get(part, 0) + len(self._kv.read(key) or b"")
+        for key in self._keys():
+            if key != NEWEST:
+                part = _part_of(key)
+                sizes[part] = sizes.get(part, 0) + len(self._kv.read(key) or b"")
         return sizes
 
-    def _latest(self) -> int:
-        """The newest part. One that is not whole was never said to be stored, and does not count.
+    def _keys(self) -> list[bytes]:
+        keys = self._kv.all_keys()
+        if any(len(key) != _KEY.size for key in keys):
+            raise SnapshotDamaged(f"{self._kv.name} is damaged: it holds foreign keys")
+        return keys
 
-        Damage to any other is found when it is loaded.
+    def newest(self) -> int:
+        """The number of the newest part, 0 if there is none. Raises SnapshotDamaged.
+
+        A part is whole or not there at all: one that is missing was lost later.
         """
-        self._sizes = self._survey()
-        before, newest = [0, 0, *self._sizes][-2:]
-        try:
-            if newest:
-                self._read([newest], before)
-        except SnapshotDamaged:
-            return before
+        about = self._kv.read(NEWEST) or _as_newest(0)
+        if len(about) != len(_as_newest(0)) or about != _as_newest(_newest_in(about)):
+            raise SnapshotDamaged(f"{self._kv.name} is damaged: its newest part is not known")
+        newest, there = _newest_in(about), max(self._sizes, default=0)
+        if newest != there:
+            raise SnapshotDamaged(
+                f"{self._kv.name} is damaged: its newest part should be {newest}, but is {there}"
+            )
         return newest
+
+    def _latest(self) -> int:
+        self._sizes = self._survey()
+        return self.newest()
 
     def _load(self, number: int) -> Loaded:
         self._joining = None
-        newer = [key for key in self._kv.all_keys() if _KEY.unpack(key)[0] > number]
+        newer = [key for key in self._keys() if _part_of(key) > number or not number]
         if newer:
-            self._kv.write({}, newer)
+            self._kv.write({NEWEST: _as_newest(number)} if number else {}, newer)
             self._sizes = {n: size for n, size in self._sizes.items() if n <= number}
         if not number:
             return Loaded(b"", [])
@@ -182,19 +200,19 @@ class PartStore:
     def _go_on_joining(self, job: CommitSnapshot) -> bool:
         """Begin to join parts, or go on. Returns whether there is more to do."""
         if self._joining is None:
-            self._joining = self._join_before(job.number)
+            self._joining = self._join(job.before)
         for _ in self._joining:
             if not job.whole:
                 return True
         self._joining = None
         return False
 
-    def _join_before(self, number: int) -> Iterator[None]:
-        """Join parts before a committed snapshot into one, in steps, once there are many of them.
+    def _join(self, last: int) -> Iterator[None]:
+        """Join parts up to `last` into one, in steps, once there are many of them.
 
-        The last two snapshots stay loadable: a damaged one falls back to the one before.
+        What it becomes has the number of the last of them, which stays loadable.
         """
-        old = [part for part in self._sizes if part < number]
+        old = [part for part in self._sizes if part <= last]
         if len(old) < self._merge_at:
             return
         first = len(old) - 2
@@ -237,43 +255,56 @@ def as_part(
     return part
 
 
+def _part_of(key: bytes) -> int:
+    number: int = _KEY.unpack(key)[0]
+    return number
+
+
+def _as_newest(number: int) -> bytes:
+    data = number.to_bytes(8, "big")
+    return crc32(data).to_bytes(4, "big") + data
+
+
+def _newest_in(about: bytes) -> int:
+    return int.from_bytes(about[4:], "big")
+
+
 class LmdbStore:
     """A key-value store in one LMDB directory, of one identity."""
 
     def __init__(self, path: Path, identity: str) -> None:
-        self.name = str(path)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            self._env = lmdb.open(str(path), map_size=MAP_SIZE, max_dbs=2)
-        except (lmdb.Error, OSError) as error:
-            raise Unavailable(f"state directory {path} cannot be opened: {error}") from None
-        self._parts = self._env.open_db(b"parts")
-        self._check_identity(identity)
+        self.name = f"state directory {path}"
+        with reported(self.name, SnapshotDamaged):
+            self._env = open_environment(path, MAP_SIZE, max_dbs=2)
+            try:
+                self._parts = self._env.open_db(b"parts")
+                self._check_identity(identity)
+            except BaseException:
+                self._env.close()
+                raise
 
     def read(self, key: bytes) -> bytes | None:
-        try:
-            with self._env.begin(db=self._parts) as txn:
-                value = txn.get(key)
-                return None if value is None else bytes(value)
-        except lmdb.Error:  # what cannot be read is not there: the checksum will tell
-            return None
+        with reported(self.name, SnapshotDamaged), self._env.begin(db=self._parts) as txn:
+            value = txn.get(key)
+            return None if value is None else bytes(value)
 
     def all_keys(self) -> list[bytes]:
-        try:
-            with self._env.begin(db=self._parts) as txn, txn.cursor() as cursor:
-                return [bytes(key) for key in cursor.iternext(values=False)]
-        except lmdb.Error as error:
-            raise Unavailable(f"state directory {self.name}: {error}") from None
+        with (
+            reported(self.name, SnapshotDamaged),
+            self._env.begin(db=self._parts) as txn,
+            txn.cursor() as cursor,
+        ):
+            return [bytes(key) for key in cursor.iternext(values=False)]
 
     def write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> None:
-        try:
-            with self._env.begin(write=True, db=self._parts) as txn:
-                for key in deletes:
-                    txn.delete(key)
-                for key, value in puts.items():
-                    txn.put(key, value)
-        except lmdb.Error as error:
-            raise Unavailable(f"state directory {self.name}: {error}") from None
+        with (
+            reported(self.name, SnapshotDamaged),
+            self._env.begin(write=True, db=self._parts) as txn,
+        ):
+            for key in deletes:
+                txn.delete(key)
+            for key, value in puts.items():
+                txn.put(key, value)
 
     def close(self) -> None:
         """Release the directory."""

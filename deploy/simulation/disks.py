@@ -12,8 +12,8 @@ from coordinator.registry import ClusterState, WriteState, decode_state, encode_
 from engine.errors import SnapshotDamaged, StateMismatch
 from engine.flow import Flow
 from engine.party import Job
-from engine.snapshots import CommitSnapshot, StoreSnapshot
-from engine.store import PartStore, as_part
+from engine.snapshots import CommitSnapshot
+from engine.store import PartStore
 
 MERGE_AT = 3
 """Parts that pile up before they are merged: few, so that short runs merge often."""
@@ -46,6 +46,7 @@ class MemoryKeyValue:
         return sorted(self.data)
 
     def write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> None:
+        """All of it or nothing, as a transaction of LMDB."""
         for key in deletes:
             del self.data[key]
         self.data.update(puts)
@@ -67,21 +68,11 @@ class NodeDisk:
         return result
 
     def tear(self, job: Job, chance: Random) -> bool:
-        """Write some of a part, and of one value only the beginning; anything else is atomic."""
-        if not isinstance(job, StoreSnapshot):
-            if chance.random() < 0.5:
-                with suppress(SnapshotDamaged):
-                    self._store.carry_out(job)
-            return False
-        part = list(as_part(job.number, job.segments, job.meta, before=0).items())
-        chance.shuffle(part)
-        written = part[: chance.randrange(len(part) + 1)]
-        self.kv.data.update(written)
-        if written and chance.random() < 0.5:
-            key, value = written[-1]
-            self.kv.data[key] = value[: chance.randrange(len(value))]
-            return True
-        return 0 < len(written) < len(part)
+        """A job is one transaction: it is done or not."""
+        if chance.random() < 0.5:
+            with suppress(SnapshotDamaged):
+                self._store.carry_out(job)
+        return False
 
     def rot(self, chance: Random) -> bool:
         """Flip a bit of something. Returns whether there was anything."""

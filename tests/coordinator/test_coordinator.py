@@ -552,7 +552,7 @@ def test_of_productions_only_the_inputs_that_nobody_needs_are_written_down() -> 
     cluster.coordinator.consider_snapshot(40)
     assert cluster.sent() == [], "nobody has to prepare: nothing has left that was not durable"
     assert cluster.write()[0].snapshots == (SnapshotRecord(1, 40, (40, 40)),)
-    assert ("front-0", Committed(1, 40)) in cluster.sent()
+    assert ("front-0", Committed(1, 0, 40)) in cluster.sent()
 
 
 def test_of_productions_every_node_loads_the_latest_that_it_has() -> None:

@@ -53,7 +53,6 @@ HAPPENS_AT_LEAST = {
     "recovery": 100,
     "recovery from a snapshot": 100,
     "older snapshot used": 3,
-    "torn StoreSnapshot": 3,
     "rotten disk": 3,
     "cut": 10,
     "lost message": 50,

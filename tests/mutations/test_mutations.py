@@ -53,7 +53,6 @@ CASES: list[tuple[Mutation, str, Focus]] = [
     (mutations.frontiers_move_before_all_is_known_that_is_sent_again, STRONG, {}),
     (mutations.the_rest_of_a_block_keeps_its_time, STRONG, {}),
     (mutations.records_leave_that_may_be_forgotten, STRONG, {}),
-    (mutations.checksums_are_not_compared, STRONG, {}),
 ]
 
 

@@ -1,0 +1,62 @@
+"""LMDB as everybody here opens it, and what its errors mean: damage, or something to try again.
+
+LMDB maps its file into memory: a page that the file has lost would end the process with SIGBUS.
+Therefore a file that is shorter than its pages is made as long as they are before anything is read:
+a lost page is then empty, which LMDB or a checksum notices. (A file may be a little shorter in good
+order, too: pages that were given up before they were written.)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import lmdb
+
+from engine.durable import make_directory, sync_directory
+from engine.errors import DriftlineError, Unavailable
+
+DAMAGE = (
+    lmdb.BadValsizeError,
+    lmdb.CorruptedError,
+    lmdb.CursorFullError,
+    lmdb.IncompatibleError,
+    lmdb.InvalidError,
+    lmdb.PageNotFoundError,
+    lmdb.VersionMismatchError,
+)
+"""What no repetition would mend. Everything else may pass."""
+
+DATA = "data.mdb"
+
+
+@contextmanager
+def reported(what: str, damaged: type[DriftlineError]) -> Iterator[None]:
+    """Tell LMDB's errors as ours: `damaged`, or Unavailable for what may be tried again."""
+    try:
+        yield
+    except DAMAGE as error:
+        raise damaged(f"{what} is damaged: {error}") from None
+    except (lmdb.Error, OSError) as error:
+        raise Unavailable(f"{what}: {error}") from None
+
+
+def open_environment(path: Path, map_size: int, max_dbs: int = 0) -> lmdb.Environment:
+    """The environment in a directory, which is made durably if need be.
+
+    Raises what LMDB and the operating system raise.
+    """
+    make_directory(path)
+    env = lmdb.open(str(path), map_size=map_size, max_dbs=max_dbs)
+    try:
+        pages = env.info()["last_pgno"] + 1
+        length = pages * env.stat()["psize"]
+        if (path / DATA).stat().st_size < length:
+            os.truncate(path / DATA, length)
+        sync_directory(path)
+    except BaseException:
+        env.close()
+        raise
+    return env
