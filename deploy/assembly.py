@@ -128,6 +128,11 @@ class Assembly:
         assert isinstance(self.barrier, OrderedBarrier)
         return pack(self.barrier.checksum_before(time))
 
+    @property
+    def durable(self) -> int | None:
+        """The newest production that is durable; None where nodes make none."""
+        return None
+
     def may_prepare(self) -> bool:
         """Whether nothing but the disk stands between the snapshot and its being prepared."""
         return True
@@ -170,10 +175,10 @@ class EpochAssembly(Assembly):
         return capture
 
     def meta(self, time: int) -> bytes:
+        self.to_deliver = self.barrier.delivering
         if isinstance(self.barrier, EpochBarrier):
-            return pack(self.barrier.pre_commit(self.number))
-        self.to_deliver = self.barrier.moved_to + bool(self.barrier.ready)
-        return pack(())
+            return pack((self.to_deliver, self.barrier.pre_commit(self.number)))
+        return pack((self.to_deliver, ()))
 
     def may_prepare(self) -> bool:
         # Outputs that are out of the barrier's hands are in no snapshot from this one on: those
@@ -276,6 +281,10 @@ class ProductionAssembly(Assembly):
         self.made.append((to, frame))
         return True
 
+    @property
+    def durable(self) -> int | None:
+        return self.outputs.moved_to
+
     def end_turn(self, acks: Acks) -> int:
         self.acks.join(*acks.take())
         if self.storing or not (self.acks or self.written):
@@ -284,7 +293,7 @@ class ProductionAssembly(Assembly):
         return self.number
 
     def meta(self, time: int) -> bytes:
-        return pack(self.number)
+        return pack((self.outputs.t_last, ()))
 
     def capture(self, time: int) -> Capture:
         self.ledger.forget_outputs(self.outputs.forget())
@@ -352,13 +361,14 @@ def assemble(
         barrier = OrderedBarrier(name, (groups[0], groups[-1]), dead_letters, start, checksum)
     elif policy.output is Output.COMMIT:
         barrier = EpochBarrier(name, (groups[0], groups[-1]), dead_letters)
-        barrier.restore(number, about)
+        barrier.restore(number, _delivered_in(about, number)[1])
     elif policy.output is Output.DURABLE:
-        number = _number_in(about, number)
         barrier = ProductionBarrier(name, (groups[0], groups[-1]), dead_letters)
     else:
         barrier = ImmediateBarrier(name, (groups[0], groups[-1]), dead_letters)
 
+    if policy.cut not in (SnapshotCut.LABEL, SnapshotCut.NONE):
+        barrier.due = _delivered_in(about, number)[0]
     keyed: dict[str, Keyed] = {}
 
     def make(vertex: Vertex, after: Step, failures: Failures) -> Step:
@@ -392,6 +402,19 @@ def assemble(
         for port in plan.ports
     }
     return EpochAssembly(plan, barrier, segments, keyed, gates, alignments)
+
+
+def _delivered_in(about: object, snapshot: int) -> tuple[int, object]:
+    """What the consumer had when a snapshot was prepared, and what was pre-committed with it.
+
+    Raises SnapshotDamaged.
+    """
+    match about:
+        case None:
+            return NOTHING, ()
+        case (int(due), pre_committed):
+            return due, pre_committed
+    raise SnapshotDamaged(f"snapshot {snapshot} was taken under another policy")
 
 
 def _number_in(about: object, snapshot: int) -> int:

@@ -115,11 +115,10 @@ class Node(Member):
         self._final = 0
         """Elements below this time are final; that is put into effect when there is time for it."""
         self._put_off = 0
-        self._snapshots = Snapshotter(self.assembly)
+        self._snapshots = Snapshotter(self.assembly, self.incarnation)
 
     @property
     def barrier(self) -> Barrier:
-        """The barrier of this incarnation."""
         return self.assembly.barrier
 
     # What comes in.
@@ -147,7 +146,7 @@ class Node(Member):
                 raise MalformedMessage(f"a marker for port {message.port}, which has no epochs")
             self.assembly.alignments[message.port].mark((sender, message.feeder), message.epoch)
         elif isinstance(message, Prepare):
-            self._snapshots.begin(message.number, message.time)
+            self._send_all(self._snapshots.prepare(message.number, message.time))
         elif isinstance(message, Committed):
             self.jobs.append(self.assembly.commit(message.number, message.before))
         elif isinstance(message, LastBundle):
@@ -202,7 +201,8 @@ class Node(Member):
             return
         self.enter(message.incarnation)
         self.addresses.update(message.addresses)
-        self._begin(LoadSnapshot(message.number), message.time)
+        load = LoadSnapshot(message.number, message.taken, self.policy.goes_on)
+        self._begin(load, message.time)
         self.jobs.append(self._load)
 
     def _finish_load(self, result: object) -> None:
@@ -211,10 +211,10 @@ class Node(Member):
                 raise result
             assert isinstance(result, Loaded)
             self.assembly = self._assemble(
-                start=self._start, number=self._load.number, meta=result.meta
+                start=self._start, number=result.number, meta=result.meta
             )
             self.assembly.load(result.segments, self._start)
-            self._snapshots = Snapshotter(self.assembly)
+            self._snapshots = Snapshotter(self.assembly, self.incarnation)
             self._leaving = Leaving(self.assembly)
         except (SnapshotDamaged, MalformedMessage) as error:
             self.report(Unloadable(self.incarnation, self._load.number, str(error)))

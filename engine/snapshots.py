@@ -28,22 +28,27 @@ from engine.state import ALL, MISSING, StateTable
 
 @dataclass(frozen=True, slots=True)
 class StoreSnapshot(Job):
-    """Make segments and `meta` of snapshot `number` durable. Result: None."""
+    """Make segments and `meta` of snapshot `number` durable. Result: None.
+
+    `taken`: the incarnation, as another one may take another snapshot of the same number.
+    """
 
     number: int
     segments: dict[int, bytes]
     meta: bytes
-
-
-LATEST = -1
-"""Instead of a number: the newest snapshot that is whole, whichever it is."""
+    taken: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSnapshot(Job):
-    """Forget snapshots after `number` and load it. Result: `Loaded`."""
+    """Forget snapshots after `number`, and load it, as it was `taken`. Result: `Loaded`.
+
+    `or_later`: load the newest one instead, which has at least this number.
+    """
 
     number: int
+    taken: int = 0
+    or_later: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,7 @@ class Loaded:
 
     meta: bytes
     segments: list[bytes]
+    number: int = 0
 
 
 MERGED_AT_ONCE = 1000

@@ -20,16 +20,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from zlib import crc32
 
 from engine.codec import pack, unpack
 from engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch
 from engine.flow import Flow
 from engine.lmdbs import open_environment, reported
+from engine.marks import NOBODY, Mark
 from engine.party import Job
 from engine.snapshots import (
-    LATEST,
     MERGED_AT_ONCE,
     MIXED,
     CommitSnapshot,
@@ -93,10 +93,12 @@ class PartStore:
     def carry_out(self, job: Job) -> object:
         """Do a job durably and return its result. Raises SnapshotDamaged, Unavailable."""
         if isinstance(job, LoadSnapshot):
-            return self._load(self._latest() if job.number == LATEST else job.number)
+            if job.or_later:
+                return self._load(self._latest(job.number))
+            return self._load(job.number, job.taken)
         if isinstance(job, StoreSnapshot):
             before = max(self._sizes, default=0)
-            part = as_part(job.number, job.segments, job.meta, before)
+            part = as_part(job.number, job.segments, job.meta, before, job.taken)
             self._write(job.number, {**part, NEWEST: _as_newest(job.number)}, ())
         elif isinstance(job, CommitSnapshot):
             return self._go_on_joining(job)
@@ -114,7 +116,7 @@ class PartStore:
         self._sizes = dict(sorted(self._sizes.items()))
 
     def _keys_of(self, part: int) -> list[bytes]:
-        _, _, checksums = self._meta(part)
+        checksums = self._meta(part).checksums
         return [_KEY.pack(part, group) for group in (*checksums, META)]
 
     def look(self, number: int) -> Loaded:
@@ -122,8 +124,8 @@ class PartStore:
         parts = [part for part in self._sizes if part <= number]
         if not parts or parts[-1] != number:
             raise SnapshotDamaged(f"{self._kv.name}: snapshot {number} is not there")
-        meta, segments = self._read(parts, 0)
-        return Loaded(meta, [segment for _, segment in segments])
+        about, segments = self._read(parts, 0)
+        return Loaded(about.meta, [segment for _, segment in segments], number)
 
     def _survey(self) -> dict[int, int]:
         sizes: dict[int, int] = {}
@@ -154,47 +156,54 @@ class PartStore:
             )
         return newest
 
-    def _latest(self) -> int:
+    def _latest(self, least: int) -> int:
         self._sizes = self._survey()
-        return self.newest()
+        if (newest := self.newest()) < least:
+            raise SnapshotDamaged(
+                f"{self._kv.name} is an old copy: its newest part is {newest}, but there was {least}"
+            )
+        return newest
 
-    def _load(self, number: int) -> Loaded:
+    def _load(self, number: int, taken: int | None = None) -> Loaded:
         self._joining = None
+        if taken is not None and number in self._sizes and self._meta(number).taken != taken:
+            raise SnapshotDamaged(
+                f"{self._kv.name} is an old copy: its snapshot {number} was given up later"
+            )
+        loaded = self.look(number) if number else Loaded(b"", [])
         newer = [key for key in self._keys() if _part_of(key) > number or not number]
-        if newer:
+        if newer:  # only now: what cannot be loaded is not touched
             self._kv.write({NEWEST: _as_newest(number)} if number else {}, newer)
             self._sizes = {n: size for n, size in self._sizes.items() if n <= number}
-        if not number:
-            return Loaded(b"", [])
-        return self.look(number)
+        return loaded
 
-    def _read(self, parts: Sequence[int], before: int) -> tuple[bytes, list[tuple[int, bytes]]]:
-        """Meta data of the last, and (key group, segment) in order. Checks everything.
+    def _read(self, parts: Sequence[int], before: int) -> tuple[_About, list[tuple[int, bytes]]]:
+        """What the last says of itself, and (key group, segment) in order. Checks everything.
 
         `before`: the part that the first of them follows, or 0.
         """
-        meta = b""
+        about = _About(0, 0, b"", {})
         segments: list[tuple[int, bytes]] = []
         for preceding, part in zip([before, *parts], parts, strict=False):
-            follows, meta, checksums = self._meta(part)
-            if follows != preceding:
+            about = self._meta(part)
+            if about.before != preceding:
                 raise SnapshotDamaged(f"{self._kv.name}: the part before {part} is not there")
-            for group, checksum in checksums.items():
+            for group, checksum in about.checksums.items():
                 segment = self._kv.read(_KEY.pack(part, group)) or b""
                 if crc32(segment) != checksum:
                     raise SnapshotDamaged(
                         f"{self._kv.name}: key group {group} of snapshot {part} is damaged"
                     )
                 segments.append((group, segment))
-        return meta, segments
+        return about, segments
 
-    def _meta(self, part: int) -> tuple[int, bytes, dict[int, int]]:
+    def _meta(self, part: int) -> _About:
         data = self._kv.read(_KEY.pack(part, META)) or b""
         if len(data) < 4 or crc32(data[4:]) != int.from_bytes(data[:4], "big"):
             raise SnapshotDamaged(f"{self._kv.name}: snapshot {part} is damaged")
         try:
-            return unpack(data[4:])  # type: ignore[return-value]  # covered by the checksum
-        except MalformedMessage as error:
+            return _About(*unpack(data[4:]))  # type: ignore[misc]  # covered by the checksum
+        except (MalformedMessage, TypeError) as error:
             raise SnapshotDamaged(f"{self._kv.name}: snapshot {part}: {error}") from None
 
     def _go_on_joining(self, job: CommitSnapshot) -> bool:
@@ -222,7 +231,7 @@ class PartStore:
             size += self._sizes[old[first]]
         chosen, before = old[first:], old[first - 1] if first else 0
         try:
-            meta, segments = self._read(chosen, before)
+            about, segments = self._read(chosen, before)
         except SnapshotDamaged:
             return  # it is told of when it is needed
         groups: dict[int, list[bytes]] = {}
@@ -242,14 +251,24 @@ class PartStore:
                 pieces.append(piece)
                 yield
             joined[group] = b"".join(pieces)
-        self._write(chosen[-1], as_part(chosen[-1], joined, meta, before), chosen)
+        self._write(chosen[-1], as_part(chosen[-1], joined, about.meta, before, about.taken), chosen)
+
+
+class _About(NamedTuple):
+    """What a part says of itself: the part that it follows (or 0), when it was taken, and so on."""
+
+    before: int
+    taken: int
+    meta: bytes
+    checksums: dict[int, int]
 
 
 def as_part(
-    number: int, segments: dict[int, bytes], meta: bytes, before: int
+    number: int, segments: dict[int, bytes], meta: bytes, before: int, taken: int
 ) -> dict[bytes, bytes]:
     """The keys and values of a part; `before`: the number of the part that it follows, or 0."""
-    about = pack((before, meta, {group: crc32(segment) for group, segment in segments.items()}))
+    checksums = {group: crc32(segment) for group, segment in segments.items()}
+    about = pack((before, taken, meta, checksums))
     part = {_KEY.pack(number, group): segment for group, segment in segments.items()}
     part[_KEY.pack(number, META)] = crc32(about).to_bytes(4, "big") + about
     return part
@@ -272,13 +291,13 @@ def _newest_in(about: bytes) -> int:
 class LmdbStore:
     """A key-value store in one LMDB directory, of one identity."""
 
-    def __init__(self, path: Path, identity: str) -> None:
+    def __init__(self, path: Path, identity: str, mark: Mark = NOBODY) -> None:
         self.name = f"state directory {path}"
         with reported(self.name, SnapshotDamaged):
             self._env = open_environment(path, MAP_SIZE, max_dbs=2)
             try:
                 self._parts = self._env.open_db(b"parts")
-                self._check_identity(identity)
+                self._check_identity(identity, mark)
             except BaseException:
                 self._env.close()
                 raise
@@ -310,15 +329,16 @@ class LmdbStore:
         """Release the directory."""
         self._env.close()
 
-    def _check_identity(self, identity: str) -> None:
+    def _check_identity(self, identity: str, mark: Mark) -> None:
         mine = pack((_FORMAT, identity))
         about = self._env.open_db(b"about")
         with self._env.begin(write=True, db=about) as txn:
-            found = txn.get(b"identity")
-            if found is None:
-                txn.put(b"identity", mine)
-            elif bytes(found) != mine:
+            found, marked = txn.get(b"identity"), txn.get(b"mark")
+            if found is not None and bytes(found) != mine:
                 raise StateMismatch(
                     f"{self.name} holds the state of another flow, input or version of Driftline: "
                     "give another --state directory, or remove this one"
                 )
+            before = None if marked is None else Mark.decode(bytes(marked), self.name)
+            txn.put(b"identity", mine)
+            txn.put(b"mark", mark.over(before, self.name).encode())

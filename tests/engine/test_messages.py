@@ -197,7 +197,7 @@ def test_each_part_of_a_message_is_checked(parts: object, what: str) -> None:
         Acknowledge(((0, None, 5),), (), 0),  # type: ignore[arg-type]
         Acknowledge((), ((0, 1),), 0),  # type: ignore[arg-type]
         Acknowledge((), (("1", 2, 3),), 0),  # type: ignore[arg-type]
-        messages.Recover(1, 1, 1, ((1, 2, 3),)),  # type: ignore[arg-type]
+        messages.Recover(1, 1, 1, 1, ((1, 2, 3),)),  # type: ignore[arg-type]
         messages.Bundle("b", 1, (1,), (b"x",), 1, 1),  # type: ignore[arg-type]
         messages.Bundle("b", 1, (1, 2), ("x",), 1, 1),  # type: ignore[arg-type]
     ],

@@ -15,7 +15,6 @@ from engine.kept import EARLY_FROM, MANY, Kept
 from engine.keygroups import group_of
 from engine.party import Job
 from engine.snapshots import (
-    LATEST,
     Capture,
     CommitSnapshot,
     Loaded,
@@ -302,8 +301,15 @@ def part_store(kv: MemoryKeyValue | LmdbStore, merge_at: int = 3) -> PartStore:
     return PartStore(kv, FLOW, merge_at)
 
 
+LATEST = -1
+
+
+def load_job(number: int) -> LoadSnapshot:
+    return LoadSnapshot(0, or_later=True) if number == LATEST else LoadSnapshot(number)
+
+
 def load(store: PartStore, number: int) -> tuple[bytes, list[str]]:
-    found = store.carry_out(LoadSnapshot(number))
+    found = store.carry_out(load_job(number))
     assert isinstance(found, Loaded)
     return found.meta, loaded(found.segments)
 
@@ -421,7 +427,7 @@ def test_a_damaged_byte_anywhere_is_detected(merge_at: int) -> None:
         for changed in [*damaged, value[:-1], value + b"\0", b""]:
             kv.data[key] = changed
             with pytest.raises(SnapshotDamaged, match=said):
-                part_store(kv).carry_out(LoadSnapshot(number))
+                part_store(kv).carry_out(load_job(number))
         kv.data[key] = value
     assert load(part_store(kv), 4)[0] == b"meta 4"
 
@@ -434,7 +440,7 @@ def test_a_damaged_value_on_the_disk_is_detected(tmp_path: Path) -> None:
         assert value
         store.write({key: value[:-1] + bytes([value[-1] ^ 1])}, ())
         with pytest.raises(SnapshotDamaged, match=str(tmp_path)):
-            part_store(store).carry_out(LoadSnapshot(LATEST))
+            part_store(store).carry_out(LoadSnapshot(0, or_later=True))
         store.write({key: value}, ())
     assert load(part_store(store), 4)[0] == b"meta 4"
     store.close()
@@ -446,7 +452,7 @@ def test_a_missing_segment_is_detected() -> None:
     for key in sorted(kv.data):
         value = kv.data.pop(key)
         with pytest.raises(SnapshotDamaged):
-            part_store(kv).carry_out(LoadSnapshot(LATEST))
+            part_store(kv).carry_out(LoadSnapshot(0, or_later=True))
         kv.data[key] = value
 
 
@@ -517,7 +523,7 @@ def test_a_newest_snapshot_that_is_damaged_is_refused_and_not_passed_over(
     before = dict(kv.data)
     for _ in range(2):
         with pytest.raises(SnapshotDamaged):
-            part_store(kv).carry_out(LoadSnapshot(LATEST))
+            part_store(kv).carry_out(LoadSnapshot(0, or_later=True))
     assert kv.data == before
 
 
@@ -539,7 +545,7 @@ def test_what_cannot_be_read_at_the_moment_is_neither_damaged_nor_lost(number: i
     shown = fill(store, range(1, 4), commit=False)
     kv.failing = True
     with pytest.raises(Unavailable):
-        store.carry_out(LoadSnapshot(number))
+        store.carry_out(load_job(number))
     with pytest.raises(Unavailable):
         store.carry_out(CommitSnapshot(3, 2))
     kv.failing = False
@@ -564,7 +570,7 @@ def test_damage_before_the_latest_snapshot_is_damage() -> None:
     for key in [key for key in kv.data if int.from_bytes(key[:8], "big") == 2]:
         kv.data[key] = b"damaged"
     with pytest.raises(SnapshotDamaged):
-        part_store(kv).carry_out(LoadSnapshot(LATEST))
+        part_store(kv).carry_out(LoadSnapshot(0, or_later=True))
 
 
 def test_parts_are_joined_in_steps_and_others_stored_in_between() -> None:
@@ -591,6 +597,25 @@ def test_a_snapshot_that_is_loaded_ends_what_was_being_joined() -> None:
     while store.carry_out(CommitSnapshot(6, 5, whole=False)):
         pass
     assert load(store, 6) == (b"meta 6", shown[6])
+
+
+def test_an_old_copy_is_not_taken_for_what_has_been_stored_since() -> None:
+    """Numbers of snapshots that were given up are given again."""
+    kv = MemoryKeyValue("memory")
+    store = part_store(kv)
+    store.carry_out(StoreSnapshot(1, {}, b"", taken=1))
+    store.carry_out(StoreSnapshot(2, {}, b"given up", taken=1))
+    copy = dict(kv.data)
+    store.carry_out(LoadSnapshot(1, taken=1))
+    store.carry_out(StoreSnapshot(2, {}, b"committed", taken=2))
+    loaded = store.carry_out(LoadSnapshot(2, taken=2))
+    assert isinstance(loaded, Loaded)
+    assert loaded.meta == b"committed"
+    kv.data = copy
+    with pytest.raises(SnapshotDamaged, match="memory is an old copy"):
+        part_store(kv).carry_out(LoadSnapshot(2, taken=2))
+    with pytest.raises(SnapshotDamaged, match="memory is an old copy: its newest part is 2"):
+        part_store(kv).carry_out(LoadSnapshot(3, or_later=True))
 
 
 def test_the_empty_snapshot_forgets_everything() -> None:
