@@ -80,7 +80,7 @@ class Barrier:
         """
         if not self.connected and t_last < self.due:
             raise StateMismatch(
-                f"{self.name}: the consumer has outputs up to {t_last} only, but it had those up to "
+                f"{self.name}: the consumer has outputs up to {t_last} only, but had those up to "
                 f"{self.due} when the state was written that this run goes on from: outputs are "
                 f"gone, or they are an old copy. {ADVICE}"
             )

@@ -69,9 +69,9 @@ class EpochBarrier(Barrier):
     def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
         if t_last > self.moved_to:
             raise StateMismatch(
-                f"{self.name}: the consumer has outputs of epoch {t_last}, but only {self.moved_to} "
-                f"epochs are committed: the state directory is an old copy, or another run's. "
-                f"{ADVICE}"
+                f"{self.name}: the consumer has outputs of epoch {t_last}, but only "
+                f"{self.moved_to} epochs are committed: the state directory is an old copy, or "
+                f"another run's. {ADVICE}"
             )
         super().last(t_last, checksum, blobs)
 

@@ -67,8 +67,8 @@ class ProductionBarrier(Barrier):
         if t_last > self.moved_to:
             raise StateMismatch(
                 f"{self.name}: the consumer has outputs of production {t_last}, but the node has "
-                f"none after {self.moved_to}: the state directory is an old copy, or another run's. "
-                f"{ADVICE}"
+                f"none after {self.moved_to}: the state directory is an old copy, or another "
+                f"run's. {ADVICE}"
             )
         super().last(t_last, checksum, blobs)
 

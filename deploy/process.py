@@ -13,7 +13,7 @@ import secrets
 import select
 import struct
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic
 
@@ -22,8 +22,9 @@ from deploy.consumer import ConsumerServer
 from deploy.master import Master
 from deploy.node import Node
 from deploy.runtime import Runtime
-from engine.errors import DriftlineError, Unavailable
+from engine.errors import DriftlineError, StateMismatch, Unavailable
 from engine.loading import load_flow
+from engine.marks import Mark
 from engine.party import Job
 from engine.plan import Plan, plan
 from engine.policy import Policy, policy
@@ -45,6 +46,9 @@ class ProcessConfig:
     """Directory of the ipc sockets."""
     identity: str
     dead_letters: bool
+    lineage: str = ""
+    """The run's token, and the number of its session: see `engine.marks`."""
+    session: int = 0
     output: str = ""
     """Directory of the JSON-lines consumer; without one, a consumer has its own process."""
     role: str = ""
@@ -53,6 +57,10 @@ class ProcessConfig:
     def to_json(self) -> str:
         """As the process takes it."""
         return json.dumps(asdict(self))
+
+    def mark(self, kind: str) -> Mark:
+        """What a directory of this process says of itself."""
+        return Mark(self.lineage, f"{kind}-{self.index}", self.session)
 
     def address(self, name: str) -> str:
         """Where a party that does not move listens."""
@@ -104,7 +112,9 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> None:
     claim(Path(config.state) / f"node-{config.index}.lock")
     flow = flow_plan.flow
     store = PartStore(
-        LmdbStore(Path(config.state) / f"node-{config.index}", config.identity),
+        LmdbStore(
+            Path(config.state) / f"node-{config.index}", config.identity, config.mark("node")
+        ),
         flow,
     )
     node = Node(
@@ -123,7 +133,11 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> None:
         from engine.sinks.jsonl import JsonLinesConsumer
 
         consumer = JsonLinesConsumer(
-            Path(config.output), f"barrier-{config.index}", flow, config.identity
+            Path(config.output),
+            f"barrier-{config.index}",
+            flow,
+            config.identity,
+            config.mark("output"),
         )
         runtime.host(ConsumerServer(lambda barrier: consumer), node)
     else:
@@ -137,6 +151,10 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> None:
     claim(Path(config.state) / "master.lock")
     registry = FileRegistry(Path(config.state) / "registry")
     state = check_identity(registry.read(), config.identity, config.state)
+    if state.lineage != config.lineage:
+        raise StateMismatch(f"{config.state} has become that of another run while this one runs")
+    # Written with the first incarnation, which waits for all members: by then all is open.
+    state = replace(state, opened=config.session)
 
     def carry_out(job: Job) -> None:
         assert isinstance(job, WriteState)

@@ -23,11 +23,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from deploy.cluster import LocalCluster
 from deploy.front import Front
 from deploy.intake import Intake
+from deploy.opening import open_run
 from deploy.process import ProcessConfig, new_id
 from deploy.runtime import Runtime
 from deploy.savepoints import restore_run
 from engine.errors import DriftlineError, InputError, Unavailable
 from engine.flow import Flow
+from engine.marks import Mark
 from engine.messages import Stop
 from engine.plan import plan
 from engine.policy import Policy
@@ -92,17 +94,25 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     runtime = Runtime()
     received: list[tuple[InputLog, Intake]] = []
     try:
-        sources = [
-            _receive(runtime, received, address, i, config) if isinstance(address, str) else address
-            for i, address in enumerate(config.inputs)
-        ]
         inputs = "|".join(
             "received" if isinstance(source, str) else source.identity() for source in config.inputs
         )
         identity = f"{flow_plan.identity()}|{config.policy.name}|{config.nodes}|{inputs}"
         if config.start is not None:
             identity += f"|from {config.start.path.name} at {config.start.time}"
-            restore_run(config.state, identity, flow, config.nodes, config.policy, config.start)
+        logs = [i for i, source in enumerate(config.inputs) if isinstance(source, str)]
+        opened = open_run(config.state, config.output, identity, config.policy, config.nodes, logs)
+        if config.start is not None:
+            restore_run(config.state, flow, config.nodes, config.policy, config.start)
+        session = opened.opened + 1
+        sources = [
+            _receive(
+                runtime, received, address, config, Mark(opened.lineage, f"input-{i}", session)
+            )
+            if isinstance(address, str)
+            else address
+            for i, address in enumerate(config.inputs)
+        ]
         process = ProcessConfig(
             flow=config.flow,
             nodes=config.nodes,
@@ -113,6 +123,8 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
             sockets=sockets,
             identity=identity,
             dead_letters=config.dead_letters,
+            lineage=opened.lineage,
+            session=session,
             output=str(config.output),
         )
         asides = [
@@ -139,7 +151,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
         with LocalCluster(process) as cluster:
             stop = _drive(runtime, cluster, sources, fronts, config, console)
             if stop.error:
-                raise _as_error(stop)
+                raise _as_error(stop, config)
         return RunReport(
             sum(front.taken for front in fronts),
             monotonic() - started,
@@ -159,11 +171,12 @@ def _receive(
     runtime: Runtime,
     received: list[tuple[InputLog, Intake]],
     address: str,
-    number: int,
     config: RunConfig,
+    mark: Mark,
 ) -> ReceivedSource:
     """The source of what producers send to an address; everything of it is logged first."""
-    input_log = InputLog(config.state / f"input-{number}", f"{config.flow} {number}")
+    number = mark.part.removeprefix("input-")
+    input_log = InputLog(config.state / mark.part, f"{config.flow} {number}", mark)
     source = ReceivedSource(input_log, lambda: time_ns() // 1000, name=address)
     intake = Intake(source, address, name=f"intake-{number}")
     received.append((input_log, intake))
@@ -268,10 +281,13 @@ class _Aside:
             file.write(record.as_line() + "\n")
 
 
-def _as_error(stop: Stop) -> DriftlineError:
+def _as_error(stop: Stop, config: RunConfig) -> DriftlineError:
     """The error that ended a run, as one of ours."""
     kinds = {cls.__name__: cls for cls in DriftlineError.__subclasses__() if cls is not InputError}
-    return kinds.get(stop.error, DriftlineError)(stop.text)
+    text = stop.text
+    if stop.error in ("StateMismatch", "SnapshotDamaged"):
+        text += f" (state directory: {config.state}; outputs: {config.output})"
+    return kinds.get(stop.error, DriftlineError)(text)
 
 
 def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead: bool) -> int:

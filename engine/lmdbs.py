@@ -60,3 +60,21 @@ def open_environment(path: Path, map_size: int, max_dbs: int = 0) -> lmdb.Enviro
         env.close()
         raise
     return env
+
+
+def every_row(path: Path, *names: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """(name, key, value) of all rows of some databases; nothing is changed.
+
+    Raises what LMDB raises, CorruptedError also where there are not as many as LMDB says.
+    """
+    with lmdb.open(str(path), map_size=0, readonly=True, max_dbs=8) as env:
+        opened = {name: env.open_db(name, create=False) for name in names}
+        with env.begin() as txn:
+            for name, db in opened.items():
+                rows = 0
+                with txn.cursor(db) as cursor:
+                    for key, value in cursor.iternext():
+                        rows += 1
+                        yield name, bytes(key), bytes(value)
+                if rows != txn.stat(db)["entries"]:
+                    raise lmdb.CorruptedError(f"{rows} of {txn.stat(db)['entries']} rows are left")

@@ -72,3 +72,6 @@ class Mark:
 
 
 NOBODY = Mark()
+
+MARK = b"mark"
+"""Its key in a directory of LMDB, in the database ``about``."""

@@ -27,7 +27,7 @@ from engine.codec import pack, unpack
 from engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch
 from engine.flow import Flow
 from engine.lmdbs import open_environment, reported
-from engine.marks import NOBODY, Mark
+from engine.marks import MARK, NOBODY, Mark
 from engine.party import Job
 from engine.snapshots import (
     MERGED_AT_ONCE,
@@ -160,7 +160,7 @@ class PartStore:
         self._sizes = self._survey()
         if (newest := self.newest()) < least:
             raise SnapshotDamaged(
-                f"{self._kv.name} is an old copy: its newest part is {newest}, but there was {least}"
+                f"{self._kv.name} is an old copy: its newest part is {newest}, there was {least}"
             )
         return newest
 
@@ -251,7 +251,9 @@ class PartStore:
                 pieces.append(piece)
                 yield
             joined[group] = b"".join(pieces)
-        self._write(chosen[-1], as_part(chosen[-1], joined, about.meta, before, about.taken), chosen)
+        self._write(
+            chosen[-1], as_part(chosen[-1], joined, about.meta, before, about.taken), chosen
+        )
 
 
 class _About(NamedTuple):
@@ -286,6 +288,17 @@ def _as_newest(number: int) -> bytes:
 
 def _newest_in(about: bytes) -> int:
     return int.from_bytes(about[4:], "big")
+
+
+def check_parts(kv: KeyValue) -> int:
+    """Read everything, and change nothing. Returns the number of the newest part.
+
+    Raises SnapshotDamaged, Unavailable.
+    """
+    store = PartStore(kv, Flow("nothing is joined"))
+    if newest := store.newest():
+        store.look(newest)
+    return newest
 
 
 class LmdbStore:
@@ -333,7 +346,7 @@ class LmdbStore:
         mine = pack((_FORMAT, identity))
         about = self._env.open_db(b"about")
         with self._env.begin(write=True, db=about) as txn:
-            found, marked = txn.get(b"identity"), txn.get(b"mark")
+            found, marked = txn.get(b"identity"), txn.get(MARK)
             if found is not None and bytes(found) != mine:
                 raise StateMismatch(
                     f"{self.name} holds the state of another flow, input or version of Driftline: "
@@ -341,4 +354,4 @@ class LmdbStore:
                 )
             before = None if marked is None else Mark.decode(bytes(marked), self.name)
             txn.put(b"identity", mine)
-            txn.put(b"mark", mark.over(before, self.name).encode())
+            txn.put(MARK, mark.over(before, self.name).encode())
