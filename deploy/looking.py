@@ -50,7 +50,7 @@ def look(state: Path, output: Path | None) -> list[Found]:
         found[here] = Found(mark=None if mark is None else Mark(**mark), **said)
     if done.returncode < 0 and here:
         by = signal.Signals(-done.returncode).name
-        damage = f"{found[here]} is damaged: reading it ends in {by}. Restore it from a copy"
+        damage = f"{found[here]} is damaged: reading it ends in {by}"
         found[here] = replace(found[here], damage=damage, deadly=True)
     elif done.returncode:
         said_last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]

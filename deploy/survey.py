@@ -78,8 +78,13 @@ def problems(
     """What does not fit together. `registry`: where it is; `state`: what is in it, if anything."""
     begin_anew = _begin_anew(registry, found)
     again = policy.output in (Output.AT_ONCE, Output.FRONTIER)
+    ways = f"Restore it from a copy of the same moment, or {begin_anew}"
+    if deadly := [here for here in found if here.deadly]:  # what comes after it was not looked at
+        return [Problem(f"{here.damage}. {ways}") for here in deadly]
     damaged = [
-        Problem(here.damage, fatal=here.deadly or here.kind != STORE or not again)
+        Problem(f"{here.damage}; the snapshot before it is tried", fatal=False)
+        if here.kind == STORE and again
+        else Problem(here.damage if here.kind == OUTPUT else f"{here.damage}. {ways}")
         for here in found
         if here.damage
     ]
