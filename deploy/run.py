@@ -7,7 +7,6 @@ command goes on after any interruption.
 
 from __future__ import annotations
 
-import json
 import random
 import secrets
 import shutil
@@ -20,6 +19,7 @@ from time import monotonic, time_ns
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from deploy.asides import Asides
 from deploy.cluster import LocalCluster
 from deploy.front import Front
 from deploy.intake import Intake
@@ -128,7 +128,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
             output=str(config.output),
         )
         asides = [
-            _Aside(config.output / "dead-letters" / f"input-{i}.jsonl")
+            Asides(config.output / "dead-letters" / f"input-{i}.jsonl")
             for i in range(len(config.inputs))
         ]
         fronts = []
@@ -257,30 +257,6 @@ class _progress:
         return update
 
 
-class _Aside:
-    """The file of records that could not be read; a replay does not add them again."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._seen: set[int] = set()
-        if path.exists():
-            self._seen = {json.loads(line)["record"] for line in path.read_text().splitlines()}
-
-    @property
-    def count(self) -> int:
-        """Records set aside so far, in this run and before it."""
-        return len(self._seen)
-
-    def add(self, record: BadRecord) -> None:
-        """Set a record aside."""
-        if record.time in self._seen:
-            return
-        self._seen.add(record.time)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(record.as_line() + "\n")
-
-
 def _as_error(stop: Stop, config: RunConfig) -> DriftlineError:
     """The error that ended a run, as one of ours."""
     kinds = {cls.__name__: cls for cls in DriftlineError.__subclasses__() if cls is not InputError}
@@ -296,13 +272,13 @@ def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead: b
     lines = Lines(flow)
     files = {}
     records = 0
-    asides = [_Aside(output / "dead-letters" / f"input-{i}.jsonl") for i in range(len(inputs))]
+    asides = [Asides(output / "dead-letters" / f"input-{i}.jsonl") for i in range(len(inputs))]
 
     def read(front: int) -> list[tuple[int, object]]:
         found: list[tuple[int, object]] = []
         for record in inputs[front].read(1) if dead else strict(inputs[front].read(1)):
             if isinstance(record, BadRecord):
-                asides[front].add(record)
+                asides[front].add([record])
             else:
                 found.append(record)
         return found

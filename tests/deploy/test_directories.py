@@ -1,4 +1,4 @@
-"""Every directory of a run, lost, old, of another, cut or damaged: the outcome is right, or refused.
+"""Every directory of a run, lost, old, of another, cut or damaged: all is right, or refused.
 
 Real runs, killed on their way; then something is done to a directory, and the run goes on.
 """
