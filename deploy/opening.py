@@ -7,14 +7,13 @@ is killed at any moment of its first start finds its own registry, and whatever 
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
 from coordinator.registry import ClusterState, FileRegistry, check_identity
 from deploy.looking import look
-from deploy.process import claim
+from deploy.process import wait_for_others
 from deploy.survey import LOG, OUTPUT, STORE, Found, problems
 from engine.errors import StateMismatch
 from engine.policy import Policy
@@ -44,13 +43,6 @@ def open_run(
     return found
 
 
-def wait_for_others(state: Path) -> None:
-    """Wait until no process of an earlier run is at work any more. Raises Unavailable."""
-    for file in [state / "master.lock", *sorted(state.glob("node-*.lock"))]:
-        if file.exists():
-            os.close(claim(file))
-
-
 def _compare(
     state: Path,
     output: Path,
@@ -62,16 +54,25 @@ def _compare(
     size = sum(file.stat().st_size for file in output.glob("*.jsonl"))
     if size >= LARGE:
         log.warning("checking %.1f GB of outputs in %s", size / 1e9, output)
-    there = {here.part: here for here in look(state, output)}
-    for part, path in (
-        *((f"{STORE}-{index}", state / f"node-{index}") for index in range(nodes)),
-        *((f"{LOG}-{index}", state / f"input-{index}") for index in logs),
-        *((f"{OUTPUT}-{index}", output) for index in range(nodes)),
-    ):
-        there.setdefault(part, Found(part, str(path)))
-    told = problems(policy, str(state / "registry"), found, list(there.values()))
+    there = with_missing(look(state, output), state, output, nodes, logs)
+    told = problems(policy, str(state / "registry"), found, there)
     for problem in told:
         if not problem.fatal:
             log.warning("%s", problem.text)
     if refused := [problem.text for problem in told if problem.fatal]:
         raise StateMismatch("\n".join(refused))
+
+
+def with_missing(
+    found: Sequence[Found], state: Path, output: Path | None, nodes: int, logs: Sequence[int]
+) -> list[Found]:
+    """What is found, and what is not there of all that a run has."""
+    there = {here.part: here for here in found}
+    for part, path in (
+        *((f"{STORE}-{index}", state / f"node-{index}") for index in range(nodes)),
+        *((f"{LOG}-{index}", state / f"input-{index}") for index in logs),
+        *((f"{OUTPUT}-{index}", output) for index in range(nodes)),
+    ):
+        if path is not None:
+            there.setdefault(part, Found(part, str(path)))
+    return list(there.values())

@@ -106,6 +106,13 @@ def claim(path: Path) -> int:
             return file
 
 
+def wait_for_others(state: Path) -> None:
+    """Wait until no process of an earlier run is at work any more. Raises Unavailable."""
+    for file in [state / "master.lock", *sorted(state.glob("node-*.lock"))]:
+        if file.exists():
+            os.close(claim(file))
+
+
 def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> None:
     """A node, with its store and, if it writes files, its consumer."""
     process = secrets.token_hex(8)
