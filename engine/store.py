@@ -26,7 +26,7 @@ from zlib import crc32
 from engine.codec import pack, unpack
 from engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch
 from engine.flow import Flow
-from engine.lmdbs import open_environment, reported
+from engine.lmdbs import open_environment, reported, seal
 from engine.marks import MARK, NOBODY, Mark
 from engine.party import Job
 from engine.snapshots import (
@@ -310,6 +310,7 @@ class LmdbStore:
             self._env = open_environment(path, MAP_SIZE, max_dbs=2)
             try:
                 self._parts = self._env.open_db(b"parts")
+                self._about = self._env.open_db(b"about")
                 self._check_identity(identity, mark)
             except BaseException:
                 self._env.close()
@@ -337,6 +338,7 @@ class LmdbStore:
                 txn.delete(key)
             for key, value in puts.items():
                 txn.put(key, value)
+            seal(txn, self._about)
 
     def close(self) -> None:
         """Release the directory."""
@@ -344,8 +346,7 @@ class LmdbStore:
 
     def _check_identity(self, identity: str, mark: Mark) -> None:
         mine = pack((_FORMAT, identity))
-        about = self._env.open_db(b"about")
-        with self._env.begin(write=True, db=about) as txn:
+        with self._env.begin(write=True, db=self._about) as txn:
             found, marked = txn.get(b"identity"), txn.get(MARK)
             if found is not None and bytes(found) != mine:
                 raise StateMismatch(
@@ -355,3 +356,4 @@ class LmdbStore:
             before = None if marked is None else Mark.decode(bytes(marked), self.name)
             txn.put(b"identity", mine)
             txn.put(MARK, mark.over(before, self.name).encode())
+            seal(txn, self._about)

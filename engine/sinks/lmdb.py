@@ -26,7 +26,7 @@ from engine.codec import pack, unpack
 from engine.errors import MalformedMessage, PayloadError, StateMismatch, Unavailable
 from engine.flow import Flow
 from engine.labels import Label
-from engine.lmdbs import open_environment, reported
+from engine.lmdbs import check_roots, open_environment, reported
 from engine.marks import NOBODY, Mark
 from engine.messages import Bundle
 from engine.reference import Item
@@ -150,6 +150,7 @@ def _reading(path: Path) -> Iterator[lmdb.Transaction]:
         lmdb.open(str(path), map_size=0, readonly=True) as env,
         env.begin() as txn,
     ):
+        check_roots(path, env.stat()["psize"])
         yield txn
 
 

@@ -31,7 +31,7 @@ import lmdb
 from engine.codec import pack, unpack
 from engine.durable import make_directory
 from engine.errors import StateMismatch, Unavailable
-from engine.lmdbs import DAMAGE, every_row, open_environment, reported
+from engine.lmdbs import DAMAGE, every_row, open_environment, reported, seal
 from engine.marks import MARK, NOBODY, Mark
 from engine.party import Job
 
@@ -127,6 +127,7 @@ class InputLog:
                 txn.put(key, encode_beside(key, sequence), db=self._producers)
             for key, time in ((_RESERVED, group.reserved), (_TRIMMED, group.trim)):
                 txn.put(key, encode_beside(key, time), db=self._about)
+            seal(txn, self._about)
             return self._trim(txn, group.trim)
 
     def trim(self, below: int) -> None:
@@ -171,6 +172,7 @@ class InputLog:
             marked = txn.get(MARK, db=self._about)
             before = None if marked is None else Mark.decode(bytes(marked), self.name)
             txn.put(MARK, mark.over(before, self.name).encode(), db=self._about)
+            seal(txn, self._about)
 
     def _get(self, key: bytes) -> int:
         with self._reported(), self._env.begin(db=self._about) as txn:
