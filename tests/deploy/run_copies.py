@@ -107,6 +107,12 @@ class Place:
         return ""
 
 
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line."""
+    command = [sys.executable, "-m", "driftline", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
 def signal_all(process: subprocess.Popen[str], number: signal.Signals) -> None:
     os.killpg(process.pid, number)
 
@@ -130,7 +136,7 @@ def interrupted(root: Path, policy: str) -> tuple[Place, Place]:
         wait_until(lambda: len(place.lines()) > RECORDS * 2, "more outputs")
         wait_until(lambda: _snapshots(place) > version + 3, "more snapshots")
     finally:
-        _kill(process)
+        kill(process)
     return old, place.copy("now")
 
 
@@ -155,7 +161,7 @@ def received(root: Path, policy: str) -> tuple[Place, Place]:
         wait_until(lambda: len(place.lines()) == 4 * RECORDS, "all outputs")
         wait_until(lambda: _snapshots(place) > before, "another snapshot")
     finally:
-        _kill(process)
+        kill(process)
     return old, place.copy("now")
 
 
@@ -164,20 +170,21 @@ def _snapshots(place: Place) -> int:
     return state.snapshots[0].number if state is not None and state.snapshots else 0
 
 
-def _kill(process: subprocess.Popen[str]) -> None:
+def kill(process: subprocess.Popen[str]) -> None:
     signal_all(process, signal.SIGKILL)
     process.communicate()
 
 
-def end(place: Place) -> tuple[int, str]:
+def end(place: Place, *more: str) -> tuple[int, str]:
     """Let a run go on to its end, with its producer if it has one. Returns what became of it."""
-    process = place.start()
+    process = place.start(*more)
     try:
         if "://" in place.source:
             _send_all(place.source, process)
         _, said = process.communicate(timeout=LIMIT_S)
     finally:
-        _kill(process) if process.poll() is None else None
+        if process.poll() is None:
+            kill(process)
     return process.returncode, said
 
 

@@ -5,13 +5,25 @@ Real runs, killed on their way; then something is done to a directory, and the r
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.deploy.run_copies import Place, end, interrupted, received
+from tests.deploy.run_copies import (
+    FLOW,
+    RECORDS,
+    Place,
+    end,
+    interrupted,
+    kill,
+    received,
+    run,
+    text,
+    wait_until,
+)
 
 POLICIES = ["exactly-once", "two-phase", "strong-productions", "at-least-once"]
 
@@ -134,3 +146,52 @@ def test_so_does_a_received_one(logged: tuple[Place, Place], tmp_path: Path) -> 
     status, said = end(place)
     assert status == 0, said
     assert place.problem() == ""
+
+
+FIRST = [
+    "registry",
+    "node-0",
+    "node-1",
+    "../out/.driftline/barrier-0.mark",
+    "../out/counts-1.jsonl",
+]
+
+
+@pytest.mark.parametrize("made", FIRST)
+def test_a_first_start_may_be_killed_at_any_moment(made: str, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps({"text": text(i)}) + "\n" for i in range(RECORDS)))
+    place = Place(tmp_path / "run", "two-phase", str(source))
+    process = place.start()
+    wait_until((place.state / made).exists, made)
+    kill(process)
+    status, said = end(place)
+    assert status == 0, said
+    assert place.problem() == ""
+
+
+@pytest.mark.parametrize("policy", ["exactly-once", "two-phase", "strong-productions"])
+def test_a_run_goes_on_from_a_savepoint_and_is_refused_without_its_state(
+    copies: tuple[Place, Place], policy: str, tmp_path: Path
+) -> None:
+    now = copies[1]
+    if now.policy != "exactly-once":
+        pytest.skip("has no savepoints")
+    saved = tmp_path / "saved"
+    made = run(
+        "savepoint", str(FLOW), "--state", str(now.copy("saved").state), "--output", str(saved)
+    )
+    assert made.returncode == 0, made.stderr
+    time = json.loads((saved / "manifest.json").read_text())["time"]
+    place = Place(tmp_path / "run", policy, now.source)
+    more = ("--from-snapshot", str(saved))
+    status, said = end(place, *more)
+    assert status == 0, said
+    assert min(json.loads(line)["t"][0] for line in place.lines()) == time
+    assert len(place.lines()) == 4 * (RECORDS - time + 1)
+    status, said = end(place, *more)
+    assert status == 0, said
+    assert len(place.lines()) == 4 * (RECORDS - time + 1)
+    shutil.rmtree(place.state / "node-1")
+    status, said = end(place, *more)
+    assert (status, str(place.state / "node-1") in said) == (1, True)
