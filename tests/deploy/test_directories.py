@@ -25,7 +25,12 @@ from tests.deploy.run_copies import (
     wait_until,
 )
 
-POLICIES = ["exactly-once", "two-phase", "strong-productions", "at-least-once"]
+POLICIES = [
+    "exactly-once",
+    "two-phase",
+    "strong-productions",
+    pytest.param("at-least-once", marks=pytest.mark.soak),
+]
 
 
 def deleted(path: Path, old: Path, other: Path) -> None:
