@@ -95,6 +95,8 @@ def every_row(path: Path, *names: bytes) -> Iterator[tuple[bytes, bytes, bytes]]
     """
     with lmdb.open(str(path), map_size=0, readonly=True, max_dbs=8) as env:
         check_roots(path, env.stat()["psize"])
+        if not env.info()["last_txnid"]:
+            return  # it was made, and nothing was written yet
         opened = {name: env.open_db(name, create=False) for name in names}
         with env.begin() as txn:
             last = env.info()["last_txnid"].to_bytes(8, "big")

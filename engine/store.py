@@ -309,9 +309,7 @@ class LmdbStore:
         with reported(self.name, SnapshotDamaged):
             self._env = open_environment(path, MAP_SIZE, max_dbs=2)
             try:
-                self._parts = self._env.open_db(b"parts")
-                self._about = self._env.open_db(b"about")
-                self._check_identity(identity, mark)
+                self._begin(identity, mark)
             except BaseException:
                 self._env.close()
                 raise
@@ -344,16 +342,19 @@ class LmdbStore:
         """Release the directory."""
         self._env.close()
 
-    def _check_identity(self, identity: str, mark: Mark) -> None:
+    def _begin(self, identity: str, mark: Mark) -> None:
+        """One transaction: whoever is killed leaves nothing, or a store that says whose it is."""
         mine = pack((_FORMAT, identity))
-        with self._env.begin(write=True, db=self._about) as txn:
-            found, marked = txn.get(b"identity"), txn.get(MARK)
+        with self._env.begin(write=True) as txn:
+            self._parts = self._env.open_db(b"parts", txn=txn)
+            self._about = about = self._env.open_db(b"about", txn=txn)
+            found, marked = txn.get(b"identity", db=about), txn.get(MARK, db=about)
             if found is not None and bytes(found) != mine:
                 raise StateMismatch(
                     f"{self.name} holds the state of another flow, input or version of Driftline: "
                     "give another --state directory, or remove this one"
                 )
             before = None if marked is None else Mark.decode(bytes(marked), self.name)
-            txn.put(b"identity", mine)
-            txn.put(MARK, mark.over(before, self.name).encode())
-            seal(txn, self._about)
+            txn.put(b"identity", mine, db=about)
+            txn.put(MARK, mark.over(before, self.name).encode(), db=about)
+            seal(txn, about)

@@ -12,6 +12,7 @@ from coordinator.registry import ClusterState, SnapshotRecord
 from deploy.looking import look
 from deploy.survey import Found, Problem, problems
 from engine.flow import Flow
+from engine.lmdbs import open_environment
 from engine.marks import Mark
 from engine.policy import POLICIES
 from engine.snapshots import StoreSnapshot
@@ -178,3 +179,19 @@ def test_a_store_that_was_cut_is_told_of(pages: int, tmp_path: Path) -> None:
         assert str(tmp_path / "node-0") in found[0].damage
     else:
         assert found == [], "as if it had never been there: that is for the rules"
+
+
+def test_a_store_or_log_that_was_made_and_not_written_to_is_new(tmp_path: Path) -> None:
+    """Whoever makes one may be killed before its first transaction."""
+    for part in ("node-0", "input-0"):
+        open_environment(tmp_path / part, 1 << 20, max_dbs=3).close()
+    assert [(here.mark, here.damage) for here in look(tmp_path, None)] == [(None, "")] * 2
+
+
+def test_every_transaction_of_a_store_and_a_log_says_its_number(tmp_path: Path) -> None:
+    store_with_parts(tmp_path)
+    log_with_entries(tmp_path)
+    for _ in range(2):
+        LmdbStore(tmp_path / "node-0", "me", Mark("mine", "node-0", 1)).close()
+        InputLog(tmp_path / "input-0", "me", Mark("mine", "input-0", 1)).close()
+        assert [here.damage for here in look(tmp_path, None)] == ["", ""]
