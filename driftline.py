@@ -46,6 +46,7 @@ COMMANDS = {
     "run": ("deploy.commands:run", "Run a flow over files on this machine, exactly once."),
     "spark": ("pipeline.commands:spark", "Run flows on Spark; backfill, audit, corpora."),
     "savepoint": ("deploy.commands:savepoint", "Write the state of a run as files."),
+    "verify": ("deploy.verify:verify", "Check the outputs and the state of a run."),
     "simulate": ("deploy.simulation.command:simulate", "Try a flow under every fault, by seeds."),
 }
 """name -> (where the command is, what `--help` says of it)"""

@@ -21,6 +21,12 @@ NOTHING = -1
 """The t_last of a consumer that has no bundle yet."""
 
 
+ADVICE = (
+    "Restore outputs and state from copies of the same moment, or begin anew: without the outputs, "
+    "and without the state directory"
+)
+
+
 class Barrier:
     """Base of all barriers: holds outputs until they may leave, as blobs, in order."""
 
@@ -37,6 +43,8 @@ class Barrier:
         self.outstanding: Bundle | None = None
         self.t_last = NOTHING
         """The consumer has everything up to here."""
+        self.due = NOTHING
+        """The consumer had everything up to here when the snapshot was taken that we begin from."""
         self.connected = False
         self.stored_last = 0
         """Blobs in the bundle that was stored last."""
@@ -63,11 +71,24 @@ class Barrier:
         """The consumer has every output below this time."""
         raise NotImplementedError
 
+    @property
+    def delivering(self) -> int:
+        """The t_last that the consumer has at least, once all is there that may leave by now."""
+        if self.ready:
+            return self.moved_to
+        return self.t_last if self.outstanding is None else self.outstanding.t_last
+
     def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
         """Learn the consumer's last bundle: on recovery, and whenever the consumer comes back.
 
         Raises StateMismatch if it cannot be one of ours.
         """
+        if not self.connected and t_last < self.due:
+            raise StateMismatch(
+                f"{self.name}: the consumer has outputs up to {t_last} only, but had those up to "
+                f"{self.due} when the state was written that this run goes on from: outputs are "
+                f"gone, or they are an old copy. {ADVICE}"
+            )
         if self.connected and t_last < self.t_last:
             raise StateMismatch(
                 f"{self.name}: the consumer has come back without outputs that it had stored "

@@ -9,8 +9,9 @@ makes a repeated commit harmless.
 
 from __future__ import annotations
 
-from barrier.barrier import Barrier
+from barrier.barrier import ADVICE, Barrier
 from engine.bundles import running_checksum, to_blob
+from engine.errors import StateMismatch
 from engine.labels import INFINITY
 from engine.operators import Signs, Values
 from engine.runs import Labels
@@ -66,6 +67,15 @@ class EpochBarrier(Barrier):
         if isinstance(pre_committed, tuple):
             self.sealed = dict(pre_committed)
             self.commit(epoch)
+
+    def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
+        if t_last > self.moved_to:
+            raise StateMismatch(
+                f"{self.name}: the consumer has outputs of epoch {t_last}, but only "
+                f"{self.moved_to} epochs are committed: the state directory is an old copy, or "
+                f"another run's. {ADVICE}"
+            )
+        super().last(t_last, checksum, blobs)
 
     def commit(self, epoch: int) -> None:
         """The epoch is decided: its outputs may leave."""

@@ -36,6 +36,10 @@ class ImmediateBarrier(Barrier):
         waiting = self.ready or self.outstanding or not self.connected
         return INFINITY if self.complete and not waiting else 0
 
+    @property
+    def delivering(self) -> int:
+        return self.moved_to + bool(self.ready)
+
     def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
         super().last(t_last, checksum, blobs)
         self.moved_to = max(self.moved_to, self.t_last)

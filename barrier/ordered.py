@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from heapq import heappop, heappush
 
-from barrier.barrier import Barrier
+from barrier.barrier import ADVICE, Barrier
 from barrier.held import Held
 from engine.bundles import from_blob, running_checksum, to_blob
 from engine.codec import exact
@@ -108,9 +108,8 @@ class OrderedBarrier(Barrier):
         elif not self.connected and checksum != self.checksum:
             raise StateMismatch(
                 f"{self.name}: the consumer has other outputs than the snapshot up to time "
-                f"{self.moved_to}: outputs have been changed or removed, or the state "
-                "directory is of another run. Restore what belongs together, or begin anew without "
-                "both"
+                f"{self.moved_to}: outputs have been changed or removed, or the state directory is "
+                f"another run's. {ADVICE}"
             )
         super().last(t_last, checksum, blobs)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from barrier.barrier import Barrier
+from barrier.barrier import ADVICE, Barrier
 from engine.bundles import running_checksum, to_blob
 from engine.errors import StateMismatch
 from engine.labels import INFINITY
@@ -69,8 +69,8 @@ class ProductionBarrier(Barrier):
         if t_last > self.moved_to:
             raise StateMismatch(
                 f"{self.name}: the consumer has outputs of production {t_last}, but the node has "
-                f"none after {self.moved_to}: the state directory is damaged or of another run. "
-                "Restore what belongs together, or begin anew without both"
+                f"none after {self.moved_to}: the state directory is an old copy, or another "
+                f"run's. {ADVICE}"
             )
         super().last(t_last, checksum, blobs)
 

@@ -287,6 +287,6 @@ class _DataPath:
         clock.lap("snapshot capture")
         if cut is not SnapshotCut.LABEL:
             assembly.stored(Prepared(number, 0))
-            assembly.commit(number)
+            assembly.commit(number, number - 1)
             clock.lap("barrier")
             self._deliver(assembly)

@@ -56,12 +56,17 @@ from engine.messages import (
 )
 from engine.party import Job
 from engine.policy import Output, Policy, SnapshotCut
-from engine.snapshots import LATEST
 
 log = logging.getLogger("driftline")
 
 MISSING_AFTER_S = 5.0
 """Silence after which a node or front counts as dead, unless said otherwise."""
+
+
+ADVICE = (
+    "Restore the state directory from a copy of the same moment, or begin anew: without the state "
+    "directory, and without the outputs"
+)
 
 
 class Phase(Enum):
@@ -97,6 +102,7 @@ class _Snapshot:
     time: int
     waiting: set[str]
     offsets: dict[int, int] = field(default_factory=dict)
+    parts: dict[int, int] = field(default_factory=dict)
     failed: bool = False
 
 
@@ -363,9 +369,11 @@ class Coordinator:
         incarnation, start = self.state.incarnation, self.start
         addresses = tuple((name, member.address) for name, member in sorted(self._members.items()))
         if name in self.nodes and self.phase in (Phase.LOADING, Phase.RUNNING):
-            own = self.policy.cut is SnapshotCut.PRODUCTIONS  # nodes are never taken back
-            number = LATEST if own else start.number
-            self._tell([name], Recover(incarnation, number, start.time, addresses))
+            number = start.number
+            if self.policy.goes_on:  # at least what it had when the snapshot was taken
+                number = start.parts[self.nodes.index(name)] if start.parts else 0
+            recover = Recover(incarnation, number, start.taken, start.time, addresses)
+            self._tell([name], recover)
         elif name in self.fronts and self.phase is Phase.RUNNING:
             offset = start.offsets[self.fronts.index(name)] if self.policy.replay else -1
             self._tell([name], Start(incarnation, offset, addresses))
@@ -375,13 +383,14 @@ class Coordinator:
         if message.incarnation != self.state.incarnation or self.phase is not Phase.LOADING:
             return
         reason = f"{sender} cannot load snapshot {message.number}: {message.reason}"
-        if self.policy.output is Output.COMMIT or message.number in (0, LATEST):
-            self.stop("SnapshotDamaged", reason)
+        older = tuple(s for s in self.state.snapshots if s.number < message.number)
+        needed = self.policy.output in (Output.COMMIT, Output.DURABLE)  # outputs left because of it
+        if needed or not message.number or (self.state.base and not older):
+            self.stop("SnapshotDamaged", f"{reason}. {ADVICE}")
             return
         log.warning("%s; the previous snapshot is used", reason)
         self._damage = reason
         self.phase = Phase.DECIDING
-        older = tuple(s for s in self.state.snapshots if s.number < message.number)
         self._write(self.state.next(incarnation=self.state.incarnation + 1, snapshots=older))
 
     # Snapshots.
@@ -403,11 +412,9 @@ class Coordinator:
             return
         self._number += 1
         self._snapshot = snapshot = _Snapshot(self._number, time, set())
-        if cut is SnapshotCut.LABEL:
+        if by_time:
             snapshot.waiting.update(self.nodes)
             self._tell(self.nodes, Prepare(self._number, time))
-        elif cut is SnapshotCut.PRODUCTIONS:  # all of it is durable already
-            self._answered(snapshot, "")
         else:
             snapshot.waiting.update(self.nodes, self.fronts)
             self._tell(self.fronts, BeginEpoch(self._number))
@@ -419,6 +426,8 @@ class Coordinator:
             return
         if sender in self.fronts:
             snapshot.offsets[self.fronts.index(sender)] = message.offset
+        elif sender in self.nodes:
+            snapshot.parts[self.nodes.index(sender)] = message.offset
         self._answered(snapshot, sender)
 
     def prepare_failed(self, sender: str, message: PrepareFailed) -> None:
@@ -439,7 +448,11 @@ class Coordinator:
             self._snapshot = None
             return
         offsets = tuple(snapshot.offsets.get(f, snapshot.time) for f in range(len(self.fronts)))
-        record = SnapshotRecord(snapshot.number, snapshot.time, offsets)
+        parts: tuple[int, ...] = ()
+        if self.policy.goes_on:
+            parts = tuple(snapshot.parts[node] for node in range(len(self.nodes)))
+        taken = self.state.incarnation
+        record = SnapshotRecord(snapshot.number, snapshot.time, offsets, taken, parts)
         self._write(self.state.next(snapshots=(record, *self.state.snapshots[:1])))
 
     def _committed(self) -> None:
@@ -449,9 +462,10 @@ class Coordinator:
         number = self._snapshot.number
         self._snapshot = None
         oldest = self.state.snapshots[-1]
-        self._tell(self.nodes, Committed(number, 0))
+        before = oldest.number if oldest.number < number else 0
+        self._tell(self.nodes, Committed(number, before, 0))
         for front, trim in zip(self.fronts, oldest.offsets, strict=True):
-            self._tell([front], Committed(number, trim))
+            self._tell([front], Committed(number, before, trim))
 
     def _tell(self, names: list[str], message: Message) -> None:
         self.out += [(name, message) for name in names]

@@ -20,11 +20,17 @@ from engine.party import Job
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRecord:
-    """A committed snapshot: the state as of `time`; front f goes on from `offsets[f]`."""
+    """A committed snapshot: the state as of `time`; front f goes on from `offsets[f]`.
+
+    `taken`: the incarnation that it was taken in. `parts`: under strong productions, for each node
+    the production that it had made durable by then.
+    """
 
     number: int
     time: int
     offsets: tuple[int, ...]
+    taken: int = 0
+    parts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,12 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """Everything that must survive the master. At most two snapshots, the last one first."""
+    """Everything that must survive the master. At most two snapshots, the last one first.
+
+    `lineage` is the token of the run (see `engine.marks`), `opened` the last of its sessions in
+    which there was an incarnation: by then every directory was open and durable. `base`: the number
+    of the snapshot that the run began from, before which there is nothing to go back to.
+    """
 
     identity: str
     version: int = 0
@@ -49,6 +60,9 @@ class ClusterState:
     snapshots: tuple[SnapshotRecord, ...] = ()
     outcome: RunOutcome | None = None
     """Of the run that wrote this, if that is over."""
+    lineage: str = ""
+    opened: int = 0
+    base: int = 0
 
     def next(self, **changes: object) -> ClusterState:
         """The next version."""
@@ -110,31 +124,32 @@ class FileRegistry:
             raise Unavailable(f"registry {self._path}: {error.strerror}") from None
 
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 def encode_state(state: ClusterState) -> bytes:
     """The bytes of a state, with a checksum."""
-    snapshots = [(s.number, s.time, s.offsets) for s in state.snapshots]
+    snapshots = [(s.number, s.time, s.offsets, s.taken, s.parts) for s in state.snapshots]
     ended = state.outcome
     outcome = None if ended is None else (ended.run, ended.error, ended.text)
-    data = pack((_FORMAT, state.identity, state.version, state.incarnation, snapshots, outcome))
+    about = outcome, state.lineage, state.opened, state.base
+    data = pack((_FORMAT, state.identity, state.version, state.incarnation, snapshots, about))
     return crc32(data).to_bytes(4, "big") + data
 
 
 def decode_state(data: bytes, where: str) -> ClusterState:
     """What `encode_state` made. Raises StateMismatch if it is damaged."""
     if crc32(data[4:]).to_bytes(4, "big") != data[:4]:
-        raise StateMismatch(f"registry {where} is damaged: restore it, or remove it to begin anew")
+        raise StateMismatch(
+            f"registry {where} is damaged: restore it together with what else is in its directory "
+            "and the outputs. Without it nobody knows which of them fit together: to begin anew, "
+            "remove all of them"
+        )
     parts = unpack(data[4:])
     assert isinstance(parts, tuple), "what the checksum covers, we have written"
     if parts[0] != _FORMAT:
         raise StateMismatch(f"registry {where} was written by another version of Driftline")
-    _, identity, version, incarnation, snapshots, outcome = parts
-    return ClusterState(
-        identity,
-        version,
-        incarnation,
-        tuple(SnapshotRecord(*record) for record in snapshots),
-        None if outcome is None else RunOutcome(*outcome),
-    )
+    _, identity, version, incarnation, snapshots, (outcome, *run) = parts
+    records = tuple(SnapshotRecord(*record) for record in snapshots)
+    ended = None if outcome is None else RunOutcome(*outcome)
+    return ClusterState(identity, version, incarnation, records, ended, *run)

@@ -136,6 +136,11 @@ class Assembly:
         assert isinstance(self.barrier, OrderedBarrier)
         return pack(self.barrier.checksum_before(time))
 
+    @property
+    def durable(self) -> int | None:
+        """The newest production that is durable; None where nodes make none."""
+        return None
+
     def may_prepare(self) -> bool:
         """Whether nothing but the disk stands between the snapshot and its being prepared."""
         return True
@@ -144,9 +149,9 @@ class Assembly:
         """A port's epoch is over. Returns whether it is for the whole node."""
         raise AssertionError("there are no epochs in this policy")
 
-    def commit(self, number: int) -> CommitSnapshot:
-        """A snapshot is valid. Returns what the store has to do because of it."""
-        return CommitSnapshot(number)
+    def commit(self, number: int, before: int) -> CommitSnapshot:
+        """A snapshot is valid, after the one before. Returns what the store has to do now."""
+        return CommitSnapshot(number, before)
 
     def validate(self) -> None:
         """Assert the invariants of the parts."""
@@ -178,10 +183,10 @@ class EpochAssembly(Assembly):
         return capture
 
     def meta(self, time: int) -> bytes:
+        self.to_deliver = self.barrier.delivering
         if isinstance(self.barrier, EpochBarrier):
-            return pack(self.barrier.pre_commit(self.number))
-        self.to_deliver = self.barrier.moved_to + bool(self.barrier.ready)
-        return pack(())
+            return pack((self.to_deliver, self.barrier.pre_commit(self.number)))
+        return pack((self.to_deliver, ()))
 
     def may_prepare(self) -> bool:
         # Outputs that are out of the barrier's hands are in no snapshot from this one on: those
@@ -204,10 +209,10 @@ class EpochAssembly(Assembly):
         self.ended.clear()
         return True
 
-    def commit(self, number: int) -> CommitSnapshot:
+    def commit(self, number: int, before: int) -> CommitSnapshot:
         if isinstance(self.barrier, EpochBarrier):
             self.barrier.commit(number)
-        return CommitSnapshot(number)
+        return CommitSnapshot(number, before)
 
 
 @dataclass(slots=True)
@@ -284,6 +289,10 @@ class ProductionAssembly(Assembly):
         self.made.append((to, frame))
         return True
 
+    @property
+    def durable(self) -> int | None:
+        return self.outputs.moved_to
+
     def end_turn(self, acks: Acks, whole: bool = True) -> int:
         self.acks.join(*acks.take())
         if self.storing or not whole or not (self.acks or self.written):
@@ -292,7 +301,7 @@ class ProductionAssembly(Assembly):
         return self.number
 
     def meta(self, time: int) -> bytes:
-        return pack(self.number)
+        return pack((self.outputs.t_last, ()))
 
     def capture(self, time: int) -> Capture:
         self.ledger.forget_outputs(self.outputs.forget())
@@ -327,8 +336,9 @@ class ProductionAssembly(Assembly):
         leaving, self.again = self.again, []
         return leaving
 
-    def commit(self, number: int) -> CommitSnapshot:
-        return CommitSnapshot(self.number, whole=False)  # productions have to wait for no merge
+    def commit(self, number: int, before: int) -> CommitSnapshot:
+        # Nodes are never taken back; and productions have to wait for no merge.
+        return CommitSnapshot(self.number, self.number - 1, whole=False)
 
     @property
     def tables(self) -> dict[str, StateTable]:
@@ -359,13 +369,14 @@ def assemble(
         barrier = OrderedBarrier(name, (groups[0], groups[-1]), dead_letters, start, checksum)
     elif policy.output is Output.COMMIT:
         barrier = EpochBarrier(name, (groups[0], groups[-1]), dead_letters)
-        barrier.restore(number, about)
+        barrier.restore(number, _delivered_in(about, number)[1])
     elif policy.output is Output.DURABLE:
-        number = _number_in(about, number)
         barrier = ProductionBarrier(name, (groups[0], groups[-1]), dead_letters)
     else:
         barrier = ImmediateBarrier(name, (groups[0], groups[-1]), dead_letters)
 
+    if policy.cut not in (SnapshotCut.LABEL, SnapshotCut.NONE):
+        barrier.due = _delivered_in(about, number)[0]
     keyed: dict[str, Keyed] = {}
 
     def make(vertex: Vertex, after: Step, failures: Failures, maker: Maker) -> Step:
@@ -398,6 +409,19 @@ def assemble(
         for port in plan.ports
     }
     return EpochAssembly(plan, barrier, segments, keyed, gates, alignments)
+
+
+def _delivered_in(about: object, snapshot: int) -> tuple[int, object]:
+    """What the consumer had when a snapshot was prepared, and what was pre-committed with it.
+
+    Raises SnapshotDamaged.
+    """
+    match about:
+        case None:
+            return NOTHING, ()
+        case (int(due), pre_committed):
+            return due, pre_committed
+    raise SnapshotDamaged(f"snapshot {snapshot} was taken under another policy")
 
 
 def _number_in(about: object, snapshot: int) -> int:

@@ -15,7 +15,7 @@ frame to each node, tracked under the smallest time in it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from deploy.member import Member
 from engine.codec import labels_to_columns, pack_rows
@@ -63,7 +63,7 @@ class Front(Member):
         process: str = "",
         address: str = "",
         window: int = WINDOW,
-        on_bad: Callable[[BadRecord], None] | None = None,
+        on_bad: Callable[[Sequence[BadRecord]], None] | None = None,
         run: str = "",
     ) -> None:
         super().__init__(f"front-{index}", process, address, run)
@@ -177,6 +177,7 @@ class Front(Member):
     def _pump(self, records: Iterator[Record]) -> bool:
         """Send what may be sent. Returns whether there may be more at once."""
         batches: dict[int, tuple[list[Label], list[object]]] = {}
+        bad: list[BadRecord] = []
         room = min(BATCH, self.window - len(self._flight))
         taken = 0
         while taken < room and not self._ended:
@@ -193,7 +194,10 @@ class Front(Member):
                 break
             taken += 1
             if isinstance(record, BadRecord):
-                self._set_aside(record)
+                bad.append(record)
+                self.next = max(self.next, record.time + 1)
+                if self.on_bad is None:
+                    self._fail(record)
                 continue
             time, payload = record
             assert time >= self.next, f"{self.source.name}: time {time} after {self.next - 1}"
@@ -206,6 +210,8 @@ class Front(Member):
             labels, values = batches.setdefault(node, ([], []))
             labels.append((time, self.index))
             values.append(payload)
+        if bad and self.on_bad is not None:
+            self.on_bad(bad)  # before anything says that their times are done with
         self._send(batches)
         return bool(taken) and taken == room and not self._ended
 
@@ -243,11 +249,7 @@ class Front(Member):
             self.send(tracker, Promise(self.index, self._covered, self.next, self._durable))
         self._covered = self.next
 
-    def _set_aside(self, record: BadRecord) -> None:
-        self.next = max(self.next, record.time + 1)
-        if self.on_bad is not None:
-            self.on_bad(record)
-            return
+    def _fail(self, record: BadRecord) -> None:
         error: DriftlineError = InputError(record.file, record.time, record.reason)
         self._ended = True
         self.report(Failed(self.incarnation, "InputError", str(error)))

@@ -121,7 +121,7 @@ class Node(Member):
         self._final = 0
         """Elements below this time are final; that is put into effect when there is time for it."""
         self._put_off = 0
-        self._snapshots = Snapshotter(self.assembly)
+        self._snapshots = Snapshotter(self.assembly, self.incarnation)
 
     @property
     def steps(self) -> int:
@@ -133,7 +133,6 @@ class Node(Member):
 
     @property
     def barrier(self) -> Barrier:
-        """The barrier of this incarnation."""
         return self.assembly.barrier
 
     # What comes in.
@@ -162,9 +161,9 @@ class Node(Member):
                 raise MalformedMessage(f"a marker for port {message.port}, which has no epochs")
             self.assembly.alignments[message.port].mark((sender, message.feeder), message.epoch)
         elif isinstance(message, Prepare):
-            self._snapshots.begin(message.number, message.time)
+            self._send_all(self._snapshots.prepare(message.number, message.time))
         elif isinstance(message, Committed):
-            self.jobs.append(self.assembly.commit(message.number))
+            self.jobs.append(self.assembly.commit(message.number, message.before))
         elif isinstance(message, LastBundle):
             self._take_last(message)
         elif isinstance(message, Recover):
@@ -215,7 +214,8 @@ class Node(Member):
             return
         self.enter(message.incarnation)
         self.addresses.update(message.addresses)
-        self._begin(LoadSnapshot(message.number), message.time)
+        load = LoadSnapshot(message.number, message.taken, self.policy.goes_on)
+        self._begin(load, message.time)
         self.jobs.append(self._restoring.load)
 
     def _restore(self) -> bool:
@@ -225,7 +225,7 @@ class Node(Member):
             self.report(trouble)
         if self._restoring.assembly is not None and self._delivery is None:
             self.assembly = self._restoring.assembly
-            self._snapshots = Snapshotter(self.assembly)
+            self._snapshots = Snapshotter(self.assembly, self.incarnation)
             self._applying = Applying(self.assembly, self.pace)
             self._delivery = Delivery(self.barrier, self.incarnation, self.address)
             self._ask_consumer(self.now)

@@ -16,7 +16,7 @@ import struct
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic
 
@@ -29,8 +29,9 @@ from deploy.master import Master
 from deploy.node import Node
 from deploy.pace import CARELESS, Pace
 from deploy.runtime import Runtime
-from engine.errors import DriftlineError, Unavailable
+from engine.errors import DriftlineError, StateMismatch, Unavailable
 from engine.loading import load_flow
+from engine.marks import Mark
 from engine.party import Job
 from engine.plan import Plan, plan
 from engine.policy import Policy, policy
@@ -54,6 +55,9 @@ class ProcessConfig:
     run: str
     """New with each call of a command: an earlier one may have left how it ended."""
     dead_letters: bool
+    lineage: str = ""
+    """The run's token, and the number of its session: see `engine.marks`."""
+    session: int = 0
     output: str = ""
     """Directory of the JSON-lines consumer; without one, a consumer has its own process."""
     role: str = ""
@@ -74,6 +78,10 @@ class ProcessConfig:
         parts = json.loads(text)
         parts["careful"] = tuple(parts["careful"])
         return ProcessConfig(**{**parts, "limits": Limits(**parts["limits"])})
+
+    def mark(self, kind: str) -> Mark:
+        """What a directory of this process says of itself."""
+        return Mark(self.lineage, f"{kind}-{self.index}", self.session)
 
     def address(self, name: str) -> str:
         """Where a party that does not move listens."""
@@ -130,13 +138,22 @@ def claim(path: Path) -> int:
             return file
 
 
+def wait_for_others(state: Path) -> None:
+    """Wait until no process of an earlier run is at work any more. Raises Unavailable."""
+    for file in [state / "master.lock", *sorted(state.glob("node-*.lock"))]:
+        if file.exists():
+            os.close(claim(file))
+
+
 def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     """A node, with its store and, if it writes files, its consumer."""
     process = secrets.token_hex(8)
     claim(Path(config.state) / f"node-{config.index}.lock")
     flow = flow_plan.flow
     store = PartStore(
-        LmdbStore(Path(config.state) / f"node-{config.index}", config.identity),
+        LmdbStore(
+            Path(config.state) / f"node-{config.index}", config.identity, config.mark("node")
+        ),
         flow,
     )
     node = Node(
@@ -157,7 +174,11 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         from engine.sinks.jsonl import JsonLinesConsumer
 
         consumer = JsonLinesConsumer(
-            Path(config.output), f"barrier-{config.index}", flow, config.identity
+            Path(config.output),
+            f"barrier-{config.index}",
+            flow,
+            config.identity,
+            config.mark("output"),
         )
         runtime.host(ConsumerServer(lambda barrier: consumer), node)
     else:
@@ -173,6 +194,10 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     claim(Path(config.state) / "master.lock")
     registry = FileRegistry(Path(config.state) / "registry")
     state = check_identity(registry.read(), config.identity, config.state)
+    if state.lineage != config.lineage:
+        raise StateMismatch(f"{config.state} has become that of another run while this one runs")
+    # Written with the first incarnation, which waits for all members: by then all is open.
+    state = replace(state, opened=config.session)
 
     def carry_out(job: Job) -> None:
         assert isinstance(job, WriteState)

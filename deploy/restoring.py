@@ -58,7 +58,7 @@ class Restoring:
         if isinstance(result, Exception):
             raise result
         assert isinstance(result, Loaded)
-        made = self._assemble(start=self.start, number=self.load.number, meta=result.meta)
+        made = self._assemble(start=self.start, number=result.number, meta=result.meta)
         for _ in made.load(result.segments, self.start):
             yield None
         yield made

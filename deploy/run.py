@@ -7,7 +7,6 @@ command goes on after any interruption.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import secrets
@@ -21,6 +20,7 @@ from time import monotonic, time_ns
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from deploy.asides import Asides
 from deploy.cluster import LocalCluster
 from deploy.front import Front
 from deploy.heartbeat import Heartbeat
@@ -28,11 +28,13 @@ from deploy.intake_socket import IntakeSocket
 from deploy.leftovers import clear_drafts, socket_folder
 from deploy.lifeline import ended_in_order
 from deploy.limits import LIMITS, Limits
+from deploy.opening import open_run
 from deploy.process import ProcessConfig, claim, new_id
 from deploy.runtime import Runtime
 from deploy.savepoints import restore_run
 from engine.errors import DriftlineError, InputError, Unavailable
 from engine.flow import Flow
+from engine.marks import Mark
 from engine.messages import Stop
 from engine.plan import plan
 from engine.policy import Policy
@@ -106,17 +108,25 @@ def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunR
     runtime = Runtime()
     received: list[tuple[InputLog, IntakeSocket]] = []
     try:
-        sources = [
-            _receive(runtime, received, address, i, config) if isinstance(address, str) else address
-            for i, address in enumerate(config.inputs)
-        ]
         inputs = "|".join(
             "received" if isinstance(source, str) else source.identity() for source in config.inputs
         )
         identity = f"{flow_plan.identity()}|{config.policy.name}|{config.nodes}|{inputs}"
         if config.start is not None:
             identity += f"|from {config.start.path.name} at {config.start.time}"
-            restore_run(config.state, identity, flow, config.nodes, config.policy, config.start)
+        logs = [i for i, source in enumerate(config.inputs) if isinstance(source, str)]
+        opened = open_run(config.state, config.output, identity, config.policy, config.nodes, logs)
+        if config.start is not None:
+            restore_run(config.state, flow, config.nodes, config.policy, config.start)
+        session = opened.opened + 1
+        sources = [
+            _receive(
+                runtime, received, address, config, Mark(opened.lineage, f"input-{i}", session)
+            )
+            if isinstance(address, str)
+            else address
+            for i, address in enumerate(config.inputs)
+        ]
         process = ProcessConfig(
             flow=config.flow,
             nodes=config.nodes,
@@ -128,11 +138,13 @@ def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunR
             identity=identity,
             run=secrets.token_hex(8),
             dead_letters=config.dead_letters,
+            lineage=opened.lineage,
+            session=session,
             output=str(config.output),
             limits=config.limits,
         )
         asides = [
-            _Aside(config.output / "dead-letters" / f"input-{i}.jsonl")
+            Asides(config.output / "dead-letters" / f"input-{i}.jsonl")
             for i in range(len(config.inputs))
         ]
         fronts = []
@@ -157,7 +169,7 @@ def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunR
         with LocalCluster(process, partial(_relay, console)) as cluster, beat:
             stop = _drive(runtime, cluster, sources, fronts, config, console)
             if stop.error:
-                raise _as_error(stop)
+                raise _as_error(stop, config)
         return RunReport(
             sum(front.taken for front in fronts),
             monotonic() - started,
@@ -180,11 +192,12 @@ def _receive(
     runtime: Runtime,
     received: list[tuple[InputLog, IntakeSocket]],
     address: str,
-    number: int,
     config: RunConfig,
+    mark: Mark,
 ) -> ReceivedSource:
     """The source of what producers send to an address; everything of it is logged first."""
-    input_log = InputLog(config.state / f"input-{number}", f"{config.flow} {number}")
+    number = mark.part.removeprefix("input-")
+    input_log = InputLog(config.state / mark.part, f"{config.flow} {number}", mark)
     source = ReceivedSource(input_log, lambda: time_ns() // 1000, name=address)
     intake = IntakeSocket(source, address, name=f"intake-{number}")
     received.append((input_log, intake))
@@ -279,34 +292,13 @@ class _progress:
         return update
 
 
-class _Aside:
-    """The file of records that could not be read; a replay does not add them again."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._seen: set[int] = set()
-        if path.exists():
-            self._seen = {json.loads(line)["record"] for line in path.read_text().splitlines()}
-
-    @property
-    def count(self) -> int:
-        """Records set aside so far, in this run and before it."""
-        return len(self._seen)
-
-    def add(self, record: BadRecord) -> None:
-        """Set a record aside."""
-        if record.time in self._seen:
-            return
-        self._seen.add(record.time)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(record.as_line() + "\n")
-
-
-def _as_error(stop: Stop) -> DriftlineError:
+def _as_error(stop: Stop, config: RunConfig) -> DriftlineError:
     """The error that ended a run, as one of ours."""
     kinds = {cls.__name__: cls for cls in DriftlineError.__subclasses__() if cls is not InputError}
-    return kinds.get(stop.error, DriftlineError)(stop.text)
+    text = stop.text
+    if stop.error in ("StateMismatch", "SnapshotDamaged"):
+        text += f" (state directory: {config.state}; outputs: {config.output})"
+    return kinds.get(stop.error, DriftlineError)(text)
 
 
 def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead: bool) -> int:
@@ -315,13 +307,13 @@ def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead: b
     lines = Lines(flow)
     files = {}
     records = 0
-    asides = [_Aside(output / "dead-letters" / f"input-{i}.jsonl") for i in range(len(inputs))]
+    asides = [Asides(output / "dead-letters" / f"input-{i}.jsonl") for i in range(len(inputs))]
 
     def read(front: int) -> list[tuple[int, object]]:
         found: list[tuple[int, object]] = []
         for record in inputs[front].read(1) if dead else strict(inputs[front].read(1)):
             if isinstance(record, BadRecord):
-                asides[front].add(record)
+                asides[front].add([record])
             else:
                 found.append(record)
         return found

@@ -2,8 +2,8 @@
 
 `restore_run` prepares a state directory as if its run had just committed the savepoint as its first
 snapshot; from there on the ordinary recovery does everything: nodes load their key groups, fronts
-go on from the savepoint's time. The registry is written last, so an interrupted preparation is
-simply done again.
+go on from the savepoint's time. That it is the first snapshot is written last, so an interrupted
+preparation is simply done again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from deploy.process import claim
 from engine.errors import StateMismatch, Unavailable
 from engine.flow import Flow
 from engine.keygroups import GroupCache, owned_by
+from engine.marks import Mark
 from engine.plan import plan
 from engine.policy import POLICIES, Policy, SnapshotCut
 from engine.savepoint import Savepoint, begin, complete, write_table
@@ -28,10 +29,8 @@ FIRST = 1
 """The number of the snapshot that a savepoint becomes."""
 
 
-def restore_run(
-    state: Path, identity: str, flow: Flow, nodes: int, policy: Policy, savepoint: Savepoint
-) -> None:
-    """Let the run in a state directory begin from a savepoint, unless it has begun already.
+def restore_run(state: Path, flow: Flow, nodes: int, policy: Policy, savepoint: Savepoint) -> None:
+    """Let the run that was opened in a state directory begin from a savepoint, unless it has begun.
 
     Raises StateMismatch if it does not fit, SnapshotDamaged, Unavailable.
     """
@@ -39,19 +38,23 @@ def restore_run(
     if policy.cut is SnapshotCut.NONE:
         raise StateMismatch(f"policy {policy.name} keeps no state that a savepoint could be")
     registry = FileRegistry(state / "registry")
-    if registry.read() is not None:
-        return  # of this identity, or the master will refuse it
+    found = registry.read()
+    if found is None:
+        raise Unavailable(f"{state} holds no run")
+    if found.base or found.incarnation:
+        return
     for index in range(nodes):
         segments = {
             group: segment
             for group in owned_by(index, nodes, flow.groups)
             if (segment := savepoint.segments(flow, group))
         }
-        with _store(state, index, identity, flow) as store:
+        mark = Mark(found.lineage, f"node-{index}", found.opened + 1)
+        with _store(state, index, found.identity, flow, mark) as store:
             store.carry_out(LoadSnapshot(0))  # what an interrupted attempt has left
             store.carry_out(StoreSnapshot(FIRST, segments, b""))
     record = SnapshotRecord(FIRST, savepoint.time, (savepoint.time,) * len(flow.sources))
-    registry.write(ClusterState(identity, version=1, incarnation=1, snapshots=(record,)))
+    registry.write(found.next(snapshots=(record,), base=FIRST))
 
 
 def save_run(state: Path, flow: Flow, output: Path) -> Savepoint:
@@ -71,7 +74,8 @@ def save_run(state: Path, flow: Flow, output: Path) -> Savepoint:
     groups = GroupCache(flow.groups)
     for index in range(nodes):
         tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.keyed}
-        with _store(state, index, found.identity, flow) as store:
+        mark = Mark(found.lineage, f"node-{index}", found.opened + 1)
+        with _store(state, index, found.identity, flow, mark) as store:
             restore(tables, store.look(record.number).segments)
         for vertex in flow.vertices:
             if vertex.keyed:
@@ -91,6 +95,6 @@ def _check_cut(found: ClusterState, flow: Flow, state: Path) -> None:
 
 
 @contextmanager
-def _store(state: Path, index: int, identity: str, flow: Flow) -> Iterator[PartStore]:
-    with closing(LmdbStore(state / f"node-{index}", identity)) as kept:
+def _store(state: Path, index: int, identity: str, flow: Flow, mark: Mark) -> Iterator[PartStore]:
+    with closing(LmdbStore(state / f"node-{index}", identity, mark)) as kept:
         yield PartStore(kept, flow)

@@ -8,7 +8,7 @@ Invariant: every final change is in exactly one part, and parts are stored in or
 
 from __future__ import annotations
 
-from deploy.assembly import Assembly
+from deploy.assembly import Assembly, Post
 from engine.messages import Prepared, PrepareFailed
 from engine.party import Job
 from engine.snapshots import Capture, StoreSnapshot
@@ -17,13 +17,22 @@ from engine.snapshots import Capture, StoreSnapshot
 class Snapshotter:
     """The snapshots of one incarnation."""
 
-    def __init__(self, assembly: Assembly) -> None:
+    def __init__(self, assembly: Assembly, incarnation: int) -> None:
         self._assembly = assembly
+        self._incarnation = incarnation
         self._capture: Capture | None = None
         self._number = 0
         self._meta = b""
         self._storing: StoreSnapshot | None = None
         self._unstored: dict[int, bytes] = {}
+
+    def prepare(self, number: int, time: int) -> Post:
+        """The coordinator wants a snapshot. Returns the answer, if there is one at once."""
+        production = self._assembly.durable
+        if production is not None:
+            return [("master", Prepared(number, production))]
+        self.begin(number, time)
+        return []
 
     def begin(self, number: int, time: int) -> None:
         """Take the state as of a time, at once: what is settled from now on does not belong."""
@@ -45,7 +54,7 @@ class Snapshotter:
             segments[group] = segment + segments.get(group, b"")
         self._unstored = {}
         self._capture = None
-        self._storing = StoreSnapshot(self._number, segments, self._meta)
+        self._storing = StoreSnapshot(self._number, segments, self._meta, self._incarnation)
         return False, self._storing
 
     def stored(self, job: Job, result: object) -> Prepared | PrepareFailed | None:

@@ -225,7 +225,7 @@ class BeginEpoch(Message):
 class Prepared(Message):
     """Node or front to coordinator: my part of the snapshot is durable.
 
-    `offset`: where a front would go on from; 0 from nodes.
+    `offset`: where a front would go on from; the newest production of a node that makes them.
     """
 
     number: int
@@ -242,9 +242,13 @@ class PrepareFailed(Message):
 
 @_message(24)
 class Committed(Message):
-    """Coordinator to nodes and fronts: the snapshot is valid; inputs below `trim` not needed."""
+    """Coordinator to nodes and fronts: the snapshot is valid; inputs below `trim` not needed.
+
+    `before`: the valid snapshot before it, which may still be gone back to; 0: none.
+    """
 
     number: int
+    before: int
     trim: int
 
 
@@ -266,10 +270,14 @@ class Hello(Message):
 
 @_message(31, control=True)
 class Recover(Message):
-    """Coordinator to a node: load snapshot `number` (0: empty, -1: the latest), as of `time`."""
+    """Coordinator to a node: load snapshot `number` (0: empty) of incarnation `taken`, of `time`.
+
+    A node under strong productions loads its newest part, which has at least this number.
+    """
 
     incarnation: int
     number: int
+    taken: int
     time: int
     addresses: tuple[tuple[str, str], ...]
 

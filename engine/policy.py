@@ -48,6 +48,11 @@ class Policy:
         """Whether order-sensitive operators see elements in label order."""
         return self.ordering != "arrival"
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether a node goes on from where its own disk is, and is never taken back."""
+        return self.cut is SnapshotCut.PRODUCTIONS
+
 
 POLICIES = {
     policy.name: policy

@@ -73,7 +73,7 @@ class Savepoint:
 def open_savepoint(path: Path) -> Savepoint:
     """The savepoint in a directory. Raises Unavailable, SnapshotDamaged."""
     try:
-        text = (path / _MANIFEST).read_text()
+        text = (path / _MANIFEST).read_text(errors="replace")
     except OSError as error:
         raise Unavailable(f"{path} is no savepoint: {_MANIFEST}: {error.strerror}") from None
     try:
@@ -82,7 +82,7 @@ def open_savepoint(path: Path) -> Savepoint:
             raise ValueError("its checksum does not fit, or it is of another version")
         files = {name: (size, checksum) for name, (size, checksum) in about.pop("files").items()}
         return Savepoint(path, files=files, **about)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise SnapshotDamaged(f"savepoint {path}: {_MANIFEST} is damaged: {error}") from None
 
 

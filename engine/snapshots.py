@@ -33,33 +33,39 @@ _last = itemgetter(-1)
 
 @dataclass(frozen=True, slots=True)
 class StoreSnapshot(Job):
-    """Make segments and `meta` of snapshot `number` durable. Result: None."""
+    """Make segments and `meta` of snapshot `number` durable. Result: None.
+
+    `taken`: the incarnation, as another one may take another snapshot of the same number.
+    """
 
     number: int
     segments: dict[int, bytes]
     meta: bytes
-
-
-LATEST = -1
-"""Instead of a number: the newest snapshot that is whole, whichever it is."""
+    taken: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSnapshot(Job):
-    """Forget snapshots after `number` and load it. Result: `Loaded`."""
+    """Forget snapshots after `number`, and load it, as it was `taken`. Result: `Loaded`.
+
+    `or_later`: load the newest one instead, which has at least this number.
+    """
 
     number: int
+    taken: int = 0
+    or_later: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CommitSnapshot(Job):
-    """Snapshot `number` is valid; those before `number` - 1 may be merged.
+    """Snapshot `number` is valid, and `before` is the valid one before it (0: none).
 
-    Result: whether there is more to do. There is none if it is done as a `whole`; otherwise other
-    jobs may be done in between.
+    Both stay loadable; parts up to `before` may be joined. Result: whether there is more to do.
+    There is none if it is done as a `whole`; otherwise other jobs may be done in between.
     """
 
     number: int
+    before: int
     whole: bool = True
 
 
@@ -69,6 +75,7 @@ class Loaded:
 
     meta: bytes
     segments: list[bytes]
+    number: int = 0
 
 
 MERGED_AT_ONCE = 1000

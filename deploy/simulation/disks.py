@@ -57,6 +57,7 @@ class MemoryKeyValue:
         return sorted(self.data)
 
     def write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> None:
+        """All of it or nothing, as a transaction of LMDB."""
         for key in deletes:
             self.data.pop(key, None)
         self.data.update(puts)

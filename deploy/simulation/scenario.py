@@ -25,7 +25,7 @@ POLICIES_DRAWN = (
 )
 """Policies, as often as they are drawn. Another number of them would change every seed."""
 
-ROTS = ("exactly-once", "two-phase", "at-least-once")
+ROTS = ("exactly-once", "two-phase", "strong-productions", "at-least-once")
 """Policies under which disks rot."""
 
 SLOW_S = (0.002, 0.02, 0.3, 7.0)

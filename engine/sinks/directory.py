@@ -1,8 +1,8 @@
 """The output directory: to which flow it belongs, and which process writes which part of it.
 
-``.driftline/identity`` says whose outputs the directory holds; ``.driftline/<barrier>.lock`` is
-locked as long as a process writes that barrier's part. The nodes of a run share one directory
-and may open it at the same moment.
+``.driftline/identity`` says whose outputs the directory holds; ``.driftline/<barrier>.mark`` which
+run's that barrier's part is, and how new; ``.driftline/<barrier>.lock`` is locked as long as a
+process writes that part. The nodes of a run share one directory and may open it at the same moment.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from engine.durable import make_directory, replace_file
 from engine.errors import MalformedMessage, StateMismatch, Unavailable
+from engine.marks import NOBODY, Mark
 
 _FORMAT = "driftline outputs 1"
 
@@ -23,7 +24,9 @@ _FORMAT = "driftline outputs 1"
 class OutputDirectory:
     """A claim to the part of one barrier; held until it is closed."""
 
-    def __init__(self, path: Path, barrier: str, identity: str, foreign: str) -> None:
+    def __init__(
+        self, path: Path, barrier: str, identity: str, foreign: str, mark: Mark = NOBODY
+    ) -> None:
         """`foreign`: a pattern of files that a directory which is not ours yet must not hold."""
         self.path = path
         self.number = barrier_number(barrier)
@@ -40,12 +43,23 @@ class OutputDirectory:
             make_directory(self.hidden)
             self._check_identity(f"{_FORMAT}\n{identity}\n".encode())
             self._lock = _locked(self.hidden / f"barrier-{self.number}.lock", wait=False)
+            try:
+                self._check_mark(mark)
+            except BaseException:
+                self.close()
+                raise
 
     def close(self) -> None:
         """Let others write."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+    def _check_mark(self, mark: Mark) -> None:
+        before = read_mark(self.path, self.number)
+        mine = mark.over(before, f"output {self.path}, part {self.number},")
+        if mine != before and mine.lineage:
+            replace_file(mark_of(self.path, self.number), mine.encode())
 
     def _check_identity(self, mine: bytes) -> None:
         file = self.hidden / "identity"
@@ -60,6 +74,17 @@ class OutputDirectory:
                 )
         finally:
             os.close(lock)
+
+
+def mark_of(directory: Path, number: int) -> Path:
+    """The file with the mark of a barrier's part."""
+    return directory / ".driftline" / f"barrier-{number}.mark"
+
+
+def read_mark(directory: Path, number: int) -> Mark | None:
+    """The mark of a barrier's part, None if there is none. Raises StateMismatch, OSError."""
+    file = mark_of(directory, number)
+    return Mark.decode(file.read_bytes(), f"output {file}") if file.exists() else None
 
 
 def barrier_number(barrier: str) -> int:

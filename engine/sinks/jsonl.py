@@ -5,10 +5,12 @@ Each barrier has files of its own, so that nodes share nothing but the directory
 of the directory merged by ``t`` are the whole output. A line looks as `engine.sinks.lines` says.
 
 Delivery: append the lines, make them durable, then replace ``.driftline/barrier-<n>.progress``,
-which holds the lengths of the files and the bundle. The replacement is the commit. On opening,
-and after anything failed, the files are cut to the lengths in the progress: an uncommitted bundle
-disappears, whole or torn, and is delivered again. Nothing is ever guessed: a file that is shorter
-than what was committed, or a progress that is damaged or gone, is refused.
+which holds the lengths of the files, checksums over them, and the bundle. The replacement is the
+commit. On opening, and after anything failed, the files are cut to the lengths in the progress: an
+uncommitted bundle disappears, whole or torn, and is delivered again. Nothing is ever guessed: a
+file that is shorter than what was committed, or a progress that is damaged or gone, is refused. The
+checksums are compared at the start of a run and by `driftline verify` (`damage_in`): a node that
+comes back after a crash has no time to read everything.
 
 Readers may see lines of a bundle shortly before it is committed.
 
@@ -21,10 +23,12 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from zlib import crc32
 
 from engine.durable import make_directory, replace_file, sync_directory, write_at
 from engine.errors import StateMismatch
 from engine.flow import Flow
+from engine.marks import NOBODY, Mark
 from engine.messages import Bundle
 from engine.operators import FAILURES
 from engine.sinks.consumer import Last, items_of
@@ -36,9 +40,12 @@ from engine.sinks.progress import Progress
 class JsonLinesConsumer:
     """The files of one barrier. Raises StateMismatch, Unavailable on opening."""
 
-    def __init__(self, directory: Path, barrier: str, flow: Flow, identity: str) -> None:
+    def __init__(
+        self, directory: Path, barrier: str, flow: Flow, identity: str, mark: Mark = NOBODY
+    ) -> None:
         self.directory = directory
-        self._claim = OutputDirectory(directory, barrier, f"JSON lines\n{identity}", "*.jsonl")
+        about = f"JSON lines\n{identity}"
+        self._claim = OutputDirectory(directory, barrier, about, "*.jsonl", mark)
         number = self._claim.number
         self._record = self._claim.hidden / f"barrier-{number}.progress"
         self._lines = Lines(flow)
@@ -66,10 +73,13 @@ class JsonLinesConsumer:
             texts = self._texts(bundle)
             # If something fails from here on, only the disk knows how far it went.
             self._progress = None
-            lengths = dict(before.lengths)
+            files = {name: (length, checksum) for name, length, checksum in before.files}
             for sink, text in texts.items():
-                lengths[sink] = self._append(sink, lengths.get(sink, 0), text)
-            after = Progress.of(bundle, tuple(lengths.items()))
+                name = self._name(sink)
+                length, checksum = files.get(name, (0, 0))
+                self._append(sink, length, text)
+                files[name] = length + len(text), crc32(text, checksum)
+            after = Progress.of(bundle, tuple((name, *file) for name, file in files.items()))
             replace_file(self._record, after.encode())
             self._progress = after
 
@@ -92,12 +102,14 @@ class JsonLinesConsumer:
             lines.setdefault(item.sink, []).append(self._lines.format(item) + "\n")
         return {sink: "".join(parts).encode() for sink, parts in lines.items()}
 
-    def _append(self, sink: int, length: int, text: bytes) -> int:
-        """Make the text durable after the first `length` bytes. Returns the new length."""
+    def _append(self, sink: int, length: int, text: bytes) -> None:
+        """Make the text durable after the first `length` bytes."""
         file = self._file(sink)
         write_at(file, text, length)
         os.fdatasync(file)
-        return length + len(text)
+
+    def _name(self, sink: int) -> str:
+        return str(self.paths[sink].relative_to(self.directory))
 
     def _file(self, sink: int) -> int:
         if sink not in self._files:
@@ -113,9 +125,9 @@ class JsonLinesConsumer:
         """What is committed; the files are as long as it says."""
         if self._progress is None:
             progress = self._read_progress()
-            lengths = dict(progress.lengths)
+            lengths = {name: length for name, length, _ in progress.files}
             for sink, path in self.paths.items():
-                self._cut(sink, path, lengths.get(sink, 0))
+                self._cut(sink, path, lengths.get(self._name(sink), 0))
             self._progress = progress
         return self._progress
 
@@ -143,6 +155,36 @@ class JsonLinesConsumer:
         if size or sink != FAILURES:  # dead letters get a file when there is one
             os.ftruncate(self._file(sink), length)
 
+
+def damage_in(directory: Path, number: int) -> list[str]:
+    """What was changed in what barrier `number` has committed; what is not committed is no matter.
+
+    Raises StateMismatch if it cannot be known, OSError.
+    """
+    record = directory / ".driftline" / f"barrier-{number}.progress"
+    found = []
+    for name, length, checksum in Progress.decode(record.read_bytes(), str(record)).files:
+        path = directory / name
+        size = _size(path)
+        if size < length:
+            found.append(f"{path} has {size} bytes, but {length} were delivered to it. {_ADVICE}")
+        elif _checksum(path, length) != checksum:
+            found.append(f"{path} is not what was delivered: it was changed, or damaged. {_ADVICE}")
+    return found
+
+
+def _checksum(path: Path, length: int) -> int:
+    checksum = 0
+    if length:
+        with path.open("rb") as file:
+            while length:
+                data = file.read(min(length, _BLOCK))
+                checksum = crc32(data, checksum)
+                length -= len(data)
+    return checksum
+
+
+_BLOCK = 1 << 20
 
 _ADVICE = (
     "Restore it from a copy, or remove the output directory together with the state directory "

@@ -14,18 +14,20 @@ Cost: one transaction (two fsyncs) for a bundle; some 2 microseconds for an item
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from heapq import merge
 from operator import itemgetter
 from pathlib import Path
+from zlib import crc32
 
 import lmdb
 
 from engine.codec import pack, unpack
-from engine.durable import make_directory, sync_directory
 from engine.errors import MalformedMessage, PayloadError, StateMismatch, Unavailable
 from engine.flow import Flow
 from engine.labels import Label
+from engine.lmdbs import check_roots, open_environment, reported
+from engine.marks import NOBODY, Mark
 from engine.messages import Bundle
 from engine.reference import Item
 from engine.sinks.consumer import Last, items_of
@@ -45,18 +47,23 @@ class LmdbConsumer:
     """The environment of one barrier. Raises StateMismatch, Unavailable on opening."""
 
     def __init__(
-        self, path: Path, barrier: str, flow: Flow, identity: str, *, map_size: int = MAP_SIZE
+        self,
+        path: Path,
+        barrier: str,
+        flow: Flow,
+        identity: str,
+        mark: Mark = NOBODY,
+        *,
+        map_size: int = MAP_SIZE,
     ) -> None:
         self._sinks = len(flow.sinks)
-        self._claim = OutputDirectory(path, barrier, f"LMDB\n{identity}", "*")
+        self._claim = OutputDirectory(path, barrier, f"LMDB\n{identity}", "*", mark)
         self.path = path / f"barrier-{self._claim.number}"
         self._progress: Progress | None = None
         """What is committed; None when that has to be read first."""
         try:
             with _reported(self.path):
-                make_directory(self.path)
-                self._env = lmdb.open(str(self.path), map_size=map_size)
-                sync_directory(self.path)
+                self._env = open_environment(self.path, map_size)
         except BaseException:
             self._claim.close()
             raise
@@ -66,12 +73,11 @@ class LmdbConsumer:
         if bundle.t_last <= self._committed().last.t_last:
             return
         rows = [(_fitting_key(item), pack(item.value)) for item in items_of(bundle, self._sinks)]
-        progress = Progress.of(bundle)
-        self._progress = None
+        before, self._progress = self._committed(), None
         with _reported(self.path):
-            while not self._write(rows, progress.encode()):
+            while (after := self._write(rows, bundle, before.rows)) is None:
                 self._env.set_mapsize(2 * self._env.info()["map_size"])
-        self._progress = progress
+        self._progress = after
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
         """The last committed bundle."""
@@ -82,18 +88,23 @@ class LmdbConsumer:
         self._env.close()
         self._claim.close()
 
-    def _write(self, rows: list[tuple[bytes, bytes]], progress: bytes) -> bool:
-        """All or nothing. Returns False if the address space is too small."""
+    def _write(
+        self, rows: list[tuple[bytes, bytes]], bundle: Bundle, before: tuple[int, int]
+    ) -> Progress | None:
+        """All or nothing. Returns None if the address space is too small."""
+        total = before
         try:
             with self._env.begin(write=True) as txn:
                 for key, value in rows:
                     copy = 0
                     while not txn.put(key + _number(copy), value, overwrite=False):
                         copy += 1
-                txn.put(_PROGRESS, progress)
+                    total = _with_row(total, key + _number(copy), value)
+                progress = Progress.of(bundle, rows=total)
+                txn.put(_PROGRESS, progress.encode())
         except lmdb.MapFullError:
-            return False
-        return True
+            return None
+        return progress
 
     def _committed(self) -> Progress:
         if self._progress is None:
@@ -133,14 +144,43 @@ def _item(path: Path, key: bytes, value: bytes) -> Item:
 
 
 @contextmanager
-def _rows(path: Path) -> Iterator[Iterator[tuple[bytes, bytes]]]:
+def _reading(path: Path) -> Iterator[lmdb.Transaction]:
     with (
         _reported(path),
         lmdb.open(str(path), map_size=0, readonly=True) as env,
         env.begin() as txn,
-        txn.cursor() as cursor,
     ):
-        yield (row for row in cursor.iternext() if row[0] != _PROGRESS)
+        check_roots(path, env.stat()["psize"])
+        yield txn
+
+
+@contextmanager
+def _rows(path: Path) -> Iterator[Iterator[tuple[bytes, bytes]]]:
+    with _reading(path) as txn, txn.cursor() as cursor:
+        yield ((bytes(k), bytes(v)) for k, v in cursor.iternext() if k != _PROGRESS)
+
+
+def committed_in(path: Path) -> Progress:
+    """What the environment of a barrier says was committed to it. Raises as `read_items` does."""
+    with _reading(path) as txn:
+        about = txn.get(_PROGRESS)
+    return Progress() if about is None else Progress.decode(bytes(about), str(path))
+
+
+def damage_in(path: Path) -> list[str]:
+    """What was changed in the environment of a barrier. Raises as `read_items` does."""
+    total = (0, 0)
+    with _rows(path) as rows:
+        for key, value in rows:
+            total = _with_row(total, key, value)
+    if committed_in(path).rows == total:
+        return []
+    return [f"output {path} is not what was delivered: it was changed, or damaged. Restore it"]
+
+
+def _with_row(total: tuple[int, int], key: bytes, value: bytes) -> tuple[int, int]:
+    """Rows come in the order of bundles and are read in that of labels: so it is a sum."""
+    return total[0] + 1, (total[1] + crc32(value, crc32(key))) & (1 << 63) - 1
 
 
 def item_key(label: Label, sink: int) -> bytes:
@@ -176,9 +216,5 @@ def _fitting_key(item: Item) -> bytes:
     return key
 
 
-@contextmanager
-def _reported(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (lmdb.Error, OSError) as error:
-        raise Unavailable(f"output {path}: {error}") from None
+def _reported(path: Path) -> AbstractContextManager[None]:
+    return reported(f"output {path}", StateMismatch)

@@ -3,6 +3,9 @@
 It holds the last bundle, so that after a replay the first output that differs can be named. A
 bundle of more than `KEPT_BYTES` is kept without its blobs: its checksum still tells *that*
 something differs.
+
+It also holds running checksums over all that was committed, by which `driftline verify` and the
+start of a run notice what was changed afterwards.
 """
 
 from __future__ import annotations
@@ -17,24 +20,30 @@ from engine.sinks.consumer import NO_BUNDLE, Last
 
 KEPT_BYTES = 1 << 26
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The last bundle, the key groups that it speaks for, and the length of the sinks' files."""
+    """The last bundle, the key groups that it speaks for, and what was committed up to it."""
 
     groups: tuple[int, int] = (0, 0)
     last: Last = NO_BUNDLE
-    lengths: tuple[tuple[int, int], ...] = ()
-    """(sink, bytes) for a connector that writes files."""
+    files: tuple[tuple[str, int, int], ...] = ()
+    """(name, bytes, checksum) for a connector that writes files."""
+    rows: tuple[int, int] = (0, 0)
+    """How many, and the sum of their checksums, for one that writes rows."""
 
     @staticmethod
-    def of(bundle: Bundle, lengths: tuple[tuple[int, int], ...] = ()) -> Progress:
+    def of(
+        bundle: Bundle,
+        files: tuple[tuple[str, int, int], ...] = (),
+        rows: tuple[int, int] = (0, 0),
+    ) -> Progress:
         """The progress when a bundle is stored."""
         size = sum(map(len, bundle.blobs))
         blobs = bundle.blobs if size <= KEPT_BYTES else ()
-        return Progress(bundle.groups, Last(bundle.t_last, bundle.checksum, blobs), lengths)
+        return Progress(bundle.groups, Last(bundle.t_last, bundle.checksum, blobs), files, rows)
 
     def of_groups(self, groups: tuple[int, int], where: str) -> Last:
         """The last bundle, for a barrier with these key groups. Raises StateMismatch.
@@ -58,7 +67,8 @@ class Progress:
                 self.last.t_last,
                 self.last.checksum,
                 self.last.blobs,
-                self.lengths,
+                self.files,
+                self.rows,
             )
         )
         return crc32(data).to_bytes(4, "big") + data
@@ -78,5 +88,5 @@ class Progress:
                 f"{where} was written by another version of Driftline: "
                 "go on with that one, or give another --output"
             )
-        _, groups, t_last, checksum, blobs, lengths = parts
-        return Progress(groups, Last(t_last, checksum, blobs), lengths)
+        _, groups, t_last, checksum, blobs, files, rows = parts
+        return Progress(groups, Last(t_last, checksum, blobs), files, rows)

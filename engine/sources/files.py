@@ -112,7 +112,7 @@ class FileSource:
             if time < start:
                 continue
             if isinstance(document, Malformed):
-                yield BadRecord(time, self.name, document.reason, document.text)
+                yield BadRecord(time, self.name, document.reason, document.text, document.raw)
             else:
                 yield time, document
 

@@ -29,8 +29,10 @@ from zlib import crc32
 import lmdb
 
 from engine.codec import pack, unpack
-from engine.durable import make_directory, sync_directory
+from engine.durable import make_directory
 from engine.errors import StateMismatch, Unavailable
+from engine.lmdbs import DAMAGE, every_row, open_environment, reported, seal
+from engine.marks import MARK, NOBODY, Mark
 from engine.party import Job
 
 MAP_SIZE = 1 << 38
@@ -41,7 +43,7 @@ TRIM_MAX = 2000
 
 PRODUCER_BYTES_MAX = 255
 
-_FORMAT = "driftline input log 1"
+_FORMAT = "driftline input log 2"
 _NUMBER = struct.Struct(">Q")
 _RESERVED, _TRIMMED = b"reserved", b"trimmed"
 
@@ -67,14 +69,15 @@ class WriteGroup(Job):
 class InputLog:
     """The log of one front. Raises StateMismatch, Unavailable on opening."""
 
-    def __init__(self, path: Path, identity: str, *, map_size: int = MAP_SIZE) -> None:
+    def __init__(
+        self, path: Path, identity: str, mark: Mark = NOBODY, *, map_size: int = MAP_SIZE
+    ) -> None:
         self.name = str(path)
         with self._reported():
             self._lock = _claim(path)
             try:
-                self._env = lmdb.open(str(path), map_size=map_size, max_dbs=3)
-                sync_directory(path)
-                self._open(pack((_FORMAT, identity)))
+                self._env = open_environment(path, map_size, max_dbs=3)
+                self._open(pack((_FORMAT, identity)), mark)
             except BaseException:
                 os.close(self._lock)
                 raise
@@ -98,7 +101,10 @@ class InputLog:
     def sequences(self) -> dict[str, int]:
         """The last number of each producer."""
         with self._reported(), self._env.begin(db=self._producers) as txn, txn.cursor() as cursor:
-            return {bytes(key).decode(): self._number(value) for key, value in cursor.iternext()}
+            return {
+                bytes(key).decode(errors="replace"): decode_beside(key, value, self.name)
+                for key, value in cursor.iternext()
+            }
 
     def read(self, start: int, limit: int = -1) -> list[Entry]:
         """The first entries with time >= `start`, all if there is no limit."""
@@ -117,9 +123,11 @@ class InputLog:
                 _, added = cursor.putmulti(rows, append=True)
                 assert added == len(rows), f"{self.name}: times have to grow"
             for producer, sequence in last.items():
-                txn.put(producer.encode(), _NUMBER.pack(sequence), db=self._producers)
-            txn.put(_RESERVED, _NUMBER.pack(group.reserved), db=self._about)
-            txn.put(_TRIMMED, _NUMBER.pack(group.trim), db=self._about)
+                key = producer.encode()
+                txn.put(key, encode_beside(key, sequence), db=self._producers)
+            for key, time in ((_RESERVED, group.reserved), (_TRIMMED, group.trim)):
+                txn.put(key, encode_beside(key, time), db=self._about)
+            seal(txn, self._about)
             return self._trim(txn, group.trim)
 
     def trim(self, below: int) -> None:
@@ -148,7 +156,7 @@ class InputLog:
                 there = cursor.delete()  # and go to the next one
             return bool(there) and bytes(cursor.key()) < bound
 
-    def _open(self, mine: bytes) -> None:
+    def _open(self, mine: bytes, mark: Mark) -> None:
         with self._env.begin(write=True) as txn:
             new = not txn.stat(self._env.open_db(txn=txn))["entries"]
             self._about = self._env.open_db(b"about", txn=txn)
@@ -161,11 +169,15 @@ class InputLog:
                     f"{self.name} is not an input log, or that of another flow, front or version "
                     "of Driftline: give another directory, or remove this one"
                 )
+            marked = txn.get(MARK, db=self._about)
+            before = None if marked is None else Mark.decode(bytes(marked), self.name)
+            txn.put(MARK, mark.over(before, self.name).encode(), db=self._about)
+            seal(txn, self._about)
 
     def _get(self, key: bytes) -> int:
         with self._reported(), self._env.begin(db=self._about) as txn:
             value = txn.get(key)
-            return 0 if value is None else self._number(value)
+            return 0 if value is None else decode_beside(key, value, self.name)
 
     def _number(self, data: bytes) -> int:
         return decode_number(data, self.name)
@@ -178,10 +190,10 @@ class InputLog:
         """Tell what LMDB and the operating system refuse as errors of ours."""
         try:
             yield
-        except (lmdb.InvalidError, lmdb.CorruptedError, lmdb.VersionMismatchError) as error:
-            raise StateMismatch(f"{self.name} is no input log, or damaged: {error}") from None
         except (lmdb.IncompatibleError, lmdb.DbsFullError) as error:
             raise StateMismatch(f"{self.name} is not an input log: {error}") from None
+        except DAMAGE as error:
+            raise StateMismatch(f"{self.name} is no input log, or damaged: {error}") from None
         except lmdb.MapFullError:
             raise Unavailable(
                 f"input log {self.name} is full; it is trimmed when a snapshot is committed: "
@@ -189,6 +201,37 @@ class InputLog:
             ) from None
         except (lmdb.Error, OSError) as error:
             raise Unavailable(f"input log {self.name}: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class LogContents:
+    """What a log says of itself."""
+
+    mark: Mark | None
+    reserved: int
+    trimmed: int
+    entries: int
+
+
+def check_log(path: Path) -> LogContents:
+    """Read everything, and change nothing. Raises StateMismatch, Unavailable."""
+    name = str(path)
+    about: dict[bytes, bytes] = {}
+    entries = 0
+    with reported(f"input log {path}", StateMismatch):
+        for db, key, value in every_row(path, b"about", b"producers", b"entries"):
+            if db == b"entries":
+                decode_entry(key, value, name)
+                entries += 1
+            elif db == b"producers":
+                decode_beside(key, value, name)
+            else:
+                about[key] = value
+    mark = Mark.decode(about[MARK], name) if MARK in about else None
+    reserved, trimmed = (
+        decode_beside(key, about[key], name) if key in about else 0 for key in (_RESERVED, _TRIMMED)
+    )
+    return LogContents(mark, reserved, trimmed, entries)
 
 
 def encode_number(number: int) -> bytes:
@@ -203,6 +246,20 @@ def decode_number(data: bytes, name: str) -> int:
     except struct.error:
         raise StateMismatch(f"input log {name} is damaged: restore it") from None
     return int(number)
+
+
+def encode_beside(key: bytes, number: int) -> bytes:
+    """A number that stands beside the entries under a key, with a checksum."""
+    data = _NUMBER.pack(number)
+    return data + crc32(data, crc32(key)).to_bytes(4, "big")
+
+
+def decode_beside(key: bytes, value: bytes, name: str) -> int:
+    """What `encode_beside` made, in log `name`. Raises StateMismatch."""
+    data = bytes(value[:-4])
+    if crc32(data, crc32(key)) != int.from_bytes(value[-4:], "big"):
+        raise StateMismatch(f"input log {name} is damaged at {bytes(key)!r}: restore it")
+    return decode_number(data, name)
 
 
 def decode_entry(key: bytes, value: bytes, name: str) -> Entry:

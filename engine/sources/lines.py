@@ -83,4 +83,4 @@ def _decoded(line: bytes) -> str:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
         reason = f"not UTF-8: byte 0x{line[error.start]:02x} at position {error.start}"
-        raise Malformed(reason, beginning) from None
+        raise Malformed(reason, beginning, line.decode("utf-8", "replace")) from None

@@ -14,7 +14,7 @@ import lmdb
 
 from engine.codec import unpack
 from engine.errors import InputError, StateMismatch, Unavailable
-from engine.sources.inputlog import decode_entry, decode_number, encode_number
+from engine.sources.inputlog import decode_beside, decode_entry, encode_number
 from engine.sources.source import BadRecord
 
 
@@ -31,7 +31,7 @@ class LoggedSource:
             about, entries = env.open_db(b"about"), env.open_db(b"entries")
             with env.begin() as txn, txn.cursor(db=entries) as cursor:
                 trimmed = txn.get(b"trimmed", db=about)
-                first = decode_number(trimmed, self.name) if trimmed else 0
+                first = decode_beside(b"trimmed", trimmed, self.name) if trimmed else 0
                 if start < first:
                     reason = f"records before {first} are trimmed: begin from a snapshot"
                     raise InputError(self.name, start, reason)

@@ -142,7 +142,9 @@ class FilePart:
     def read(self, row: int, time: int) -> Iterator[tuple[int, object] | BadRecord]:
         for number, document in enumerate(self._documents(row), time):
             if isinstance(document, Malformed):
-                yield BadRecord(number, self.path.name, document.reason, document.text)
+                yield BadRecord(
+                    number, self.path.name, document.reason, document.text, document.raw
+                )
             else:
                 yield number, document
 

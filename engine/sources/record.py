@@ -11,6 +11,7 @@ on where it runs.
     ['Cat', 'Cat: Food']
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from reprlib import Repr
@@ -32,10 +33,12 @@ _REPR.maxstring = TEXT_CHARS // 2
 class Malformed(Exception):
     """A row that cannot be read; the ones after it can. Never leaves `engine.sources`."""
 
-    def __init__(self, reason: str, text: str) -> None:
+    def __init__(self, reason: str, text: str, raw: str | None = None) -> None:
+        """`text`: for people; `raw`: the record, where that is not the text."""
         super().__init__(reason)
         self.reason = reason
         self.text = text[:TEXT_CHARS]
+        self.raw = text if raw is None else raw
 
 
 Row = dict[str, object] | Malformed
@@ -65,11 +68,11 @@ class Shape:
         if self.text_field is not None:
             record["text"] = _field(row, self.text_field)
         if _is_deeper(record, NESTING_MAX):
-            raise Malformed(f"nested more than {NESTING_MAX} deep", _shown(row))
+            raise _malformed(f"nested more than {NESTING_MAX} deep", row)
         try:
             value = travelled(record)
         except (PayloadError, MalformedMessage) as error:
-            raise Malformed(str(error), _shown(row)) from None
+            raise _malformed(str(error), row) from None
         assert isinstance(value, dict)
         return value
 
@@ -81,13 +84,13 @@ class Shape:
             value = row.get(name, number)
         if isinstance(value, bool) or not isinstance(value, int | str):
             kind = type(value).__name__
-            raise Malformed(f"field {name!r} is to be the id, but is of type {kind}", _shown(row))
+            raise _malformed(f"field {name!r} is to be the id, but is of type {kind}", row)
         return value
 
 
 def _field(row: dict[str, object], name: str) -> object:
     if name not in row:
-        raise Malformed(f"field {name!r} is missing", _shown(row))
+        raise _malformed(f"field {name!r} is missing", row)
     return row[name]
 
 
@@ -97,6 +100,14 @@ def _is_deeper(value: object, levels: int) -> bool:
     if isinstance(value, list):
         return levels == 0 or any(_is_deeper(inner, levels - 1) for inner in value)
     return False
+
+
+def _malformed(reason: str, row: dict[str, object]) -> Malformed:
+    try:
+        raw = json.dumps(row)
+    except (ValueError, TypeError, RecursionError):
+        raw = _shown(row)
+    return Malformed(reason, _shown(row), raw)
 
 
 def _shown(row: dict[str, object]) -> str:
@@ -109,7 +120,7 @@ def _sections(page: dict[str, object]) -> Iterator[dict[str, object]]:
     text = _field(page, "text")
     if not isinstance(text, str):
         kind = type(text).__name__
-        raise Malformed(f"field 'text' cannot have sections: it is of type {kind}", _shown(page))
+        raise _malformed(f"field 'text' cannot have sections: it is of type {kind}", page)
     title = page.get("title")
     for n, (heading, wikitext) in enumerate(sections(text)):
         body = clean(wikitext)

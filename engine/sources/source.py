@@ -26,16 +26,32 @@ class BadRecord:
     file: str
     reason: str
     text: str  # how it begins, at most 200 characters; empty if not even that is known
+    raw: str = ""  # all of it: JSON, or the text that it is; empty if it is not known
 
     def as_line(self) -> str:
-        """As it stands in a file of dead letters, without the line's end."""
-        about = {
+        """As it stands in a file of dead letters, without the line's end.
+
+        Whoever splits lines, at whatever Unicode calls an end of a line, finds one.
+        """
+        about: dict[str, object] = {
             "record": self.time,
             "file": self.file,
             "reason": self.reason,
-            "text": self.text,
+            "value": self.raw or self.text,
         }
-        return json.dumps(about, ensure_ascii=False)
+        try:
+            value = json.loads(self.raw)
+            line = _line({**about, "value": value} if isinstance(value, dict) else about)
+        except (ValueError, RecursionError):  # not JSON, nor to be written as it
+            line = _line(about)
+        return line
+
+
+def _line(about: dict[str, object]) -> str:
+    line = json.dumps(about, ensure_ascii=False, allow_nan=False)
+    if line.isascii() or (len(line.splitlines()) == 1 and line.isprintable()):
+        return line
+    return json.dumps(about, allow_nan=False)
 
 
 class Source(Protocol):

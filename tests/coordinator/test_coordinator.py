@@ -24,7 +24,6 @@ from engine.messages import (
     Unloadable,
 )
 from engine.policy import policy
-from engine.snapshots import LATEST
 
 INTERVAL = 2.0
 
@@ -120,7 +119,7 @@ def test_the_steps_of_a_start_come_in_order() -> None:
     assert cluster.sent() == []  # the decision is not written yet
     assert cluster.write() == [ClusterState("me", 1, 1)]
     addresses = tuple((name, f"at {name}") for name in sorted(cluster.processes))
-    assert cluster.sent() == [(node, Recover(1, 0, 0, addresses)) for node in cluster.nodes]
+    assert cluster.sent() == [(node, Recover(1, 0, 0, 0, addresses)) for node in cluster.nodes]
     cluster.hello("node-0", ready=True)
     assert cluster.sent() == []  # one of them is not ready
     cluster.hello("node-1", ready=False)
@@ -310,7 +309,7 @@ def test_the_steps_of_a_snapshot_come_in_order() -> None:
     cluster.coordinator.prepared("node-1", Prepared(1, 0))
     assert cluster.sent() == []  # not committed before it is written
     [state] = cluster.write()
-    assert state.snapshots == (SnapshotRecord(1, 50, (50, 50)),)
+    assert state.snapshots == (SnapshotRecord(1, 50, (50, 50), 1),)
     assert cluster.coordinator.snapshots == 1
     names = [name for name, message in cluster.sent() if isinstance(message, Committed)]
     assert names == ["node-0", "node-1", "front-0", "front-1"]
@@ -379,7 +378,7 @@ def test_a_snapshot_with_a_part_that_failed_is_given_up_when_all_have_answered()
     for node in cluster.nodes:
         cluster.coordinator.prepared(node, Prepared(2, 0))
     cluster.write()
-    assert cluster.written.snapshots == (SnapshotRecord(2, 60, (60,)),)
+    assert cluster.written.snapshots == (SnapshotRecord(2, 60, (60,), 1),)
 
 
 def test_answers_about_another_snapshot_do_not_count() -> None:
@@ -510,6 +509,16 @@ def test_two_phase_stops_at_a_damaged_snapshot() -> None:
     assert {type(message) for _, message in cluster.sent()} == {Stop}
 
 
+def test_a_run_that_began_from_a_savepoint_does_not_begin_anew_without_it() -> None:
+    records = (SnapshotRecord(1, 40, (40,)),)
+    cluster = Cluster(state=ClusterState("me", 2, 0, records, base=1))
+    cluster.hello(*cluster.processes, incarnation=0)
+    cluster.write()
+    unloadable(cluster, 1)
+    assert cluster.phase() is Phase.STOPPED
+    assert "SnapshotDamaged: node-1 cannot load snapshot 1" in cluster.coordinator.error
+
+
 # Epochs ---------------------------------------------------------------------------------------
 
 
@@ -524,7 +533,7 @@ def test_a_snapshot_by_markers_begins_at_the_fronts_and_keeps_their_offsets() ->
     cluster.coordinator.prepared("front-1", Prepared(1, 88))
     cluster.coordinator.prepared("front-0", Prepared(1, 77))
     [state] = cluster.write()
-    assert state.snapshots == (SnapshotRecord(1, 0, (77, 88)),)
+    assert state.snapshots == (SnapshotRecord(1, 0, (77, 88), 1),)
     committed = {name: m for name, m in cluster.sent() if isinstance(m, Committed)}
     assert set(committed) == {*cluster.nodes, *cluster.fronts}
     assert (committed["front-0"].trim, committed["front-1"].trim) == (77, 88)
@@ -544,19 +553,23 @@ def test_of_productions_only_the_inputs_that_nobody_needs_are_written_down() -> 
     assert cluster.write() == []
     cluster.pass_time(INTERVAL + 0.1)
     cluster.coordinator.consider_snapshot(40)
-    assert cluster.sent() == [], "nobody has to prepare: nothing has left that was not durable"
-    assert cluster.write()[0].snapshots == (SnapshotRecord(1, 40, (40, 40)),)
-    assert ("front-0", Committed(1, 40)) in cluster.sent()
+    assert cluster.sent() == [(node, Prepare(1, 40)) for node in cluster.nodes]
+    cluster.coordinator.prepared("node-0", Prepared(1, 17))
+    assert cluster.write() == []
+    cluster.coordinator.prepared("node-1", Prepared(1, 0))
+    assert cluster.write()[0].snapshots == (SnapshotRecord(1, 40, (40, 40), 1, (17, 0)),)
+    assert ("front-0", Committed(1, 0, 40)) in cluster.sent()
 
 
 def test_of_productions_every_node_loads_the_latest_that_it_has() -> None:
-    records = (SnapshotRecord(7, 40, (40,)),)
+    """Which is no older than what it had when the last snapshot was written down."""
+    records = (SnapshotRecord(7, 40, (40,), 2, (17, 5)),)
     cluster = Cluster(mode="strong-productions", state=ClusterState("me", 9, 3, records))
     cluster.hello(*cluster.processes, incarnation=0)
     cluster.write()
-    for _, message in cluster.sent():
+    for (_, message), number in zip(cluster.sent(), (17, 5), strict=True):
         assert isinstance(message, Recover)
-        assert (message.number, message.time) == (LATEST, 40)
-    cluster.coordinator.unloadable("node-0", Unloadable(4, LATEST, "damaged"))
+        assert (message.number, message.time) == (number, 40)
+    cluster.coordinator.unloadable("node-0", Unloadable(4, 17, "damaged"))
     assert cluster.phase() is Phase.STOPPING, "what has left cannot be made again"
     assert "SnapshotDamaged" in cluster.coordinator.error

@@ -45,7 +45,7 @@ class Running:
         ids = count(1)
         self.node = Node(0, 2, plan(two_fronts), policy("exactly-once"), lambda: next(ids))
         self.sequences: dict[str, int] = {}
-        self.tell("master", Recover(INCARNATION, 0, 0, ()))
+        self.tell("master", Recover(INCARNATION, 0, 0, 0, ()))
         [load] = self.node.jobs
         self.node.done(load, Loaded(b"", []))
         self.tell("consumer", LastBundle("barrier-0", INCARNATION, 0, (), -1, 0))

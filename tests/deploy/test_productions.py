@@ -33,7 +33,7 @@ from engine.messages import (
 from engine.party import Job, Party
 from engine.plan import plan
 from engine.policy import policy
-from engine.snapshots import LATEST, StoreSnapshot
+from engine.snapshots import StoreSnapshot
 from engine.sources import LiveSource
 from engine.state import ValueState
 from engine.store import PartStore
@@ -86,7 +86,7 @@ class Single:
         self.incarnation += 1
         self.node = Node(0, 2, plan(FLOW), STRONG, lambda: next(self.ids))
         self.sequences: dict[str, int] = {}
-        self.tell("master", Recover(self.incarnation, LATEST, start, ()))
+        self.tell("master", Recover(self.incarnation, 0, 0, start, ()))
         self.write()
         self.tell("consumer", LastBundle("barrier-0", self.incarnation, 0, (), self.t_last, 0))
         assert self.node.running

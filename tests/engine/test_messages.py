@@ -197,7 +197,7 @@ def test_each_part_of_a_message_is_checked(parts: object, what: str) -> None:
         Acknowledge(((0, None, 5),), (), 0),  # type: ignore[arg-type]
         Acknowledge((), ((0, 1),), 0),  # type: ignore[arg-type]
         Acknowledge((), (("1", 2, 3),), 0),  # type: ignore[arg-type]
-        messages.Recover(1, 1, 1, ((1, 2, 3),)),  # type: ignore[arg-type]
+        messages.Recover(1, 1, 1, 1, ((1, 2, 3),)),  # type: ignore[arg-type]
         messages.Bundle("b", 1, (1,), (b"x",), 1, 1),  # type: ignore[arg-type]
         messages.Bundle("b", 1, (1, 2), ("x",), 1, 1),  # type: ignore[arg-type]
     ],
@@ -334,12 +334,12 @@ def test_channels_are_numbered_for_each_receiver() -> None:
     sender, listener = pair()
     sender.send("me", Prepare(1, 1))
     sender.send("somebody", Prepare(2, 2))
-    sender.send("me", Committed(3, 3))
+    sender.send("me", Committed(3, 2, 3))
     for to, data in sender.outbox:
         if to == "me":
             listener.receive(data)
     assert listener.lost == []
-    assert [message for _, message in listener.heard] == [Prepare(1, 1), Committed(3, 3)]
+    assert [message for _, message in listener.heard] == [Prepare(1, 1), Committed(3, 2, 3)]
 
 
 @given(st.lists(st.binary(max_size=30), min_size=1, max_size=5))

@@ -15,7 +15,6 @@ from engine.kept import EARLY_FROM, MANY, Kept
 from engine.keygroups import group_of
 from engine.party import Job
 from engine.snapshots import (
-    LATEST,
     Capture,
     CommitSnapshot,
     Loaded,
@@ -27,7 +26,7 @@ from engine.snapshots import (
     restore,
 )
 from engine.state import ListState, MapState, StateTable, ValueState
-from engine.store import LmdbStore, PartStore
+from engine.store import NEWEST, LmdbStore, PartStore
 
 FLOW = Flow("snapshots", groups=4)
 (
@@ -302,8 +301,15 @@ def part_store(kv: MemoryKeyValue | LmdbStore, merge_at: int = 3) -> PartStore:
     return PartStore(kv, FLOW, merge_at)
 
 
+LATEST = -1
+
+
+def load_job(number: int) -> LoadSnapshot:
+    return LoadSnapshot(0, or_later=True) if number == LATEST else LoadSnapshot(number)
+
+
 def load(store: PartStore, number: int) -> tuple[bytes, list[str]]:
-    found = store.carry_out(LoadSnapshot(number))
+    found = store.carry_out(load_job(number))
     assert isinstance(found, Loaded)
     return found.meta, loaded(found.segments)
 
@@ -312,12 +318,14 @@ def fill(store: PartStore, numbers: Iterable[int], commit: bool = True) -> dict[
     """Store snapshots; what each of them holds."""
     found = tables()
     shown: dict[int, list[str]] = {}
+    before = 0
     for number in numbers:
         change(found, [("append", "a", number), ("set", "bcdef"[number % 5], number)])
         store.carry_out(StoreSnapshot(number, capture(found), b"meta %d" % number))
         if commit:
-            store.carry_out(CommitSnapshot(number))
+            store.carry_out(CommitSnapshot(number, before))
         shown[number] = held(found)
+        before = number
     return shown
 
 
@@ -331,7 +339,7 @@ def test_the_last_two_committed_snapshots_are_loadable_however_often_parts_were_
     shown = fill(store, numbers)
     for number in sorted(numbers[-2:], reverse=True):
         assert load(store, number) == (b"meta %d" % number, shown[number])
-    parts = {key[:8] for key in kv.data}
+    parts = {key[:8] for key in kv.data if key != NEWEST}
     assert len(parts) <= merge_at + 2
 
 
@@ -345,7 +353,7 @@ def test_whatever_was_changed_or_removed_is_so_after_parts_were_joined(
     for number, made in enumerate(intervals, 1):
         change(found, made)
         store.carry_out(StoreSnapshot(number, capture(found), b"meta"))
-        store.carry_out(CommitSnapshot(number))
+        store.carry_out(CommitSnapshot(number, number - 1))
         shown.append(held(found))
     assert load(store, len(shown))[1] == shown[-1]
     if len(shown) > 1:
@@ -374,7 +382,7 @@ def test_joining_copies_a_row_a_few_times_and_not_again_with_every_part() -> Non
         segments = capture(found)
         stored += sum(map(len, segments.values()))
         store.carry_out(StoreSnapshot(number, segments, b""))
-        store.carry_out(CommitSnapshot(number))
+        store.carry_out(CommitSnapshot(number, number - 1))
     assert written < 20 * stored
 
 
@@ -411,14 +419,15 @@ def test_a_damaged_byte_anywhere_is_detected(merge_at: int) -> None:
     fill(part_store(kv, merge_at), range(1, 5))
     assert len(kv.data) >= 4
     for key, value in sorted(kv.data.items()):
+        number, said = (LATEST, "newest part") if key == NEWEST else (4, r"snapshot \d")
         damaged = [
             value[:at] + bytes([value[at] ^ 1 << at % 8]) + value[at + 1 :]
             for at in range(len(value))
         ]
         for changed in [*damaged, value[:-1], value + b"\0", b""]:
             kv.data[key] = changed
-            with pytest.raises(SnapshotDamaged, match=r"snapshot \d"):
-                part_store(kv).carry_out(LoadSnapshot(4))
+            with pytest.raises(SnapshotDamaged, match=said):
+                part_store(kv).carry_out(load_job(number))
         kv.data[key] = value
     assert load(part_store(kv), 4)[0] == b"meta 4"
 
@@ -431,7 +440,7 @@ def test_a_damaged_value_on_the_disk_is_detected(tmp_path: Path) -> None:
         assert value
         store.write({key: value[:-1] + bytes([value[-1] ^ 1])}, ())
         with pytest.raises(SnapshotDamaged, match=str(tmp_path)):
-            part_store(store).carry_out(LoadSnapshot(4))
+            part_store(store).carry_out(LoadSnapshot(0, or_later=True))
         store.write({key: value}, ())
     assert load(part_store(store), 4)[0] == b"meta 4"
     store.close()
@@ -443,7 +452,7 @@ def test_a_missing_segment_is_detected() -> None:
     for key in sorted(kv.data):
         value = kv.data.pop(key)
         with pytest.raises(SnapshotDamaged):
-            part_store(kv).carry_out(LoadSnapshot(3))
+            part_store(kv).carry_out(LoadSnapshot(0, or_later=True))
         kv.data[key] = value
 
 
@@ -497,19 +506,62 @@ def test_the_latest_snapshot_is_the_newest_one_whichever_it_is() -> None:
     assert load(part_store(kv), LATEST) == (b"meta 7", shown[7])
 
 
-@pytest.mark.parametrize("torn", [b"", b"torn", None])
-def test_a_newest_snapshot_that_was_torn_does_not_count_as_the_latest(torn: bytes | None) -> None:
+@pytest.mark.parametrize("damage", [b"", b"damage", None])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_newest_snapshot_that_is_damaged_is_refused_and_not_passed_over(
+    damage: bytes | None, whole: bool
+) -> None:
+    """Parts are written as a whole or not at all: one that is damaged has been there."""
     kv = MemoryKeyValue("memory")
-    shown = fill(part_store(kv), range(1, 4), commit=False)
-    for key in [key for key in kv.data if int.from_bytes(key[:8], "big") == 3][-1:]:
-        if torn is None:
+    fill(part_store(kv), range(1, 4), commit=False)
+    newest = [key for key in kv.data if int.from_bytes(key[:8], "big") == 3]
+    for key in newest if whole else newest[-1:]:
+        if damage is None:
             del kv.data[key]
         else:
-            kv.data[key] = torn
-    store = part_store(kv)
-    assert load(store, LATEST) == (b"meta 2", shown[2])
-    store.carry_out(StoreSnapshot(3, {}, b"again"))
-    assert load(part_store(kv), LATEST) == (b"again", shown[2])
+            kv.data[key] = damage
+    before = dict(kv.data)
+    for _ in range(2):
+        with pytest.raises(SnapshotDamaged):
+            part_store(kv).carry_out(LoadSnapshot(0, or_later=True))
+    assert kv.data == before
+
+
+class Unsteady(MemoryKeyValue):
+    """Cannot be read now and then."""
+
+    failing = False
+
+    def read(self, key: bytes) -> bytes | None:
+        if self.failing:
+            raise Unavailable("the disk does not answer")
+        return super().read(key)
+
+
+@pytest.mark.parametrize("number", [LATEST, 3])
+def test_what_cannot_be_read_at_the_moment_is_neither_damaged_nor_lost(number: int) -> None:
+    kv = Unsteady("memory")
+    store = part_store(kv, 2)
+    shown = fill(store, range(1, 4), commit=False)
+    kv.failing = True
+    with pytest.raises(Unavailable):
+        store.carry_out(load_job(number))
+    with pytest.raises(Unavailable):
+        store.carry_out(CommitSnapshot(3, 2))
+    kv.failing = False
+    assert load(store, number) == (b"meta 3", shown[3])
+    store.carry_out(CommitSnapshot(3, 2))
+    assert load(store, number) == (b"meta 3", shown[3])
+
+
+def test_the_snapshot_to_fall_back_to_outlives_those_that_were_given_up_after_it() -> None:
+    store = part_store(MemoryKeyValue("memory"), 2)
+    shown = fill(store, range(1, 4), commit=False)
+    for number in range(4, 9):  # 4 to 7 are prepared here, and given up elsewhere
+        store.carry_out(StoreSnapshot(number, {}, b"meta %d" % number))
+    store.carry_out(CommitSnapshot(8, 3))
+    assert load(store, 8) == (b"meta 8", shown[3])
+    assert load(store, 3) == (b"meta 3", shown[3])
 
 
 def test_damage_before_the_latest_snapshot_is_damage() -> None:
@@ -518,7 +570,7 @@ def test_damage_before_the_latest_snapshot_is_damage() -> None:
     for key in [key for key in kv.data if int.from_bytes(key[:8], "big") == 2]:
         kv.data[key] = b"damaged"
     with pytest.raises(SnapshotDamaged):
-        part_store(kv).carry_out(LoadSnapshot(LATEST))
+        part_store(kv).carry_out(LoadSnapshot(0, or_later=True))
 
 
 def test_parts_are_joined_in_steps_and_others_stored_in_between() -> None:
@@ -529,9 +581,10 @@ def test_parts_are_joined_in_steps_and_others_stored_in_between() -> None:
     for number in range(1, 60):
         change(found, [("put", "abcdef"[number % 6], number % 4), ("set", "a", number)])
         store.carry_out(StoreSnapshot(number, capture(found), b"meta %d" % number))
-        steps_taken += bool(store.carry_out(CommitSnapshot(number, whole=False)))
+        steps_taken += bool(store.carry_out(CommitSnapshot(number, number - 1, whole=False)))
     assert steps_taken > 10
-    assert min(int.from_bytes(key[:8], "big") for key in kv.data) > 1, "nothing was joined"
+    parts = {int.from_bytes(key[:8], "big") for key in kv.data if key != NEWEST}
+    assert min(parts) > 1, "nothing was joined"
     assert load(store, LATEST) == (b"meta 59", held(found))
 
 
@@ -539,11 +592,30 @@ def test_a_snapshot_that_is_loaded_ends_what_was_being_joined() -> None:
     kv = MemoryKeyValue("memory")
     store = PartStore(kv, FLOW, 4, 2)
     shown = fill(store, range(1, 10), commit=False)
-    assert store.carry_out(CommitSnapshot(9, whole=False))
+    assert store.carry_out(CommitSnapshot(9, 8, whole=False))
     assert load(store, 6) == (b"meta 6", shown[6])
-    while store.carry_out(CommitSnapshot(6, whole=False)):
+    while store.carry_out(CommitSnapshot(6, 5, whole=False)):
         pass
     assert load(store, 6) == (b"meta 6", shown[6])
+
+
+def test_an_old_copy_is_not_taken_for_what_has_been_stored_since() -> None:
+    """Numbers of snapshots that were given up are given again."""
+    kv = MemoryKeyValue("memory")
+    store = part_store(kv)
+    store.carry_out(StoreSnapshot(1, {}, b"", taken=1))
+    store.carry_out(StoreSnapshot(2, {}, b"given up", taken=1))
+    copy = dict(kv.data)
+    store.carry_out(LoadSnapshot(1, taken=1))
+    store.carry_out(StoreSnapshot(2, {}, b"committed", taken=2))
+    loaded = store.carry_out(LoadSnapshot(2, taken=2))
+    assert isinstance(loaded, Loaded)
+    assert loaded.meta == b"committed"
+    kv.data = copy
+    with pytest.raises(SnapshotDamaged, match="memory is an old copy"):
+        part_store(kv).carry_out(LoadSnapshot(2, taken=2))
+    with pytest.raises(SnapshotDamaged, match="memory is an old copy: its newest part is 2"):
+        part_store(kv).carry_out(LoadSnapshot(3, or_later=True))
 
 
 def test_the_empty_snapshot_forgets_everything() -> None:
@@ -565,7 +637,7 @@ def test_a_damaged_store_is_not_made_worse_by_merging() -> None:
     kv = MemoryKeyValue("memory")
     store = part_store(kv, merge_at=2)
     fill(store, range(1, 3))
-    key = kv.all_keys()[0]
+    key = next(key for key in kv.all_keys() if key != NEWEST)
     kv.data[key] = b"damaged"
     fill(store, range(3, 8))
     with pytest.raises(SnapshotDamaged):

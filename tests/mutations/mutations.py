@@ -220,7 +220,7 @@ def commit_is_told_before_it_is_written() -> AbstractContextManager[object]:
     def mutated(self: Coordinator, state: ClusterState) -> None:
         write(self, state)
         if self.phase is Phase.RUNNING and self._snapshot is not None:
-            self._tell(self.nodes, Committed(self._snapshot.number, 0))
+            self._tell(self.nodes, Committed(self._snapshot.number, 0, 0))
 
     return patch.object(Coordinator, "_write", mutated)
 
@@ -510,7 +510,7 @@ def promises_pass_unread_records() -> Iterator[None]:
     def move_to(self: ReceivedSource, time: int) -> int:
         self._next = max(self._next, time)
         self._promise()
-        return self._next
+        return int(self._next)
 
     with (
         patch.object(Front, "handle", mutated),
@@ -527,9 +527,9 @@ def lines_are_committed_before_they_are_durable() -> Iterator[None]:
     """Only the record of what is committed is synced, not the lines."""
     append = JsonLinesConsumer._append
 
-    def mutated(self: JsonLinesConsumer, sink: int, length: int, text: bytes) -> int:
+    def mutated(self: JsonLinesConsumer, sink: int, length: int, text: bytes) -> None:
         with patch.object(os, "fdatasync", lambda file: None):
-            return append(self, sink, length, text)
+            append(self, sink, length, text)
 
     with patch.object(JsonLinesConsumer, "_append", mutated):
         yield

@@ -1,0 +1,69 @@
+"""Records that could not be read, set aside: a file of JSON lines for each input.
+
+    {"record": 7, "file": "in.jsonl", "reason": "field 'id' is missing", "value": {"text": "..."}}
+
+``value`` is the record: an object where it is one, else its text. So it can be mended and sent in
+again. A replay does not add a record twice. What is added is durable before the front lets its time
+be covered, so before any snapshot that it is not in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine.durable import make_directory, sync_directory
+from engine.errors import StateMismatch, Unavailable
+from engine.sources import BadRecord
+
+
+class Asides:
+    """The file of one input. Raises StateMismatch, Unavailable on opening."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: set[int] = set()
+        try:
+            if path.exists():
+                self._read(path.read_bytes())
+        except OSError as error:
+            raise Unavailable(f"{path}: {error.strerror}") from None
+
+    @property
+    def count(self) -> int:
+        """Records set aside so far, in this run and before it."""
+        return len(self._seen)
+
+    def add(self, records: Sequence[BadRecord]) -> None:
+        """Set records aside durably. Raises Unavailable."""
+        new = [record for record in records if record.time not in self._seen]
+        if not new:
+            return
+        text = "".join(record.as_line() + "\n" for record in new).encode()
+        try:
+            is_first = not self._path.exists()
+            make_directory(self._path.parent)
+            with self._path.open("ab", buffering=0) as file:
+                while text:
+                    text = text[file.write(text) :]
+                os.fdatasync(file.fileno())
+            if is_first:
+                sync_directory(self._path.parent)
+        except OSError as error:
+            raise Unavailable(f"{self._path}: {error.strerror}") from None
+        self._seen.update(record.time for record in new)
+
+    def _read(self, data: bytes) -> None:
+        whole = data[: data.rfind(b"\n") + 1]
+        for number, line in enumerate(whole.split(b"\n")[:-1], 1):
+            try:
+                self._seen.add(int(json.loads(line)["record"]))
+            except (ValueError, TypeError, KeyError, RecursionError):
+                raise StateMismatch(
+                    f"{self._path}, line {number}: it was not written by Driftline, or it is "
+                    "damaged. Restore the file from a copy"
+                ) from None
+        if len(whole) < len(data):  # a last line that was torn: its record comes again
+            os.truncate(self._path, len(whole))

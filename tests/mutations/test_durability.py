@@ -1,0 +1,183 @@
+"""What a disk may do, and one safeguard taken out at a time: a trial that passes must then fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from barrier.barrier import NOTHING, Barrier
+from barrier.epochs import EpochBarrier
+from coordinator.registry import ClusterState
+from deploy import survey
+from deploy.survey import Found, Problem
+from engine.errors import DriftlineError, SnapshotDamaged, StateMismatch, Unavailable
+from engine.marks import Mark
+from engine.party import Job
+from engine.snapshots import CommitSnapshot, LoadSnapshot
+from engine.store import LmdbStore, PartStore
+from tests.deploy import test_survey
+from tests.engine import test_snapshots
+
+Mutation = Callable[[], AbstractContextManager[object]]
+
+
+def joins_take_the_fallback() -> AbstractContextManager[object]:
+    """Parts are joined up to the number before the committed one, whichever was committed."""
+    go_on = PartStore._go_on_joining
+    return patch.object(
+        PartStore,
+        "_go_on_joining",
+        lambda self, job: go_on(self, CommitSnapshot(job.number, job.number - 1, job.whole)),
+    )
+
+
+@contextmanager
+def what_cannot_be_read_is_not_there() -> Iterator[None]:
+    """A read that fails counts as damage."""
+    carry_out = PartStore.carry_out
+
+    def mutated(self: PartStore, job: Job) -> object:
+        try:
+            return carry_out(self, job)
+        except Unavailable as error:
+            raise SnapshotDamaged(str(error)) from None
+
+    with patch.object(PartStore, "carry_out", mutated):
+        yield
+
+
+def a_newest_part_that_is_lost_does_not_count() -> AbstractContextManager[object]:
+    """The newest part is the newest that is there."""
+    return patch.object(PartStore, "newest", lambda self: max(self._sizes, default=0))
+
+
+def when_a_snapshot_was_taken_is_not_compared() -> AbstractContextManager[object]:
+    """Any snapshot of that number will do."""
+    carry_out = PartStore._load
+    return patch.object(
+        PartStore, "_load", lambda self, number, taken=None: carry_out(self, number)
+    )
+
+
+def directories_are_not_marked() -> AbstractContextManager[object]:
+    """A directory is whoever's opens it."""
+    return patch.object(Mark, "over", lambda self, before, where: self)
+
+
+def what_the_consumer_had_is_not_compared() -> AbstractContextManager[object]:
+    """Outputs may go back behind the state."""
+    forgotten = property(lambda self: NOTHING, lambda self, due: None)
+    return patch.object(Barrier, "due", forgotten, create=True)
+
+
+def epochs_may_be_ahead_of_the_registry() -> AbstractContextManager[object]:
+    """The consumer may have outputs of epochs that nobody has committed."""
+    return patch.object(EpochBarrier, "last", Barrier.last)
+
+
+def _without(rule: str) -> Mutation:
+    def mutation() -> AbstractContextManager[object]:
+        return patch.object(survey._Rules, rule, lambda self, here: None)
+
+    mutation.__name__ = f"no{rule}"
+    return mutation
+
+
+@contextmanager
+def a_registry_that_is_gone_is_a_new_one() -> Iterator[None]:
+    """Whatever else there is."""
+
+    def mutated(policy: object, registry: str, state: ClusterState | None, found: object) -> object:
+        return [] if state is None else problems(policy, registry, state, found)  # type: ignore[arg-type]
+
+    problems = survey.problems
+    with patch.object(test_survey, "problems", mutated):
+        yield
+
+
+# Trials ---------------------------------------------------------------------------------------
+
+
+def a_consumer_that_has_lost_outputs(_: Path) -> None:
+    barrier = EpochBarrier("barrier-0", (0, 1))
+    barrier.restore(7, ())
+    barrier.due = 7
+    with pytest.raises(StateMismatch, match="outputs up to 5 only"):
+        barrier.last(5, 0, ())
+
+
+def a_consumer_that_is_ahead(_: Path) -> None:
+    barrier = EpochBarrier("barrier-0", (0, 1))
+    barrier.restore(7, ())
+    with pytest.raises(StateMismatch, match="only 7 epochs"):
+        barrier.last(8, 0, ())
+
+
+def a_store_in_the_place_of_another(path: Path) -> None:
+    LmdbStore(path, "me", Mark("mine", "node-0", 1)).close()
+    for other in (Mark("mine", "node-1", 1), Mark("other", "node-0", 1)):
+        with pytest.raises(StateMismatch, match=r"node-0 of run mine"):
+            LmdbStore(path, "me", other).close()
+
+
+def a_fallback(_: Path) -> None:
+    test_snapshots.test_the_snapshot_to_fall_back_to_outlives_those_that_were_given_up_after_it()
+
+
+def a_disk_that_does_not_answer(_: Path) -> None:
+    kv = test_snapshots.Unsteady("memory")
+    store = PartStore(kv, test_snapshots.FLOW)
+    test_snapshots.fill(store, range(1, 4))
+    kv.failing = True
+    with pytest.raises(Unavailable):
+        store.carry_out(LoadSnapshot(3))
+
+
+def a_newest_part_that_is_gone(_: Path) -> None:
+    test_snapshots.test_a_newest_snapshot_that_is_damaged_is_refused_and_not_passed_over(None, True)
+
+
+def an_old_copy(_: Path) -> None:
+    test_snapshots.test_an_old_copy_is_not_taken_for_what_has_been_stored_since()
+
+
+def told(found: Found, policy: str = "two-phase") -> Callable[[Path], None]:
+    def trial(_: Path) -> None:
+        problems: list[Problem] = test_survey.told(policy, found)
+        assert problems
+
+    return trial
+
+
+def no_registry(_: Path) -> None:
+    assert test_survey.told("two-phase", state=None)
+
+
+CASES: list[tuple[Mutation, Callable[[Path], None]]] = [
+    (joins_take_the_fallback, a_fallback),
+    (what_cannot_be_read_is_not_there, a_disk_that_does_not_answer),
+    (a_newest_part_that_is_lost_does_not_count, a_newest_part_that_is_gone),
+    (when_a_snapshot_was_taken_is_not_compared, an_old_copy),
+    (directories_are_not_marked, a_store_in_the_place_of_another),
+    (what_the_consumer_had_is_not_compared, a_consumer_that_has_lost_outputs),
+    (epochs_may_be_ahead_of_the_registry, a_consumer_that_is_ahead),
+    (a_registry_that_is_gone_is_a_new_one, no_registry),
+    (_without("_of_another"), told(test_survey.found("node-0", mark=Mark("x", "node-0", 2)))),
+    (_without("_of_age"), told(test_survey.found("output-0", mark=None))),
+    (_without("_of_numbers"), told(test_survey.found("node-0", newest=6))),
+]
+
+
+@pytest.mark.parametrize(
+    ("mutation", "trial"), CASES, ids=[mutation.__name__ for mutation, _ in CASES]
+)
+def test_each_safeguard_is_needed(
+    mutation: Mutation, trial: Callable[[Path], None], tmp_path: Path
+) -> None:
+    trial(tmp_path / "right")
+    with mutation(), pytest.raises((AssertionError, DriftlineError, pytest.fail.Exception)):
+        trial(tmp_path / "mutated")
