@@ -33,7 +33,7 @@ from enum import Enum
 
 from coordinator.backoff import Backoff
 from coordinator.farewell import Farewell
-from coordinator.patience import Patience
+from coordinator.members import Members
 from coordinator.registry import ClusterState, RunOutcome, SnapshotRecord, WriteState
 from engine.errors import SnapshotDamaged
 from engine.labels import INFINITY
@@ -88,13 +88,6 @@ DECIDED = (Phase.STOPPING, Phase.STOPPED, Phase.ENDED, Phase.BROKEN)
 
 
 @dataclass(slots=True)
-class _Member:
-    process: str
-    address: str
-    seen: float
-
-
-@dataclass(slots=True)
 class _Snapshot:
     """One that is being taken."""
 
@@ -131,9 +124,8 @@ class Coordinator:
         """How this run ends, once that is decided."""
         self.recoveries = 0
         self.snapshots = 0
-        self._members: dict[str, _Member] = {}
+        self._members = Members(missing_after_s)
         self._missing_after = missing_after_s
-        self._patience = Patience(missing_after_s)
         self._backoff = Backoff()
         self._resume_at = 0.0
         """No recovery begins before."""
@@ -172,8 +164,7 @@ class Coordinator:
     @property
     def waits_for(self) -> str:
         """Where the run stands, and who has not answered; for people."""
-        names = [*self.nodes, *self.fronts]
-        missing = [name for name in names if name not in self._members]
+        missing = [name for name in self.nodes + self.fronts if name not in self._members]
         if missing:
             return f"{self.phase.value}; nothing was heard of {', '.join(missing)}"
         if self.phase is Phase.LOADING:
@@ -190,16 +181,13 @@ class Coordinator:
         """A node or front is there, perhaps as a new process."""
         if name not in self.nodes and name not in self.fronts:
             return
-        known = self._members.get(name)
-        self._patience.back(name, message.process, self._now)
-        self._members[name] = _Member(message.process, message.address, self._now)
+        restarted = self._members.hello(name, message.process, message.address, self._now)
         if self.phase is Phase.STOPPED:
             self._farewell.hello(name, message.process)
             self._tell_outcome([name])
         elif self.phase in DECIDED:
             return
-        elif known is not None and known.process != message.process:
-            self._patience.restarted(name)
+        elif restarted:
             self._recover(f"{name} has been restarted", paced=False)  # by whoever restarts it
         elif self.phase is Phase.GATHERING:
             self._recover("")
@@ -212,13 +200,11 @@ class Coordinator:
 
     def alive(self, name: str, message: Alive) -> None:
         """A process lives, though it may not have the time to say Hello."""
-        known = self._members.get(name)
-        if known is not None and known.process == message.process:
-            known.seen = self._now
+        self._members.alive(name, message.process, self._now)
 
     def all_heard(self, within_s: float) -> bool:
         """Whether everybody has said something so shortly ago."""
-        return all(self._now - member.seen <= within_s for member in self._members.values())
+        return self._members.all_heard(self._now - within_s)
 
     def moved(self, processed: int, delivered: int) -> None:
         """The run has got as far as this."""
@@ -269,19 +255,14 @@ class Coordinator:
 
     def tick(self, now: float) -> None:
         """Notice silence."""
-        if now - self._now > self._missing_after / 2:  # we were away: what was said waits for us
-            for member in self._members.values():
-                member.seen = now
+        if now - self._now > self._missing_after / 2:
+            self._members.all_alive(now)
         self._now = now
         if self.phase is Phase.STOPPED:
             self._end_if_over()
-        members, patience = self._members, self._patience
-        silent = [n for n, m in members.items() if now - m.seen > patience.with_(n)]
-        for name in silent:
-            gone = members.pop(name)
-            patience.gone(name, gone.process, gone.seen)
+        silent = self._members.take_silent(now)
         if silent and self.phase in (Phase.DECIDING, Phase.LOADING, Phase.RUNNING):
-            waited = patience.with_(silent[0])
+            waited = self._members.silent_for(silent[0])
             self._recover(f"{', '.join(silent)} did not answer for {waited:g} s")
         if self.phase is Phase.WAITING and now >= self._resume_at:
             self._recover("")
@@ -321,8 +302,7 @@ class Coordinator:
     def _why_later(self, pause: float) -> str:
         if not pause:
             return ""
-        times = self._backoff.nowhere
-        return f"; no progress since {times} recoveries, the next one begins in {pause:g} s"
+        return f"; no progress since {self._backoff.nowhere} recoveries, the next in {pause:g} s"
 
     def _write(self, state: ClusterState) -> None:
         self._writing = WriteState(state)
@@ -366,8 +346,7 @@ class Coordinator:
 
     def _tell_where_we_are(self, name: str) -> None:
         """Begin the incarnation at a node or front; again if the first message was lost."""
-        incarnation, start = self.state.incarnation, self.start
-        addresses = tuple((name, member.address) for name, member in sorted(self._members.items()))
+        incarnation, start, addresses = self.state.incarnation, self.start, self._members.addresses
         if name in self.nodes and self.phase in (Phase.LOADING, Phase.RUNNING):
             number = start.number
             if self.policy.goes_on:  # at least what it had when the snapshot was taken

@@ -29,7 +29,7 @@ SANS_IO = (
     "coordinator/backoff.py",
     "coordinator/coordinator.py",
     "coordinator/farewell.py",
-    "coordinator/patience.py",
+    "coordinator/members.py",
     "deploy/applying.py",
     "deploy/assembly.py",
     "deploy/blocks.py",

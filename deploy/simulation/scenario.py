@@ -155,7 +155,8 @@ def _pace(chance: Random) -> Pace | None:
 
 
 def _work(chance: Random) -> Work:
-    return Work(one_in=chance.choice((50, 300)), seconds=chance.choice(SLOW_S))
+    one_in, seconds = chance.choice((50, 300)), chance.choice(SLOW_S)
+    return Work(one_in if seconds < 1.0 else 300, seconds)
 
 
 def without_faults(what: Scenario) -> Scenario:

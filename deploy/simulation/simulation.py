@@ -52,8 +52,8 @@ EARLIER = "an earlier call of the command"
 LAST_WORDS_S = 5.0
 """How long it may take to hear of the master's end, as in `deploy.run`."""
 
-HEAL_AFTER_S = 300.0
-"""Virtual seconds after the last fault in which the run must end."""
+HEAL_AFTER_S = 1000.0
+"""Virtual seconds after the last fault in which the run must end, slow as its functions may be."""
 
 
 @dataclass(slots=True)

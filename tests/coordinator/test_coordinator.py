@@ -515,7 +515,7 @@ def test_a_run_that_began_from_a_savepoint_does_not_begin_anew_without_it() -> N
     cluster.hello(*cluster.processes, incarnation=0)
     cluster.write()
     unloadable(cluster, 1)
-    assert cluster.phase() is Phase.STOPPED
+    assert cluster.phase() is Phase.STOPPING
     assert "SnapshotDamaged: node-1 cannot load snapshot 1" in cluster.coordinator.error
 
 

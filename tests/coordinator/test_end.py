@@ -72,7 +72,10 @@ def test_an_end_waits_for_the_write_that_is_under_way() -> None:
         cluster.coordinator.prepared(node, Prepared(1, 0))
     failed(cluster)
     [snapshot] = cluster.write()
-    assert (snapshot.snapshots, snapshot.outcome) == ((SnapshotRecord(1, 50, (50,)),), None)
+    assert (snapshot.snapshots, snapshot.outcome) == (
+        (SnapshotRecord(1, 50, (50,), taken=1),),
+        None,
+    )
     [end] = cluster.write()
     assert (end.snapshots, end.outcome) == (snapshot.snapshots, OUTCOME)
     assert cluster.sent() == to_everybody(cluster)
