@@ -9,6 +9,7 @@ when it is called: `driftline --help` and ``from driftline import Flow`` are qui
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,7 @@ def __getattr__(name: str) -> object:
 
 def main() -> None:
     """Run the command line; errors of ours are told in one sentence, with exit status 2 or 1."""
+    _fix_hashes()
     try:
         status = _group().main(standalone_mode=False)
     except DriftlineError as error:
@@ -78,6 +80,17 @@ def main() -> None:
         else:
             raise
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fix_hashes() -> None:
+    """Begin again with hashes that are the same in every process, unless they are chosen.
+
+    The order of a set of texts depends on them, and a function may go through one: it must see the
+    same order in the reference interpreter, on every node, and in every replay.
+    """
+    if "PYTHONHASHSEED" not in os.environ:
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def _group() -> click.Group:

@@ -185,7 +185,8 @@ class LocalCluster:
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         return subprocess.Popen(
             [sys.executable, "-m", MODULE, config.to_json()],
-            env={**os.environ, "PYTHONPATH": path},
+            # The order of a set of texts is the same in every process and replay.
+            env={"PYTHONHASHSEED": "0", **os.environ, "PYTHONPATH": path},
             stdin=subprocess.DEVNULL,
             stderr=stderr,
             pass_fds=[config.lifeline],

@@ -260,6 +260,21 @@ fields.source("records").flat_map(split, name="split", fields=("a", "b", "c")).k
     fields=("a", "b", "c", "n"),
 ).sink()
 
+# A set has an order of its own ------------------------------------------------------------------
+
+
+def different_words(record: Record) -> Iterator[tuple[str, object]]:
+    for word in set(str(record["text"]).split()):
+        yield word[:1], word
+
+
+sets = Flow("sets")
+sets.source("records").flat_map(different_words, name="words").key_by(0).scan(
+    lambda element, last: (element, last.get(), last.set(element[1])),
+    ValueState[str]("last"),
+    name="pairs",
+).sink()
+
 ALL = (
     "mutable_value",
     "mutable_list",
@@ -273,4 +288,5 @@ ALL = (
     "odd_keys",
     "leaving",
     "fields",
+    "sets",
 )
