@@ -79,6 +79,7 @@ def group(
         yield "full", [found["text"] for found in seen]
         seen.clear()
         by_word.popitem()
+        by_word.clear()
     yield record["key"], by_word, dict(by_word)
 
 

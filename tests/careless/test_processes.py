@@ -15,7 +15,7 @@ from tests.careless.flows import ALL
 
 ROOT = Path(__file__).resolve().parents[2]
 
-RECORDS = 3000
+RECORDS = 1500
 
 
 @pytest.fixture(scope="module")
@@ -51,5 +51,5 @@ def test_a_run_with_kills_gives_what_the_reference_gives(
     documents: Path, tmp_path: Path, flow: str, nodes: str, ordering: str
 ) -> None:
     wanted = driftline_run(flow, documents, tmp_path / "reference", "--reference")
-    options = ["--nodes", nodes, "--ordering", ordering, "--kill-every", "1", "--window", "64"]
+    options = ["--nodes", nodes, "--ordering", ordering, "--kill-every", "2", "--window", "64"]
     assert driftline_run(flow, documents, tmp_path / "run", *options) == wanted

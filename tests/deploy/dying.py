@@ -106,6 +106,7 @@ def run_process(config: str) -> int:
 if __name__ == "__main__":
     if FILE in os.environ:
         sys.exit(run_process(sys.argv[1]))
+    os.environ["PYTHONHASHSEED"] = "0"  # otherwise the command would begin again
     os.environ[POINT], os.environ[FILE], *sys.argv[1:] = sys.argv[1:]
     with patch("deploy.cluster.MODULE", "tests.deploy.dying"):
         main()
