@@ -73,6 +73,7 @@ def main() -> None:
         import click
 
         if isinstance(error, click.exceptions.Abort):
+            print("driftline: interrupted", file=sys.stderr)
             status = 130
         elif isinstance(error, click.ClickException):
             error.show()

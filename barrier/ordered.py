@@ -16,6 +16,7 @@ from barrier.held import Held
 from engine.bundles import from_blob, running_checksum, to_blob
 from engine.codec import exact
 from engine.errors import NotDeterministic, StateMismatch
+from engine.labels import INFINITY
 from engine.operators import Signs, Values, by_time
 from engine.runs import Labels
 
@@ -160,10 +161,14 @@ class _Replay:
         if checksum == self.checksum:
             return
         raise NotDeterministic(
-            f"{self.barrier}: a replay gave other outputs than those that were delivered up to "
-            f"time {self.t_last}{self._where()}. A function of the flow is not deterministic: it "
-            "uses a clock, randomness, I/O, or changes its argument"
+            f"{self.barrier}: a replay gave other outputs than those that were delivered "
+            f"{self._until()}{self._where()}. Either the code of the flow has been changed since: "
+            "begin anew with another --output. Or a function of it is not deterministic: it uses a "
+            "clock, randomness or I/O"
         )
+
+    def _until(self) -> str:
+        return "to the end" if self.t_last >= INFINITY - 1 else f"up to time {self.t_last}"
 
     def _where(self) -> str:
         stored, replayed = (

@@ -92,10 +92,21 @@ def check_identity(state: ClusterState | None, identity: str, where: str) -> Clu
         return ClusterState(identity)
     if state.identity != identity:
         raise StateMismatch(
-            f"{where} holds the state of another flow, input, policy or number of nodes: "
-            "give another --state directory, or remove this one"
+            f"{where} holds the state of a run with {_difference(state.identity, identity)}: give "
+            "another --output (and --state, if you do), or go on with the run as it was"
         )
     return state
+
+
+def _difference(theirs: str, ours: str) -> str:
+    """In which parts two identities differ, for people."""
+    names = ("another flow, or another version of it", "policy", "number of nodes")
+    told = []
+    one, other = theirs.split("|", 3), ours.split("|", 3)
+    for name, a, b in zip((*names, "input"), one, other, strict=False):
+        if a != b:
+            told.append(name if name == names[0] else f"{name} {a!r} instead of {b!r}")
+    return ", ".join(told) or "another identity"
 
 
 class FileRegistry:

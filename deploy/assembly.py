@@ -53,6 +53,8 @@ class Assembly:
     alignments: dict[int, Alignment[Block]] = field(default_factory=dict)
     leaving: dict[int, list[tuple[int, list[Outbound]]]] = field(init=False)
     """feeder -> (port, its outbounds per node)"""
+    storing: bool = False
+    """Whether what others wait for is on its way to the disk."""
 
     def __post_init__(self) -> None:
         self.leaving = {port.number: [] for port in self.plan.ports}
@@ -242,7 +244,6 @@ class ProductionAssembly(Assembly):
     """What may leave when the one is durable that is on its way to the disk."""
     again: Post = field(default_factory=list)
     """What receivers may not have had: it is sent as soon as all are there."""
-    storing: bool = False
     failed: bool = False
 
     def load(self, segments: list[bytes], start: int) -> Iterator[None]:

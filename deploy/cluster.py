@@ -190,6 +190,7 @@ class LocalCluster:
             stdin=subprocess.DEVNULL,
             stderr=stderr,
             pass_fds=[config.lifeline],
+            process_group=0,  # a Ctrl-C is for the command, which ends them in order
         )
 
     def _relay(self, name: str) -> None:

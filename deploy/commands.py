@@ -16,10 +16,12 @@ from deploy.graph import as_dot, as_text
 from deploy.heartbeat import SLOW_AFTER_S
 from deploy.limits import Limits
 from deploy.master import STALLED_AFTER_S
-from deploy.run import RunConfig, run_flow, run_reference_to
+from deploy.reference_run import run_reference_to
+from deploy.run import RunConfig, run_flow
 from engine.loading import load_flow
 from engine.policy import ORDERINGS, POLICIES, policy
 from engine.savepoint import open_savepoint
+from engine.sinks.lines import DEAD_LETTERS
 from engine.sources import Source, open_source
 
 
@@ -152,6 +154,17 @@ def run(
     if json_file is not None:
         json_file.write_text(json.dumps(report) + "\n")
     console.print(", ".join(f"{value} {name.replace('_', ' ')}" for name, value in report.items()))
+    if start is not None and not report["records"]:
+        console.print(
+            f"driftline: nothing was read: the input has no record from the time of {start} on. A "
+            "run from a savepoint goes on in the input that it was made of: append to that",
+            markup=False, highlight=False, soft_wrap=True,
+        )  # fmt: skip
+    if report.get("bad_records") or report.get("dead_letters"):
+        console.print(
+            f"driftline: what was set aside is in {output / DEAD_LETTERS}",
+            markup=False, highlight=False, soft_wrap=True,
+        )  # fmt: skip
 
 
 @click.command()

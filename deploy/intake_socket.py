@@ -35,6 +35,12 @@ class IntakeSocket(Intake):
         window_bytes: int = WINDOW_BYTES,
     ) -> None:
         super().__init__(source, name=name, window=window, window_bytes=window_bytes)
+        port = address.rpartition(":")[2]
+        is_port = port == "*" or (port.isdecimal() and int(port) < 1 << 16)
+        if address.startswith("tcp:") and not is_port:
+            raise Unavailable(
+                f"producers cannot be heard on {address}: it has to end with a port from 0 to 65535"
+            )
         self._context = zmq.Context()
         self.socket = self._context.socket(zmq.ROUTER)
         self.socket.set_hwm(QUEUED_MAX)

@@ -14,6 +14,7 @@ import fcntl
 import os
 import select
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,6 +64,7 @@ def ended_in_order() -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
         for each in asked:
             signal.signal(each, signal.SIG_IGN)  # once is enough: the next would cut this short
+        print(f"driftline: ended by {signal.Signals(number).name}", file=sys.stderr)
         raise SystemExit(128 + number)
 
     if threading.current_thread() is not threading.main_thread():

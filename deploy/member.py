@@ -38,6 +38,11 @@ class Member(Party):
         return 0
 
     @property
+    def waits_for_disk(self) -> bool:
+        """Whether what others wait for is on its way to the disk: that is no idleness."""
+        return False
+
+    @property
     def doing(self) -> str:
         """What is being done, for people; another thread may ask."""
         return "one turn"
@@ -70,9 +75,9 @@ class Member(Party):
             self.send("master", Goodbye(self.process))
             return
         self.send("master", Hello(self.address, self.process, self.incarnation, int(self.ready)))
-        if self.steps != self._steps_told:
+        if self.steps != self._steps_told or self.waits_for_disk:
             self._steps_told = self.steps
-            self.send("master", Alive(self.process, self._steps_told, 0))
+            self.send("master", Alive(self.process, self.steps, int(self.waits_for_disk)))
         if self.trouble is not None:
             self.send("master", self.trouble)
         else:

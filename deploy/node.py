@@ -128,6 +128,10 @@ class Node(Member):
         return self.pace.steps
 
     @property
+    def waits_for_disk(self) -> bool:
+        return self.assembly.storing
+
+    @property
     def doing(self) -> str:
         return self.pace.doing()
 

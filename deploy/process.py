@@ -121,8 +121,11 @@ def claim(path: Path) -> int:
 
     Returns the open file. Raises Unavailable if another run keeps it.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise Unavailable(f"{path.parent} cannot be used: {error.strerror}") from None
     deadline = monotonic() + CLAIM_S
     while True:
         try:

@@ -38,10 +38,9 @@ from engine.marks import Mark
 from engine.messages import Stop
 from engine.plan import plan
 from engine.policy import Policy
-from engine.reference import interpret
 from engine.savepoint import Savepoint
-from engine.sinks import Lines
-from engine.sources import BadRecord, LiveSource, Source, strict
+from engine.sinks.lines import DEAD_LETTERS
+from engine.sources import LiveSource, Source
 from engine.sources.inputlog import InputLog
 from engine.sources.received import ReceivedSource
 
@@ -80,6 +79,9 @@ class RunReport:
     kills: int
     restarts: int
     bad_records: int
+    """Records that could not be read, set aside so far."""
+    dead_letters: int
+    """Elements whose function has failed, set aside so far."""
 
     def as_json(self) -> dict[str, object]:
         """For machines."""
@@ -89,6 +91,7 @@ class RunReport:
             "kills": self.kills,
             "restarts": self.restarts,
             "bad_records": self.bad_records,
+            "dead_letters": self.dead_letters,
         }
 
 
@@ -127,6 +130,8 @@ def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunR
             else address
             for i, address in enumerate(config.inputs)
         ]
+        for _, intake in received:
+            _relay(console, f"listening for producers on {intake.address}")
         process = ProcessConfig(
             flow=config.flow,
             nodes=config.nodes,
@@ -144,7 +149,7 @@ def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunR
             limits=config.limits,
         )
         asides = [
-            Asides(config.output / "dead-letters" / f"input-{i}.jsonl")
+            Asides(config.output / DEAD_LETTERS / f"input-{i}.jsonl")
             for i in range(len(config.inputs))
         ]
         fronts = []
@@ -176,12 +181,19 @@ def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunR
             cluster.kills,
             cluster.restarts,
             sum(aside.count for aside in asides),
+            _dead_letters(config.output),
         )
     finally:
         runtime.close(linger_ms=0)
         for input_log, intake in received:
             intake.close()
             input_log.close()
+
+
+def _dead_letters(output: Path) -> int:
+    """Lines that barriers have written for functions that failed."""
+    files = (output / DEAD_LETTERS).glob("[0-9]*.jsonl")
+    return sum(file.read_bytes().count(b"\n") for file in files)
 
 
 def _relay(console: Console, line: str) -> None:
@@ -299,37 +311,3 @@ def _as_error(stop: Stop, config: RunConfig) -> DriftlineError:
     if stop.error in ("StateMismatch", "SnapshotDamaged"):
         text += f" (state directory: {config.state}; outputs: {config.output})"
     return kinds.get(stop.error, DriftlineError)(text)
-
-
-def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead: bool) -> int:
-    """Write what the reference interpreter gives, in the form of a run. Returns the records."""
-    flow.check_inputs(inputs)
-    lines = Lines(flow)
-    files = {}
-    records = 0
-    asides = [Asides(output / "dead-letters" / f"input-{i}.jsonl") for i in range(len(inputs))]
-
-    def read(front: int) -> list[tuple[int, object]]:
-        found: list[tuple[int, object]] = []
-        for record in inputs[front].read(1) if dead else strict(inputs[front].read(1)):
-            if isinstance(record, BadRecord):
-                asides[front].add([record])
-            else:
-                found.append(record)
-        return found
-
-    output.mkdir(parents=True, exist_ok=True)
-    streams = [read(front) for front in range(len(inputs))]
-    records = sum(map(len, streams))
-    try:
-        for item in interpret(flow, streams, dead_letters=dead):
-            if item.sink not in files:
-                name = lines.names[item.sink]
-                path = output / (f"{name}/reference.jsonl" if item.sink < 0 else f"{name}.jsonl")
-                path.parent.mkdir(parents=True, exist_ok=True)
-                files[item.sink] = path.open("w", encoding="utf-8")
-            files[item.sink].write(lines.format(item) + "\n")
-    finally:
-        for file in files.values():
-            file.close()
-    return records

@@ -33,9 +33,9 @@ class OutputDirectory:
         self.hidden = path / ".driftline"
         self._lock = -1
         with reported(path):
-            # In this order: whoever of the same run is faster makes the hidden directory first.
+            # In this order: whoever of the same run is faster says first whose it is.
             others = sorted(path.glob(foreign))
-            if others and not self.hidden.is_dir():
+            if others and not (self.hidden / "identity").exists():
                 raise StateMismatch(
                     f"{path} holds {others[0].name}, which Driftline has not written there: "
                     "give another --output, or remove it"
