@@ -69,6 +69,9 @@ def main() -> None:
         status = 1
     except BrokenPipeError:
         status = 141
+    except OSError as error:
+        print(f"driftline: {error.filename or 'the system'}: {error.strerror}", file=sys.stderr)
+        status = 1
     except Exception as error:
         import click
 

@@ -43,7 +43,7 @@ def graph(flow: str, dot: bool) -> None:
     "Once for each source of the flow, in their order.",
 )  # fmt: skip
 @click.option(
-    "--output", required=True, type=click.Path(path_type=Path), metavar="DIR",
+    "--output", required=True, type=click.Path(path_type=Path, resolve_path=True), metavar="DIR",
     help="Directory for the outputs, one JSON object a line.",
 )  # fmt: skip
 @click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 64),
@@ -54,7 +54,7 @@ def graph(flow: str, dot: bool) -> None:
               type=click.Choice(ORDERINGS), help="How label order is kept.")  # fmt: skip
 @click.option("--checkpoint-ms", default=1000, show_default=True,
               type=click.IntRange(1, 3_600_000), help="Time between snapshots.")  # fmt: skip
-@click.option("--state", type=click.Path(path_type=Path), metavar="DIR",
+@click.option("--state", type=click.Path(path_type=Path, resolve_path=True), metavar="DIR",
               help="Directory of snapshots and registry.  [default: OUTPUT/.driftline/state]",
               )  # fmt: skip
 @click.option("--on-error", default="stop", show_default=True,

@@ -106,7 +106,7 @@ def shown(value: object) -> str:
 def _text_of(error: BaseException) -> str:
     try:
         return _stable(str(error)[:ERROR_SHOWN])
-    except Exception as another:
+    except (Exception, SystemExit) as another:
         return f"its text cannot be had: {type(another).__name__}"
 
 

@@ -184,7 +184,7 @@ class Shuffle:
         direct = kinds <= ATOMS or (isinstance(self.key, itemgetter) and kinds <= _EXACT)
         try:
             arriving = values if direct else unpack_rows(self.maker.pack(values))
-            return self.owners.of(list(map(self.key, arriving)))
+            return self.owners.of([self.key(value) for value in arriving])
         except (PayloadError, KeyboardInterrupt):
             raise
         except BaseException as error:

@@ -17,8 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 
-from engine.codec import Columns, columns_of, pack, to_columns
+from engine.codec import Columns, columns_of, to_columns
 from engine.state import ALL, MISSING, Change, State
+from engine.values import pack_row
 
 Row = tuple[object, ...]
 
@@ -135,4 +136,6 @@ def encoded(operator: str, state: str, rows: Sequence[Row]) -> bytes:
 
 
 def _packed(operator: str, state: str, columns: Columns) -> bytes:
-    return pack([(operator, state, columns)])[1:]  # one level more: see `engine.codec.pack_nested`
+    return pack_row([(operator, state, columns)])[
+        1:
+    ]  # one level more: see `engine.codec.pack_nested`

@@ -87,6 +87,7 @@ class Keyed:
         """What has arrived: as it is kept, its keys, and as it is to be applied."""
         kept = stored(values)
         keys = list(map(self.key, values))
+        assert len(keys) == len(values), "every element that is sent has a key"
         if kept is not values and not isinstance(self.key, itemgetter):
             values = list(map(fresh, kept))  # a key function may have changed its argument
         return kept, keys, values

@@ -137,12 +137,14 @@ def called(function: Function, name: str, values: Values) -> Values:
     The function is called once for each, whatever it does.
     """
     results: Values = []
+    add = results.append
     while len(results) < len(values):
         try:
-            # What was there before an exception stays in the list.
-            results.extend(map(function, values[len(results) :] if results else values))
+            # Not by `map`, which takes StopIteration out of the function for its own end.
+            for value in values[len(results) :] if results else values:
+                add(function(value))
         except BaseException as error:
-            results.append(Failure.of(name, None, values[len(results)], error))
+            add(Failure.of(name, None, values[len(results)], error))
     return results
 
 

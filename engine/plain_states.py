@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from typing import SupportsIndex
 
 from engine.codec import order_of
 from engine.errors import FlowError
-from engine.state import ListState, MapState, ReducingState, State, ValueState
+from engine.state import ListState, MapState, ReducingState, State, ValueState, show_as
 from engine.values import frozen, slot_of, thawed
 
 Undo = list[Callable[[], object]]
@@ -22,11 +23,12 @@ _NONE = object()
 
 
 class PlainValue:
-    """One value, or none; with a fold also `add`."""
+    """One value, or none."""
 
-    def __init__(self, undo: Undo, reduce: Callable[..., object] | None = None) -> None:
+    __class__ = property(lambda self: ValueState)  # as on nodes
+
+    def __init__(self, undo: Undo) -> None:
         self._undo = undo
-        self._reduce = reduce
         self._value: object = _NONE
 
     def get(self, default: object = None) -> object:
@@ -38,20 +40,30 @@ class PlainValue:
     def clear(self) -> None:
         self._put(_NONE)
 
-    def add(self, value: object) -> object:
-        if self._reduce is None:
-            raise AttributeError("'ValueState' object has no attribute 'add'")
-        new = value if self._value is _NONE else self._reduce(self.get(), value)
-        self.set(new)
-        return new
-
     def _put(self, value: object) -> None:
         self._undo.append(partial(setattr, self, "_value", self._value))
         self._value = value
 
 
+class PlainReducing(PlainValue):
+    """One value that others are folded into."""
+
+    __class__ = property(lambda self: ReducingState)  # as on nodes
+
+    def __init__(self, undo: Undo, reduce: Callable[..., object]) -> None:
+        super().__init__(undo)
+        self._reduce = reduce
+
+    def add(self, value: object) -> object:
+        new = value if self._value is _NONE else self._reduce(self.get(), value)
+        self.set(new)
+        return new
+
+
 class PlainList:
     """A list of values."""
+
+    __class__ = property(lambda self: ListState)  # as on nodes
 
     def __init__(self, undo: Undo) -> None:
         self._undo = undo
@@ -74,10 +86,13 @@ class PlainList:
         self._undo.append(partial(setattr, self, "_values", self._values))
         self._values = []
 
-    def __getitem__(self, index: int) -> object:
-        return thawed(self._values[index])
+    def __getitem__(self, index: SupportsIndex | slice) -> object:
+        found = self._values[index]
+        return list(map(thawed, found)) if isinstance(found, list) else thawed(found)
 
-    def __setitem__(self, index: int, value: object) -> None:
+    def __setitem__(self, index: SupportsIndex | slice, value: object) -> None:
+        if isinstance(index, slice):
+            raise TypeError("a slice of a ListState cannot be set: set its items one by one")
         new, old = frozen(value), self._values[index]
         self._values[index] = new
         self._undo.append(partial(self._values.__setitem__, index, old))
@@ -91,6 +106,8 @@ class PlainList:
 
 class PlainMap(dict[object, object]):
     """A dictionary of values; iteration in the order of the encoded keys."""
+
+    __class__ = property(lambda self: MapState)  # as on nodes
 
     def __init__(self, undo: Undo) -> None:
         super().__init__()
@@ -172,10 +189,19 @@ class PlainMap(dict[object, object]):
         return dict(self.items())
 
 
+for _class, _declared in (
+    (PlainValue, ValueState),
+    (PlainReducing, ReducingState),
+    (PlainList, ListState),
+    (PlainMap, MapState),
+):
+    show_as(_class, _declared)
+
+
 def plain_state(declared: State, undo: Undo) -> object:
     """An empty state that means what the declared one means."""
     if isinstance(declared, ReducingState):
-        return PlainValue(undo, declared.reduce)
+        return PlainReducing(undo, declared.reduce)
     if isinstance(declared, ValueState):
         return PlainValue(undo)
     if isinstance(declared, ListState):

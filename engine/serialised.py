@@ -21,7 +21,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic, SupportsIndex, TypeVar, cast
 
-from engine.state import ListState, MapState, ReducingState, State, StateTable, ValueState
+from engine.state import (
+    ListState,
+    MapState,
+    ReducingState,
+    State,
+    StateTable,
+    ValueState,
+    show_as,
+)
 from engine.values import frozen, slot_of, thawed
 
 K = TypeVar("K")
@@ -68,14 +76,16 @@ class SerialisedList(ListState[V]):
     def pop(self) -> V:
         return cast(V, thawed(super().pop()))
 
-    def __getitem__(self, index: SupportsIndex) -> V:
-        return cast(V, thawed(super().__getitem__(index)))
+    def __getitem__(self, index: SupportsIndex | slice) -> object:  # type: ignore[override]
+        if isinstance(index, slice):
+            return list(map(thawed, self.data[index]))
+        return thawed(self.data[index])
 
-    def __setitem__(self, index: SupportsIndex, value: V) -> None:
+    def __setitem__(self, index: SupportsIndex | slice, value: V) -> None:
         super().__setitem__(index, cast(V, frozen(value)))
 
     def __iter__(self) -> Iterator[V]:
-        return cast(Iterator[V], map(thawed, self.data))
+        return cast(Iterator[V], map(thawed, self.data[:]))
 
 
 class SerialisedMap(MapState[K, V], Generic[K, V]):
@@ -92,7 +102,7 @@ class SerialisedMap(MapState[K, V], Generic[K, V]):
     def __delitem__(self, key: K) -> None:
         self.remove(key, super().__getitem__(key))
 
-    def get(self, key: K, default: object = None, /) -> object:  # type: ignore[override]
+    def get(self, key: K, default: object = None) -> object:  # type: ignore[override]
         return self[key] if key in self else default  # noqa: SIM401  # which would be this
 
 
@@ -102,6 +112,9 @@ _SERIALISED: dict[type[State], type[State]] = {
     ListState: SerialisedList,
     MapState: SerialisedMap,
 }
+
+for _plain, _class in _SERIALISED.items():  # errors show a user the type that he has declared
+    show_as(_class, _plain)
 
 
 def serialise(table: StateTable) -> None:

@@ -102,6 +102,9 @@ class Speculative(Keyed):
         except BaseException:
             self.take_back(0)
             return False
+        if len(block.results) < len(values):  # `map` takes StopIteration for its own end
+            self.take_back(0)
+            return False
         if self.begins_again(block.results):
             return False
         block.ends = None  # as no two elements are of one key, it can be found when it is needed

@@ -185,10 +185,16 @@ class ListState(State, Generic[V]):
             self.journal.append((self, ALL, self.data, MISSING))
             self.data = []
 
-    def __getitem__(self, index: SupportsIndex) -> V:
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> V: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[V]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> V | list[V]:
         return self.data[index]
 
-    def __setitem__(self, index: SupportsIndex, value: V) -> None:
+    def __setitem__(self, index: SupportsIndex | slice, value: V) -> None:
+        if isinstance(index, slice):
+            raise TypeError("a slice of a ListState cannot be set: set its items one by one")
         position = range(len(self.data))[index]
         self.journal.append((self, position, self.data[position], value))
         self.data[position] = value
@@ -197,7 +203,7 @@ class ListState(State, Generic[V]):
         return len(self.data)
 
     def __iter__(self) -> Iterator[V]:
-        return iter(self.data)
+        return iter(self.data[:])  # as it is now, whatever is done to it meanwhile
 
     def is_empty(self) -> bool:
         return not self.data
@@ -283,6 +289,16 @@ class MapState(dict[K, V], State):
         """(key, value) pairs in the order of the encoded keys."""
         return [(key, self[key]) for key in self]
 
+    @overload
+    def get(self, key: K, default: None = None) -> V | None: ...
+    @overload
+    def get(self, key: K, default: V) -> V: ...
+    @overload
+    def get(self, key: K, default: D) -> V | D: ...
+    def get(self, key: K, default: object = None) -> object:
+        """The value of a key, or the default where there is none."""
+        return _dict_get(self, key, default)
+
     # All that changes a dictionary goes through the methods above.
     @overload
     def pop(self, key: K, /) -> V: ...
@@ -349,6 +365,7 @@ class MapState(dict[K, V], State):
         return iter(dict.items(self))
 
 
+_dict_get = dict.get
 _dict_set = dict.__setitem__
 _dict_setdefault = dict.setdefault
 
@@ -397,3 +414,11 @@ def undo(changes: Sequence[Change]) -> None:
     """Take changes back, the last one first."""
     for state, slot, old, _ in reversed(changes):
         state.assign(slot, old)
+
+
+def show_as(cls: type, declared: type[State]) -> None:
+    """Let a class look like a declared one in errors: their texts may become outputs."""
+    cls.__name__ = cls.__qualname__ = declared.__name__
+    for name, member in vars(cls).items():
+        if callable(member) and hasattr(member, "__qualname__"):
+            member.__qualname__ = f"{declared.__name__}.{name}"

@@ -38,10 +38,27 @@ ATOMS = frozenset((type(None), bool, int, float, str, bytes))
 _SLOTS = frozenset((type(None), bool, int, str, bytes))
 """Types that make a key of a map whatever their value is; a float may be NaN."""
 
-Frozen = msgpack.ExtType
-"""A state value as its bytes. The packer writes it as it is, and only states read it back."""
+
+class Frozen:
+    """A state value as its bytes. Only rows of states hold it (`pack_row`, `keep_frozen`)."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Frozen) and self.data == other.data
+
+    def __hash__(self) -> int:
+        return hash(self.data)
+
+    def __repr__(self) -> str:
+        return f"Frozen({thawed(self)!r})"
+
 
 _PLAIN = ATOMS | {tuple}
+_DATA = _PLAIN | {list, dict}
 
 _FROZEN, _TUPLE = 1, 2
 
@@ -138,12 +155,31 @@ def holds(kind: type, values: Iterable[object]) -> bool:
     )
 
 
+def _is_data(values: Sequence[object]) -> bool:
+    """Whether all of it is of exactly the types that `marshal` gives back as they were."""
+    while True:
+        kinds = set(map(type, values))
+        if kinds <= ATOMS:
+            return True
+        if not kinds <= _DATA:
+            return False
+        found: list[object] = []
+        for value in values:
+            if isinstance(value, dict):
+                found += value
+                found += value.values()
+            elif isinstance(value, (tuple, list)):
+                found += value
+        values = found
+
+
 def _copy(value: object) -> object:
     if is_plain(value):
         return value
     try:
-        return Copy(marshal.dumps(value))  # type: ignore[arg-type]
-    except ValueError:  # which it raises for what is not of built-in types
+        if _is_data((value,)):
+            return Copy(marshal.dumps(value))  # type: ignore[arg-type]
+    except ValueError:  # nested too deep
         pass
     try:
         return deepcopy(value)
@@ -157,12 +193,7 @@ def _copy(value: object) -> object:
 def may_be_kept(slots: Sequence[object], values: Sequence[object]) -> bool:
     """Whether states can keep these slots and values as they are: all are plain, none is NaN as a
     slot. Whether they can travel is found out by packing them."""
-    try:
-        hash((*values,))
-        marshal.dumps(values, 0)  # type: ignore[arg-type]  # refuses subclasses, at C's speed
-    except (TypeError, ValueError):
-        return False
-    return _SLOTS.issuperset(map(type, slots)) or all(map(_is_slot, slots))
+    return all_plain(values) and (_SLOTS.issuperset(map(type, slots)) or all(map(_is_slot, slots)))
 
 
 def _is_slot(value: object) -> bool:
@@ -184,7 +215,7 @@ def frozen(value: object) -> object:
     """A value as a state keeps it. Raises PayloadError for one that cannot be stored."""
     try:
         pack([[[[[value]]]]])  # as deep as it will stand in the row of a snapshot
-        return value if is_plain(value) else Frozen(_FROZEN, _encoded(value, 0))
+        return value if is_plain(value) else Frozen(_encoded(value, 0))
     except (PayloadError, TypeError, ValueError, OverflowError) as error:
         raise PayloadError(why_not(value) or f"it cannot be stored: {error}") from None
 
@@ -196,11 +227,30 @@ def thawed(value: object) -> object:
     return msgpack.unpackb(value.data, use_list=True, strict_map_key=False, ext_hook=_decoded)
 
 
+def pack_row(row: object) -> bytes:
+    """Encode what holds values as states keep them. Raises PayloadError."""
+    try:
+        data: bytes = _row_packer.pack(row)
+    except (TypeError, ValueError, OverflowError) as error:
+        _row_packer.reset()
+        raise PayloadError(f"a value of a state cannot be stored: {error}") from None
+    return data
+
+
 def keep_frozen(code: int, data: bytes) -> object:
     """How rows of snapshots are decoded: what is frozen stays so until a function wants it."""
     if code != _FROZEN:
         raise ValueError(f"extension type {code}")
-    return Frozen(code, data)
+    return Frozen(data)
+
+
+def _as_extension(value: object) -> object:
+    if isinstance(value, Frozen):
+        return msgpack.ExtType(_FROZEN, value.data)
+    raise TypeError(f"it is of type {type(value).__name__}")
+
+
+_row_packer = msgpack.Packer(autoreset=True, use_bin_type=True, default=_as_extension)
 
 
 def _encoded(value: object, tuples: int) -> bytes:
@@ -214,7 +264,7 @@ def _encoded(value: object, tuples: int) -> bytes:
 def _as_base(tuples: int, value: object) -> object:
     """What to write for a tuple, and for an instance of a subclass: what the wire gives back."""
     if isinstance(value, tuple):
-        return Frozen(_TUPLE, _encoded(list(value), tuples + 1))
+        return msgpack.ExtType(_TUPLE, _encoded(list(value), tuples + 1))
     if isinstance(value, list):
         return list(value)
     if isinstance(value, dict):

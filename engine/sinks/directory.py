@@ -34,7 +34,7 @@ class OutputDirectory:
         self._lock = -1
         with reported(path):
             # In this order: whoever of the same run is faster says first whose it is.
-            others = sorted(path.glob(foreign))
+            others = sorted(set(path.glob(foreign)) - {self.hidden})
             if others and not (self.hidden / "identity").exists():
                 raise StateMismatch(
                     f"{path} holds {others[0].name}, which Driftline has not written there: "

@@ -6,11 +6,11 @@ of the directory merged by ``t`` are the whole output. A line looks as `engine.s
 
 Delivery: append the lines, make them durable, then replace ``.driftline/barrier-<n>.progress``,
 which holds the lengths of the files, checksums over them, and the bundle. The replacement is the
-commit. On opening, and after anything failed, the files are cut to the lengths in the progress: an
-uncommitted bundle disappears, whole or torn, and is delivered again. Nothing is ever guessed: a
-file that is shorter than what was committed, or a progress that is damaged or gone, is refused. The
-checksums are compared at the start of a run and by `driftline verify` (`damage_in`): a node that
-comes back after a crash has no time to read everything.
+commit. Before anything more is written, the files are cut to the lengths in the progress: an
+uncommitted bundle disappears, whole or torn. Nothing is ever guessed: a file that is shorter than
+what was committed, or a progress that is damaged or gone, is refused. The checksums are compared at
+the start of a run and by `driftline verify` (`damage_in`): a node that comes back after a crash has
+no time to read everything.
 
 Readers may see lines of a bundle shortly before it is committed.
 
@@ -57,6 +57,8 @@ class JsonLinesConsumer:
         self._files: dict[int, int] = {}
         self._progress: Progress | None = None
         """What is committed; None when that has to be read first."""
+        self._writes = False
+        """Whether something was written, so that the files hold nothing but what is committed."""
         try:
             with reported(directory):
                 self._committed()
@@ -71,6 +73,7 @@ class JsonLinesConsumer:
             if bundle.t_last <= before.last.t_last:
                 return
             texts = self._texts(bundle)
+            self.discard()
             # If something fails from here on, only the disk knows how far it went.
             self._progress = None
             files = {name: (length, checksum) for name, length, checksum in before.files}
@@ -122,14 +125,43 @@ class JsonLinesConsumer:
     # Recovery.
 
     def _committed(self) -> Progress:
-        """What is committed; the files are as long as it says."""
+        """What is committed; all of it is there."""
         if self._progress is None:
             progress = self._read_progress()
-            lengths = {name: length for name, length, _ in progress.files}
-            for sink, path in self.paths.items():
-                self._cut(sink, path, lengths.get(self._name(sink), 0))
+            mine = {self._name(sink): sink for sink in self.paths}
+            for name, length, _ in progress.files:
+                if name not in mine:
+                    raise StateMismatch(
+                        f"{self._record} is that of other files, {name} among them: it was moved "
+                        f"or copied there. {_ADVICE}"
+                    )
+                if (size := _size(self.paths[mine[name]])) < length:
+                    raise StateMismatch(
+                        f"{self.directory / name} has {size} bytes, but {length} were delivered to "
+                        f"it: somebody changed or removed it. {_ADVICE}"
+                    )
+            for sink in self.paths:
+                if sink != FAILURES:  # dead letters get a file when there is one
+                    self._file(sink)
             self._progress = progress
+            if self._writes:  # and did not come to its end
+                self._cut(progress)
         return self._progress
+
+    def discard(self) -> None:
+        """Let go of what is not committed. `deliver` does so first, and nobody before it: what a
+        consumer says may still make a run be refused, and that must not cost any output."""
+        with reported(self.directory):
+            progress = self._committed()
+            if not self._writes:
+                self._cut(progress)
+                self._writes = True
+
+    def _cut(self, progress: Progress) -> None:
+        lengths = {name: length for name, length, _ in progress.files}
+        for sink, path in self.paths.items():
+            if _size(path) or sink != FAILURES:  # dead letters get a file when there is one
+                os.ftruncate(self._file(sink), lengths.get(self._name(sink), 0))
 
     def _read_progress(self) -> Progress:
         sync_directory(self._claim.hidden)  # what we see now must not be gone tomorrow
@@ -144,16 +176,6 @@ class JsonLinesConsumer:
                 )
         replace_file(self._record, Progress().encode())
         return Progress()
-
-    def _cut(self, sink: int, path: Path, length: int) -> None:
-        size = _size(path)
-        if size < length:
-            raise StateMismatch(
-                f"{path} has {size} bytes, but {length} were delivered to it: somebody changed "
-                f"or removed it. {_ADVICE}"
-            )
-        if size or sink != FAILURES:  # dead letters get a file when there is one
-            os.ftruncate(self._file(sink), length)
 
 
 def damage_in(directory: Path, number: int) -> list[str]:

@@ -4,7 +4,7 @@ All take records ``{"id": int, "key": str, "text": str}``, as the simulation mak
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from enum import Enum, IntEnum, StrEnum
 from typing import Any, NamedTuple
@@ -276,6 +276,54 @@ sets.source("records").flat_map(different_words, name="words").key_by(0).scan(
     name="pairs",
 ).sink()
 
+# What the language itself makes easy to get wrong ------------------------------------------------
+
+
+def first_long(record: Record) -> str:
+    """Raises StopIteration where there is none, which ends whoever goes through a `map`."""
+    return next(word for word in str(record["text"]).split() if len(word) > 3)
+
+
+def first_of_two(record: Record, number: ReducingState[int]) -> object:
+    number.add(1)
+    words = str(record["text"]).split()
+    return next(word for word in words if len(word) == 2), number.get()
+
+
+stop_iteration = Flow("stop-iteration")
+stop_iteration.source("records").filter(
+    lambda record: next(iter(str(record["text"]).split()[1:])) != "a", name="filter"
+).key_by(first_long).scan(first_of_two, ReducingState[int]("n", int.__add__), name="scan").map(
+    lambda pair: next(letter for letter in str(pair) if letter < "n"), name="letter"
+).sink()
+
+
+def misuse(record: Record, seen: ListState[Any], by_word: MapState[Any, Any]) -> object:
+    """Slices, iterators that outlive a change, mistakes whose texts name the types."""
+    number = len(seen)
+    before = iter(seen)
+    seen.append({"n": record["id"]} if number > 3 else record["id"])
+    by_word[str(number)] = [number]
+    found = [*before, seen[-3:], by_word.get("3", default=0), isinstance(seen, ListState)]
+    mistakes: list[Callable[[], object]] = [
+        lambda: seen.sort(),  # type: ignore[attr-defined]
+        lambda: seen + 1,  # type: ignore[operator]
+        lambda: seen.__setitem__(slice(0, 1), (7,)),
+        lambda: seen.append(),  # type: ignore[call-arg]
+        lambda: by_word.pop(),  # type: ignore[call-overload]
+        lambda: by_word.add(1),  # type: ignore[attr-defined]
+        lambda: seen.extend(seen) if number < 9 else None,
+        lambda: None,
+    ]
+    mistakes[number % 8]()
+    return found
+
+
+misused = Flow("misused")
+misused.source("records").key_by("key").scan(
+    misuse, ListState[Any]("seen"), MapState[Any, Any]("by-word"), name="misuse"
+).sink()
+
 ALL = (
     "mutable_value",
     "mutable_list",
@@ -290,4 +338,6 @@ ALL = (
     "leaving",
     "fields",
     "sets",
+    "stop_iteration",
+    "misused",
 )

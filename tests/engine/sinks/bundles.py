@@ -48,7 +48,13 @@ def items(bundles: list[Bundle]) -> list[Item]:
 
 def json_lines(path: Path, barrier: str = BARRIER, identity: str = "me") -> JsonLinesConsumer:
     """Open the connector for files."""
-    return JsonLinesConsumer(path, barrier, FLOW, identity)
+    consumer = JsonLinesConsumer(path, barrier, FLOW, identity)
+    try:
+        consumer.discard()  # as the first bundle that is delivered does
+    except BaseException:
+        consumer.close()
+        raise
+    return consumer
 
 
 def in_lmdb(path: Path, barrier: str = BARRIER, identity: str = "me") -> LmdbConsumer:
