@@ -95,8 +95,11 @@ def exact(value: object) -> bytes:
     """
     try:
         return pack(value)
-    except PayloadError:
-        return repr(value).encode(errors="replace")
+    except PayloadError as error:
+        try:
+            return repr(value).encode(errors="replace")
+        except Exception:  # nested too deep even for that
+            return str(error).encode()
 
 
 def to_columns(rows: Sequence[object]) -> Columns:

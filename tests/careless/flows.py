@@ -324,6 +324,20 @@ misused.source("records").key_by("key").scan(
     misuse, ListState[Any]("seen"), MapState[Any, Any]("by-word"), name="misuse"
 ).sink()
 
+
+def deepen(record: Record, number: ReducingState[int]) -> object:
+    """Deeper than anything can travel, and even be shown."""
+    deep: object = number.add(1)
+    for _ in range(2000):
+        deep = [deep]
+    return deep if number.get(0) % 3 else record["key"]
+
+
+nested = Flow("nested")
+nested.source("records").key_by("key").scan(
+    deepen, ReducingState[int]("number", int.__add__), name="deepen"
+).sink()
+
 ALL = (
     "mutable_value",
     "mutable_list",
@@ -340,4 +354,5 @@ ALL = (
     "sets",
     "stop_iteration",
     "misused",
+    "nested",
 )
