@@ -109,6 +109,8 @@ def _output(here: Found) -> Found:
             damage = jsonl.damage_in(directory, here.index)
         elif (rows / DATA).exists():
             progress, damage = lmdb.committed_in(rows), lmdb.damage_in(rows)
+        else:
+            damage = jsonl.damage_in(directory, here.index)
     size = sum(length for _, length, _ in progress.files)
     holds = f"{progress.rows[0]} outputs" if progress.rows[0] else f"{size} bytes"
     t_last = progress.last.t_last

@@ -184,9 +184,18 @@ def damage_in(directory: Path, number: int) -> list[str]:
     Raises StateMismatch if it cannot be known, OSError.
     """
     record = directory / ".driftline" / f"barrier-{number}.progress"
+    if not record.exists():
+        return [
+            f"{path} has outputs, but {record}, which tells how many of them are delivered, is "
+            f"missing. {_ADVICE}"
+            for path in sorted(directory.glob(f"*-{number}.jsonl"))
+            if _size(path)
+        ]
     found = []
     for name, length, checksum in Progress.decode(record.read_bytes(), str(record)).files:
         path = directory / name
+        if not name.endswith((f"-{number}.jsonl", f"/{number}.jsonl")):
+            return [f"{record} is that of other files, {name} among them. {_ADVICE}"]
         size = _size(path)
         if size < length:
             found.append(f"{path} has {size} bytes, but {length} were delivered to it. {_ADVICE}")

@@ -59,6 +59,28 @@ def test_a_change_of_the_same_length_in_a_line_is_noticed(ended: Place, tmp_path
     assert f"{file} is not what was delivered" in said
 
 
+def test_a_progress_that_is_anothers_or_gone_costs_no_output(ended: Place, tmp_path: Path) -> None:
+    """It is noticed, by `verify` and by the next run, and every line stays where it is."""
+    for swap in (True, False):
+        place = ended.copy(f"{tmp_path.name}-{swap}")
+        hidden = place.output / ".driftline"
+        one, other = hidden / "barrier-0.progress", hidden / "barrier-1.progress"
+        data = one.read_bytes()
+        one.unlink()
+        if swap:
+            other.rename(one)
+            other.write_bytes(data)
+        lines = {file.name: file.read_bytes() for file in place.output.glob("*.jsonl")}
+        assert all(lines.values())
+        done = run("verify", str(place.output), "--state", str(place.state))
+        assert done.returncode == 1
+        assert str(one) in done.stdout
+        status, said = end(place)
+        assert status == 1
+        assert str(one) in said
+        assert {file.name: file.read_bytes() for file in place.output.glob("*.jsonl")} == lines
+
+
 def test_what_is_not_committed_yet_is_no_damage(ended: Place, tmp_path: Path) -> None:
     place = ended.copy(tmp_path.name)
     with (place.output / "counts-0.jsonl").open("a") as file:
