@@ -10,11 +10,14 @@ from __future__ import annotations
 import fcntl
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -183,15 +186,15 @@ class LocalCluster:
 
     def _popen(self, config: ProcessConfig, stderr: int) -> subprocess.Popen[bytes]:
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        return subprocess.Popen(
-            [sys.executable, "-m", MODULE, config.to_json()],
-            # The order of a set of texts is the same in every process and replay.
-            env={"PYTHONHASHSEED": "0", **os.environ, "PYTHONPATH": path},
-            stdin=subprocess.DEVNULL,
-            stderr=stderr,
-            pass_fds=[config.lifeline],
-            process_group=0,  # a Ctrl-C is for the command, which ends them in order
-        )
+        with _deaf_to_interrupts():
+            return subprocess.Popen(
+                [sys.executable, "-m", MODULE, config.to_json()],
+                # The order of a set of texts is the same in every process and replay.
+                env={"PYTHONHASHSEED": "0", **os.environ, "PYTHONPATH": path},
+                stdin=subprocess.DEVNULL,
+                stderr=stderr,
+                pass_fds=[config.lifeline],
+            )
 
     def _relay(self, name: str) -> None:
         """Tell what a process has said since the last time."""
@@ -200,6 +203,19 @@ class LocalCluster:
             self._tell(f"{name}: {line}")
         if len(lines) > SHOWN_MAX:
             self._tell(f"{name}: ... and {len(lines) - SHOWN_MAX} lines more")
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """A process that is started now takes no SIGINT: a Ctrl-C is for the command, which ends it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may say so
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class _Mouth:

@@ -109,7 +109,8 @@ def test_a_dump_in_parts_is_the_dump(
         rows = [row.asDict() for file in files for row in read_corpus(spark, file, form).collect()]
         assert [(row.pop("time"), row) for row in rows] == documents
     assert lines(out, "dead-letters/*.jsonl") == [
-        {"record": b.time, "file": b.file, "reason": b.reason, "text": b.text} for b in bad
+        {"record": b.time, "file": b.file, "reason": b.reason, "value": b.raw or b.text}
+        for b in bad
     ]
 
 
