@@ -62,6 +62,8 @@ class Keyed:
         self.kept = Kept(vertex.name, vertex.states)
         self.piece: bytes | None = None
         """The changes of the block for a snapshot, if they were found to be worth a piece."""
+        self.given: Values = []
+        """The results of the block as they are kept while what comes next works on them."""
         self.gives_states = False
         """Whether outputs hold states themselves, and are copied therefore."""
         self.elements = 0
@@ -141,26 +143,39 @@ class Keyed:
         return True
 
     def begins_again(self, results: Values) -> bool:
-        """Whether what a block has changed or given cannot be kept as it is.
+        """Whether what a block has changed or given cannot be kept; if it can, `given` is how.
 
         Then the block is taken back, and when it is applied again it can: states serialise, and an
         output that holds a state itself, which the next element of its key changes, is copied.
         """
         if not self.can_keep(self.journal):
             serialise(self.table)
-        elif self._has_maps and not self.gives_states and self._holds_states(results):
+        else:
+            self.given = self.kept_results(results)
+            if self.given is results or self.gives_states or not self._holds_states(results):
+                return False
             self.gives_states = True
             self.apply = None
-        else:
-            return False
         self.take_back(0)
         return True
 
     def _holds_states(self, results: Values) -> bool:
+        if not self._has_maps:
+            return False
         outputs = results
         if self.many:
             outputs = [*chain.from_iterable(r for r in results if isinstance(r, list))]
-        return kept_outputs(outputs) is not outputs and holds(MapState, outputs)
+        return holds(MapState, outputs)
+
+    def kept_results(self, results: Values) -> Values:
+        """Results as they can be kept: the same list if nothing can change them."""
+        if not self.many:
+            return kept_outputs(results, self.maker.functions_follow)
+        lists = [result for result in results if isinstance(result, list)]
+        outputs = [*chain.from_iterable(lists)]
+        if kept_outputs(outputs, self.maker.functions_follow) is outputs:
+            return results
+        return [kept_outputs(r, True) if isinstance(r, list) else r for r in results]
 
     def take_back(self, before: int) -> None:
         """Undo the changes in the journal but for the first `before`."""
@@ -172,16 +187,6 @@ class Keyed:
         if self.record:
             return self.kept.keep(changes, piece)
         return [state.key for state, _, _, new in changes if new is MISSING]
-
-    def kept_results(self, results: Values) -> Values:
-        """Results as they are kept while what comes next works on them."""
-        if not self.many:
-            return kept_outputs(results, self.maker.functions_follow)
-        lists = [result for result in results if isinstance(result, list)]
-        outputs = [*chain.from_iterable(lists)]
-        if kept_outputs(outputs, self.maker.functions_follow) is outputs:
-            return results
-        return [kept_outputs(r, True) if isinstance(r, list) else r for r in results]
 
     def reclaim(self, keys: Iterable[object]) -> None:
         """Forget those keys that have nothing in their states."""

@@ -79,7 +79,7 @@ class Speculative(Keyed):
         elif not self._apply_at_once(block, values):
             late = self._apply_in_turn(block, since, list(map(fresh, kept)))
         results = block.results
-        block.results = self.kept_results(results)
+        block.results = self.given
         self._append(block)
         self.emit(block.labels, block.keys, results, None)
         if late:

@@ -240,7 +240,8 @@ class MapState(dict[K, V], State):
         self.name = name
 
     def fresh(self, key: object, journal: list[Change]) -> MapState[K, V]:
-        made = type(self)(self.name)
+        made = self.__new__(type(self))  # an empty dictionary needs no more
+        made.name = self.name
         made.key, made.journal = key, journal
         return made
 

@@ -85,7 +85,8 @@ def all_plain(values: Sequence[object]) -> bool:
             return True
         if not kinds <= _PLAIN:
             return False
-        values = [*chain.from_iterable(v for v in values if isinstance(v, tuple))]
+        tuples = values if kinds == {tuple} else [v for v in values if type(v) is tuple]
+        values = [*chain.from_iterable(tuples)]  # type: ignore[arg-type]  # all are tuples
 
 
 # Arguments ------------------------------------------------------------------------------------
