@@ -189,6 +189,8 @@ class _DataPath:
         shuffled = self._shuffled(next(self.turns) % NODES, time, documents)
         clock, frontier = self.clock, time + len(documents)
         for assembly, blocks in zip(self.assemblies, shuffled, strict=True):
+            if not blocks:
+                continue  # nothing for this node in this block
             assembly.enter(self.keyed.number, blocks)
             pieces = in_order(blocks)
             ordered = list(zip(pieces, [*bounds(pieces)[1:], frontier], strict=True))

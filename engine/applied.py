@@ -22,7 +22,6 @@ class Applied:
     """
 
     __slots__ = (
-        "changed",
         "ends",
         "journal",
         "keys",
@@ -42,8 +41,6 @@ class Applied:
         self.ends: list[int] | None = []
         """Where the changes of each element end in the journal; None: to be found, by the keys."""
         self.journal: list[Change] = []
-        self.changed: bytes | None = None
-        """All changes as a piece of a snapshot, if they were found to be worth one."""
         self.undone: set[int] = set()
         """Positions of elements that are not in force any more."""
         self.last = max(times(labels), default=0)
@@ -98,7 +95,7 @@ class Applied:
         A block that is not of one time, or is small, or removes something, stays as it is.
         """
         if not self.undone and self.labels and min(times(self.labels)) == self.last:
-            piece = self.changed or kept.piece(self.journal)
+            piece = kept.piece(self.journal)
             if piece is not None:
                 self.piece = piece
                 self.labels, self.keys, self.values = [], [], []

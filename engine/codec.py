@@ -219,6 +219,9 @@ def unpack_rows(data: bytes) -> list[object]:
 NESTING_MAX = 1000
 """Levels of sequences and dicts in one another, about."""
 
+INT_MIN, INT_MAX = -(2**63), 2**64 - 1
+"""The integers that the wire format has."""
+
 HELP = "use None, bool, int of 64 bits, float, str, bytes, and tuples, lists and dicts of these"
 
 
@@ -250,7 +253,7 @@ def _obstacle(value: object, at: str, level: int) -> str:
             if found := _obstacle(inner, f"{at}[{i}]", level + 1):
                 return found
     elif isinstance(value, int):
-        if not -(2**63) <= value < 2**64:
+        if not INT_MIN <= value <= INT_MAX:
             return f"{where}an int of more than 64 bits"
     elif isinstance(value, str):
         try:

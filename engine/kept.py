@@ -53,9 +53,9 @@ class Kept:
             else:
                 self._rows[state.name] = []
 
-    def keep(self, changes: Sequence[Change], piece: bytes | None = None) -> list[object]:
-        """Changes are final; they may be a piece already. Returns the keys that lost something."""
-        piece = piece or self.piece(changes)
+    def keep(self, changes: Sequence[Change]) -> list[object]:
+        """Changes are final. Returns the keys that lost something."""
+        piece = self.piece(changes)
         if piece is not None:
             self.add(piece)
             return []
@@ -78,13 +78,7 @@ class Kept:
         if not self._columnar or len(changes) < MANY:
             return None
         states, slots, _, news = zip(*changes, strict=True)
-        return None if type(MISSING) in set(map(type, news)) else self.encode(states, slots, news)
-
-    def encode(
-        self, states: Sequence[State], slots: Sequence[object], news: Sequence[object]
-    ) -> bytes | None:
-        """Changes that remove nothing as a piece; None if they are few. Raises PayloadError."""
-        if not self._columnar or len(states) < MANY:
+        if type(MISSING) in set(map(type, news)):
             return None
         columns = columns_of(len(states), [list(map(_key_of, states)), slots, news])
         return _packed(self.operator, states[0].name, columns)

@@ -15,10 +15,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from operator import countOf, itemgetter
 
-from engine.codec import pack_nested
 from engine.context import Context, Failure
 from engine.ends import Maker
-from engine.errors import PayloadError
 from engine.flow import Vertex
 from engine.kept import Kept
 from engine.labels import Label
@@ -60,8 +58,6 @@ class Keyed:
         """The changes of the block that is being applied."""
         self.table = StateTable(vertex.states, self.journal)
         self.kept = Kept(vertex.name, vertex.states)
-        self.piece: bytes | None = None
-        """The changes of the block for a snapshot, if they were found to be worth a piece."""
         self.given: Values = []
         """The results of the block as they are kept while what comes next works on them."""
         self.gives_states = False
@@ -119,28 +115,14 @@ class Keyed:
         return result
 
     def can_keep(self, changes: Sequence[Change]) -> bool:
-        """Whether changes can be kept as they are, and stored; `piece` is what they look like then.
-
-        States that serialise have seen to that themselves.
-        """
-        self.piece = None
+        """Whether changes can be kept as they are; states that serialise see to it themselves."""
         if self.table.convert is not None or not changes:
             return True
-        states, slots, _, news = zip(*changes, strict=True)
-        removes = type(MISSING) in set(map(type, news))
-        if removes:
-            puts = [(slot, new) for _, slot, _, new in changes if new is not MISSING]
-            slots, news = zip(*puts, strict=True) if puts else ((), ())
-        if not may_be_kept(slots, news):
-            return False
-        try:
-            if not removes:
-                self.piece = self.kept.encode(states, slots, news)
-            if self.piece is None:
-                pack_nested((slots, news))
-        except PayloadError:
-            return False
-        return True
+        _, slots, _, news = zip(*changes, strict=True)
+        if may_be_kept(slots, news):
+            return True
+        puts = [change for change in changes if change[-1] is not MISSING]
+        return len(puts) < len(changes) and self.can_keep(puts)
 
     def begins_again(self, results: Values) -> bool:
         """Whether what a block has changed or given cannot be kept; if it can, `given` is how.
@@ -182,10 +164,10 @@ class Keyed:
         undo(self.journal[before:])
         del self.journal[before:]
 
-    def keep(self, changes: list[Change], piece: bytes | None = None) -> list[object]:
+    def keep(self, changes: list[Change]) -> list[object]:
         """These changes are final. Returns the keys that lost something."""
         if self.record:
-            return self.kept.keep(changes, piece)
+            return self.kept.keep(changes)
         return [state.key for state, _, _, new in changes if new is MISSING]
 
     def reclaim(self, keys: Iterable[object]) -> None:
@@ -224,7 +206,7 @@ class Arrival(Keyed):
         results = self._apply(labels, keys, values)
         while self.begins_again(results):
             results = self._apply(labels, keys, list(map(fresh, kept)))
-        self.reclaim(self.keep(self.journal, self.piece))
+        self.reclaim(self.keep(self.journal))
         self.journal.clear()
         self.emit(labels, keys, results, None)
 

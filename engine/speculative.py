@@ -160,7 +160,6 @@ class Speculative(Keyed):
         if block.labels:
             self.last = max(self.last, block.last)
             block.journal = self.journal[:]
-            block.changed = self.piece
             self.journal.clear()
             self.blocks.append(block)
             self._open.append(block)
@@ -175,7 +174,6 @@ class Speculative(Keyed):
         out = _Corrections()
         for key, elements in by_key.items():
             self._correct_key(key, elements, applied.get(key, []), again, out)
-        self.piece = None
         self._append(again)
         self.emit(out.labels, out.keys, out.results, out.signs)
 
@@ -276,7 +274,7 @@ class Speculative(Keyed):
         if block.piece:
             self.kept.add(block.piece)
             return []
-        return self.keep(block.final_changes(), block.changed if not block.undone else None)
+        return self.keep(block.final_changes())
 
     def validate(self) -> None:
         super().validate()

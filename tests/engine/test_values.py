@@ -16,7 +16,18 @@ from engine.errors import PayloadError
 from engine.plain_states import Undo, plain_state
 from engine.serialised import serialise
 from engine.state import ListState, MapState, ReducingState, State, StateTable, ValueState, undo
-from engine.values import copies, fresh, frozen, is_plain, kept_outputs, output, stored, thawed
+from engine.values import (
+    copies,
+    fresh,
+    frozen,
+    is_plain,
+    kept_outputs,
+    may_be_kept,
+    output,
+    slot_of,
+    stored,
+    thawed,
+)
 
 
 class Number(IntEnum):
@@ -226,6 +237,33 @@ def test_serialised_states_are_those_of_the_reference_and_can_be_undone(
     for take_back in reversed(undos):
         take_back()
     assert look(states) == look(plain_states) == shown
+
+
+huge = st.integers(2**62, 2**65) | st.integers(-(2**65), -(2**62)) | st.just("\ud800")
+perhaps = st.recursive(
+    atoms | huge | st.sampled_from([Number.ONE, Name.A, bytearray(b"x"), float("nan")]),
+    lambda inner: st.lists(inner, max_size=3).map(tuple) | st.lists(inner, max_size=2),
+    max_leaves=6,
+)
+
+
+def may_be_stored(value: object) -> bool:
+    try:
+        return frozen(value) is value
+    except PayloadError:
+        return False
+
+
+@given(st.lists(perhaps, max_size=4))
+def test_exactly_what_is_immutable_and_can_be_stored_is_kept_as_it_is(found: list[object]) -> None:
+    slots = range(len(found))
+    assert may_be_kept(slots, found) == all(map(may_be_stored, found))
+
+
+@given(st.lists(atoms | huge | plain, min_size=1, max_size=4))
+def test_a_slot_is_kept_as_it_is_if_it_can_be_stored_and_found_again(slots: list[object]) -> None:
+    kept = may_be_kept(slots, [None] * len(slots))
+    assert kept == all(may_be_stored(slot) and slot_of(slot) == slot for slot in slots)
 
 
 # The wire ---------------------------------------------------------------------------------------
