@@ -97,7 +97,11 @@ class Pace:
 
     def cut(self, port: int, piece: Piece) -> tuple[Piece, Piece | None]:
         """What of a piece is to be applied now, and the rest."""
-        count = self.room(port, max(times(piece.labels)) if self._careful_from >= 0 else 0)
+        seconds, elements = self._spent[port]
+        is_careful = self._careful_from >= 0
+        if len(piece.labels) * seconds <= (self._until - self._last) * elements and not is_careful:
+            return piece, None
+        count = self.room(port, max(times(piece.labels)) if is_careful else 0)
         return (piece, None) if len(piece.labels) <= count else piece.cut(count)
 
     def begin_piece(self, port: int, piece: Piece) -> None:

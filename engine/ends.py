@@ -184,7 +184,10 @@ class Shuffle:
         direct = kinds <= ATOMS or (isinstance(self.key, itemgetter) and kinds <= _EXACT)
         try:
             arriving = values if direct else unpack_rows(self.maker.pack(values))
-            return self.owners.of([self.key(value) for value in arriving])
+            keys = list(map(self.key, arriving))
+            if len(keys) < len(values):  # `map` takes StopIteration for its own end
+                raise PayloadError("one of the elements has no key")
+            return self.owners.of(keys)
         except (PayloadError, KeyboardInterrupt):
             raise
         except BaseException as error:

@@ -118,8 +118,7 @@ class Keyed:
         """Whether changes can be kept as they are; states that serialise see to it themselves."""
         if self.table.convert is not None or not changes:
             return True
-        _, slots, _, news = zip(*changes, strict=True)
-        if may_be_kept(slots, news):
+        if may_be_kept([change[1] for change in changes], [change[3] for change in changes]):
             return True
         puts = [change for change in changes if change[-1] is not MISSING]
         return len(puts) < len(changes) and self.can_keep(puts)

@@ -22,7 +22,7 @@ Cost: of immutable values a check; of others an encoding when they are put, a de
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from functools import partial
 from itertools import chain
@@ -80,19 +80,37 @@ def is_plain(value: object) -> bool:
     return type(value) in ATOMS or all_plain((value,))
 
 
-def all_plain(values: Sequence[object]) -> bool:
-    """Whether all values are plain."""
-    return all(kinds <= _PLAIN for kinds, _ in _levels(values))
+def all_plain(values: Sequence[object], *, to_store: bool = False) -> bool:
+    """Whether all values are plain; `to_store`: and the wire format has room for them.
 
-
-def _levels(values: Sequence[object]) -> Iterator[tuple[set[type], Sequence[object]]]:
-    """The types of values and the values; the same of what is in tuples among them; and so on."""
-    while values:
+    Looks level by level: they may be nested deep.
+    """
+    level = 0
+    while True:
         kinds = set(map(type, values))
-        yield kinds, values
+        if not kinds <= _PLAIN:
+            return False
+        if to_store and not (level < TUPLES_MAX and _has_room(kinds, values)):
+            return False
         if tuple not in kinds:
-            return
+            return True
         values = [*chain.from_iterable(_of(tuple, kinds, values))]
+        level += 1
+
+
+def _has_room(kinds: set[type], values: Sequence[object]) -> bool:
+    """Whether all integers are of 64 bits, and no text has a lone surrogate."""
+    if int in kinds:
+        numbers = _of(int, kinds, values)
+        if min(numbers) < INT_MIN or max(numbers) > INT_MAX:
+            return False
+    if str in kinds:
+        text = "".join(_of(str, kinds, values))
+        try:
+            return text.isascii() or bool(text.encode())
+        except UnicodeEncodeError:
+            return False
+    return True
 
 
 def _of(kind: type[T], kinds: set[type], values: Sequence[object]) -> Sequence[T]:
@@ -211,29 +229,7 @@ def may_be_kept(slots: Sequence[object], values: Sequence[object]) -> bool:
         slots = [*set(slots)]  # nearly always there are few
     elif not all(map(_is_slot, slots)):
         return False
-    return _can_be_stored(values) and _can_be_stored(slots)
-
-
-def _can_be_stored(values: Sequence[object]) -> bool:
-    """Whether values are plain and the wire format has room for them."""
-    for level, (kinds, those) in enumerate(_levels(values)):
-        if not kinds <= _PLAIN or level > TUPLES_MAX:
-            return False
-        if int in kinds:
-            numbers = _of(int, kinds, those)
-            if min(numbers) < INT_MIN or max(numbers) > INT_MAX:
-                return False
-        if str in kinds and not _is_unicode("".join(_of(str, kinds, those))):
-            return False
-    return True
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether a text can be encoded: it has no lone surrogate."""
-    try:
-        return text.isascii() or bool(text.encode())
-    except UnicodeEncodeError:
-        return False
+    return all_plain(values, to_store=True) and all_plain(slots, to_store=True)
 
 
 def _is_slot(value: object) -> bool:
