@@ -269,7 +269,7 @@ class Node(Member):
 
     def turn(self) -> bool:
         self.pace.begin()
-        if self.stopped:
+        if self.outcome is not None:
             return False
         if not self.running:
             return self._restore()

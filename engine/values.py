@@ -80,37 +80,15 @@ def is_plain(value: object) -> bool:
     return type(value) in ATOMS or all_plain((value,))
 
 
-def all_plain(values: Sequence[object], *, to_store: bool = False) -> bool:
-    """Whether all values are plain; `to_store`: and the wire format has room for them.
-
-    Looks level by level: they may be nested deep.
-    """
-    level = 0
+def all_plain(values: Sequence[object]) -> bool:
+    """Whether all values are plain. Looks level by level: they may be nested deep."""
     while True:
         kinds = set(map(type, values))
         if not kinds <= _PLAIN:
             return False
-        if to_store and not (level < TUPLES_MAX and _has_room(kinds, values)):
-            return False
         if tuple not in kinds:
             return True
         values = [*chain.from_iterable(_of(tuple, kinds, values))]
-        level += 1
-
-
-def _has_room(kinds: set[type], values: Sequence[object]) -> bool:
-    """Whether all integers are of 64 bits, and no text has a lone surrogate."""
-    if int in kinds:
-        numbers = _of(int, kinds, values)
-        if min(numbers) < INT_MIN or max(numbers) > INT_MAX:
-            return False
-    if str in kinds:
-        text = "".join(_of(str, kinds, values))
-        try:
-            return text.isascii() or bool(text.encode())
-        except UnicodeEncodeError:
-            return False
-    return True
 
 
 def _of(kind: type[T], kinds: set[type], values: Sequence[object]) -> Sequence[T]:
@@ -229,7 +207,33 @@ def may_be_kept(slots: Sequence[object], values: Sequence[object]) -> bool:
         slots = [*set(slots)]  # nearly always there are few
     elif not all(map(_is_slot, slots)):
         return False
-    return all_plain(values, to_store=True) and all_plain(slots, to_store=True)
+    return _can_be_stored(values) and _can_be_stored(slots)
+
+
+def _can_be_stored(values: Sequence[object]) -> bool:
+    """Whether all values are plain, and the wire format has room for them."""
+    for _ in range(TUPLES_MAX):
+        kinds = set(map(type, values))
+        if not kinds <= _PLAIN:
+            return False
+        if int in kinds:
+            numbers = _of(int, kinds, values)
+            if min(numbers) < INT_MIN or max(numbers) > INT_MAX:
+                return False
+        if str in kinds and not _is_unicode("".join(_of(str, kinds, values))):
+            return False
+        if tuple not in kinds:
+            return True
+        values = [*chain.from_iterable(_of(tuple, kinds, values))]
+    return False
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text can be encoded: it has no lone surrogate."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _is_slot(value: object) -> bool:
