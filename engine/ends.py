@@ -76,16 +76,16 @@ class Maker:
                     raise PayloadError(problem)
 
     def without_refused(self, block: Elements, failures: Failures) -> Elements:
-        """The elements that are not refused; the others become failures."""
+        """The elements that are not refused, as they will arrive; the others become failures."""
         labels, values, signs = block
-        good: list[bool] = []
-        for i, value in enumerate(values):
-            problem = self.refuses(value)
-            good.append(not problem)
-            if problem:
-                failure = self.failure(labels[i], value, problem)
-                failures.add(labels[i], failure, signs[i] if signs else 1)
-        return chosen(block, good)
+        found = list(map(self._or_failure, labels, values))
+        good = failures.sort_out(labels, found, signs)
+        block = labels, found, signs
+        return block if good is None else chosen(block, good)
+
+    def _or_failure(self, label: Label, output: object) -> object:
+        problem = self.refuses(output)
+        return self.failure(label, output, problem) if problem else travelled(output)
 
 
 def not_of_fields(output: object, fields: Fields) -> str:
@@ -201,11 +201,10 @@ class Shuffle:
 
         labels, values, signs = block
         found = called(owner, self.name, list(map(travelled, values)))
-        good = [not isinstance(result, Failure) for result in found]
-        for i, result in enumerate(found):
-            if isinstance(result, Failure):
-                self.failures.add(labels[i], result, signs[i] if signs else 1)
-        return chosen(block, good), [o for o in found if isinstance(o, int)]
+        good = self.failures.sort_out(labels, found, signs)
+        if good is not None:
+            block = chosen(block, good)
+        return block, [o for o in found if isinstance(o, int)]
 
     def _send(self, block: Elements, owners: list[int]) -> None:
         parts = [

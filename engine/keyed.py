@@ -12,8 +12,8 @@ that raises is called once for an element in an order, and always with what arri
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
-from operator import countOf, itemgetter
+from itertools import chain, compress
+from operator import itemgetter
 
 from engine.context import Context, Failure
 from engine.ends import Maker
@@ -176,12 +176,9 @@ class Keyed:
 
     def emit(self, labels: Labels, keys: list[object], results: Values, signs: Signs) -> None:
         """Send results on; failures go where failures go."""
-        if countOf(map(type, results), Failure):
-            good = [not isinstance(result, Failure) for result in results]
-            for i, result in enumerate(results):
-                if isinstance(result, Failure):
-                    self.failures.add(labels[i], result, 1 if signs is None else signs[i])
-            keys = [key for key, is_good in zip(keys, good, strict=True) if is_good]
+        good = self.failures.sort_out(labels, results, signs)
+        if good is not None:
+            keys = list(compress(keys, good))
             labels, results, signs = chosen((labels, results, signs), good)
         self.maker.labels, self.maker.keys = labels, keys
         if self.many:

@@ -63,6 +63,15 @@ class Failures:
         """Report one failure, or take it back."""
         self.barrier.hold(FAILURES, [label], [failure.payload()], [sign])
 
+    def sort_out(self, labels: Labels, results: Values, signs: Signs) -> list[bool] | None:
+        """Report the failures among results. Returns which are none; None if none is one."""
+        if not countOf(map(type, results), Failure):
+            return None
+        for i, result in enumerate(results):
+            if isinstance(result, Failure):
+                self.add(labels[i], result, 1 if signs is None else signs[i])
+        return [not isinstance(result, Failure) for result in results]
+
 
 class Stateless:
     """Base of map, filter and flat_map: one user function and what comes after."""
@@ -75,11 +84,8 @@ class Stateless:
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         results = called(self.function_of, self.name, values)
-        if countOf(map(type, results), Failure):
-            good = [not isinstance(result, Failure) for result in results]
-            for i, result in enumerate(results):
-                if isinstance(result, Failure):
-                    self.failures.add(labels[i], result, 1 if signs is None else signs[i])
+        good = self.failures.sort_out(labels, results, signs)
+        if good is not None:
             values = list(compress(values, good))
             labels, results, signs = chosen((labels, results, signs), good)
         for block in self.outputs(labels, values, results, signs):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.ends import Maker, Outbound, Shuffle
+from engine.ends import Maker, Outbound, Shuffle, Sink
 from engine.flow import Flow, Vertex
 from engine.keygroups import Owners, group_of, owner
 from engine.labels import Label
@@ -317,3 +317,21 @@ def test_every_sink_and_failure_has_its_own_number() -> None:
         ((2, 0, 0), 0),
         ((2, 0, 1), FAILURES),
     ]
+
+
+class Unequal(str):
+    """A text that is compared with nothing, but travels as any other."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("compared")
+
+    __hash__ = str.__hash__
+
+
+def test_outputs_that_are_refused_only_together_leave_as_they_will_arrive() -> None:
+    out = Collected()
+    sink = Sink(0, out, Maker("words", None), out.failures)
+    sink.push([(1, 0), (1, 1)], [("x", Unequal("a")), ("y", Unequal("a"))], None)
+    assert out.pushed == [((1, 0), 0, ("x", "a"), 1), ((1, 1), 0, ("y", "a"), 1)]
