@@ -49,20 +49,23 @@ class Held:
             else:
                 self.taken_back.append((label, sink, value))
 
+    def _is_in_order(self) -> bool:
+        """Whether there is a single block, which is in label order."""
+        return len(self.blocks) == 1 and not self.taken_back and in_order(self.blocks[0][0])
+
     def as_it_came(self) -> bytes | None:
         """The blob of a single packed block in label order; None if there is anything else."""
-        if len(self.blocks) == 1 and not self.taken_back:
+        if self._is_in_order():
             labels, sink, values = self.blocks[0]
-            if isinstance(values, bytes) and in_order(labels):
+            if isinstance(values, bytes):
                 return to_blob(labels, sink, (), values)
         return None
 
     def outputs(self) -> tuple[Labels, int | list[int], Values]:
         """What is left, in label order; one sink number where there is only one."""
-        if len(self.blocks) == 1 and not self.taken_back:
+        if self._is_in_order():
             labels, sink, values = self.blocks[0]
-            if in_order(labels):
-                return labels, sink, _unpacked(values)
+            return labels, sink, _unpacked(values)
         outputs: list[Output] = []
         for labels, sink, values in self.blocks:
             outputs += zip(labels, repeat(sink), _unpacked(values))
