@@ -181,12 +181,13 @@ def may_go(blocks: list[Block], unsettled: int, complete: int) -> tuple[list[Blo
     """
     if unsettled + sum(map(_roots_of, blocks)) <= SPECULATE_UP_TO:
         return blocks, []
-    if any(block.corrects for block in blocks):
-        return blocks, []  # a tombstone must not be parted from its element
+    # A tombstone has the time of its element, and must not overtake it: where there may be one,
+    # nothing but the time decides what goes.
+    by_time_only = any(block.corrects for block in blocks)
     now: list[Block] = []
     later: list[Block] = []
     for block in blocks:
-        if block.last < complete or block.time < complete <= block.first:
+        if block.last < complete or (block.time < complete <= block.first and not by_time_only):
             now.append(block)  # a tracking time below the frontier would hold everything up
         elif block.first >= complete:
             later.append(block)
@@ -199,12 +200,13 @@ def may_go(blocks: list[Block], unsettled: int, complete: int) -> tuple[list[Blo
 def in_order(blocks: list[Block]) -> list[Piece]:
     """The pieces of blocks of one port as they are best worked off: in label order.
 
-    Where something is taken back the order of arrival stays: a tombstone must not overtake its
-    element.
+    Elements with one label stay in the order of arrival: a tombstone must not overtake its element.
     """
     pieces = [piece for block in blocks for piece in block.pieces]
-    if len(pieces) == 1 or any(block.corrects for block in blocks):
+    if len(pieces) == 1:
         return pieces
+    if any(block.corrects for block in blocks):
+        return [_merged(pieces)]
     pieces.sort(key=_first_label)
     spans = [(min(found), max(found)) for found in (times(piece.labels) for piece in pieces)]
     if all(one[1] <= other[0] for one, other in pairwise(spans)):
@@ -233,12 +235,13 @@ def _parts(piece: Piece) -> list[Piece]:
 
 
 def _merged(pieces: Iterable[Piece]) -> Piece:
-    """The elements of pieces in label order."""
-    elements: list[tuple[Label, object]] = []
-    for labels, values, _ in (piece.elements() for piece in pieces):
-        elements += zip(labels, values, strict=True)
+    """The elements of pieces in label order; those with one label as they come."""
+    elements: list[tuple[Label, object, int]] = []
+    for labels, values, signs in (piece.elements() for piece in pieces):
+        elements += zip(labels, values, signs or [1] * len(labels), strict=True)
     elements.sort(key=itemgetter(0))
-    return Piece([label for label, _ in elements], [value for _, value in elements], None)
+    labels, values, signs = map(list, zip(*elements, strict=True))
+    return Piece(labels, values, None if min(signs) > 0 else signs)
 
 
 def _first_label(piece: Piece) -> Label:

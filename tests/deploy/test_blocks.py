@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.blocks import Block, Piece, bounds, in_order
+from deploy.blocks import Block, Piece, bounds, in_order, may_go
 from engine.codec import pack_rows
 from engine.errors import MalformedMessage
-from engine.labels import Label
+from engine.labels import INFINITY, Label
 from engine.operators import MANY
 from engine.runs import Run, times
 
@@ -69,11 +69,45 @@ def test_a_large_piece_stays_whole_though_small_ones_overlap() -> None:
     assert ordered[1] is whole
 
 
-def test_tombstones_keep_the_order_of_arrival() -> None:
-    later = Piece([(7, 0)], pack_rows(["x"]), [-1])
-    earlier = Piece([(3, 0)], pack_rows(["y"]), None)
-    assert in_order([Block(0, 7, 1, [later]), Block(0, 3, 2, [earlier])]) == [later, earlier]
-    assert bounds([later, earlier]) == [3, 3]
+versions = st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=40)
+"""(time, whether its element is taken back again), in the order in which they were made"""
+
+
+@given(versions, st.data())
+def test_no_tombstone_overtakes_its_element_and_no_element_the_tombstone_before(
+    made: list[tuple[int, bool]], data: st.DataObject
+) -> None:
+    sent: list[tuple[Label, object, int]] = []
+    for number, (time, taken_back) in enumerate(made):
+        sent.append(((time, 0), number, 1))
+        if taken_back:
+            at = data.draw(st.integers(0, len(sent)))
+            sent.insert(max(at, 1 + sent.index(((time, 0), number, 1))), ((time, 0), number, -1))
+    waiting: list[Block] = []
+    applied: list[tuple[Label, object, int]] = []
+    left, complete = list(sent), 0
+    while left or waiting:
+        count = data.draw(st.integers(1, 6))
+        here, left = left[:count], left[count:]
+        complete = complete + data.draw(st.integers(0, 1)) if here else INFINITY
+        if here:
+            labels, values, signs = map(list, zip(*here, strict=True))
+            piece = Piece(labels, values, signs if -1 in signs else None)
+            waiting.append(Block(0, data.draw(st.integers(0, min(times(labels)))), 1, [piece]))
+        now, later = may_go(waiting, data.draw(st.sampled_from([0, 99])), complete)
+        taken = [piece.elements() for piece in in_order(now)] if now else []
+        found = [
+            element
+            for labels, values, signs in taken
+            for element in zip(labels, values, signs or [1] * len(labels), strict=True)
+        ]
+        until = data.draw(st.integers(1, max(len(found), 1)))  # no time for the others
+        applied += found[:until]
+        rest = [Piece([e[0]], [e[1]], [e[2]]) for e in found[until:]]
+        waiting = ([Block(0, min(e[0][0] for e in found[until:]), 1, rest)] if rest else []) + later
+    for time in range(10):
+        label = (time, 0)
+        assert [e for e in applied if e[0] == label] == [e for e in sent if e[0] == label]
 
 
 def test_payloads_that_do_not_fit_their_labels_are_malformed() -> None:
