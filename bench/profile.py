@@ -213,8 +213,8 @@ class _DataPath:
         """What a node makes of a block, as it arrives at each node."""
         self._map(mapper, time, documents)
         shuffled: list[list[Block]] = [[] for _ in range(NODES)]
-        for port, node, pieces in self.leaving[mapper].take(self.source.number):
-            head = port, time, next(self.ids)
+        for port, node, first, pieces in self.leaving[mapper].take(self.source.number):
+            head = port, first, next(self.ids)
             if node == mapper:
                 shuffled[node].append(Block(*head, pieces))
             else:

@@ -59,10 +59,10 @@ class Applying:
                     return tokens, [rest, *pieces[at + 1 :]]
         return tokens, []
 
-    def release(self, frontiers: Sequence[int]) -> Iterator[tuple[int, int, list[Token]]]:
+    def release(self, frontiers: Sequence[int]) -> Iterator[tuple[int, list[Token]]]:
         """Let gates apply what is below their stages' frontiers: of each some, if there is much.
 
-        Gives (port, smallest time of that, tokens taken) while what was made is in `leaving`.
+        Gives (port, tokens taken) while what was made is in `leaving`.
         """
         self.due = False
         for port, gate in self._hold_back:
@@ -74,5 +74,5 @@ class Applying:
             self._pace.begin_piece(held, piece)
             gate.entry.push(*piece.elements())
             self._pace.end_piece(held, len(piece.labels))
-            yield port.number, piece.labels[0][0], tokens
+            yield port.number, tokens
             self.due |= gate.due(frontier)

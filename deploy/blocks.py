@@ -177,18 +177,16 @@ def may_go(blocks: list[Block], unsettled: int, complete: int) -> tuple[list[Blo
 
     Speculation saves latency while there is little to do. Under load it would only make elements
     come late: then a block waits until the frontier of the stage before has passed it, so that
-    everything it could meet has been sent.
+    everything it could meet has been sent. A tombstone has the time of its element, so neither
+    overtakes the other.
     """
     if unsettled + sum(map(_roots_of, blocks)) <= SPECULATE_UP_TO:
         return blocks, []
-    # A tombstone has the time of its element, and must not overtake it: where there may be one,
-    # nothing but the time decides what goes.
-    by_time_only = any(block.corrects for block in blocks)
     now: list[Block] = []
     later: list[Block] = []
     for block in blocks:
-        if block.last < complete or (block.time < complete <= block.first and not by_time_only):
-            now.append(block)  # a tracking time below the frontier would hold everything up
+        if block.last < complete:
+            now.append(block)
         elif block.first >= complete:
             later.append(block)
         else:

@@ -1,9 +1,11 @@
 """Elements on their way out of a node's segments, and into others.
 
-What a segment makes is packed where it ends, block by block (`engine.ends`). What
-it has made for a port on a node becomes one frame: the elements of all blocks worked off together,
-tracked under the smallest of their tracking times. What does not leave the node is packed all the
-same: functions see the same types wherever their input came from.
+What a segment makes is packed where it ends, block by block (`engine.ends`). What it has made for a
+port on a node becomes one frame: the elements of all blocks worked off together, tracked under the
+smallest time among them. (The smallest tracking time of those blocks may be smaller, as that of a
+late element that takes others back; it would hold everything up while the frame has to wait.) What
+does not leave the node is packed all the same: functions see the same types wherever their input
+came from.
 """
 
 from __future__ import annotations
@@ -34,11 +36,12 @@ class Leaving:
                     piece = Piece(labels, packed or pack_rows(values), signs)
                     self._pieces.setdefault((feeder, port, node), []).append(piece)
 
-    def take(self, feeder: int) -> Iterator[tuple[int, int, list[Piece]]]:
-        """(port, node, pieces) of what a segment has made."""
+    def take(self, feeder: int) -> Iterator[tuple[int, int, int, list[Piece]]]:
+        """(port, node, tracking time, pieces) of what a segment has made."""
         self.pack(feeder)
         for key in [key for key in self._pieces if key[0] == feeder]:
-            yield *key[1:], self._pieces.pop(key)
+            pieces = self._pieces.pop(key)
+            yield *key[1:], min(min(runs.times(piece.labels)) for piece in pieces), pieces
 
 
 def to_frame(feeder: int, port: int, time: int, id: int, pieces: list[Piece]) -> Frame:

@@ -369,11 +369,11 @@ class Node(Member):
             self._tracking.acks.add(port.stage, block.time, block.id)
             if block.covers and port.front is not None:
                 self._tracking.acks.cover(port.front, block.covers, block.roots)
-        self._send_on(port.number, min(block.time for block in blocks))
+        self._send_on(port.number)
 
-    def _send_on(self, feeder: int, time: int) -> None:
-        """Send what a segment made of blocks with tracking times from `time` on."""
-        for port, node, pieces in self._applying.leaving.take(feeder):
+    def _send_on(self, feeder: int) -> None:
+        """Send what a segment has made."""
+        for port, node, time, pieces in self._applying.leaving.take(feeder):
             id = self.new_id()
             self._count(port, time, id)
             if node == self.index:
@@ -410,8 +410,8 @@ class Node(Member):
             self._moved = self._applying.due = True
             self._waiting.settle(self._tracking.frontiers[-1])
         if self._applying.due:
-            for port, time, tokens in self._applying.release(self._tracking.frontiers):
-                self._send_on(port, time)
+            for port, tokens in self._applying.release(self._tracking.frontiers):
+                self._send_on(port)
                 self._admit_own()
                 self._tracking.acks.join(tokens, ())
         if self.policy.ordered:
