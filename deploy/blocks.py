@@ -63,7 +63,7 @@ class Block:
 
     `time`: the tracking time; `covers`: the times of the front that are done with it, if it is from
     a front; `first` and `last`: the smallest and largest time of an element; `roots`: how many
-    different times; `corrects`: whether something is taken back.
+    different times that are not counted yet; `corrects`: whether something is taken back.
     """
 
     __slots__ = ("corrects", "covers", "first", "id", "last", "pieces", "port", "roots", "time")
@@ -125,6 +125,7 @@ class Waiting:
         """
         block = Block(port, 0, id, rest)
         block.time = block.first
+        block.roots = 0  # they were counted when the elements were chosen the first time
         self._blocks[self._stage_of[port]].insert(0, block)
         return block
 
@@ -160,7 +161,7 @@ class Waiting:
         unsettled = self._unsettled[port.number]
         now, later = may_go(blocks, sum(map(_second, unsettled)), complete)
         self._blocks[port.stage] += later
-        unsettled += [(block.last, block.roots) for block in now]
+        unsettled += [(block.last, block.roots) for block in now if block.roots]
         return now, [block for block in later if not block.id]
 
     def settle(self, frontier: int) -> None:
