@@ -113,6 +113,8 @@ def _output(here: Found) -> Found:
             damage = jsonl.damage_in(directory, here.index)
     size = sum(length for _, length, _ in progress.files)
     holds = f"{progress.rows[0]} outputs" if progress.rows[0] else f"{size} bytes"
+    if after := jsonl.bytes_after(directory, progress):
+        holds += f", and {after} that are not delivered, which a run that goes on cuts off"
     t_last = progress.last.t_last
     return replace(here, mark=mark, t_last=t_last, damage=" ".join(damage), holds=holds)
 

@@ -23,6 +23,8 @@ class Verdict:
 
     checked: list[Found]
     problems: list[str]
+    note: str = ""
+    """What was not checked."""
 
 
 def verify_run(directory: Path, state: Path | None) -> Verdict:
@@ -51,7 +53,10 @@ def verify_run(directory: Path, state: Path | None) -> Verdict:
         wrong = _not_fitting(registry, found, checked, state, output)
     else:
         wrong += [here.damage for here in checked if here.damage]
-    return Verdict(checked, wrong)
+    note = ""
+    if not state.is_dir():
+        note = f"no state was checked: {state} is not there; if it is elsewhere, give --state DIR"
+    return Verdict(checked, wrong, note)
 
 
 def _not_fitting(
@@ -87,13 +92,13 @@ def verify(directory: Path, state: Path | None, json_file: Path | None) -> int:
     verdict = verify_run(directory, state)
     for here in verdict.checked:
         click.echo(f"{'DAMAGED' if here.damage else 'ok':7}  {here}: {here.holds or 'unreadable'}")
-    for problem in verdict.problems:
-        click.echo(problem)
+    for told in filter(None, [*verdict.problems, verdict.note]):
+        click.echo(told)
     if json_file is not None:
         checked = [
             {"part": here.part, "path": here.path, "holds": here.holds, "damage": here.damage}
             for here in verdict.checked
         ]
-        about = {"checked": checked, "problems": verdict.problems}
+        about = {"checked": checked, "problems": verdict.problems, "note": verdict.note}
         json_file.write_text(json.dumps(about, ensure_ascii=False) + "\n", encoding="utf-8")
     return 1 if verdict.problems else 0

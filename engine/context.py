@@ -119,6 +119,6 @@ def _users_line(trace: TracebackType | None) -> str:
     """The innermost line that is not the engine's."""
     frames = [f for f in traceback.extract_tb(trace) if not f.filename.startswith(_ENGINE)]
     if not frames:
-        return "unknown line"
+        return "no line of the function: it could not be called with this record"
     frame = frames[-1]
     return f"{frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}"

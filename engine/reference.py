@@ -17,12 +17,12 @@ fan-out, where the one that is visited first gets the smaller number.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from engine.codec import travelled
 from engine.context import Context, Failure, describe
-from engine.errors import FunctionFailed, MalformedMessage, PayloadError
+from engine.errors import FlowError, FunctionFailed, MalformedMessage, PayloadError
 from engine.flow import Fields, Flow, Vertex
 from engine.keygroups import group_of
 from engine.labels import Label, child
@@ -46,9 +46,20 @@ def run_reference(
     *,
     dead_letters: bool = False,
 ) -> Iterator[Item]:
-    """Run a flow over one list of payloads for each source, with times 1, 2, ..."""
+    """Run a flow over one list of payloads for each source, with times 1, 2, ...
+
+    Raises FlowError if there is not one list for each source.
+    """
+    given = list(inputs)
+    for payloads in given:
+        if isinstance(payloads, (str, bytes, Mapping)):
+            raise FlowError(
+                f"give a list of records for each source, not a {type(payloads).__name__}: "
+                "run_reference(flow, [[record, ...]])"
+            )
+    flow.check_inputs(given)
     return interpret(
-        flow, [enumerate(payloads, 1) for payloads in inputs], dead_letters=dead_letters
+        flow, [enumerate(payloads, 1) for payloads in given], dead_letters=dead_letters
     )
 
 

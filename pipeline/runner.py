@@ -109,7 +109,7 @@ def prepared(job: Job) -> Job:
     job.flow.validate()
     for savepoint in filter(None, (job.start, job.end)):
         savepoint.check_flow(job.flow)
-    _ship(job.flow)
+    ship(job.flow)
     return replace(job, partitions=max(1, min(job.partitions, job.flow.groups)))
 
 
@@ -172,7 +172,7 @@ def counted(spark: SparkSession, parts: Sequence[Part]) -> list[Count]:
     return [Count(row["rows"], row["documents"], row["broken"]) for row in found]
 
 
-def _ship(flow: Flow) -> None:
+def ship(flow: Flow) -> None:
     """Let functions of modules that a worker could not import travel with the flow."""
     from pyspark import cloudpickle
 

@@ -32,6 +32,7 @@ from engine.values import Frozen, frozen, thawed
 from pipeline import PARTITIONS
 from pipeline.arrow import Batches, apply, as_batch, chunks, read_numbers
 from pipeline.failures import explained
+from pipeline.runner import ship
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,6 +55,7 @@ Row = tuple[int, str, str, str, str, str]
 def read_state(spark: SparkSession, savepoint: Savepoint, flow: Flow) -> DataFrame:
     """The rows of a savepoint, read in parallel. Raises StateMismatch; jobs, SnapshotDamaged."""
     savepoint.check_flow(flow)
+    ship(flow)
     groups = spark.range(0, flow.groups, 1, 4 * spark.sparkContext.defaultParallelism)
     return apply(groups, _ReadState(savepoint, flow), SCHEMA)
 
@@ -64,6 +66,7 @@ def write_state(rows: DataFrame, flow: Flow, time: int, path: Path) -> Savepoint
     Raises PayloadError for what is no state of the flow, and what `engine.savepoint` raises.
     """
     begin(path)
+    ship(flow)
     with explained():
         placed = apply(rows.select(*COLUMNS), _Place(flow.groups), SCHEMA)
         placed = placed.repartitionById(min(PARTITIONS, flow.groups), "group")

@@ -20,6 +20,9 @@ from engine.marks import NOBODY, Mark
 
 _FORMAT = "driftline outputs 1"
 
+_OF_SPARK = re.compile(r"-spark-[0-9]{5}\.")
+"""Outputs of the history before the run, which `driftline spark run` has written there."""
+
 
 class OutputDirectory:
     """A claim to the part of one barrier; held until it is closed."""
@@ -34,7 +37,11 @@ class OutputDirectory:
         self._lock = -1
         with reported(path):
             # In this order: whoever of the same run is faster says first whose it is.
-            others = sorted(set(path.glob(foreign)) - {self.hidden})
+            others = sorted(
+                other
+                for other in path.glob(foreign)
+                if other != self.hidden and not _OF_SPARK.search(other.name)
+            )
             if others and not (self.hidden / "identity").exists():
                 raise StateMismatch(
                     f"{path} holds {others[0].name}, which Driftline has not written there: "

@@ -40,7 +40,9 @@ def test_what_is_right_is_said_to_be_right(ended: Place, tmp_path: Path) -> None
         "node-0", "node-1", "output-0", "output-1",
     ]  # fmt: skip
     assert about["problems"] == []
-    assert run("verify", str(ended.output)).returncode == 0, "without its state"
+    alone = run("verify", str(ended.output))
+    assert alone.returncode == 0
+    assert "no state was checked" in alone.stdout
     assert run("verify", str(ended.state)).returncode == 0, "without its outputs"
     nothing = run("verify", str(tmp_path))
     assert nothing.returncode == 1
@@ -85,7 +87,9 @@ def test_what_is_not_committed_yet_is_no_damage(ended: Place, tmp_path: Path) ->
     place = ended.copy(tmp_path.name)
     with (place.output / "counts-0.jsonl").open("a") as file:
         file.write('{"t": [9999')
-    assert run("verify", str(place.output), "--state", str(place.state)).returncode == 0
+    done = run("verify", str(place.output), "--state", str(place.state))
+    assert done.returncode == 0
+    assert "and 11 that are not delivered" in done.stdout
 
 
 def test_a_row_that_was_changed_is_noticed(tmp_path: Path) -> None:

@@ -26,6 +26,16 @@ def test_a_flow_is_run_in_three_lines() -> None:
     ]
 
 
+def test_inputs_that_are_not_one_list_for_each_source_are_refused() -> None:
+    flow = Flow("two")
+    flow.source("a").union(flow.source("b")).sink()
+    for inputs in ([[1]], [[1], [2], [3]]):
+        with pytest.raises(FlowError, match="has 2 sources"):
+            run_reference(flow, inputs)
+    with pytest.raises(FlowError, match="a list of records for each source, not a dict"):
+        run_reference(flow, [{"user": 1}, {"user": 2}])
+
+
 def test_state_belongs_to_a_key_and_elements_meet_it_in_label_order() -> None:
     flow = Flow("join")
     flow.source("in").key_by(lambda text: text.lower()).scan(join, ValueState("joined")).sink()

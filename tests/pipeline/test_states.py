@@ -45,6 +45,21 @@ def test_the_posting_lists_of_an_index_can_be_asked_by_sql(
     ]
 
 
+def test_the_state_of_a_flow_in_a_file_can_be_asked(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text(
+        "from driftline import Flow, ValueState\n"
+        "def put(value, last):\n    last.set(value)\n    return value\n"
+        "flow = Flow('f')\n"
+        "flow.source('in').key_by(lambda v: v).scan(put, ValueState('last'), name='op').sink()\n"
+    )
+    flow = load_flow(str(tmp_path / "f.py"))
+    run(flow, spark, [ListSource(["a", "b"])], tmp_path / "o", save=tmp_path / "s")
+    rows = read_state(spark, open_savepoint(tmp_path / "s"), flow)
+    assert sorted(row["value"] for row in rows.collect()) == ['"a"', '"b"']
+    made = write_state(rows, flow, 3, tmp_path / "again")
+    assert made.time == 3
+
+
 def test_a_changed_savepoint_is_gone_on_from(spark: SparkSession, tmp_path: Path) -> None:
     flow = load_flow("index")
     source = ListSource(DOCUMENTS)

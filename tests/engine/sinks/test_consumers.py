@@ -156,6 +156,11 @@ def test_a_directory_with_other_files_is_refused(kind: str, tmp_path: Path) -> N
     assert [file.name for file in tmp_path.iterdir()] == ["mine.jsonl"]
 
 
+def test_a_directory_with_the_history_before_the_run_is_taken(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "counts-spark-00000.jsonl").write_text("{}\n")
+    OPEN[kind](tmp_path).close()
+
+
 def test_two_writers_of_one_barrier_are_refused(kind: str, tmp_path: Path) -> None:
     first = OPEN[kind](tmp_path)
     with pytest.raises(Unavailable, match="another process is writing"):
