@@ -153,19 +153,23 @@ def columns_of(
 
 def _is_constant(column: Sequence[object], count: int, of_integers: bool) -> bool:
     """Whether to write a column once. Equal is not the same: 1 == 1.0 == True, 0.0 == -0.0."""
-    first = column[0]
-    if first != column[-1]:
-        return False
+    first, last = column[0], column[-1]
     kind = type(first)
-    if kind is str or of_integers:
-        return column.count(first) == count
-    if kind is int:
-        return column.count(first) == count and all(map(_is_int, set(map(type, column))))
-    if isinstance(first, (str, int)) and kind is not bool:  # a subclass
-        kinds = set(map(type, column))
-        whole = all(map(_is_int, kinds)) or all(issubclass(kind, str) for kind in kinds)
-        return whole and column.count(first) == count
-    return False
+    if of_integers:
+        return first == last and column.count(first) == count
+    if kind is not str and (kind is bool or not isinstance(first, (str, int))):
+        return False
+    if kind is type(last) and kind in (str, int) and first != last:
+        return False
+    kinds = set(map(type, column))
+    if len(kinds) > 1 or kind not in (str, int):  # a subclass may have an equality of its own
+        if all(map(_is_int, kinds)):
+            column = [int.__int__(value) for value in column if isinstance(value, int)]
+        elif all(issubclass(kind, str) for kind in kinds):
+            column = [str.__str__(value) for value in column if isinstance(value, str)]
+        else:
+            return False
+    return column.count(column[0]) == count
 
 
 def _is_int(kind: type) -> bool:

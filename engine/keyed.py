@@ -15,16 +15,28 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, compress
 from operator import itemgetter
 
+from engine.codec import travelled
 from engine.context import Context, Failure
 from engine.ends import Maker
+from engine.errors import MalformedMessage, PayloadError
 from engine.flow import Vertex
 from engine.kept import Kept
 from engine.labels import Label
 from engine.operators import Failures, Signs, Step, Values, children, chosen, iterable
 from engine.runs import Labels
 from engine.serialised import serialise
-from engine.state import MISSING, Change, MapState, StateTable, undo
-from engine.values import copies, fresh, holds, kept_outputs, may_be_kept, stored
+from engine.state import ALL, MISSING, Change, MapState, StateTable, undo
+from engine.values import (
+    ATOMS,
+    all_plain,
+    copies,
+    fresh,
+    holds,
+    is_plain,
+    kept_outputs,
+    may_be_kept,
+    stored,
+)
 
 
 class Keyed:
@@ -60,8 +72,10 @@ class Keyed:
         self.kept = Kept(vertex.name, vertex.states)
         self.given: Values = []
         """The results of the block as they are kept while what comes next works on them."""
-        self.gives_states = False
-        """Whether outputs hold states themselves, and are copied therefore."""
+        self.to_serialise = False
+        """Whether states have to serialise for a function that has raised."""
+        self.gives_own = False
+        """Whether each output is made one of its own as soon as the function has given it."""
         self.elements = 0
         self.late = 0
         """Elements that came when something after them had been applied."""
@@ -86,6 +100,8 @@ class Keyed:
         kept = stored(values)
         keys = list(map(self.key, values))
         assert len(keys) == len(values), "every element that is sent has a key"
+        if not ATOMS.issuperset(map(type, keys)) and not all_plain(keys):
+            keys = list(map(travelled, keys))  # a class of its own may have an equality of its own
         if kept is not values and not isinstance(self.key, itemgetter):
             values = list(map(fresh, kept))  # a key function may have changed its argument
         return kept, keys, values
@@ -97,20 +113,44 @@ class Keyed:
         try:
             if self.many:
                 outputs = iterable(self.function(Context(label, key), value, *states))
-                return copies(outputs) if self.gives_states else outputs
+                return self._own(key, outputs) if self.gives_own else outputs
             result = self.function(value, *states)
-            return copies([result])[0] if self.gives_states else result
+            return self._own(key, [result])[0] if self.gives_own else result
         except BaseException as error:
-            self.take_back(before)
-            return Failure.of(self.vertex.name, key, value, error)
+            return self.failed(key, value, error, before)
+
+    def failed(self, key: object, value: object, error: BaseException, before: int) -> Failure:
+        """The function has raised: what it has changed since then is taken back."""
+        if not self.can_keep(self.journal[before:]):
+            self.to_serialise = True  # it may tell what it has seen in its states
+        self.take_back(before)
+        return Failure.of(self.vertex.name, key, value, error)
+
+    def _own(self, key: object, outputs: Values) -> Values:
+        """Outputs that nothing else can change; a failure instead of each that cannot travel."""
+        if not self.maker.functions_follow:
+            return copies(outputs)
+        return [self._arriving(key, output) for output in outputs]
+
+    def _arriving(self, key: object, output: object) -> object:
+        """An output as it would arrive elsewhere, so that a function sees it in no other form."""
+        if is_plain(output):
+            return output
+        try:
+            return travelled(output)
+        except (PayloadError, MalformedMessage) as error:
+            return Failure.of_output(self.vertex.name, key, output, str(error))
 
     def call_again(self, label: Label, key: object, kept: object) -> object:
         """`call` for one element that has been kept; its changes can be kept, too."""
         before = len(self.journal)
         result = self.call(label, key, fresh(kept))
-        if not self.can_keep(self.journal[before:]):
+        if not self.can_keep(self.journal[before:]) or self.to_serialise:
             self.take_back(before)
-            serialise(self.table)
+            self._serialise()
+            result = self.call(label, key, fresh(kept))
+        if self._must_own([result]):
+            self.take_back(before)
             result = self.call(label, key, fresh(kept))
         return result
 
@@ -118,26 +158,38 @@ class Keyed:
         """Whether changes can be kept as they are; states that serialise see to it themselves."""
         if self.table.convert is not None or not changes:
             return True
-        if may_be_kept([change[1] for change in changes], [change[3] for change in changes]):
-            return True
-        puts = [change for change in changes if change[-1] is not MISSING]
-        return len(puts) < len(changes) and self.can_keep(puts)
+        return may_be_kept(
+            [slot for _, slot, _, _ in changes if slot is not ALL],
+            [new for _, _, _, new in changes if new is not MISSING],
+        )
 
     def begins_again(self, results: Values) -> bool:
         """Whether what a block has changed or given cannot be kept; if it can, `given` is how.
 
-        Then the block is taken back, and when it is applied again it can: states serialise, and an
-        output that holds a state itself, which the next element of its key changes, is copied.
+        Then the block is taken back, and when it is applied again it can: states serialise; an
+        output that holds a state itself, which the next element of its key changes, is copied; and
+        one that functions come to see is brought to the form in which values travel.
         """
-        if not self.can_keep(self.journal):
-            serialise(self.table)
-        else:
-            self.given = self.kept_results(results)
-            if self.given is results or self.gives_states or not self._holds_states(results):
-                return False
-            self.gives_states = True
-            self.apply = None
+        if not self.can_keep(self.journal) or self.to_serialise:
+            self._serialise()
+        elif not self._must_own(results):
+            return False
         self.take_back(0)
+        return True
+
+    def _serialise(self) -> None:
+        serialise(self.table)
+        self.to_serialise = False
+
+    def _must_own(self, results: Values) -> bool:
+        """Whether outputs have to be ones of their own from now on; sets `given`."""
+        self.given = self.kept_results(results)
+        if self.given is results or self.gives_own:
+            return False
+        if not (self.maker.functions_follow or self._holds_states(results)):
+            return False
+        self.gives_own = True
+        self.apply = None
         return True
 
     def _holds_states(self, results: Values) -> bool:
@@ -183,7 +235,10 @@ class Keyed:
         self.maker.labels, self.maker.keys = labels, keys
         if self.many:
             for block in children(labels, results, signs):  # type: ignore[arg-type]
-                self.after.push(*block)
+                if self.gives_own and (good := self.failures.sort_out(*block)) is not None:
+                    block = chosen(block, good)
+                if block[0]:
+                    self.after.push(*block)
         elif labels:
             self.after.push(labels, results, signs)
 
@@ -216,6 +271,5 @@ class Arrival(Keyed):
             try:
                 results.append(apply(value, state))
             except BaseException as error:
-                self.take_back(before)
-                results.append(Failure.of(self.vertex.name, key, value, error))
+                results.append(self.failed(key, value, error, before))
         return results

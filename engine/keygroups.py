@@ -34,13 +34,16 @@ def _bytes_of(key: object) -> bytes:
             return str.encode(key)
         except UnicodeEncodeError as error:
             raise PayloadError(f"{key!a} cannot travel or be stored: {error}") from None
-    return pack(_canonical(key))
+    return pack(canonical(key))
 
 
-def _canonical(key: object) -> object:
-    """One of the keys that are equal: 1, 1.0 and True are one key of a dictionary, of one group."""
+def canonical(key: object) -> object:
+    """One of the keys that are equal: 1, 1.0 and True are one key of a dictionary, of one group.
+
+    Raises PayloadError for NaN.
+    """
     if isinstance(key, (tuple, list)):
-        return tuple(map(_canonical, key))
+        return tuple(map(canonical, key))
     if isinstance(key, float) and key != key:
         raise PayloadError(
             "NaN cannot travel or be stored as a key: it equals nothing, not even itself"

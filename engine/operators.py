@@ -76,11 +76,20 @@ class Failures:
 class Stateless:
     """Base of map, filter and flat_map: one user function and what comes after."""
 
-    def __init__(self, vertex: Vertex, function: Function, after: Step, failures: Failures) -> None:
+    def __init__(
+        self,
+        vertex: Vertex,
+        function: Function,
+        after: Step,
+        failures: Failures,
+        functions_follow: bool = False,
+    ) -> None:
         self.name = vertex.name
         self.function = function
         self.after = after
         self.failures = failures
+        self.functions_follow = functions_follow
+        """Whether functions see the outputs, which may change what others of them share."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         results = called(self.function_of, self.name, values)
@@ -88,8 +97,10 @@ class Stateless:
         if good is not None:
             values = list(compress(values, good))
             labels, results, signs = chosen((labels, results, signs), good)
-        for block in self.outputs(labels, values, results, signs):
-            self.after.push(*block)
+        for out_labels, outputs, out_signs in self.outputs(labels, values, results, signs):
+            if self.functions_follow:
+                outputs = copies(outputs)
+            self.after.push(out_labels, outputs, out_signs)
 
     def function_of(self, value: object) -> object:
         """What is called for each element."""

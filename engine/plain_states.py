@@ -126,7 +126,7 @@ class PlainMap(dict[object, object]):
 
     def __delitem__(self, key: object) -> None:
         old = super().__getitem__(key)
-        self._undo.append(partial(super().__setitem__, key, old))
+        self._undo.append(partial(super().__setitem__, slot_of(key), old))
         super().__delitem__(key)
 
     def __iter__(self) -> Iterator[object]:

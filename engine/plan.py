@@ -86,6 +86,11 @@ def plan(flow: Flow) -> Plan:
     return Plan(flow, ports, 1 + max(stage.values()))
 
 
+def functions_follow(flow: Flow, vertex: Vertex) -> bool:
+    """Whether outputs of a vertex come to functions before they leave the segment."""
+    return any(v.kind in ("map", "filter", "flat_map") for v in segment_of(flow, vertex)[1:])
+
+
 def segment_of(flow: Flow, entry: Vertex) -> list[Vertex]:
     """The entry and every vertex that its elements reach before the next shuffle."""
     found = [entry]

@@ -28,7 +28,8 @@ from engine.keygroups import group_of
 from engine.labels import Label, child
 from engine.operators import FAILURES, iterable
 from engine.plain_states import Undo, plain_state
-from engine.values import copies
+from engine.plan import functions_follow
+from engine.values import copies, is_plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +103,22 @@ class _Made:
     key: object = None
     fields: Fields = None
 
-    def problem(self) -> str:
-        """Why it cannot leave its segment; empty if it can."""
+    def failure(self, problem: str) -> Failure:
+        """What it is instead."""
+        return Failure.of_output(self.maker, self.key, self.value, problem)
+
+    def cannot_travel(self) -> str:
+        """Why not; empty if it can."""
         try:
             travelled(self.value)
         except (PayloadError, MalformedMessage) as error:
             return str(error)
+        return ""
+
+    def problem(self) -> str:
+        """Why it cannot leave its segment; empty if it can."""
+        if problem := self.cannot_travel():
+            return problem
         value, fields = self.value, self.fields
         if fields is None or (isinstance(value, (tuple, list)) and len(value) == len(fields)):
             return ""
@@ -123,9 +134,19 @@ class _Interpreter:
         self.undo: Undo = []
         self.states: dict[tuple[int, object], list[object]] = {}
         """(vertex, key) -> its states"""
+        self.seen_by_functions = {v.number: functions_follow(flow, v) for v in flow.vertices}
 
     def follow(self, vertex: Vertex, label: Label, made: _Made) -> Iterator[Item]:
         """Everything that an output of a vertex leads to."""
+        if self.seen_by_functions[vertex.number] and not is_plain(made.value):
+            # What functions come to see is theirs alone; of a keyed operator's, as it would arrive.
+            if not vertex.keyed:
+                made = replace(made, value=copies([made.value])[0])
+            elif problem := made.cannot_travel():
+                yield Item(label, FAILURES, made.failure(problem).payload())
+                return
+            else:
+                made = replace(made, value=travelled(made.value))
         edges = self.flow.outputs_of(vertex.number)
         # A branch may change what it gets: each has its own.
         others = [replace(made, value=copies([made.value])[0]) for _ in edges[1:]]
@@ -136,8 +157,7 @@ class _Interpreter:
         """Everything that an element at the entry of a vertex leads to."""
         if vertex.keyed or vertex.kind == "sink":
             if problem := made.problem():
-                failure = Failure.of_output(made.maker, made.key, made.value, problem)
-                yield Item(label, FAILURES, failure.payload())
+                yield Item(label, FAILURES, made.failure(problem).payload())
                 return
             made = replace(made, value=travelled(made.value))
         if vertex.kind == "sink":
@@ -174,6 +194,7 @@ class _Interpreter:
             key = vertex.key(value)
             hash(key)
             group_of(key)  # which tells what can be no key
+            key = key if is_plain(key) else travelled(key)
         except BaseException as error:
             raise _Failed(Failure.of(f"key of {vertex.name}", None, value, error)) from None
         return key

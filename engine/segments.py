@@ -8,7 +8,7 @@ from engine.ends import Maker, Outbound, Shuffle, Sink
 from engine.flow import Vertex
 from engine.keygroups import Owners
 from engine.operators import Failures, FanOut, Filter, FlatMap, Hold, Map, Stateless, Step
-from engine.plan import Plan, Port, segment_of
+from engine.plan import Plan, Port, functions_follow
 
 KeyedStep = Callable[[Vertex, Step, Failures, Maker], Step]
 """Makes the step of a keyed operator: what differs between the orders."""
@@ -54,8 +54,7 @@ class _Segment:
         vertex = self.port.vertex
         if vertex.kind == "source":
             return self._after(vertex, Maker(vertex.name, None))
-        follow = any(v.kind in _STATELESS for v in segment_of(self.flow, vertex)[1:])
-        maker = Maker(vertex.name, vertex.fields, follow)
+        maker = Maker(vertex.name, vertex.fields, functions_follow(self.flow, vertex))
         return self.all.keyed(vertex, self._after(vertex, maker), self.all.failures, maker)
 
     def _after(self, vertex: Vertex, maker: Maker) -> Step:
@@ -82,4 +81,5 @@ class _Segment:
         if vertex.kind != "filter":
             maker = Maker(vertex.name, vertex.fields)
         after = self._after(vertex, maker)
-        return _STATELESS[vertex.kind](vertex, vertex.function, after, failures)
+        follow = functions_follow(self.flow, vertex)
+        return _STATELESS[vertex.kind](vertex, vertex.function, after, failures, follow)

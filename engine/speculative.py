@@ -150,8 +150,7 @@ class Speculative(Keyed):
             try:
                 note(call(label, key, value) if apply is None else apply(value, state))
             except BaseException as error:
-                self.take_back(before)
-                note(Failure.of(self.vertex.name, key, value, error))
+                note(self.failed(key, value, error, before))
             end(len(journal))
         return on_time
 

@@ -23,6 +23,7 @@ from copy import deepcopy
 from typing import Final, Generic, Self, SupportsIndex, TypeVar, cast, overload
 
 from engine.codec import order_of
+from engine.values import slot_of
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -260,6 +261,8 @@ class MapState(dict[K, V], State):
 
     def remove(self, key: K, value: object) -> None:
         """Remove a key that has this value."""
+        if type(key) not in _UNLIKE_OTHERS:  # to undo it the key is needed that was there
+            key = cast(K, slot_of(key))
         self.journal.append((self, key, value, MISSING))
         dict.__delitem__(self, key)
 
@@ -365,6 +368,9 @@ class MapState(dict[K, V], State):
     def slots(self) -> Iterator[tuple[object, object]]:
         return iter(dict.items(self))
 
+
+_UNLIKE_OTHERS = frozenset((str, int, bytes))
+"""Types of keys that are what they equal in a map."""
 
 _dict_get = dict.get
 _dict_set = dict.__setitem__

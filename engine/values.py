@@ -32,14 +32,15 @@ import msgpack
 
 from engine.codec import INT_MAX, INT_MIN, exact, pack, unpack, why_not
 from engine.errors import PayloadError
+from engine.keygroups import canonical
 
 T = TypeVar("T")
 
 ATOMS = frozenset((type(None), bool, int, float, str, bytes))
 """The immutable types that the wire format has; tuples of them are immutable, too."""
 
-_SLOTS = frozenset((type(None), bool, int, str, bytes))
-"""Types that make a key of a map whatever their value is; a float may be NaN."""
+_SLOTS = frozenset((type(None), int, str, bytes))
+"""Types of keys of a map that equal no key of another type but such as are not kept."""
 
 
 class Frozen:
@@ -239,16 +240,16 @@ def _is_unicode(text: str) -> bool:
 def _is_slot(value: object) -> bool:
     if isinstance(value, tuple) and type(value) is tuple:
         return all(map(_is_slot, value))
-    return type(value) in _SLOTS or (type(value) is float and value == value)
+    return type(value) in _SLOTS
 
 
 def slot_of(key: object) -> object:
-    """A key of a map as it is kept. Raises PayloadError, TypeError."""
+    """A key of a map as it is kept: of 1, 1.0 and True, which are one key, the int.
+
+    So it is the same key after an undo, whichever of them was used. Raises PayloadError, TypeError.
+    """
     hash(key)
-    plain = unpack(pack(key))
-    if not _is_slot(plain):
-        raise PayloadError("NaN equals nothing, not even itself, so it can be no key of a map")
-    return plain
+    return canonical(unpack(pack(key)))
 
 
 def frozen(value: object) -> object:

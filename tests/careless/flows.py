@@ -5,6 +5,7 @@ All take records ``{"id": int, "key": str, "text": str}``, as the simulation mak
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, IntEnum, StrEnum
 from typing import Any, NamedTuple
@@ -235,6 +236,101 @@ odd_keys.source("records").map(typed, name="typed").key_by(odd_key).process(
 ).sink()
 
 
+# What functions of one segment hand to each other ----------------------------------------------
+
+
+@dataclass
+class Silent:
+    """Looks the same whatever is in it."""
+
+    number: int = field(repr=False, compare=False)
+
+
+class AnyCase(str):
+    """A text with an equality of its own."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and str.lower(self) == str.lower(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(str.lower(self))
+
+
+def in_any_form(element: tuple[str, object], total: ReducingState[int]) -> object:
+    """Another type for each number: that of a late element's successor changes."""
+    number = total.add(1)
+    forms: list[object] = [
+        [number // 7],
+        (number // 7,),
+        Silent(number),
+        iter([number]),
+        {"n": number},
+        Text(number),
+        Word(element[0], number),
+    ]
+    return forms[number % 7]
+
+
+def shown_and_spoilt(found: Any) -> object:
+    shown = type(found).__name__, str(found)
+    if isinstance(found, dict):
+        found["n"] = shown
+    return shown
+
+
+objects = Flow("objects")
+objects.source("records").flat_map(words, name="words").key_by(
+    lambda element: len(element[0])
+).scan(in_any_form, ReducingState[int]("total", int.__add__), name="in-any-form").map(
+    shown_and_spoilt, name="shown"
+).sink()
+
+
+def three_times(record: Record) -> list[Record]:
+    letters = iter(str(record["text"]))
+    return [record, record, {"inner": record, "text": "", "letters": letters}, record]
+
+
+shared = Flow("shared")
+shared.source("records").flat_map(three_times, name="three-times").map(mark, name="mark").map(
+    lambda record: (*sorted(record), str(record["text"])), name="looks"
+).sink()
+
+any_case = Flow("any-case")
+any_case.source("records").flat_map(
+    lambda record: [AnyCase(word.title()) if len(word) % 2 else word for word, _ in words(record)],
+    name="words",
+).key_by(lambda word: AnyCase(word[:1])).scan(
+    lambda word, number: (AnyCase(word), number.add(1)),
+    ReducingState[int]("number", int.__add__),
+    name="number",
+).sink()
+
+
+def quote(element: tuple[str, Any], book: MapState[object, int]) -> object:
+    """Prices come as 5 and as 5.0, and are taken off again."""
+    word, number = element
+    price = [number % 4, float(number % 4), -0.0, bool(number % 2), (number % 2, 1.0)][number % 5]
+    if price in book and len(word) % 2:
+        del book[price]
+    else:
+        book[price] = number
+    if number % 11 == 0:
+        raise ValueError(list(book))
+    return list(book)
+
+
+prices = Flow("prices")
+prices.source("records").flat_map(words, name="words").key_by(lambda element: len(element[0])).scan(
+    quote, MapState[object, int]("book"), name="quote"
+).sink()
+
+
 # Functions that leave, and outputs of another length than was said -----------------------------
 
 
@@ -355,4 +451,8 @@ ALL = (
     "stop_iteration",
     "misused",
     "nested",
+    "objects",
+    "shared",
+    "any_case",
+    "prices",
 )

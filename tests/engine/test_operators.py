@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.ends import Maker, Outbound, Shuffle, Sink
+from engine.ends import Maker, Outbound, Shuffle
 from engine.flow import Flow, Vertex
 from engine.keygroups import Owners, group_of, owner
 from engine.labels import Label
@@ -320,7 +320,7 @@ def test_every_sink_and_failure_has_its_own_number() -> None:
 
 
 class Unequal(str):
-    """A text that is compared with nothing, but travels as any other."""
+    """A text that is compared with nothing."""
 
     __slots__ = ()
 
@@ -330,8 +330,28 @@ class Unequal(str):
     __hash__ = str.__hash__
 
 
-def test_outputs_that_are_refused_only_together_leave_as_they_will_arrive() -> None:
-    out = Collected()
-    sink = Sink(0, out, Maker("words", None), out.failures)
-    sink.push([(1, 0), (1, 1)], [("x", Unequal("a")), ("y", Unequal("a"))], None)
-    assert out.pushed == [((1, 0), 0, ("x", "a"), 1), ((1, 1), 0, ("y", "a"), 1)]
+class AnyCase(str):
+    """A text that is equal to others."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and str.lower(self) == str.lower(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(str.lower(self))
+
+
+@pytest.mark.parametrize("texts", [["a", "a"], ["x", "X", "x"], ["x", "y", "x"]])
+@pytest.mark.parametrize("kind", [Unequal, AnyCase])
+def test_texts_with_an_equality_of_their_own_travel_as_what_they_are(
+    texts: list[str], kind: type[str]
+) -> None:
+    maker = Maker("words", None)
+    for found in ([kind(text) for text in texts], [texts[0], *map(kind, texts[1:])]):
+        assert maker.pack(list(found)) == maker.pack(list(texts))
+        rows: list[object] = [(text, 1) for text in found]
+        assert maker.pack(rows) == maker.pack([(text, 1) for text in texts])

@@ -345,7 +345,6 @@ def test_a_copy_of_a_map_is_in_the_order_of_its_keys(
     assert list(look(state)) == ["a", "b"]  # type: ignore[call-overload]
 
 
-@pytest.mark.xfail(strict=True, reason="the slot of a change is the key that was asked for")
 def test_an_undone_removal_brings_back_the_key_as_it_was() -> None:
     """1, 1.0 and True are one key of a map; the one that was put first stays."""
     state, journal = fresh(MapState[object, object]("map"))
