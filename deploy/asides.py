@@ -10,6 +10,7 @@ be covered, so before any snapshot that it is not in.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from pathlib import Path
 from engine.durable import make_directory, sync_directory
 from engine.errors import StateMismatch, Unavailable
 from engine.sources import BadRecord
+
+log = logging.getLogger("driftline")
 
 
 class Asides:
@@ -54,6 +57,12 @@ class Asides:
         except OSError as error:
             raise Unavailable(f"{self._path}: {error.strerror}") from None
         self._seen.update(record.time for record in new)
+        for record in new:
+            if record.ends:
+                log.warning(
+                    "%s cannot be read to its end: %s; nothing from record %d on is in the run",
+                    *(record.file, record.reason, record.time),
+                )
 
     def _read(self, data: bytes) -> None:
         whole = data[: data.rfind(b"\n") + 1]

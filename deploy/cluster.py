@@ -35,6 +35,9 @@ MODULE = "deploy.process"
 SHOWN_MAX = 20
 """Lines of one process that are told at a time, and that are remembered."""
 
+SHOWN_FIRST = 5
+"""How many of them are the first ones, if there are more."""
+
 KEPT_BYTES = 1 << 20
 """What a process has said is let go beyond this."""
 
@@ -199,10 +202,11 @@ class LocalCluster:
     def _relay(self, name: str) -> None:
         """Tell what a process has said since the last time."""
         lines = self._mouths[name].said()
-        for line in lines[:SHOWN_MAX]:
+        left_out = max(0, len(lines) - SHOWN_MAX)
+        if left_out:  # the last lines matter most: those of a traceback say what it was
+            lines[SHOWN_FIRST : SHOWN_FIRST + left_out] = [f"... ({left_out} lines more)"]
+        for line in lines:
             self._tell(f"{name}: {line}")
-        if len(lines) > SHOWN_MAX:
-            self._tell(f"{name}: ... and {len(lines) - SHOWN_MAX} lines more")
 
 
 @contextmanager

@@ -48,13 +48,14 @@ def look(state: Path, output: Path | None) -> list[Found]:
         here = said["part"]
         mark = said.pop("mark")
         found[here] = Found(mark=None if mark is None else Mark(**mark), **said)
-    if done.returncode < 0 and here:
-        by = signal.Signals(-done.returncode).name
+    by = signal.Signals(-done.returncode).name if done.returncode < 0 else ""
+    if by and here:
         damage = f"{found[here]} is damaged: reading it ends in {by}"
         found[here] = replace(found[here], damage=damage, deadly=True)
     elif done.returncode:
         said_last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise Unavailable(f"{state} cannot be looked at: {' '.join(said_last)}")
+        why = f"the process for it was ended by {by}" if by else " ".join(said_last)
+        raise Unavailable(f"{state} cannot be looked at: {why}")
     return list(found.values())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -39,6 +40,7 @@ def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead: b
         return found
 
     streams = [read(front) for front in range(len(inputs))]
+    process = os.getpid()
     with ExitStack() as stack:
         files = {
             sink: stack.enter_context((output / name).open("w", encoding="utf-8"))
@@ -46,6 +48,8 @@ def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead: b
             if sink != FAILURES
         }
         for item in interpret(flow, streams, dead_letters=dead):
+            if os.getpid() != process:  # a copy that a function has forked, and that came back
+                os._exit(0)
             if item.sink not in files:
                 path = output / names[item.sink]
                 path.parent.mkdir(exist_ok=True)

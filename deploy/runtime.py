@@ -113,11 +113,14 @@ class Runtime:
         self._local[other.name] = LocalParty(other, self.connect(_inproc(partner)))
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Loop until the condition holds."""
+        """Loop until the condition holds. A copy of the process that a user function has forked,
+        and that comes back, ends here: it has no sockets and no threads."""
         quiet_collector()
-        more = False
+        more, process = False, os.getpid()
         while not until():
             more = self.step(more)
+            if os.getpid() != process:
+                os._exit(0)
 
     def step(self, more: bool = False, wait_s: float = 1.0) -> bool:
         """One turn; waits for input at most `wait_s`, and not at all if there is `more` to do.

@@ -112,7 +112,7 @@ class FileSource:
             if time < start:
                 continue
             if isinstance(document, Malformed):
-                yield BadRecord(time, self.name, document.reason, document.text, document.raw)
+                yield document.at(time, self.name)
             else:
                 yield time, document
 
@@ -121,7 +121,7 @@ class FileSource:
             for number, row in enumerate(self.rows(blocks), 1):
                 yield from self.shape.documents(number, row)
         except Broken as broken:
-            yield Malformed(str(broken), "")
+            yield Malformed(str(broken), "", ends=True)
 
     def progress(self) -> tuple[int, int] | None:
         """Bytes of the file, as it lies on disk, that the latest read has consumed, and all."""

@@ -142,9 +142,7 @@ class FilePart:
     def read(self, row: int, time: int) -> Iterator[tuple[int, object] | BadRecord]:
         for number, document in enumerate(self._documents(row), time):
             if isinstance(document, Malformed):
-                yield BadRecord(
-                    number, self.path.name, document.reason, document.text, document.raw
-                )
+                yield document.at(number, self.path.name)
             else:
                 yield number, document
 
@@ -157,7 +155,7 @@ class FilePart:
             for number, row in enumerate(self.rows(self._blocks()), first):
                 yield from self.shape.documents(number, row)
         except Broken as broken:
-            yield Malformed(str(broken), "")
+            yield Malformed(str(broken), "", ends=True)
 
     def _blocks(self) -> Iterator[bytes]:
         """What the format would be given if the file held only this part."""

@@ -18,6 +18,7 @@ from reprlib import Repr
 
 from engine.codec import travelled
 from engine.errors import MalformedMessage, PayloadError
+from engine.sources.source import BadRecord
 from engine.sources.wikitext import clean, sections
 
 TEXT_CHARS = 200
@@ -33,12 +34,18 @@ _REPR.maxstring = TEXT_CHARS // 2
 class Malformed(Exception):
     """A row that cannot be read; the ones after it can. Never leaves `engine.sources`."""
 
-    def __init__(self, reason: str, text: str, raw: str | None = None) -> None:
-        """`text`: for people; `raw`: the record, where that is not the text."""
+    def __init__(self, reason: str, text: str, raw: str | None = None, ends: bool = False) -> None:
+        """`text`: for people; `raw`: the record, where that is not the text; `ends`: whether
+        nothing after it can be read, after all."""
         super().__init__(reason)
+        self.ends = ends
         self.reason = reason
         self.text = text[:TEXT_CHARS]
         self.raw = text if raw is None else raw
+
+    def at(self, time: int, file: str) -> BadRecord:
+        """What a source gives instead."""
+        return BadRecord(time, file, self.reason, self.text, self.raw, self.ends)
 
 
 Row = dict[str, object] | Malformed

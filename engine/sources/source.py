@@ -27,6 +27,7 @@ class BadRecord:
     reason: str
     text: str  # how it begins, at most 200 characters; empty if not even that is known
     raw: str = ""  # all of it: JSON, or the text that it is; empty if it is not known
+    ends: bool = False  # whether nothing after it in the file can be read
 
     def as_line(self) -> str:
         """As it stands in a file of dead letters, without the line's end.

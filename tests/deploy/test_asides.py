@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -53,6 +54,18 @@ def test_a_record_is_set_aside_once_and_a_torn_line_is_written_again(tmp_path: P
         again.add(records)
         assert again.count == len(records)
         assert path.read_bytes() == whole
+
+
+def test_a_file_that_ends_too_early_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "in.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"text": "a"}\n' * 1000)[:-9])
+    *_, last = open_source(path).read(1)
+    assert isinstance(last, BadRecord)
+    Asides(tmp_path / "aside.jsonl").add([last])
+    assert "in.jsonl.gz cannot be read to its end" in caplog.text
+    assert f"nothing from record {last.time} on" in caplog.text
 
 
 def test_a_file_that_somebody_else_has_written_is_told_of(tmp_path: Path) -> None:
