@@ -27,6 +27,7 @@ from engine.runs import Labels
 from engine.segments import Segments
 from engine.speculative import Speculative
 from engine.state import ValueState
+from tests.careless.flows import AnyCase
 from tests.engine.steps import Collected
 
 Element = tuple[Label, object, int]
@@ -328,21 +329,6 @@ class Unequal(str):
         raise ValueError("compared")
 
     __hash__ = str.__hash__
-
-
-class AnyCase(str):
-    """A text that is equal to others."""
-
-    __slots__ = ()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, str) and str.lower(self) == str.lower(other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash(str.lower(self))
 
 
 @pytest.mark.parametrize("texts", [["a", "a"], ["x", "X", "x"], ["x", "y", "x"]])
