@@ -35,10 +35,11 @@ from coordinator.coordinator import Coordinator, Phase, _Snapshot
 from coordinator.farewell import Farewell
 from coordinator.registry import ClusterState
 from deploy.assembly import Post, ProductionAssembly
-from deploy.blocks import Block, Waiting
+from deploy.blocks import Piece, Waiting
 from deploy.consumer import ConsumerServer
 from deploy.front import Front
 from deploy.intake import Intake
+from deploy.leaving import Leaving
 from deploy.master import Master
 from deploy.member import Member
 from deploy.node import NOTHING_NEW, Node
@@ -453,16 +454,15 @@ def frontiers_move_before_all_is_known_that_is_sent_again() -> Iterator[None]:
         yield
 
 
-def the_rest_of_a_block_keeps_its_time() -> AbstractContextManager[object]:
+def frames_are_tracked_under_an_earlier_time() -> AbstractContextManager[object]:
     """What is made of new records is tracked under the time of one that was had before."""
-    part = Block.part
+    take = Leaving.take
 
-    def mutated(self: Block, time: int, *, before: bool) -> Block:
-        rest = part(self, time, before=before)
-        rest.time = self.time
-        return rest
+    def mutated(self: Leaving, feeder: int) -> Iterator[tuple[int, int, int, list[Piece]]]:
+        for port, node, time, pieces in take(self, feeder):
+            yield port, node, max(0, time - 1), pieces
 
-    return patch.object(Block, "part", mutated)
+    return patch.object(Leaving, "take", mutated)
 
 
 def records_leave_that_may_be_forgotten() -> AbstractContextManager[object]:

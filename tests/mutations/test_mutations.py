@@ -64,7 +64,7 @@ CASES: list[tuple[Mutation, str, Focus]] = [
     (mutations.inputs_are_acknowledged_before_they_are_durable, STRONG, {}),
     (mutations.nothing_is_sent_again, STRONG, {}),
     (mutations.frontiers_move_before_all_is_known_that_is_sent_again, STRONG, {}),
-    (mutations.the_rest_of_a_block_keeps_its_time, STRONG, {}),
+    (mutations.frames_are_tracked_under_an_earlier_time, STRONG, {}),
     (mutations.records_leave_that_may_be_forgotten, STRONG, {}),
     (mutations.checksums_are_not_compared, STRONG, {"rot": 0.5}),
 ]
