@@ -269,7 +269,7 @@ class Node(Member):
 
     def turn(self) -> bool:
         self.pace.begin()
-        if self.outcome is not None:
+        if self.stopped:
             return False
         if not self.running:
             return self._restore()

@@ -97,7 +97,7 @@ class Pace:
 
     def cut(self, port: int, piece: Piece) -> tuple[Piece, Piece | None]:
         """What of a piece is to be applied now, and the rest."""
-        seconds, elements = self._spent[port]
+        seconds, elements = self._spent[port]  # nearly always all of it: without another call
         is_careful = self._careful_from >= 0
         if len(piece.labels) * seconds <= (self._until - self._last) * elements and not is_careful:
             return piece, None

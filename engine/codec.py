@@ -229,6 +229,14 @@ INT_MIN, INT_MAX = -(2**63), 2**64 - 1
 HELP = "use None, bool, int of 64 bits, float, str, bytes, and tuples, lists and dicts of these"
 
 
+def is_unicode(text: str) -> bool:
+    """Whether a text can be encoded: it has no lone surrogate."""
+    try:
+        return str.isascii(text) or bool(str.encode(text))
+    except UnicodeEncodeError:
+        return False
+
+
 def why_not(value: object) -> str:
     """Why a value cannot travel; empty if it can. The same text in every process and replay."""
     try:
@@ -260,9 +268,7 @@ def _obstacle(value: object, at: str, level: int) -> str:
         if not INT_MIN <= value <= INT_MAX:
             return f"{where}an int of more than 64 bits"
     elif isinstance(value, str):
-        try:
-            str.encode(value)
-        except UnicodeEncodeError:
+        if not is_unicode(value):
             return f"{where}text with a lone surrogate, which UTF-8 does not have"
     elif value is not None and not isinstance(value, (float, bytes, bytearray, memoryview)):
         return f"{where}of type {type(value).__name__}"

@@ -76,16 +76,15 @@ class Maker:
                     raise PayloadError(problem)
 
     def without_refused(self, block: Elements, failures: Failures) -> Elements:
-        """The elements that are not refused, as they will arrive; the others become failures."""
+        """The elements that are not refused; the others become failures."""
         labels, values, signs = block
         found = list(map(self._or_failure, labels, values))
         good = failures.sort_out(labels, found, signs)
-        block = labels, found, signs
         return block if good is None else chosen(block, good)
 
     def _or_failure(self, label: Label, output: object) -> object:
         problem = self.refuses(output)
-        return self.failure(label, output, problem) if problem else travelled(output)
+        return self.failure(label, output, problem) if problem else output
 
 
 def not_of_fields(output: object, fields: Fields) -> str:

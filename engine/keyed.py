@@ -142,15 +142,10 @@ class Keyed:
             return Failure.of_output(self.vertex.name, key, output, str(error))
 
     def call_again(self, label: Label, key: object, kept: object) -> object:
-        """`call` for one element that has been kept; its changes can be kept, too."""
+        """`call` for one element that has been kept; `given` is its result as it is kept."""
         before = len(self.journal)
         result = self.call(label, key, fresh(kept))
-        if not self.can_keep(self.journal[before:]) or self.to_serialise:
-            self.take_back(before)
-            self._serialise()
-            result = self.call(label, key, fresh(kept))
-        if self._must_own([result]):
-            self.take_back(before)
+        while self.begins_again([result], before):
             result = self.call(label, key, fresh(kept))
         return result
 
@@ -163,23 +158,21 @@ class Keyed:
             [new for _, _, _, new in changes if new is not MISSING],
         )
 
-    def begins_again(self, results: Values) -> bool:
+    def begins_again(self, results: Values, before: int = 0) -> bool:
         """Whether what a block has changed or given cannot be kept; if it can, `given` is how.
 
-        Then the block is taken back, and when it is applied again it can: states serialise; an
-        output that holds a state itself, which the next element of its key changes, is copied; and
-        one that functions come to see is brought to the form in which values travel.
+        `before`: how many changes in the journal are not the block's. If it begins again, it is
+        taken back, and when it is applied anew all can be kept: states serialise; an output that
+        holds a state itself, which the next element of its key changes, is copied; and one that
+        functions come to see is brought to the form in which values travel.
         """
-        if not self.can_keep(self.journal) or self.to_serialise:
-            self._serialise()
+        if self.to_serialise or not self.can_keep(self.journal[before:]):
+            serialise(self.table)
+            self.to_serialise = False
         elif not self._must_own(results):
             return False
-        self.take_back(0)
+        self.take_back(before)
         return True
-
-    def _serialise(self) -> None:
-        serialise(self.table)
-        self.to_serialise = False
 
     def _must_own(self, results: Values) -> bool:
         """Whether outputs have to be ones of their own from now on; sets `given`."""

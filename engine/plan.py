@@ -88,7 +88,7 @@ def plan(flow: Flow) -> Plan:
 
 def functions_follow(flow: Flow, vertex: Vertex) -> bool:
     """Whether outputs of a vertex come to functions before they leave the segment."""
-    return any(v.kind in ("map", "filter", "flat_map") for v in segment_of(flow, vertex)[1:])
+    return any(after.function is not None for after in segment_of(flow, vertex)[1:])
 
 
 def segment_of(flow: Flow, entry: Vertex) -> list[Vertex]:

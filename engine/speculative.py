@@ -223,7 +223,8 @@ class Speculative(Keyed):
             if was_applied:
                 out.add(label, key, before, -1)
         for label, value, was_applied, before in there:
-            kept = self.kept_results([self.call_again(label, key, value)])[0]
+            self.call_again(label, key, value)
+            [kept] = self.given
             again.add(label, key, value, kept, len(self.journal))
             if not was_applied:
                 out.add(label, key, kept, 1)

@@ -22,7 +22,7 @@ Cost: of immutable values a check; of others an encoding when they are put, a de
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from functools import partial
 from itertools import chain
@@ -30,7 +30,7 @@ from typing import TypeVar
 
 import msgpack
 
-from engine.codec import INT_MAX, INT_MIN, exact, pack, unpack, why_not
+from engine.codec import INT_MAX, INT_MIN, exact, is_unicode, pack, unpack, why_not
 from engine.errors import PayloadError
 from engine.keygroups import canonical
 
@@ -82,13 +82,17 @@ def is_plain(value: object) -> bool:
 
 
 def all_plain(values: Sequence[object]) -> bool:
-    """Whether all values are plain. Looks level by level: they may be nested deep."""
-    while True:
+    """Whether all values are plain."""
+    return all(kinds <= _PLAIN for kinds, _ in _levels(values))
+
+
+def _levels(values: Sequence[object]) -> Iterator[tuple[set[type], Sequence[object]]]:
+    """Values and their types; then the same of what is in tuples among them, however deep."""
+    while values:
         kinds = set(map(type, values))
-        if not kinds <= _PLAIN:
-            return False
+        yield kinds, values
         if tuple not in kinds:
-            return True
+            return
         values = [*chain.from_iterable(_of(tuple, kinds, values))]
 
 
@@ -213,28 +217,16 @@ def may_be_kept(slots: Sequence[object], values: Sequence[object]) -> bool:
 
 def _can_be_stored(values: Sequence[object]) -> bool:
     """Whether all values are plain, and the wire format has room for them."""
-    for _ in range(TUPLES_MAX):
-        kinds = set(map(type, values))
-        if not kinds <= _PLAIN:
+    for level, (kinds, those) in enumerate(_levels(values)):
+        if level == TUPLES_MAX or not kinds <= _PLAIN:
             return False
         if int in kinds:
-            numbers = _of(int, kinds, values)
+            numbers = _of(int, kinds, those)
             if min(numbers) < INT_MIN or max(numbers) > INT_MAX:
                 return False
-        if str in kinds and not _is_unicode("".join(_of(str, kinds, values))):
+        if str in kinds and not is_unicode("".join(_of(str, kinds, those))):
             return False
-        if tuple not in kinds:
-            return True
-        values = [*chain.from_iterable(_of(tuple, kinds, values))]
-    return False
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether a text can be encoded: it has no lone surrogate."""
-    try:
-        return text.isascii() or bool(text.encode())
-    except UnicodeEncodeError:
-        return False
+    return True
 
 
 def _is_slot(value: object) -> bool:

@@ -206,7 +206,7 @@ def damage_in(directory: Path, number: int) -> list[str]:
 
 def bytes_after(directory: Path, progress: Progress) -> int:
     """Bytes in the files of a barrier that are not committed."""
-    return sum(_size(directory / name) - length for name, length, _ in progress.files)
+    return sum(max(0, _size(directory / name) - length) for name, length, _ in progress.files)
 
 
 def _checksum(path: Path, length: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import lmdb
@@ -90,6 +91,15 @@ def test_what_is_not_committed_yet_is_no_damage(ended: Place, tmp_path: Path) ->
     done = run("verify", str(place.output), "--state", str(place.state))
     assert done.returncode == 0
     assert "and 11 that are not delivered" in done.stdout
+
+
+def test_a_file_that_is_too_short_is_not_said_to_hold_more(ended: Place, tmp_path: Path) -> None:
+    place = ended.copy(tmp_path.name)
+    os.truncate(place.output / "counts-0.jsonl", 5)
+    done = run("verify", str(place.output), "--state", str(place.state))
+    assert done.returncode == 1
+    assert "has 5 bytes" in done.stdout
+    assert "not delivered" not in done.stdout
 
 
 def test_a_row_that_was_changed_is_noticed(tmp_path: Path) -> None:
