@@ -218,7 +218,7 @@ class _DataPath:
             if node == mapper:
                 shuffled[node].append(Block(*head, pieces))
             else:
-                sent = encode(HEADER, to_frame(self.source.number, *head, pieces))
+                sent = encode(HEADER, to_frame((self.source.number, *head, pieces)))
                 self.clock.lap("shuffle encode")
                 shuffled[node].append(self._received(sent))
                 self.clock.lap("shuffle decode")
@@ -231,7 +231,7 @@ class _DataPath:
         clock.start()
         labels: list[Label] = [(number, 0) for number in range(time, time + len(documents))]
         head = self.source.number, time, next(self.ids)
-        sent = encode(HEADER, to_frame(0, *head, [Piece(labels, values, None)]))
+        sent = encode(HEADER, to_frame((0, *head, [Piece(labels, values, None)])))
         clock.lap("front encode")
         block = self._received(sent)
         clock.lap("front decode")

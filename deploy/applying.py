@@ -40,7 +40,7 @@ class Applying:
         self._assembly.enter(number, blocks)
         gate = self._assembly.gates[number]
         pieces = in_order(blocks)
-        after = bounds(pieces[1:])
+        after = bounds(pieces[1:]) if len(pieces) > 1 else []
         tokens: list[Token] = []
         for at, piece in enumerate(pieces):
             if at:

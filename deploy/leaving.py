@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from deploy.assembly import Assembly
 from deploy.blocks import Block, Piece
+from deploy.tracking import Cells, Intervals
 from engine import runs
 from engine.codec import Columns, pack_rows
 from engine.errors import MalformedMessage
@@ -44,13 +45,18 @@ class Leaving:
             yield *key[1:], min(min(runs.times(piece.labels)) for piece in pieces), pieces
 
 
-def to_frame(feeder: int, port: int, time: int, id: int, pieces: list[Piece]) -> Frame:
-    """The frame for another node."""
+Made = tuple[int, int, int, int, list[Piece]]
+"""(feeder, port, tracking time, id, pieces) of a frame."""
+
+
+def to_frame(made: Made, cells: Cells = (), covered: Intervals = ()) -> Frame:
+    """The frame for another node, perhaps with an acknowledgement."""
+    feeder, port, time, id, pieces = made
     encoded = tuple(
         (runs.to_columns(piece.labels), piece.packed(), tuple(piece.signs or ()))
         for piece in pieces
     )
-    return Frame(feeder, port, time, id, encoded, ())
+    return Frame(feeder, port, time, id, encoded, (), cells, covered)
 
 
 def arrived_block(frame: Frame) -> Block:

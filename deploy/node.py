@@ -26,9 +26,10 @@ from deploy.delivery import Delivery
 from deploy.leaving import arrived_block, to_frame
 from deploy.member import Member
 from deploy.pace import Pace
+from deploy.peers import Peers
 from deploy.restoring import Restoring
 from deploy.snapshotter import Snapshotter
-from deploy.tracking import Cells, Intervals, Tracking
+from deploy.tracking import Tracking
 from engine.errors import DriftlineError, MalformedMessage
 from engine.keygroups import owned_by
 from engine.labels import INFINITY
@@ -57,8 +58,6 @@ from engine.snapshots import CommitSnapshot, LoadSnapshot
 PUT_OFF = 2
 """How many turns in a row what is not urgent waits for what is."""
 
-NOTHING_NEW = Acknowledge((), (), 0)
-
 ROWS_AT_LEISURE, ROWS_UNDER_LOAD = 256, 16384
 """Rows of state that are then encoded at a time."""
 
@@ -82,7 +81,6 @@ class Node(Member):
     ) -> None:
         super().__init__(f"node-{index}", process, address, run)
         self.index, self.nodes = index, nodes
-        self._others = [node for node in range(nodes) if node != index]
         self.plan = plan
         self._ports = [plan.of_stage(stage) for stage in range(plan.stages)]
         self.policy = policy
@@ -115,6 +113,7 @@ class Node(Member):
         """Whether frontiers have moved since the last turn ended."""
         self._own: list[tuple[int, Block]] = []
         """(feeder, elements) of what does not leave the node."""
+        self._peers = Peers(f"node-{node}" for node in range(self.nodes) if node != self.index)
         self._applying = Applying(self.assembly, self.pace)
         self._rest = False
         """Whether there was no time for some of what waited."""
@@ -146,8 +145,10 @@ class Node(Member):
             if not 0 <= message.port < len(self.plan.ports):
                 raise MalformedMessage(f"a frame for port {message.port}, which the flow has not")
             self._admit(sender, message.feeder, arrived_block(message))
+            if message.cells:
+                self._tracking.acknowledge(message.cells, message.covered)
         elif isinstance(message, Acknowledge):
-            self._tracking.acknowledge(message)
+            self._tracking.acknowledge(message.cells, message.covered)
         elif isinstance(message, BundleStored):
             if self._delivery is not None:
                 self._delivery.stored(message)
@@ -183,7 +184,8 @@ class Node(Member):
             super().handle(sender, message)
 
     def tick(self, now: float) -> float:
-        if self.running and now >= self._tracking.tell_master_by:
+        if self.running and now >= self._tracking.tell_by:
+            self._send_all(self._peers.acknowledge(*self._tracking.for_peers()))
             self.send("master", self._tracking.for_master())
         self._ask_consumer(now)
         return super().tick(now)
@@ -194,8 +196,7 @@ class Node(Member):
             self.jobs.append(self._restoring.load)
         if self.running:
             if self._begun:  # peers without a tracker, too: a marker that they miss was lost
-                for node in self._others:
-                    self.send(f"node-{node}", NOTHING_NEW)
+                self._send_all(self._peers.nothing_new())
             self.send("master", self._tracking.for_master())
 
     def done(self, job: Job, result: object) -> None:
@@ -287,15 +288,15 @@ class Node(Member):
         while self._stage < self.plan.stages:
             stage, self._stage = self._stage, self._stage + 1
             self._work_off(stage)
+            self._acknowledge()
             if self.outbox and (self._own or self._waiting.any(self._stage)):
-                if self.policy.ordered:
-                    self._acknowledge()
                 return True  # others can work meanwhile
         if self._stage > self.plan.stages:
             return False
         self._stage += 1
         if self._tracking.news or self._applying.due:
             self._advance()
+            self._acknowledge()
         return self._send_bundle()
 
     def _end_turn(self) -> bool:
@@ -308,7 +309,7 @@ class Node(Member):
             told = self._tracking.end_turn(self.now)
             self._advance()
             self._send_bundle()
-            self._tell_peers(*told)
+            self._send_all(self._peers.acknowledge(*told))
         more, job = self._snapshots.step()
         if job is not None:
             self.jobs.append(job)
@@ -316,7 +317,7 @@ class Node(Member):
         more |= bool(self._tracking.acks) or (self._moved and self._waiting.any())
         self._moved = False
         self._tracking.deliver(self.barrier.delivered, self.barrier.stored_last, self.now)
-        self.tick_by = min(self.tick_by, self._tracking.tell_master_by)
+        self.tick_by = min(self.tick_by, self._tracking.tell_by)
         if self.outbox and self._put_off < PUT_OFF:
             self._put_off += 1
             return True  # let it leave; there may be something to do meanwhile
@@ -341,7 +342,8 @@ class Node(Member):
 
     def _work_off(self, stage: int) -> None:
         """Work off what waits at the ports of a stage and what may be worked off now."""
-        self._admit_own()
+        if self._own:
+            self._admit_own()
         waiting = self._waiting.take(stage)
         for port in self._ports[stage]:
             if port.number in waiting:
@@ -364,30 +366,31 @@ class Node(Member):
             self._rest = True
             left = self._waiting.put_back(port.number, rest, self.new_id())
             self._tracking.acks.add(port.stage, left.time, left.id)
-        self._tracking.acks.join(tokens, ())
+        acks = self._tracking.acks
+        acks.join(tokens, ())
         for block in blocks:
-            self._tracking.acks.add(port.stage, block.time, block.id)
+            acks.add(port.stage, block.time, block.id)
             if block.covers and port.front is not None:
-                self._tracking.acks.cover(port.front, block.covers, block.roots)
-        self._send_on(port.number)
+                acks.cover(port.front, block.covers, block.roots)
+        if self.assembly.leaving[port.number]:
+            self._send_on(port.number)
 
     def _send_on(self, feeder: int) -> None:
         """Send what a segment has made."""
         for port, node, time, pieces in self._applying.leaving.take(feeder):
             id = self.new_id()
             self._count(port, time, id)
+            made, to = (feeder, port, time, id, pieces), f"node-{node}"
             if node == self.index:
                 self._own.append((feeder, Block(port, time, id, pieces)))
-            else:
-                self._send_frame(node, to_frame(feeder, port, time, id, pieces))
+            elif self.policy.ordered:
+                self._send_all(self._peers.frame(to, made))
+            elif not self.assembly.keep(to, frame := to_frame(made)):
+                self.send(to, frame)
 
     def _count(self, port: int, time: int, id: int) -> None:
         self.frames += 1
         self._tracking.acks.add(self.plan.ports[port].stage, time, id)
-
-    def _send_frame(self, node: int, frame: Frame) -> None:
-        if not self.assembly.keep(f"node-{node}", frame):
-            self.send(f"node-{node}", frame)
 
     def _send_all(self, post: Post) -> None:
         for to, message in post:
@@ -418,12 +421,9 @@ class Node(Member):
             self.barrier.advance(self._tracking.final_outputs(self._waiting.first(-1)))
 
     def _acknowledge(self) -> None:
-        self._tell_peers(*self._tracking.end_turn(self.now))
-
-    def _tell_peers(self, cells: Cells = (), covered: Intervals = ()) -> None:
-        if self.policy.ordered:
-            for node in self._others:
-                self.send(f"node-{node}", Acknowledge(cells, covered, 0))
+        """Let frames that wait leave, and tell peers of what they were made of."""
+        if self._peers.waiting:
+            self._send_all(self._peers.acknowledge(*self._tracking.end_turn(self.now)))
 
     # Snapshots.
 

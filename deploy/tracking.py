@@ -20,11 +20,11 @@ from engine.messages import Acknowledge, Promise
 from engine.plan import Plan
 from engine.policy import Policy
 
-TELL_MASTER_WITHIN_S = 0.005
-"""How long the master may not know yet what nodes have worked off and delivered."""
+TELL_WITHIN_S = 0.005
+"""How long others may not know yet what no output of theirs waits for."""
 
 MUCH = 8
-"""Roots that it is told of at once: there is load, and windows may be full."""
+"""Roots that are told of at once: there is load, and windows may be full."""
 
 Cells = tuple[tuple[int, int, int], ...]
 """(stage, tracking time, XOR of ids)"""
@@ -89,28 +89,41 @@ class Tracking:
         """As far as they have been put into effect."""
         self.news = False
         """Whether there is something to put into effect, told by others or done here."""
-        self.tell_master_by = inf
+        self.tell_by = inf
         self._ordered = policy.ordered
         self._shuffles = policy.ordering == "speculative" and plan.stages > 1
         """Whether there is a stage before the last one, and nothing is held back in the last."""
+        self._last_stage = plan.stages - 1
         self._for_master = Acks()
+        self._for_peers = Acks()
         self._delivered = 0
 
     def end_turn(self, now: float) -> tuple[Cells, Intervals]:
-        """The batch of a turn; in label order it counts here, too."""
+        """What peers have to hear of this turn at once; in label order it counts here, too.
+
+        They wait for no more than the stages before the last one (`final_outputs`).
+        """
         roots = self.acks.roots
         cells, covered = self.acks.take()
         self.news = True
-        if self._ordered:
-            self.tracker.acknowledge(cells, covered)
         self._for_master.join(cells, covered)
-        self._tell_master(roots, now)
-        return cells, covered
+        self._tell_soon(roots, now)
+        if not self._ordered:
+            return (), ()
+        self.tracker.acknowledge(cells, covered)
+        self._for_peers.join(cells, covered)
+        if self._shuffles and not covered and all(cell[0] == self._last_stage for cell in cells):
+            return (), ()
+        return self._for_peers.take()
 
-    def acknowledge(self, message: Acknowledge) -> None:
+    def for_peers(self) -> tuple[Cells, Intervals]:
+        """All that they do not know."""
+        return self._for_peers.take()
+
+    def acknowledge(self, cells: Cells, covered: Intervals) -> None:
         """Learn what another node has worked off. Raises MalformedMessage."""
         self.news = True
-        self.tracker.acknowledge(message.cells, message.covered)
+        self.tracker.acknowledge(cells, covered)
 
     def promise(self, message: Promise) -> None:
         """Learn what a front has nothing but. Raises MalformedMessage."""
@@ -141,13 +154,13 @@ class Tracking:
         """The consumer has this node's outputs below a time: those of so many more roots."""
         if delivered > self._delivered:
             self._delivered = delivered
-            self._tell_master(roots, now)
+            self._tell_soon(roots, now)
 
-    def _tell_master(self, roots: int, now: float) -> None:
-        within = TELL_MASTER_WITHIN_S if roots < MUCH else 0.0
-        self.tell_master_by = min(self.tell_master_by, now + within)
+    def _tell_soon(self, roots: int, now: float) -> None:
+        within = TELL_WITHIN_S if roots < MUCH else 0.0
+        self.tell_by = min(self.tell_by, now + within)
 
     def for_master(self) -> Acknowledge:
         """All that the master does not know."""
-        self.tell_master_by = inf
+        self.tell_by = inf
         return Acknowledge(*self._for_master.take(), min(self._delivered, INFINITY))

@@ -207,7 +207,7 @@ class Shuffle:
 
     def _send(self, block: Elements, owners: list[int]) -> None:
         parts = [
-            block if len(self.outbounds) == 1 else chosen(block, list(map(node.__eq__, owners)))
+            block if len(self.outbounds) == 1 else chosen(block, [o == node for o in owners])
             for node in range(len(self.outbounds))
         ]
         packed = [self.maker.pack(part[1]) for part in parts]  # of all, before any is on its way

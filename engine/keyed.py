@@ -100,9 +100,11 @@ class Keyed:
         kept = stored(values)
         keys = list(map(self.key, values))
         assert len(keys) == len(values), "every element that is sent has a key"
+        if isinstance(self.key, itemgetter):
+            return kept, keys, values
         if not ATOMS.issuperset(map(type, keys)) and not all_plain(keys):
             keys = list(map(travelled, keys))  # a class of its own may have an equality of its own
-        if kept is not values and not isinstance(self.key, itemgetter):
+        if kept is not values:
             values = list(map(fresh, kept))  # a key function may have changed its argument
         return kept, keys, values
 
@@ -153,9 +155,10 @@ class Keyed:
         """Whether changes can be kept as they are; states that serialise see to it themselves."""
         if self.table.convert is not None or not changes:
             return True
-        return may_be_kept(
-            [slot for _, slot, _, _ in changes if slot is not ALL],
-            [new for _, _, _, new in changes if new is not MISSING],
+        _, slots, _, news = zip(*changes, strict=True)
+        return may_be_kept(slots, news) or may_be_kept(  # where something is removed
+            [slot for slot in slots if slot is not ALL],
+            [new for new in news if new is not MISSING],
         )
 
     def begins_again(self, results: Values, before: int = 0) -> bool:

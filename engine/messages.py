@@ -135,7 +135,8 @@ class Frame(Message):
     `time`, the tracking time, is never above a time in the frame; `id` is random, 63 bits.
     `covers` is empty but for frames of fronts, which have no id: (since, until) says that once the
     frame has been worked off all roots of the front with times in [since, until) have been,
-    provided that those before have.
+    provided that those before have. `cells` and `covered` are those of the `Acknowledge` that would
+    follow a node's frame, if there is one: so it costs no message of its own.
     """
 
     feeder: int
@@ -143,7 +144,9 @@ class Frame(Message):
     time: int
     id: int
     pieces: Pieces
-    covers: tuple[int, ...]
+    covers: tuple[int, ...] = ()
+    cells: tuple[tuple[int, int, int], ...] = ()
+    covered: tuple[tuple[int, int, int], ...] = ()
 
 
 @_message(2)

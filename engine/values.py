@@ -22,19 +22,16 @@ Cost: of immutable values a check; of others an encoding when they are put, a de
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from functools import partial
 from itertools import chain
-from typing import TypeVar
 
 import msgpack
 
-from engine.codec import INT_MAX, INT_MIN, exact, is_unicode, pack, unpack, why_not
+from engine.codec import exact, pack, unpack, why_not
 from engine.errors import PayloadError
 from engine.keygroups import canonical
-
-T = TypeVar("T")
 
 ATOMS = frozenset((type(None), bool, int, float, str, bytes))
 """The immutable types that the wire format has; tuples of them are immutable, too."""
@@ -82,25 +79,21 @@ def is_plain(value: object) -> bool:
 
 
 def all_plain(values: Sequence[object]) -> bool:
-    """Whether all values are plain."""
-    return all(kinds <= _PLAIN for kinds, _ in _levels(values))
-
-
-def _levels(values: Sequence[object]) -> Iterator[tuple[set[type], Sequence[object]]]:
-    """Values and their types; then the same of what is in tuples among them, however deep."""
-    while values:
-        kinds = set(map(type, values))
-        yield kinds, values
+    """Whether all values are plain: level by level, for the tuples among them, however deep."""
+    while True:
+        kinds = {*map(type, values)}
+        if not kinds <= _PLAIN:
+            return False
         if tuple not in kinds:
-            return
-        values = [*chain.from_iterable(_of(tuple, kinds, values))]
+            return True
+        values = [*chain.from_iterable(_tuples(kinds, values))]
 
 
-def _of(kind: type[T], kinds: set[type], values: Sequence[object]) -> Sequence[T]:
-    """Those of the values that are of exactly a type."""
+def _tuples(kinds: set[type], values: Sequence[object]) -> Iterable[Iterable[object]]:
+    """Those of the values that are tuples."""
     if len(kinds) == 1:
         return values  # type: ignore[return-value]
-    return [value for value in values if type(value) is kind]
+    return [value for value in values if isinstance(value, tuple)]
 
 
 # Arguments ------------------------------------------------------------------------------------
@@ -207,25 +200,15 @@ def _copy(value: object) -> object:
 
 def may_be_kept(slots: Sequence[object], values: Sequence[object]) -> bool:
     """Whether states can keep these slots and values as they are: they are plain, snapshots can
-    store them, and no slot is NaN. On the hot path; much cheaper than to pack them."""
-    if _SLOTS.issuperset(map(type, slots)):
-        slots = [*set(slots)]  # nearly always there are few
-    elif not all(map(_is_slot, slots)):
+    store them, and no slot is NaN. On the hot path."""
+    if not _SLOTS.issuperset(map(type, slots)) and not all(map(_is_slot, slots)):
         return False
-    return _can_be_stored(values) and _can_be_stored(slots)
-
-
-def _can_be_stored(values: Sequence[object]) -> bool:
-    """Whether all values are plain, and the wire format has room for them."""
-    for level, (kinds, those) in enumerate(_levels(values)):
-        if level == TUPLES_MAX or not kinds <= _PLAIN:
-            return False
-        if int in kinds:
-            numbers = _of(int, kinds, those)
-            if min(numbers) < INT_MIN or max(numbers) > INT_MAX:
-                return False
-        if str in kinds and not is_unicode("".join(_of(str, kinds, those))):
-            return False
+    if not all_plain(values):
+        return False
+    try:
+        _as_in_a_row([*{*slots}, *values])  # nearly always there are few slots
+    except PayloadError:
+        return False
     return True
 
 
@@ -247,10 +230,15 @@ def slot_of(key: object) -> object:
 def frozen(value: object) -> object:
     """A value as a state keeps it. Raises PayloadError for one that cannot be stored."""
     try:
-        pack([[[[[value]]]]])  # as deep as it will stand in the row of a snapshot
+        _as_in_a_row([value])
         return value if is_plain(value) else Frozen(_encoded(value, 0))
     except (PayloadError, TypeError, ValueError, OverflowError) as error:
         raise PayloadError(why_not(value) or f"it cannot be stored: {error}") from None
+
+
+def _as_in_a_row(values: Sequence[object]) -> None:
+    """Raises PayloadError for a value that does not fit into the row of a snapshot."""
+    pack([[[[values]]]])  # as deep as it will stand there
 
 
 def thawed(value: object) -> object:

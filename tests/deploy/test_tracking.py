@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acker.tracker import Tracker
-from deploy.tracking import MUCH, TELL_MASTER_WITHIN_S, Acks, Tracking
+from deploy.tracking import MUCH, TELL_WITHIN_S, Acks, Tracking
 from engine.labels import INFINITY
 from engine.plan import plan
 from engine.policy import policy
@@ -44,15 +44,15 @@ def test_joined_batches_say_the_same_as_the_batches(seed: int) -> None:
 
 def test_the_master_is_told_a_little_later_and_at_once_under_load() -> None:
     mine = tracking()
-    assert mine.tell_master_by == float("inf")
+    assert mine.tell_by == float("inf")
     mine.acks.cover(0, (0, 1), 1)
     mine.end_turn(now=5.0)
-    assert mine.tell_master_by == 5.0 + TELL_MASTER_WITHIN_S
+    assert mine.tell_by == 5.0 + TELL_WITHIN_S
     mine.acks.cover(0, (1, 9), MUCH)
     mine.end_turn(now=5.001)
-    assert mine.tell_master_by == 5.001
+    assert mine.tell_by == 5.001
     assert mine.for_master().covered == ((0, 0, 1), (0, 1, 9))
-    assert mine.tell_master_by == float("inf")
+    assert mine.tell_by == float("inf")
 
 
 def test_the_master_learns_the_largest_time_that_was_delivered() -> None:
@@ -72,6 +72,21 @@ def test_without_an_order_nothing_is_tracked_here() -> None:
     assert mine.tracker.oldest() is None
     assert not mine.moved()
     assert mine.for_master().cells == ((1, 4, 99),)
+
+
+def test_peers_are_told_a_little_later_of_what_no_output_waits_for() -> None:
+    mine, buffered = tracking(), tracking(ordering="buffered")
+    for found in (mine, buffered):
+        found.acks.add(1, 4, 99)
+    assert mine.end_turn(now=0.0) == ((), ())
+    assert buffered.end_turn(now=0.0) == (((1, 4, 99),), ())
+    assert mine.tell_by == TELL_WITHIN_S
+    assert mine.for_peers() == (((1, 4, 99),), ())
+    mine.acks.add(1, 4, 77)
+    assert mine.end_turn(now=0.0) == ((), ())
+    mine.acks.cover(0, (4, 5), 1)
+    assert mine.end_turn(now=0.0) == (((1, 4, 77),), ((0, 4, 5),)), "with what they do not know"
+    assert mine.for_peers() == ((), ())
 
 
 def test_outputs_are_final_without_the_last_stage_of_others() -> None:

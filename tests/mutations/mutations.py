@@ -42,8 +42,9 @@ from deploy.intake import Intake
 from deploy.leaving import Leaving
 from deploy.master import Master
 from deploy.member import Member
-from deploy.node import NOTHING_NEW, Node
-from deploy.tracking import Acks, Cells
+from deploy.node import Node
+from deploy.peers import NOTHING_NEW, Peers
+from deploy.tracking import Acks, Cells, Intervals
 from engine.alignment import Alignment
 from engine.errors import Unavailable
 from engine.keyed import Keyed
@@ -269,25 +270,15 @@ def outputs_do_not_wait_for_their_own_stage() -> AbstractContextManager[object]:
     return patch.object(Waiting, "first", lambda self, stage: INFINITY)
 
 
-@contextmanager
-def acknowledgements_overtake_frames() -> Iterator[None]:
+def acknowledgements_overtake_frames() -> AbstractContextManager[object]:
     """Others come to know that a stage is done before they have what it sent them."""
-    send, acknowledge = Node._send_frame, Node._acknowledge
-    late: dict[tuple[Node, int], list[tuple[int, Frame]]] = {}
+    acknowledge = Peers.acknowledge
 
-    def send_later(self: Node, node: int, frame: Frame) -> None:
-        late.setdefault((self, self.incarnation), []).append((node, frame))
+    def mutated(self: Peers, cells: Cells, covered: Intervals) -> Post:
+        late = acknowledge(self, (), ())
+        return [*acknowledge(self, cells, covered), *late]
 
-    def acknowledge_first(self: Node) -> None:
-        acknowledge(self)
-        for to, frame in late.pop((self, self.incarnation), ()):
-            send(self, to, frame)
-
-    with (
-        patch.object(Node, "_send_frame", send_later),
-        patch.object(Node, "_acknowledge", acknowledge_first),
-    ):
-        yield
+    return patch.object(Peers, "acknowledge", mutated)
 
 
 def intervals_count_across_gaps() -> AbstractContextManager[object]:
