@@ -20,8 +20,8 @@ Cost: O(log n) per cell touched, O(stages + fronts) per look at the frontier.
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from engine.errors import MalformedMessage
-from engine.labels import INFINITY
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.labels import INFINITY
 
 
 class Tracker:

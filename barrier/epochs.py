@@ -9,12 +9,12 @@ makes a repeated commit harmless.
 
 from __future__ import annotations
 
-from barrier.barrier import ADVICE, Barrier
-from engine.bundles import running_checksum, to_blob
-from engine.errors import StateMismatch
-from engine.labels import INFINITY
-from engine.operators import Signs, Values
-from engine.runs import Labels
+from driftline.barrier.barrier import ADVICE, Barrier
+from driftline.engine.bundles import running_checksum, to_blob
+from driftline.engine.errors import StateMismatch
+from driftline.engine.labels import INFINITY
+from driftline.engine.operators import Signs, Values
+from driftline.engine.runs import Labels
 
 Output = tuple[tuple[int, ...], int, object]
 

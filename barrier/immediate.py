@@ -6,12 +6,12 @@ Nothing is filtered after a recovery; so outputs can come again (at-least-once) 
 
 from __future__ import annotations
 
-from barrier.barrier import Barrier
-from engine.bundles import to_blob
-from engine.labels import INFINITY
-from engine.messages import Bundle
-from engine.operators import Signs, Values
-from engine.runs import Labels
+from driftline.barrier.barrier import Barrier
+from driftline.engine.bundles import to_blob
+from driftline.engine.labels import INFINITY
+from driftline.engine.messages import Bundle
+from driftline.engine.operators import Signs, Values
+from driftline.engine.runs import Labels
 
 
 class ImmediateBarrier(Barrier):

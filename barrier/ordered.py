@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections import deque
 from heapq import heappop, heappush
 
-from barrier.barrier import ADVICE, Barrier
-from barrier.held import Held
-from engine.bundles import from_blob, running_checksum, to_blob
-from engine.codec import exact
-from engine.errors import NotDeterministic, StateMismatch
-from engine.labels import INFINITY
-from engine.operators import Signs, Values, by_time
-from engine.runs import Labels
+from driftline.barrier.barrier import ADVICE, Barrier
+from driftline.barrier.held import Held
+from driftline.engine.bundles import from_blob, running_checksum, to_blob
+from driftline.engine.codec import exact
+from driftline.engine.errors import NotDeterministic, StateMismatch
+from driftline.engine.labels import INFINITY
+from driftline.engine.operators import Signs, Values, by_time
+from driftline.engine.runs import Labels
 
 ENCODE_AHEAD_UP_TO = 4
 """Times that may be pending for outputs to be encoded before they are final."""

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from bench.engine import Engine
-from bench.floor import Documents, Floor
-from bench.meter import System
-from bench.microbatch import MicroBatch
-from bench.options import MICRO_BATCH, REAL_TIME
-from bench.report import Row
-from engine.policy import POLICIES, Output, SnapshotCut
+from driftline.bench.engine import Engine
+from driftline.bench.floor import Documents, Floor
+from driftline.bench.meter import System
+from driftline.bench.microbatch import MicroBatch
+from driftline.bench.options import MICRO_BATCH, REAL_TIME
+from driftline.bench.report import Row
+from driftline.engine.policy import POLICIES, Output, SnapshotCut
 
 WITHOUT_INTERVAL = (SnapshotCut.NONE, SnapshotCut.PRODUCTIONS)
 """No checkpoints, or one before anything leaves: nothing in a row depends on their interval."""

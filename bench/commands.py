@@ -16,10 +16,10 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from bench import options
-from engine.errors import InputError, Unavailable
-from engine.policy import ORDERINGS, POLICIES
-from pipeline.options import wide_console
+from driftline.bench import options
+from driftline.engine.errors import InputError, Unavailable
+from driftline.engine.policy import ORDERINGS, POLICIES
+from driftline.pipeline.options import wide_console
 
 LATENCY_DOCUMENTS = 450
 THROUGHPUT_DOCUMENTS = 15_000
@@ -76,10 +76,10 @@ def latency(
     """
     _check_warmup(documents, warmup)
 
-    from bench.cases import Progress, Setup, broken_promises, cases
-    from bench.figures import draw_latency
-    from bench.latency import latencies_of, measure_latency, runs_of
-    from bench.raw import write_raw
+    from driftline.bench.cases import Progress, Setup, broken_promises, cases
+    from driftline.bench.figures import draw_latency
+    from driftline.bench.latency import latencies_of, measure_latency, runs_of
+    from driftline.bench.raw import write_raw
 
     rows = cases(policies, checkpoints)
     setup = Setup(_load(documents, path), nodes, ordering)
@@ -124,9 +124,9 @@ def throughput(
     same flow on Spark, is sent 600 documents at most.
     """
 
-    from bench.cases import Progress, Setup, broken_promises, cases
-    from bench.figures import draw_throughput
-    from bench.throughput import measure_throughput
+    from driftline.bench.cases import Progress, Setup, broken_promises, cases
+    from driftline.bench.figures import draw_throughput
+    from driftline.bench.throughput import measure_throughput
 
     rows = cases(policies, checkpoints)
     setup = Setup(_load(documents, path), nodes, ordering)
@@ -175,8 +175,8 @@ def ordering(
             "least 10, by --seconds or --rates"
         )
 
-    from bench.cases import Progress
-    from bench.ordering import as_json, draw, loads, measure_ordering, table
+    from driftline.bench.cases import Progress
+    from driftline.bench.ordering import as_json, draw, loads, measure_ordering, table
 
     documents = _load(max(saturated, round(max(rates) * seconds)), path)
     load = loads(documents, rates, seconds, saturated)
@@ -216,8 +216,8 @@ def floor(
     """The floor alone: its latency and its throughput."""
     _check_warmup(documents, warmup)
 
-    from bench.floor import run_floor_latency, run_floor_throughput
-    from bench.report import Latencies, Throughputs
+    from driftline.bench.floor import run_floor_latency, run_floor_throughput
+    from driftline.bench.report import Latencies, Throughputs
 
     found = _load(max(documents, saturated), path)
     slow = run_floor_latency(found[:documents], rate, warmup, nodes, seed)
@@ -249,7 +249,7 @@ def memory(
     end of the first fifth.
     """
 
-    from bench.memory import measure_memory
+    from driftline.bench.memory import measure_memory
 
     found = measure_memory(_load(documents, path), nodes, seconds, seed)
     _write(json_file, found.as_json())
@@ -281,7 +281,7 @@ def profile(
     the processes `deploy.process` of a `driftline run` or `driftline bench`.
     """
 
-    from bench.profile import profile_path
+    from driftline.bench.profile import profile_path
 
     found = profile_path(_load(documents, path), policy, block, snapshot_every)
     _write(json_file, found.as_json())
@@ -289,7 +289,7 @@ def profile(
 
 
 def _load(count: int, path: Path | None) -> list[tuple[str, str]]:
-    from bench.corpus import load_documents
+    from driftline.bench.corpus import load_documents
 
     try:
         documents = load_documents(count, path)

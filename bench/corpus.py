@@ -9,8 +9,8 @@ from itertools import count as count_from
 from itertools import islice
 from pathlib import Path
 
-from engine.errors import InputError
-from engine.sources import BadRecord, find_sample, open_source
+from driftline.engine.errors import InputError
+from driftline.engine.sources import BadRecord, find_sample, open_source
 
 
 def load_documents(

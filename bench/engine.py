@@ -14,22 +14,22 @@ from itertools import groupby
 from pathlib import Path
 from time import monotonic, perf_counter
 
-from bench.meter import Arrival
-from bench.running import Running
-from deploy.cluster import LocalCluster
-from deploy.consumer import ConsumerServer
-from deploy.front import WINDOW, Front
-from deploy.process import ProcessConfig, new_id
-from deploy.runtime import Runtime
-from engine.bundles import payload_columns
-from engine.errors import Unavailable
-from engine.loading import load_flow
-from engine.messages import AskReport, Bundle, Message, Report
-from engine.party import Party
-from engine.plan import plan
-from engine.policy import policy
-from engine.sinks.consumer import NO_BUNDLE, Consumer, Last
-from engine.sources import QueueSource
+from driftline.bench.meter import Arrival
+from driftline.bench.running import Running
+from driftline.deploy.cluster import LocalCluster
+from driftline.deploy.consumer import ConsumerServer
+from driftline.deploy.front import WINDOW, Front
+from driftline.deploy.process import ProcessConfig, new_id
+from driftline.deploy.runtime import Runtime
+from driftline.engine.bundles import payload_columns
+from driftline.engine.errors import Unavailable
+from driftline.engine.loading import load_flow
+from driftline.engine.messages import AskReport, Bundle, Message, Report
+from driftline.engine.party import Party
+from driftline.engine.plan import plan
+from driftline.engine.policy import policy
+from driftline.engine.sinks.consumer import NO_BUNDLE, Consumer, Last
+from driftline.engine.sources import QueueSource
 
 START_S = 30.0
 
@@ -115,7 +115,7 @@ class Engine(Running):
         ordering: str = "speculative",
         checkpoint_s: float = 1.0,
         window: int = WINDOW,
-        flow: str = "index",
+        flow: str = "driftline.index",
         consumer: Consumer | None = None,
     ) -> None:
         self.documents = documents

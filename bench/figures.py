@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.report import Latencies, LatencyRow, Throughputs
-from pipeline.pictures import COLOURS, INK, new_figure
+from driftline.bench.report import Latencies, LatencyRow, Throughputs
+from driftline.pipeline.pictures import COLOURS, INK, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

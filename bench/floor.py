@@ -21,8 +21,8 @@ from typing import cast
 import msgpack
 import zmq
 
-from bench.floor_worker import READY, Positions, address, decode
-from bench.meter import (
+from driftline.bench.floor_worker import READY, Positions, address, decode
+from driftline.bench.meter import (
     Arrival,
     LatencyResult,
     Meter,
@@ -31,8 +31,8 @@ from bench.meter import (
     open_loop,
     poisson_schedule,
 )
-from bench.running import Running, start_module
-from engine.errors import Unavailable
+from driftline.bench.running import Running, start_module
+from driftline.engine.errors import Unavailable
 
 Documents = Sequence[tuple[str, str]]
 """(id, text) each; no id twice."""
@@ -91,7 +91,7 @@ class Floor(Running):
         self._results.bind(address(directory, "results"))
         for number in range(self.workers):
             arguments = (directory, number, self.workers)
-            self._processes.append(start_module("bench.floor_worker", arguments))
+            self._processes.append(start_module("driftline.bench.floor_worker", arguments))
             inbox = self._socket(zmq.PUSH)
             inbox.connect(address(directory, f"worker{number}"))
             self._inboxes.append(inbox)

@@ -9,11 +9,11 @@ The latencies of a case's runs are pooled, as if they were of one run.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bench.cases import Case, Progress, Setup, patience_s
-from bench.floor import expected_records
-from bench.meter import LatencyResult, Meter, open_loop, percentiles, poisson_schedule
-from bench.microbatch import Refused
-from bench.report import Latencies, LatencyRow
+from driftline.bench.cases import Case, Progress, Setup, patience_s
+from driftline.bench.floor import expected_records
+from driftline.bench.meter import LatencyResult, Meter, open_loop, percentiles, poisson_schedule
+from driftline.bench.microbatch import Refused
+from driftline.bench.report import Latencies, LatencyRow
 
 
 @dataclass(slots=True)

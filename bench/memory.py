@@ -15,14 +15,14 @@ from time import monotonic
 import psutil
 from rich.table import Table
 
-from bench.engine import Engine, PassingConsumer
-from bench.floor import Documents, expected_records
-from bench.meter import Meter, closed_loop
-from deploy.front import WINDOW
-from engine.bundles import from_blob
-from engine.flow import Flow
-from engine.messages import Bundle
-from engine.state import ReducingState
+from driftline.bench.engine import Engine, PassingConsumer
+from driftline.bench.floor import Documents, expected_records
+from driftline.bench.meter import Meter, closed_loop
+from driftline.deploy.front import WINDOW
+from driftline.engine.bundles import from_blob
+from driftline.engine.flow import Flow
+from driftline.engine.messages import Bundle
+from driftline.engine.state import ReducingState
 
 VOCABULARY = 10_000
 WORDS = 60
@@ -129,7 +129,9 @@ def _count_words(nodes: int, seconds: float, chance: Random) -> tuple[list[float
     texts = _texts(chance)
     samples: list[float] = []
     sent = 0
-    with Engine((), "exactly-once", nodes=nodes, flow="bench.memory", consumer=counter) as engine:
+    with Engine(
+        (), "exactly-once", nodes=nodes, flow="driftline.bench.memory", consumer=counter
+    ) as engine:
         processes = _nodes(engine)
         end = monotonic() + seconds
         sample_at = end - seconds + SAMPLE_EVERY_S

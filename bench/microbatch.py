@@ -20,14 +20,14 @@ from time import monotonic, perf_counter
 
 import zmq
 
-from bench.floor import Documents, expected_records
-from bench.floor_worker import address
-from bench.meter import Arrival
-from bench.microbatch_worker import READY
-from bench.running import Running, start_module
-from engine.codec import pack, unpack
-from engine.errors import Unavailable
-from pipeline.session import check_spark
+from driftline.bench.floor import Documents, expected_records
+from driftline.bench.floor_worker import address
+from driftline.bench.meter import Arrival
+from driftline.bench.microbatch_worker import READY
+from driftline.bench.running import Running, start_module
+from driftline.engine.codec import pack, unpack
+from driftline.engine.errors import Unavailable
+from driftline.pipeline.session import check_spark
 
 WARM_UP = (*[1] * 30, *[20] * 5)
 """Documents of each batch of the warm-up: as they come singly, and as they come from a queue."""
@@ -73,7 +73,9 @@ class MicroBatch(Running):
         self._results.set_hwm(0)
         self._results.bind(address(directory, "results"))
         arguments = (directory, self.cores, self.trigger)
-        self._process = start_module("bench.microbatch_worker", arguments, stdin=subprocess.PIPE)
+        self._process = start_module(
+            "driftline.bench.microbatch_worker", arguments, stdin=subprocess.PIPE
+        )
         ready = self._next(monotonic() + START_S)
         assert ready == READY, ready
 

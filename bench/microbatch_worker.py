@@ -14,11 +14,11 @@ from select import select
 
 import zmq
 
-from bench.floor_worker import address
-from engine.codec import pack
-from engine.errors import Unavailable
-from engine.loading import load_flow
-from pipeline.session import session
+from driftline.bench.floor_worker import address
+from driftline.engine.codec import pack
+from driftline.engine.errors import Unavailable
+from driftline.engine.loading import load_flow
+from driftline.pipeline.session import session
 
 READY = "ready"
 """The query has been started; anything else that is a text says why not, or why no more."""
@@ -29,7 +29,7 @@ LOOK_S = 0.5
 
 def run(directory: Path, cores: str, trigger: str, results: zmq.Socket[bytes]) -> None:
     """Run the query until standard input ends."""
-    from pipeline import microbatch
+    from driftline.pipeline import microbatch
 
     def deliver(batch: int, outputs: Sequence[bytes]) -> None:
         results.send(pack((batch, outputs)))
@@ -39,7 +39,7 @@ def run(directory: Path, cores: str, trigger: str, results: zmq.Socket[bytes]) -
         try:
             query = microbatch.start(
                 spark,
-                load_flow("index"),
+                load_flow("driftline.index"),
                 directory / "log",
                 directory / "checkpoint",
                 deliver,

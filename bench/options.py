@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import click
 
-from engine.policy import ORDERINGS, POLICIES
-from pipeline.options import picture, room
-from pipeline.session import check_spark
+from driftline.engine.policy import ORDERINGS, POLICIES
+from driftline.pipeline.options import picture, room
+from driftline.pipeline.session import check_spark
 
 MICRO_BATCH = "micro-batch"
 REAL_TIME = "micro-batch, real-time"

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from rich import box
 from rich.table import Table
 
-from bench.cases import Progress
-from bench.engine import Engine
-from bench.floor import Documents, expected_records
-from bench.meter import Meter, closed_loop, open_loop, percentiles, poisson_schedule
-from deploy.front import WINDOW
-from engine.policy import ORDERINGS
-from pipeline.pictures import COLOURS, INK, new_figure
+from driftline.bench.cases import Progress
+from driftline.bench.engine import Engine
+from driftline.bench.floor import Documents, expected_records
+from driftline.bench.meter import Meter, closed_loop, open_loop, percentiles, poisson_schedule
+from driftline.deploy.front import WINDOW
+from driftline.engine.policy import ORDERINGS
+from driftline.pipeline.pictures import COLOURS, INK, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,19 +15,19 @@ from time import thread_time
 from rich import box
 from rich.table import Table
 
-from barrier.barrier import NOTHING
-from bench.floor import Documents
-from deploy.assembly import Assembly, assemble
-from deploy.blocks import Block, Piece, bounds, in_order
-from deploy.leaving import Leaving, arrived_block, to_frame
-from deploy.tracking import Acks
-from engine.bundles import payload_columns
-from engine.labels import Label
-from engine.messages import Frame, Header, Prepared, decode, encode
-from engine.operators import Values
-from engine.plan import plan
-from engine.policy import SnapshotCut, policy
-from index.flow import inverted_index
+from driftline.barrier.barrier import NOTHING
+from driftline.bench.floor import Documents
+from driftline.deploy.assembly import Assembly, assemble
+from driftline.deploy.blocks import Block, Piece, bounds, in_order
+from driftline.deploy.leaving import Leaving, arrived_block, to_frame
+from driftline.deploy.tracking import Acks
+from driftline.engine.bundles import payload_columns
+from driftline.engine.labels import Label
+from driftline.engine.messages import Frame, Header, Prepared, decode, encode
+from driftline.engine.operators import Values
+from driftline.engine.plan import plan
+from driftline.engine.policy import SnapshotCut, policy
+from driftline.index.flow import inverted_index
 
 NODES = 2
 """Nodes that there are."""

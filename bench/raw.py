@@ -14,9 +14,9 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.cases import Case
-from bench.latency import Runs
-from bench.meter import Meter
+from driftline.bench.cases import Case
+from driftline.bench.latency import Runs
+from driftline.bench.meter import Meter
 
 
 def write_raw(directory: Path, runs: Runs) -> None:

@@ -15,7 +15,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from bench.meter import LatencyResult, ThroughputResult
+from driftline.bench.meter import LatencyResult, ThroughputResult
 
 BASELINE = "none"
 """The policy whose figures the others' overhead is the difference from."""

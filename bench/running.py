@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Self
 
-ROOT = Path(__file__).resolve().parent.parent
+from driftline.engine import child
 
 
 class Running:
@@ -39,9 +36,8 @@ def start_module(
     module: str, arguments: Sequence[object], *, stdin: int | None = None
 ) -> subprocess.Popen[bytes]:
     """Run one of our modules in a process of its own."""
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     return subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", module, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": path},
+        child.command(module, *arguments),
+        env={**child.environment(), "PYTHONWARNINGS": "ignore"},
         stdin=stdin,
     )

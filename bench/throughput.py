@@ -13,13 +13,13 @@ from statistics import median
 from rich import box
 from rich.table import Table
 
-from bench.cases import Case, Progress, Setup, patience_s
-from bench.floor import expected_records
-from bench.meter import Meter, ThroughputResult, closed_loop
-from bench.microbatch import Refused
-from bench.report import ThroughputRow, Throughputs
-from deploy.front import WINDOW
-from engine.policy import POLICIES, Output
+from driftline.bench.cases import Case, Progress, Setup, patience_s
+from driftline.bench.floor import expected_records
+from driftline.bench.meter import Meter, ThroughputResult, closed_loop
+from driftline.bench.microbatch import Refused
+from driftline.bench.report import ThroughputRow, Throughputs
+from driftline.deploy.front import WINDOW
+from driftline.engine.policy import POLICIES, Output
 
 UNDER_WAY = 4 * WINDOW
 """Documents that the meter lets be under way: more than the front's window, which has to bind."""

@@ -31,13 +31,13 @@ import logging
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from coordinator.backoff import Backoff
-from coordinator.farewell import Farewell
-from coordinator.members import Members
-from coordinator.registry import ClusterState, RunOutcome, SnapshotRecord, WriteState
-from engine.errors import SnapshotDamaged
-from engine.labels import INFINITY
-from engine.messages import (
+from driftline.coordinator.backoff import Backoff
+from driftline.coordinator.farewell import Farewell
+from driftline.coordinator.members import Members
+from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRecord, WriteState
+from driftline.engine.errors import SnapshotDamaged
+from driftline.engine.labels import INFINITY
+from driftline.engine.messages import (
     Alive,
     BeginEpoch,
     Committed,
@@ -54,8 +54,8 @@ from engine.messages import (
     Stop,
     Unloadable,
 )
-from engine.party import Job
-from engine.policy import Output, Policy, SnapshotCut
+from driftline.engine.party import Job
+from driftline.engine.policy import Output, Policy, SnapshotCut
 
 log = logging.getLogger("driftline")
 

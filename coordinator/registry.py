@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Protocol
 from zlib import crc32
 
-from engine.codec import pack, unpack
-from engine.durable import make_directory, replace_file
-from engine.errors import StateMismatch, Unavailable
-from engine.party import Job
+from driftline.engine.codec import pack, unpack
+from driftline.engine.durable import make_directory, replace_file
+from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.party import Job
 
 
 @dataclass(frozen=True, slots=True)

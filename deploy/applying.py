@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from deploy.assembly import Assembly
-from deploy.blocks import Block, Piece, bounds, in_order
-from deploy.gates import Token
-from deploy.leaving import Leaving
-from deploy.pace import Pace
-from engine.plan import Port
+from driftline.deploy.assembly import Assembly
+from driftline.deploy.blocks import Block, Piece, bounds, in_order
+from driftline.deploy.gates import Token
+from driftline.deploy.leaving import Leaving
+from driftline.deploy.pace import Pace
+from driftline.engine.plan import Port
 
 
 class Applying:

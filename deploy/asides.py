@@ -15,9 +15,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine.durable import make_directory, sync_directory
-from engine.errors import StateMismatch, Unavailable
-from engine.sources import BadRecord
+from driftline.engine.durable import make_directory, sync_directory
+from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.sources import BadRecord
 
 log = logging.getLogger("driftline")
 

@@ -9,31 +9,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from barrier.barrier import NOTHING, Barrier
-from barrier.epochs import EpochBarrier
-from barrier.immediate import ImmediateBarrier
-from barrier.ordered import OrderedBarrier
-from barrier.productions import ProductionBarrier
-from deploy.blocks import Block
-from deploy.gates import BufferingGate, Gate
-from deploy.tracking import Acks, token
-from engine.alignment import Alignment
-from engine.codec import pack, unpack
-from engine.ends import Maker, Outbound
-from engine.errors import SnapshotDamaged
-from engine.flow import Vertex
-from engine.keyed import Arrival, Keyed
-from engine.keygroups import Owners, owned_by
-from engine.ledger import LEDGER, Ledger
-from engine.messages import Acknowledge, Frame, Message, Prepared, PrepareFailed
-from engine.operators import Failures, Step
-from engine.party import log
-from engine.plan import Plan
-from engine.policy import Output, Policy, SnapshotCut
-from engine.segments import Segments
-from engine.snapshots import Capture, CommitSnapshot, restoring
-from engine.speculative import Speculative
-from engine.state import StateTable
+from driftline.barrier.barrier import NOTHING, Barrier
+from driftline.barrier.epochs import EpochBarrier
+from driftline.barrier.immediate import ImmediateBarrier
+from driftline.barrier.ordered import OrderedBarrier
+from driftline.barrier.productions import ProductionBarrier
+from driftline.deploy.blocks import Block
+from driftline.deploy.gates import BufferingGate, Gate
+from driftline.deploy.tracking import Acks, token
+from driftline.engine.alignment import Alignment
+from driftline.engine.codec import pack, unpack
+from driftline.engine.ends import Maker, Outbound
+from driftline.engine.errors import SnapshotDamaged
+from driftline.engine.flow import Vertex
+from driftline.engine.keyed import Arrival, Keyed
+from driftline.engine.keygroups import Owners, owned_by
+from driftline.engine.ledger import LEDGER, Ledger
+from driftline.engine.messages import Acknowledge, Frame, Message, Prepared, PrepareFailed
+from driftline.engine.operators import Failures, Step
+from driftline.engine.party import log
+from driftline.engine.plan import Plan
+from driftline.engine.policy import Output, Policy, SnapshotCut
+from driftline.engine.segments import Segments
+from driftline.engine.snapshots import Capture, CommitSnapshot, restoring
+from driftline.engine.speculative import Speculative
+from driftline.engine.state import StateTable
 
 NewId = Callable[[], int]
 

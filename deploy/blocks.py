@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from itertools import accumulate, groupby, pairwise
 from operator import attrgetter, itemgetter
 
-from engine.codec import pack_rows, unpack_rows
-from engine.errors import MalformedMessage
-from engine.labels import INFINITY, Label
-from engine.operators import MANY, Elements, Signs, Values, by_time, chosen
-from engine.plan import Plan, Port
-from engine.runs import Labels, divided, times
+from driftline.engine.codec import pack_rows, unpack_rows
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.labels import INFINITY, Label
+from driftline.engine.operators import MANY, Elements, Signs, Values, by_time, chosen
+from driftline.engine.plan import Plan, Port
+from driftline.engine.runs import Labels, divided, times
 
 _time_of, _roots_of = attrgetter("time"), attrgetter("roots")
 _second = itemgetter(1)

@@ -12,24 +12,23 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from time import monotonic
 from types import TracebackType
 from typing import Self
 
-from deploy.deaths import Deaths, how
-from deploy.lifeline import Lifeline
-from deploy.process import CANNOT_START, STOPPED, ProcessConfig, where_it_was
-from engine.errors import Unavailable
+from driftline.deploy.deaths import Deaths, how
+from driftline.deploy.lifeline import Lifeline
+from driftline.deploy.process import CANNOT_START, STOPPED, ProcessConfig, where_it_was
+from driftline.engine import child
+from driftline.engine.errors import Unavailable
 
-MODULE = "deploy.process"
+MODULE = "driftline.deploy.process"
 """What a process runs."""
 
 SHOWN_MAX = 20
@@ -40,8 +39,6 @@ SHOWN_FIRST = 5
 
 KEPT_BYTES = 1 << 20
 """What a process has said is let go beyond this."""
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 class LocalCluster:
@@ -188,12 +185,10 @@ class LocalCluster:
         self.deaths.started(name, monotonic())
 
     def _popen(self, config: ProcessConfig, stderr: int) -> subprocess.Popen[bytes]:
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         with _deaf_to_interrupts():
             return subprocess.Popen(
-                [sys.executable, "-m", MODULE, config.to_json()],
-                # The order of a set of texts is the same in every process and replay.
-                env={"PYTHONHASHSEED": "0", **os.environ, "PYTHONPATH": path},
+                child.command(MODULE, config.to_json()),
+                env=child.environment(),
                 stdin=subprocess.DEVNULL,
                 stderr=stderr,
                 pass_fds=[config.lifeline],

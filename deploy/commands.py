@@ -9,20 +9,20 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from coordinator.coordinator import MISSING_AFTER_S
-from deploy.deaths import DEATHS_MAX
-from deploy.front import WINDOW
-from deploy.graph import as_dot, as_text
-from deploy.heartbeat import SLOW_AFTER_S
-from deploy.limits import Limits
-from deploy.master import STALLED_AFTER_S
-from deploy.reference_run import run_reference_to
-from deploy.run import RunConfig, run_flow
-from engine.loading import load_flow
-from engine.policy import ORDERINGS, POLICIES, policy
-from engine.savepoint import open_savepoint
-from engine.sinks.lines import DEAD_LETTERS
-from engine.sources import Source, open_source
+from driftline.coordinator.coordinator import MISSING_AFTER_S
+from driftline.deploy.deaths import DEATHS_MAX
+from driftline.deploy.front import WINDOW
+from driftline.deploy.graph import as_dot, as_text
+from driftline.deploy.heartbeat import SLOW_AFTER_S
+from driftline.deploy.limits import Limits
+from driftline.deploy.master import STALLED_AFTER_S
+from driftline.deploy.reference_run import run_reference_to
+from driftline.deploy.run import RunConfig, run_flow
+from driftline.engine.loading import load_flow
+from driftline.engine.policy import ORDERINGS, POLICIES, policy
+from driftline.engine.savepoint import open_savepoint
+from driftline.engine.sinks.lines import DEAD_LETTERS
+from driftline.engine.sources import Source, open_source
 
 
 @click.command()
@@ -178,7 +178,7 @@ def savepoint(flow: str, state: Path, output: Path) -> None:
 
     `driftline run --from-snapshot` begins from one; `driftline spark state` shows what is in it.
     """
-    from deploy.savepoints import save_run
+    from driftline.deploy.savepoints import save_run
 
     made = save_run(state, load_flow(flow), output)
     click.echo(f"{output}: the state before time {made.time}, {len(made.files)} files")

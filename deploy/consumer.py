@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.errors import DriftlineError, MalformedMessage, Unavailable
-from engine.messages import Bundle, BundleStored, Failed, FetchLast, LastBundle, Message
-from engine.party import Party, log
-from engine.sinks.consumer import Consumer
+from driftline.engine.errors import DriftlineError, MalformedMessage, Unavailable
+from driftline.engine.messages import Bundle, BundleStored, Failed, FetchLast, LastBundle, Message
+from driftline.engine.party import Party, log
+from driftline.engine.sinks.consumer import Consumer
 
 
 class ConsumerServer(Party):

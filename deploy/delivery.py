@@ -13,8 +13,8 @@ Invariant: since the question that an answer counts for, no bundle has been sent
 
 from __future__ import annotations
 
-from barrier.barrier import Barrier
-from engine.messages import Bundle, BundleStored, FetchLast, LastBundle
+from driftline.barrier.barrier import Barrier
+from driftline.engine.messages import Bundle, BundleStored, FetchLast, LastBundle
 
 ASK_EVERY_S = 1.0
 

@@ -17,12 +17,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-from deploy.member import Member
-from engine.codec import labels_to_columns, pack_rows
-from engine.errors import DriftlineError, InputError
-from engine.keygroups import owner, root_group
-from engine.labels import INFINITY, Label
-from engine.messages import (
+from driftline.deploy.member import Member
+from driftline.engine.codec import labels_to_columns, pack_rows
+from driftline.engine.errors import DriftlineError, InputError
+from driftline.engine.keygroups import owner, root_group
+from driftline.engine.labels import INFINITY, Label
+from driftline.engine.messages import (
     AskPromise,
     BeginEpoch,
     Committed,
@@ -35,9 +35,9 @@ from engine.messages import (
     Promise,
     Start,
 )
-from engine.plan import Plan
-from engine.policy import Output, Policy
-from engine.sources import BadRecord, Kept, LiveSource, Source
+from driftline.engine.plan import Plan
+from driftline.engine.policy import Output, Policy
+from driftline.engine.sources import BadRecord, Kept, LiveSource, Source
 
 WINDOW = 384
 """Roots that may be unsettled, unless said otherwise."""

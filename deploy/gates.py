@@ -15,9 +15,9 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from operator import itemgetter
 
-from deploy.blocks import Piece
-from engine.operators import Signs, Step, Values
-from engine.runs import Labels
+from driftline.deploy.blocks import Piece
+from driftline.engine.operators import Signs, Step, Values
+from driftline.engine.runs import Labels
 
 Token = tuple[int, int, int]
 """(stage, time, id): to be acknowledged when it is given, and again when it is taken."""

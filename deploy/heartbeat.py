@@ -17,8 +17,8 @@ from typing import Self
 
 import zmq
 
-from deploy.member import HELLO_EVERY_S, Member
-from deploy.runtime import Runtime
+from driftline.deploy.member import HELLO_EVERY_S, Member
+from driftline.deploy.runtime import Runtime
 
 log = logging.getLogger("driftline")
 

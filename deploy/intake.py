@@ -24,11 +24,11 @@ import logging
 from dataclasses import dataclass
 from enum import IntEnum
 
-from engine.codec import pack, unpack
-from engine.errors import DriftlineError, MalformedMessage, PayloadError
-from engine.party import Job, Party
-from engine.sources.inputlog import PRODUCER_BYTES_MAX, WriteGroup
-from engine.sources.received import Receipt, ReceivedSource
+from driftline.engine.codec import pack, unpack
+from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
+from driftline.engine.party import Job, Party
+from driftline.engine.sources.inputlog import PRODUCER_BYTES_MAX, WriteGroup
+from driftline.engine.sources.received import Receipt, ReceivedSource
 
 log = logging.getLogger("driftline")
 

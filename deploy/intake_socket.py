@@ -9,9 +9,9 @@ import logging
 
 import zmq
 
-from deploy.intake import MESSAGE_BYTES_MAX, WINDOW, WINDOW_BYTES, Intake
-from engine.errors import Unavailable
-from engine.sources.received import ReceivedSource
+from driftline.deploy.intake import MESSAGE_BYTES_MAX, WINDOW, WINDOW_BYTES, Intake
+from driftline.engine.errors import Unavailable
+from driftline.engine.sources.received import ReceivedSource
 
 log = logging.getLogger("driftline")
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from deploy.assembly import Assembly
-from deploy.blocks import Block, Piece
-from deploy.tracking import Cells, Intervals
-from engine import runs
-from engine.codec import Columns, pack_rows
-from engine.errors import MalformedMessage
-from engine.messages import Frame, columns
+from driftline.deploy.assembly import Assembly
+from driftline.deploy.blocks import Block, Piece
+from driftline.deploy.tracking import Cells, Intervals
+from driftline.engine import runs
+from driftline.engine.codec import Columns, pack_rows
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.messages import Frame, columns
 
 
 class Leaving:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.coordinator import MISSING_AFTER_S
-from deploy.deaths import DEATHS_MAX
-from deploy.heartbeat import SLOW_AFTER_S
-from deploy.master import STALLED_AFTER_S
+from driftline.coordinator.coordinator import MISSING_AFTER_S
+from driftline.deploy.deaths import DEATHS_MAX
+from driftline.deploy.heartbeat import SLOW_AFTER_S
+from driftline.deploy.master import STALLED_AFTER_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ about to read, one JSON line each, and then what it has found; so it is known wh
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -17,26 +16,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from deploy.survey import LOG, OUTPUT, STORE, Found
-from engine.errors import DriftlineError, SnapshotDamaged, Unavailable
-from engine.lmdbs import DATA, every_row, reported
-from engine.marks import MARK, Mark
-from engine.sinks import jsonl, lmdb
-from engine.sinks.directory import read_mark
-from engine.sinks.directory import reported as output_reported
-from engine.sinks.progress import Progress
-from engine.sources.inputlog import check_log
-from engine.store import check_parts
-
-ROOT = Path(__file__).resolve().parent.parent
+from driftline.deploy.survey import LOG, OUTPUT, STORE, Found
+from driftline.engine import child
+from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
+from driftline.engine.lmdbs import DATA, every_row, reported
+from driftline.engine.marks import MARK, Mark
+from driftline.engine.sinks import jsonl, lmdb
+from driftline.engine.sinks.directory import read_mark
+from driftline.engine.sinks.directory import reported as output_reported
+from driftline.engine.sinks.progress import Progress
+from driftline.engine.sources.inputlog import check_log
+from driftline.engine.store import check_parts
 
 
 def look(state: Path, output: Path | None) -> list[Found]:
     """What is found in a state directory and an output directory, each if there is one."""
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
-        [sys.executable, "-m", "deploy.looking", str(state), "" if output is None else str(output)],
-        env={**os.environ, "PYTHONPATH": path},
+        child.command("driftline.deploy.looking", state, "" if output is None else output),
+        env=child.environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,

@@ -7,13 +7,13 @@ turn is applied first; progress is told at most once a millisecond: nobody's out
 
 from __future__ import annotations
 
-from acker.tracker import Tracker
-from coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phase
-from coordinator.registry import ClusterState, WriteState
-from deploy.tracking import token
-from engine.errors import MalformedMessage
-from engine.labels import INFINITY
-from engine.messages import (
+from driftline.acker.tracker import Tracker
+from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phase
+from driftline.coordinator.registry import ClusterState, WriteState
+from driftline.deploy.tracking import token
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.labels import INFINITY
+from driftline.engine.messages import (
     Acknowledge,
     Alive,
     AskPromise,
@@ -28,9 +28,9 @@ from engine.messages import (
     Promise,
     Unloadable,
 )
-from engine.party import Job, Party
-from engine.plan import Plan
-from engine.policy import Policy, SnapshotCut
+from driftline.engine.party import Job, Party
+from driftline.engine.plan import Plan
+from driftline.engine.policy import Policy, SnapshotCut
 
 STALLED_AFTER_S = 10.0
 """How long the oldest work may stay unfinished, with no node at work, before it counts as lost."""

@@ -8,9 +8,9 @@ but to say `Goodbye` instead, for as long as its process lives.
 
 from __future__ import annotations
 
-from engine.errors import MalformedMessage
-from engine.messages import Alive, Goodbye, Hello, Lost, Message, Stop, encode
-from engine.party import Party
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.messages import Alive, Goodbye, Hello, Lost, Message, Stop, encode
+from driftline.engine.party import Party
 
 HELLO_EVERY_S = 0.2
 

@@ -18,22 +18,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from barrier.barrier import Barrier
-from deploy.applying import Applying
-from deploy.assembly import Assembly, Post, assemble
-from deploy.blocks import Block, Waiting
-from deploy.delivery import Delivery
-from deploy.leaving import arrived_block, to_frame
-from deploy.member import Member
-from deploy.pace import Pace
-from deploy.peers import Peers
-from deploy.restoring import Restoring
-from deploy.snapshotter import Snapshotter
-from deploy.tracking import Tracking
-from engine.errors import DriftlineError, MalformedMessage
-from engine.keygroups import owned_by
-from engine.labels import INFINITY
-from engine.messages import (
+from driftline.barrier.barrier import Barrier
+from driftline.deploy.applying import Applying
+from driftline.deploy.assembly import Assembly, Post, assemble
+from driftline.deploy.blocks import Block, Waiting
+from driftline.deploy.delivery import Delivery
+from driftline.deploy.leaving import arrived_block, to_frame
+from driftline.deploy.member import Member
+from driftline.deploy.pace import Pace
+from driftline.deploy.peers import Peers
+from driftline.deploy.restoring import Restoring
+from driftline.deploy.snapshotter import Snapshotter
+from driftline.deploy.tracking import Tracking
+from driftline.engine.errors import DriftlineError, MalformedMessage
+from driftline.engine.keygroups import owned_by
+from driftline.engine.labels import INFINITY
+from driftline.engine.messages import (
     Acknowledge,
     AskPromise,
     AskReport,
@@ -50,10 +50,10 @@ from engine.messages import (
     Recover,
     Report,
 )
-from engine.party import Job
-from engine.plan import Plan, Port
-from engine.policy import Policy
-from engine.snapshots import CommitSnapshot, LoadSnapshot
+from driftline.engine.party import Job
+from driftline.engine.plan import Plan, Port
+from driftline.engine.policy import Policy
+from driftline.engine.snapshots import CommitSnapshot, LoadSnapshot
 
 PUT_OFF = 2
 """How many turns in a row what is not urgent waits for what is."""

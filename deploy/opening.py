@@ -11,12 +11,12 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from coordinator.registry import ClusterState, FileRegistry, check_identity
-from deploy.looking import look
-from deploy.process import wait_for_others
-from deploy.survey import LOG, OUTPUT, STORE, Found, problems
-from engine.errors import StateMismatch
-from engine.policy import Policy
+from driftline.coordinator.registry import ClusterState, FileRegistry, check_identity
+from driftline.deploy.looking import look
+from driftline.deploy.process import wait_for_others
+from driftline.deploy.survey import LOG, OUTPUT, STORE, Found, problems
+from driftline.engine.errors import StateMismatch
+from driftline.engine.policy import Policy
 
 log = logging.getLogger("driftline")
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from deploy.blocks import Piece
-from engine.flow import Vertex
-from engine.plan import Plan
-from engine.runs import times
+from driftline.deploy.blocks import Piece
+from driftline.engine.flow import Vertex
+from driftline.engine.plan import Plan
+from driftline.engine.runs import times
 
 TURN_S = 0.1
 """After this time a turn begins nothing more."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from deploy.assembly import Post
-from deploy.leaving import Made, to_frame
-from deploy.tracking import Cells, Intervals
-from engine.messages import Acknowledge
+from driftline.deploy.assembly import Post
+from driftline.deploy.leaving import Made, to_frame
+from driftline.deploy.tracking import Cells, Intervals
+from driftline.engine.messages import Acknowledge
 
 NOTHING_NEW = Acknowledge((), (), 0)
 

@@ -20,22 +20,22 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic
 
-from coordinator.registry import FileRegistry, WriteState, check_identity
-from deploy.consumer import ConsumerServer
-from deploy.heartbeat import Heartbeat
-from deploy.lifeline import hold_on
-from deploy.limits import LIMITS, Limits
-from deploy.master import Master
-from deploy.node import Node
-from deploy.pace import CARELESS, Pace
-from deploy.runtime import Runtime
-from engine.errors import DriftlineError, StateMismatch, Unavailable
-from engine.loading import load_flow
-from engine.marks import Mark
-from engine.party import Job
-from engine.plan import Plan, plan
-from engine.policy import Policy, policy
-from engine.store import LmdbStore, PartStore
+from driftline.coordinator.registry import FileRegistry, WriteState, check_identity
+from driftline.deploy.consumer import ConsumerServer
+from driftline.deploy.heartbeat import Heartbeat
+from driftline.deploy.lifeline import hold_on
+from driftline.deploy.limits import LIMITS, Limits
+from driftline.deploy.master import Master
+from driftline.deploy.node import Node
+from driftline.deploy.pace import CARELESS, Pace
+from driftline.deploy.runtime import Runtime
+from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
+from driftline.engine.loading import load_flow
+from driftline.engine.marks import Mark
+from driftline.engine.party import Job
+from driftline.engine.plan import Plan, plan
+from driftline.engine.policy import Policy, policy
+from driftline.engine.store import LmdbStore, PartStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     node.address = runtime.add(node, config.address(f"node-{config.index}-{process}"))
     node.addresses["master"] = config.address("master")
     if config.output:
-        from engine.sinks.jsonl import JsonLinesConsumer
+        from driftline.engine.sinks.jsonl import JsonLinesConsumer
 
         consumer = JsonLinesConsumer(
             Path(config.output),

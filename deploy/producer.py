@@ -24,10 +24,16 @@ from typing import Self
 
 import zmq
 
-from deploy.intake import MAGIC, MESSAGE_BYTES_MAX, Kind, decode_answer
-from engine.codec import pack
-from engine.errors import DriftlineError, MalformedMessage, PayloadError, StateMismatch, Unavailable
-from engine.sources.inputlog import PRODUCER_BYTES_MAX
+from driftline.deploy.intake import MAGIC, MESSAGE_BYTES_MAX, Kind, decode_answer
+from driftline.engine.codec import pack
+from driftline.engine.errors import (
+    DriftlineError,
+    MalformedMessage,
+    PayloadError,
+    StateMismatch,
+    Unavailable,
+)
+from driftline.engine.sources.inputlog import PRODUCER_BYTES_MAX
 
 WINDOW = 1000
 """Records that may be unacknowledged."""

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from deploy.asides import Asides
-from engine.errors import StateMismatch, Unavailable
-from engine.flow import Flow
-from engine.operators import FAILURES
-from engine.reference import interpret
-from engine.sinks.lines import DEAD_LETTERS, Lines
-from engine.sources import BadRecord, Source, strict
+from driftline.deploy.asides import Asides
+from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.flow import Flow
+from driftline.engine.operators import FAILURES
+from driftline.engine.reference import interpret
+from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
+from driftline.engine.sources import BadRecord, Source, strict
 
 
 def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead: bool) -> int:

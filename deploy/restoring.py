@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from deploy.assembly import Assembly
-from deploy.pace import Pace
-from engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged, Unavailable
-from engine.messages import Failed, Message, Unloadable
-from engine.party import log
-from engine.snapshots import Loaded, LoadSnapshot
+from driftline.deploy.assembly import Assembly
+from driftline.deploy.pace import Pace
+from driftline.engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged, Unavailable
+from driftline.engine.messages import Failed, Message, Unloadable
+from driftline.engine.party import log
+from driftline.engine.snapshots import Loaded, LoadSnapshot
 
 
 class Restoring:

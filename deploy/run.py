@@ -20,29 +20,29 @@ from time import monotonic, time_ns
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from deploy.asides import Asides
-from deploy.cluster import LocalCluster
-from deploy.front import Front
-from deploy.heartbeat import Heartbeat
-from deploy.intake_socket import IntakeSocket
-from deploy.leftovers import clear_drafts, socket_folder
-from deploy.lifeline import ended_in_order
-from deploy.limits import LIMITS, Limits
-from deploy.opening import open_run
-from deploy.process import ProcessConfig, claim, new_id
-from deploy.runtime import Runtime
-from deploy.savepoints import restore_run
-from engine.errors import DriftlineError, InputError, Unavailable
-from engine.flow import Flow
-from engine.marks import Mark
-from engine.messages import Stop
-from engine.plan import plan
-from engine.policy import Policy
-from engine.savepoint import Savepoint
-from engine.sinks.lines import DEAD_LETTERS
-from engine.sources import LiveSource, Source
-from engine.sources.inputlog import InputLog
-from engine.sources.received import ReceivedSource
+from driftline.deploy.asides import Asides
+from driftline.deploy.cluster import LocalCluster
+from driftline.deploy.front import Front
+from driftline.deploy.heartbeat import Heartbeat
+from driftline.deploy.intake_socket import IntakeSocket
+from driftline.deploy.leftovers import clear_drafts, socket_folder
+from driftline.deploy.lifeline import ended_in_order
+from driftline.deploy.limits import LIMITS, Limits
+from driftline.deploy.opening import open_run
+from driftline.deploy.process import ProcessConfig, claim, new_id
+from driftline.deploy.runtime import Runtime
+from driftline.deploy.savepoints import restore_run
+from driftline.engine.errors import DriftlineError, InputError, Unavailable
+from driftline.engine.flow import Flow
+from driftline.engine.marks import Mark
+from driftline.engine.messages import Stop
+from driftline.engine.plan import plan
+from driftline.engine.policy import Policy
+from driftline.engine.savepoint import Savepoint
+from driftline.engine.sinks.lines import DEAD_LETTERS
+from driftline.engine.sources import LiveSource, Source
+from driftline.engine.sources.inputlog import InputLog
+from driftline.engine.sources.received import ReceivedSource
 
 LAST_WORDS_S = 5.0
 """How long an end of the master may take to be heard of; and how long others have to end, too."""

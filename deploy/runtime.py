@@ -29,8 +29,8 @@ from time import monotonic
 
 import zmq
 
-from engine.errors import DriftlineError, Unavailable
-from engine.party import Job, Party
+from driftline.engine.errors import DriftlineError, Unavailable
+from driftline.engine.party import Job, Party
 
 log = logging.getLogger("driftline")
 

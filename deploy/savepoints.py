@@ -12,18 +12,18 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from coordinator.registry import ClusterState, FileRegistry, SnapshotRecord
-from deploy.process import claim
-from engine.errors import StateMismatch, Unavailable
-from engine.flow import Flow
-from engine.keygroups import GroupCache, owned_by
-from engine.marks import Mark
-from engine.plan import plan
-from engine.policy import POLICIES, Policy, SnapshotCut
-from engine.savepoint import Savepoint, begin, complete, write_table
-from engine.snapshots import LoadSnapshot, StoreSnapshot, restore
-from engine.state import StateTable
-from engine.store import LmdbStore, PartStore
+from driftline.coordinator.registry import ClusterState, FileRegistry, SnapshotRecord
+from driftline.deploy.process import claim
+from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.flow import Flow
+from driftline.engine.keygroups import GroupCache, owned_by
+from driftline.engine.marks import Mark
+from driftline.engine.plan import plan
+from driftline.engine.policy import POLICIES, Policy, SnapshotCut
+from driftline.engine.savepoint import Savepoint, begin, complete, write_table
+from driftline.engine.snapshots import LoadSnapshot, StoreSnapshot, restore
+from driftline.engine.state import StateTable
+from driftline.engine.store import LmdbStore, PartStore
 
 FIRST = 1
 """The number of the snapshot that a savepoint becomes."""

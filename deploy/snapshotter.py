@@ -8,10 +8,10 @@ Invariant: every final change is in exactly one part, and parts are stored in or
 
 from __future__ import annotations
 
-from deploy.assembly import Assembly, Post
-from engine.messages import Prepared, PrepareFailed
-from engine.party import Job
-from engine.snapshots import Capture, StoreSnapshot
+from driftline.deploy.assembly import Assembly, Post
+from driftline.engine.messages import Prepared, PrepareFailed
+from driftline.engine.party import Job
+from driftline.engine.snapshots import Capture, StoreSnapshot
 
 
 class Snapshotter:

@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coordinator.registry import ClusterState
-from engine.marks import Mark
-from engine.policy import Output, Policy, SnapshotCut
+from driftline.coordinator.registry import ClusterState
+from driftline.engine.marks import Mark
+from driftline.engine.policy import Output, Policy, SnapshotCut
 
 STORE, LOG, OUTPUT = "node", "input", "output"
 """What a part begins with; then come a dash and its index."""

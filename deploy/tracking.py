@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import inf
 
-from acker.tracker import Tracker
-from engine.labels import INFINITY
-from engine.messages import Acknowledge, Promise
-from engine.plan import Plan
-from engine.policy import Policy
+from driftline.acker.tracker import Tracker
+from driftline.engine.labels import INFINITY
+from driftline.engine.messages import Acknowledge, Promise
+from driftline.engine.plan import Plan
+from driftline.engine.policy import Policy
 
 TELL_WITHIN_S = 0.005
 """How long others may not know yet what no output of theirs waits for."""

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
-from coordinator.registry import ClusterState, FileRegistry
-from deploy.looking import look
-from deploy.opening import with_missing
-from deploy.process import wait_for_others
-from deploy.survey import Found, problems
-from engine.errors import StateMismatch, Unavailable
-from engine.policy import POLICIES
+from driftline.coordinator.registry import ClusterState, FileRegistry
+from driftline.deploy.looking import look
+from driftline.deploy.opening import with_missing
+from driftline.deploy.process import wait_for_others
+from driftline.deploy.survey import Found, problems
+from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.policy import POLICIES
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import accumulate, compress
 
-from engine.kept import Kept
-from engine.labels import Label
-from engine.operators import Values
-from engine.runs import Labels, select, times
-from engine.state import Change
+from driftline.engine.kept import Kept
+from driftline.engine.labels import Label
+from driftline.engine.operators import Values
+from driftline.engine.runs import Labels, select, times
+from driftline.engine.state import Change
 
 Arrived = tuple[Label, object, object, int]
 """(label, key, payload, sign) of an element that is late, or of a tombstone."""

@@ -8,12 +8,12 @@ can be one running checksum over blobs.
 from collections.abc import Sequence
 from zlib import crc32
 
-from engine import runs
-from engine.codec import PLAIN, from_columns, pack, pack_rows, unpack
-from engine.errors import MalformedMessage
-from engine.messages import columns
-from engine.reference import Item
-from engine.runs import Labels
+from driftline.engine import runs
+from driftline.engine.codec import PLAIN, from_columns, pack, pack_rows, unpack
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.messages import columns
+from driftline.engine.reference import Item
+from driftline.engine.runs import Labels
 
 
 def to_blob(

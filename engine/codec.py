@@ -23,7 +23,7 @@ from typing import TypeGuard
 
 import msgpack
 
-from engine.errors import MalformedMessage, PayloadError
+from driftline.engine.errors import MalformedMessage, PayloadError
 
 Columns = tuple[int, int, Sequence[object]]
 """(number of rows, bit mask of constant columns, columns); mask PLAIN: the rows themselves."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from engine.codec import pack, why_not
-from engine.labels import Label
+from driftline.engine.codec import pack, why_not
+from driftline.engine.labels import Label
 
 RECORD_SHOWN = 200
 """Characters of a record or key that an error shows."""

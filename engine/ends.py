@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import itemgetter
 
-from engine.codec import PLAIN, Columns, pack_nested, to_columns, travelled, unpack_rows
-from engine.context import Failure
-from engine.errors import MalformedMessage, PayloadError
-from engine.flow import Fields
-from engine.keygroups import Owners
-from engine.labels import Label
-from engine.operators import MANY, Elements, Failures, Hold, Signs, Values, called, chosen
-from engine.plan import Port
-from engine.runs import Labels
-from engine.values import ATOMS
+from driftline.engine.codec import PLAIN, Columns, pack_nested, to_columns, travelled, unpack_rows
+from driftline.engine.context import Failure
+from driftline.engine.errors import MalformedMessage, PayloadError
+from driftline.engine.flow import Fields
+from driftline.engine.keygroups import Owners
+from driftline.engine.labels import Label
+from driftline.engine.operators import MANY, Elements, Failures, Hold, Signs, Values, called, chosen
+from driftline.engine.plan import Port
+from driftline.engine.runs import Labels
+from driftline.engine.values import ATOMS
 
 _EXACT = ATOMS | {tuple, list, dict}
 

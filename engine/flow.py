@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
-from engine.errors import FlowError
-from engine.keygroups import GROUPS
-from engine.state import State
+from driftline.engine.errors import FlowError
+from driftline.engine.keygroups import GROUPS
+from driftline.engine.state import State
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 
-from engine.codec import Columns, columns_of, to_columns
-from engine.state import ALL, MISSING, Change, State
-from engine.values import pack_row
+from driftline.engine.codec import Columns, columns_of, to_columns
+from driftline.engine.state import ALL, MISSING, Change, State
+from driftline.engine.values import pack_row
 
 Row = tuple[object, ...]
 

@@ -15,18 +15,18 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, compress
 from operator import itemgetter
 
-from engine.codec import travelled
-from engine.context import Context, Failure
-from engine.ends import Maker
-from engine.errors import MalformedMessage, PayloadError
-from engine.flow import Vertex
-from engine.kept import Kept
-from engine.labels import Label
-from engine.operators import Failures, Signs, Step, Values, children, chosen, iterable
-from engine.runs import Labels
-from engine.serialised import serialise
-from engine.state import ALL, MISSING, Change, MapState, StateTable, undo
-from engine.values import (
+from driftline.engine.codec import travelled
+from driftline.engine.context import Context, Failure
+from driftline.engine.ends import Maker
+from driftline.engine.errors import MalformedMessage, PayloadError
+from driftline.engine.flow import Vertex
+from driftline.engine.kept import Kept
+from driftline.engine.labels import Label
+from driftline.engine.operators import Failures, Signs, Step, Values, children, chosen, iterable
+from driftline.engine.runs import Labels
+from driftline.engine.serialised import serialise
+from driftline.engine.state import ALL, MISSING, Change, MapState, StateTable, undo
+from driftline.engine.values import (
     ATOMS,
     all_plain,
     copies,

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
-from engine.errors import MalformedMessage
-from engine.kept import Kept
-from engine.messages import Frame, Header, decode, encode
-from engine.state import Change, MapState, States, StateTable
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.kept import Kept
+from driftline.engine.messages import Frame, Header, decode, encode
+from driftline.engine.state import Change, MapState, States, StateTable
 
 LEDGER = "(ledger)"
 """What stands in the place of the operator's name in its rows."""

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import lmdb
 
-from engine.durable import make_directory, sync_directory
-from engine.errors import DriftlineError, Unavailable
+from driftline.engine.durable import make_directory, sync_directory
+from driftline.engine.errors import DriftlineError, Unavailable
 
 DAMAGE = (
     lmdb.BadValsizeError,

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from engine.errors import FlowError
-from engine.flow import Flow
+from driftline.engine.errors import FlowError
+from driftline.engine.flow import Flow
 
 
 def load_flow(spec: str) -> Flow:
@@ -37,8 +37,7 @@ def _load_module(where: str) -> ModuleType:
     try:
         if where.endswith(".py"):
             return _load_file(Path(where))
-        if "" not in sys.path:
-            sys.path.insert(0, "")
+        _find_also_in(Path.cwd())
         return importlib.import_module(where)
     except FlowError:
         raise
@@ -50,9 +49,17 @@ def _load_module(where: str) -> ModuleType:
         raise FlowError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
 
 
+def _find_also_in(folder: Path) -> None:
+    """Let a flow import what is beside it; behind all others, so that it shadows nothing."""
+    path = str(folder.absolute())
+    if path not in sys.path:
+        sys.path.append(path)
+
+
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise FlowError(f"no file {path}")
+    _find_also_in(path.parent)
     name = f"driftline_flow_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from zlib import crc32
 
-from engine.codec import pack, unpack
-from engine.errors import MalformedMessage, StateMismatch
+from driftline.engine.codec import pack, unpack
+from driftline.engine.errors import MalformedMessage, StateMismatch
 
 _FORMAT = 1
 

@@ -24,8 +24,8 @@ from typing import (
     get_type_hints,
 )
 
-from engine.codec import Columns, pack, unpack
-from engine.errors import MalformedMessage
+from driftline.engine.codec import Columns, pack, unpack
+from driftline.engine.errors import MalformedMessage
 
 MAGIC = 0xD73
 """Says also which format of messages it is; 0xD72 are those of producers."""

@@ -15,11 +15,11 @@ from itertools import chain, compress, groupby
 from operator import countOf
 from typing import Protocol
 
-from engine.context import Failure
-from engine.flow import Function, Vertex
-from engine.labels import Label
-from engine.runs import Labels, Run, numbered, select, times
-from engine.values import copies
+from driftline.engine.context import Failure
+from driftline.engine.flow import Function, Vertex
+from driftline.engine.labels import Label
+from driftline.engine.runs import Labels, Run, numbered, select, times
+from driftline.engine.values import copies
 
 Values = list[object]
 Signs = list[int] | None

@@ -16,8 +16,8 @@ import logging
 from dataclasses import dataclass
 from math import inf
 
-from engine.errors import MalformedMessage
-from engine.messages import Header, Message, decode, encode
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.messages import Header, Message, decode, encode
 
 log = logging.getLogger("driftline")
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import SupportsIndex
 
-from engine.codec import order_of
-from engine.errors import FlowError
-from engine.state import ListState, MapState, ReducingState, State, ValueState, show_as
-from engine.values import frozen, slot_of, thawed
+from driftline.engine.codec import order_of
+from driftline.engine.errors import FlowError
+from driftline.engine.state import ListState, MapState, ReducingState, State, ValueState, show_as
+from driftline.engine.values import frozen, slot_of, thawed
 
 Undo = list[Callable[[], object]]
 """What takes back the changes of the element at hand, the last one last."""

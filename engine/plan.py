@@ -9,8 +9,8 @@ far its input is complete. The stage after the last stands for what is held back
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from engine.codec import pack
-from engine.flow import Flow, Vertex
+from driftline.engine.codec import pack
+from driftline.engine.flow import Flow, Vertex
 
 
 @dataclass(frozen=True, slots=True)

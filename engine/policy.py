@@ -8,7 +8,7 @@ front goes on after a failure.
 from dataclasses import dataclass
 from enum import Enum
 
-from engine.errors import FlowError
+from driftline.engine.errors import FlowError
 
 
 class Output(Enum):

@@ -20,16 +20,16 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from engine.codec import travelled
-from engine.context import Context, Failure, describe
-from engine.errors import FlowError, FunctionFailed, MalformedMessage, PayloadError
-from engine.flow import Fields, Flow, Vertex
-from engine.keygroups import group_of
-from engine.labels import Label, child
-from engine.operators import FAILURES, iterable
-from engine.plain_states import Undo, plain_state
-from engine.plan import functions_follow
-from engine.values import copies, is_plain
+from driftline.engine.codec import travelled
+from driftline.engine.context import Context, Failure, describe
+from driftline.engine.errors import FlowError, FunctionFailed, MalformedMessage, PayloadError
+from driftline.engine.flow import Fields, Flow, Vertex
+from driftline.engine.keygroups import group_of
+from driftline.engine.labels import Label, child
+from driftline.engine.operators import FAILURES, iterable
+from driftline.engine.plain_states import Undo, plain_state
+from driftline.engine.plan import functions_follow
+from driftline.engine.values import copies, is_plain
 
 
 @dataclass(frozen=True, slots=True)

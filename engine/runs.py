@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress, repeat
 from operator import itemgetter
 
-from engine.codec import PLAIN, Columns, from_columns, labels_to_columns
-from engine.errors import MalformedMessage
-from engine.labels import Label
+from driftline.engine.codec import PLAIN, Columns, from_columns, labels_to_columns
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.labels import Label
 
 _time_of = itemgetter(0)
 

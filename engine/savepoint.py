@@ -18,13 +18,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from zlib import crc32
 
-from engine.durable import replace_file
-from engine.errors import SnapshotDamaged, StateMismatch, Unavailable
-from engine.flow import Flow, Vertex
-from engine.keygroups import GroupCache
-from engine.plan import plan
-from engine.snapshots import as_segment
-from engine.state import StateTable
+from driftline.engine.durable import replace_file
+from driftline.engine.errors import SnapshotDamaged, StateMismatch, Unavailable
+from driftline.engine.flow import Flow, Vertex
+from driftline.engine.keygroups import GroupCache
+from driftline.engine.plan import plan
+from driftline.engine.snapshots import as_segment
+from driftline.engine.state import StateTable
 
 _FORMAT = "driftline savepoint 2"
 _MANIFEST = "manifest.json"

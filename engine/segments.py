@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.ends import Maker, Outbound, Shuffle, Sink
-from engine.flow import Vertex
-from engine.keygroups import Owners
-from engine.operators import Failures, FanOut, Filter, FlatMap, Hold, Map, Stateless, Step
-from engine.plan import Plan, Port, functions_follow
+from driftline.engine.ends import Maker, Outbound, Shuffle, Sink
+from driftline.engine.flow import Vertex
+from driftline.engine.keygroups import Owners
+from driftline.engine.operators import Failures, FanOut, Filter, FlatMap, Hold, Map, Stateless, Step
+from driftline.engine.plan import Plan, Port, functions_follow
 
 KeyedStep = Callable[[Vertex, Step, Failures, Maker], Step]
 """Makes the step of a keyed operator: what differs between the orders."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic, SupportsIndex, TypeVar, cast
 
-from engine.state import (
+from driftline.engine.state import (
     ListState,
     MapState,
     ReducingState,
@@ -30,7 +30,7 @@ from engine.state import (
     ValueState,
     show_as,
 )
-from engine.values import frozen, slot_of, thawed
+from driftline.engine.values import frozen, slot_of, thawed
 
 K = TypeVar("K")
 V = TypeVar("V")

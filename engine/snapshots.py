@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 
-from engine.codec import from_columns, unpack_all
-from engine.errors import MalformedMessage, SnapshotDamaged
-from engine.flow import Flow
-from engine.kept import Kept, Row, encoded
-from engine.keygroups import GroupCache
-from engine.ledger import LEDGER, Ledger
-from engine.messages import columns
-from engine.party import Job
-from engine.serialised import serialise
-from engine.state import ALL, MISSING, StateTable
-from engine.values import Frozen, keep_frozen
+from driftline.engine.codec import from_columns, unpack_all
+from driftline.engine.errors import MalformedMessage, SnapshotDamaged
+from driftline.engine.flow import Flow
+from driftline.engine.kept import Kept, Row, encoded
+from driftline.engine.keygroups import GroupCache
+from driftline.engine.ledger import LEDGER, Ledger
+from driftline.engine.messages import columns
+from driftline.engine.party import Job
+from driftline.engine.serialised import serialise
+from driftline.engine.state import ALL, MISSING, StateTable
+from driftline.engine.values import Frozen, keep_frozen
 
 _last = itemgetter(-1)
 

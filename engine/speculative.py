@@ -22,17 +22,17 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Container, Mapping
 from operator import itemgetter
 
-from engine.applied import Applied, Arrived
-from engine.codec import exact
-from engine.context import Failure
-from engine.ends import Maker
-from engine.flow import Vertex
-from engine.keyed import Keyed
-from engine.labels import Label
-from engine.operators import Failures, Signs, Step, Values
-from engine.runs import Labels, times
-from engine.state import undo
-from engine.values import exactly, fresh, output
+from driftline.engine.applied import Applied, Arrived
+from driftline.engine.codec import exact
+from driftline.engine.context import Failure
+from driftline.engine.ends import Maker
+from driftline.engine.flow import Vertex
+from driftline.engine.keyed import Keyed
+from driftline.engine.labels import Label
+from driftline.engine.operators import Failures, Signs, Step, Values
+from driftline.engine.runs import Labels, times
+from driftline.engine.state import undo
+from driftline.engine.values import exactly, fresh, output
 
 _label_of = itemgetter(0)
 

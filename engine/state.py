@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Final, Generic, Self, SupportsIndex, TypeVar, cast, overload
 
-from engine.codec import order_of
-from engine.values import slot_of
+from driftline.engine.codec import order_of
+from driftline.engine.values import slot_of
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -25,13 +25,13 @@ from zlib import crc32
 
 import lmdb
 
-from engine.codec import pack, unpack
-from engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch
-from engine.flow import Flow
-from engine.lmdbs import open_environment, reported, seal
-from engine.marks import MARK, NOBODY, Mark
-from engine.party import Job
-from engine.snapshots import (
+from driftline.engine.codec import pack, unpack
+from driftline.engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch
+from driftline.engine.flow import Flow
+from driftline.engine.lmdbs import open_environment, reported, seal
+from driftline.engine.marks import MARK, NOBODY, Mark
+from driftline.engine.party import Job
+from driftline.engine.snapshots import (
     MERGED_AT_ONCE,
     MIXED,
     CommitSnapshot,

@@ -29,9 +29,9 @@ from itertools import chain
 
 import msgpack
 
-from engine.codec import exact, pack, unpack, why_not
-from engine.errors import PayloadError
-from engine.keygroups import canonical
+from driftline.engine.codec import exact, pack, unpack, why_not
+from driftline.engine.errors import PayloadError
+from driftline.engine.keygroups import canonical
 
 ATOMS = frozenset((type(None), bool, int, float, str, bytes))
 """The immutable types that the wire format has; tuples of them are immutable, too."""

@@ -1,8 +1,8 @@
 """The inverted index: the flow of the paper's experiments (section VI-A), ready to run.
 
-driftline run index --input articles.jsonl --output changes
+driftline run driftline.index --input articles.jsonl --output changes
 """
 
-from index.flow import flow
+from driftline.index.flow import flow
 
 __all__ = ["flow"]

@@ -8,9 +8,9 @@ now has. A document that comes again replaces its posting in the words that it h
 from collections import defaultdict
 from collections.abc import Mapping
 
-from engine.flow import Flow
-from engine.state import MapState
-from engine.words import words
+from driftline.engine.flow import Flow
+from driftline.engine.state import MapState
+from driftline.engine.words import words
 
 Posting = tuple[str, str | int, tuple[int, ...]]
 Change = tuple[str, str | int, tuple[int, ...], int]

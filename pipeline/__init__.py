@@ -15,7 +15,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pipeline.runner import run
+    from driftline.pipeline.runner import run
 
 __all__ = ["run"]
 
@@ -25,5 +25,5 @@ PARTITIONS = 16
 
 def __getattr__(name: str) -> object:
     if name == "run":
-        return importlib.import_module("pipeline.runner").run
+        return importlib.import_module("driftline.pipeline.runner").run
     raise AttributeError(f"pipeline has no {name!r}")

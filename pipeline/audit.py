@@ -23,20 +23,20 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.bundles import from_blob
-from engine.codec import pack, unpack
-from engine.flow import Flow
-from engine.labels import INFINITY, Label
-from engine.savepoint import Savepoint
-from engine.sinks.lines import Lines
-from engine.sources import Source
-from pipeline import PARTITIONS
-from pipeline.arrow import Batches, apply, numbers, read_numbers
-from pipeline.failures import explained
-from pipeline.found import Piece, pieces_of, same_line
-from pipeline.rows import OUTPUT, SCHEMA, STATE, Row, read_rows, write_rows
-from pipeline.runner import outputs_of, prepared
-from pipeline.segments import TEXT_SHOWN, Job
+from driftline.engine.bundles import from_blob
+from driftline.engine.codec import pack, unpack
+from driftline.engine.flow import Flow
+from driftline.engine.labels import INFINITY, Label
+from driftline.engine.savepoint import Savepoint
+from driftline.engine.sinks.lines import Lines
+from driftline.engine.sources import Source
+from driftline.pipeline import PARTITIONS
+from driftline.pipeline.arrow import Batches, apply, numbers, read_numbers
+from driftline.pipeline.failures import explained
+from driftline.pipeline.found import Piece, pieces_of, same_line
+from driftline.pipeline.rows import OUTPUT, SCHEMA, STATE, Row, read_rows, write_rows
+from driftline.pipeline.runner import outputs_of, prepared
+from driftline.pipeline.segments import TEXT_SHOWN, Job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,13 +12,13 @@ from time import monotonic
 import click
 from rich.console import Console
 
-from engine.errors import DriftlineError, Unavailable
-from engine.labels import INFINITY
-from engine.loading import load_flow
-from engine.savepoint import open_savepoint
-from engine.sources import Source, open_source
-from pipeline.found import pieces_of
-from pipeline.options import (
+from driftline.engine.errors import DriftlineError, Unavailable
+from driftline.engine.labels import INFINITY
+from driftline.engine.loading import load_flow
+from driftline.engine.savepoint import open_savepoint
+from driftline.engine.sources import Source, open_source
+from driftline.pipeline.found import pieces_of
+from driftline.pipeline.options import (
     Sessions,
     flow_argument,
     input_option,
@@ -88,7 +88,7 @@ def run(
     sources = open_all(inputs, id_field, text_field, sections)
     begin = open_savepoint(start) if start is not None else None
     with sessions.start(f"run {found.name}", mostly_python=True) as session:
-        from pipeline.runner import run as run_on_spark
+        from driftline.pipeline.runner import run as run_on_spark
 
         started = monotonic()
         ran = run_on_spark(
@@ -160,7 +160,7 @@ def audit(
         if last is not None:
             until = last.time
         with sessions.start(f"audit {found.name}", mostly_python=True) as session:
-            from pipeline.audit import audit as audit_on_spark
+            from driftline.pipeline.audit import audit as audit_on_spark
 
             report = audit_on_spark(
                 found,
@@ -207,8 +207,8 @@ def state(
     found = load_flow(flow)
     savepoint = open_savepoint(snapshot)
     with sessions.start(f"state of {found.name}") as session:
-        from pipeline.failures import explained
-        from pipeline.states import COLUMNS, read_state, write_state
+        from driftline.pipeline.failures import explained
+        from driftline.pipeline.states import COLUMNS, read_state, write_state
 
         with explained():
             read_state(session, savepoint, found).createOrReplaceTempView("state")
@@ -261,7 +261,7 @@ def corpus(
     """
     (source,) = open_all((name,), id_field, text_field, sections)
     with sessions.start("corpus") as session:
-        from pipeline.corpus import make_corpus, read_corpus
+        from driftline.pipeline.corpus import make_corpus, read_corpus
 
         started = monotonic()
         made = make_corpus(session, source, output, form)
@@ -271,8 +271,8 @@ def corpus(
             "seconds": round(monotonic() - started, 3),
         }
         if statistics_file is not None or plot is not None:
-            from pipeline.pictures import draw_zipf
-            from pipeline.statistics import statistics
+            from driftline.pipeline.pictures import draw_zipf
+            from driftline.pipeline.statistics import statistics
 
             found = statistics(read_corpus(session, output, form))
             figures = found.as_json()
@@ -305,14 +305,14 @@ def latency(
     histogram and time line. The picture shows the distributions, and percentiles over time.
     """
     with sessions.start("latency") as session:
-        from pipeline.latency import analyse, read_records
+        from driftline.pipeline.latency import analyse, read_records
 
         found = analyse(read_records(session, records), bucket_s)
     if json_file is not None:
         json_file.write_text(json.dumps(found.as_json(), allow_nan=False) + "\n")
     wide_console().print(found.table())
     if plot is not None:
-        from pipeline.pictures import draw_latency
+        from driftline.pipeline.pictures import draw_latency
 
         draw_latency(found, plot)
         click.echo(f"picture: {plot}")

@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from engine.sources import BadRecord, Source
-from engine.sources.parts import Part, in_parts, starts
-from pipeline.arrow import Batches, apply, as_batch, chunks, numbers, read_numbers
-from pipeline.failures import explained
-from pipeline.outputs import Drafts, claimed, set_aside
-from pipeline.runner import PARTS_PER_CORE, counted
-from pipeline.session import literal
+from driftline.engine.sources import BadRecord, Source
+from driftline.engine.sources.parts import Part, in_parts, starts
+from driftline.pipeline.arrow import Batches, apply, as_batch, chunks, numbers, read_numbers
+from driftline.pipeline.failures import explained
+from driftline.pipeline.outputs import Drafts, claimed, set_aside
+from driftline.pipeline.runner import PARTS_PER_CORE, counted
+from driftline.pipeline.session import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from engine import errors
-from engine.errors import DriftlineError, Unavailable
+from driftline.engine import errors
+from driftline.engine.errors import DriftlineError, Unavailable
 
 _RAISED = re.compile(
     r"^(?:[\w.]+\.)?(\w+): (.*?)(?=\n\n|\n\tat |\n *During handling|\Z)", re.M | re.S

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from engine.errors import StateMismatch, Unavailable
-from engine.flow import Flow
-from engine.labels import Label
-from engine.operators import FAILURES
-from engine.sinks.jsonl import file_name
-from engine.sinks.lines import DEAD_LETTERS, Lines
-from engine.sources.parts import FilePart, in_parts_of_lines
+from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.flow import Flow
+from driftline.engine.labels import Label
+from driftline.engine.operators import FAILURES
+from driftline.engine.sinks.jsonl import file_name
+from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
+from driftline.engine.sources.parts import FilePart, in_parts_of_lines
 
 Line = tuple[int, Label | None, str]
 """(sink, label, line); the label is None where there is none to be read."""
@@ -60,7 +60,7 @@ class LmdbPiece:
     file: str
 
     def lines(self, flow: Flow) -> Iterator[Line]:
-        from engine.sinks.lmdb import read_environment
+        from driftline.engine.sinks.lmdb import read_environment
 
         lines = Lines(flow)
         for item in read_environment(Path(self.file)):

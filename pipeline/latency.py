@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from engine.errors import Unavailable
-from pipeline.failures import explained
-from pipeline.session import literal
+from driftline.engine.errors import Unavailable
+from driftline.pipeline.failures import explained
+from driftline.pipeline.session import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

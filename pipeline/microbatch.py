@@ -48,11 +48,11 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from engine.codec import pack, unpack
-from engine.errors import FlowError
-from engine.flow import Flow, Function
-from engine.state import MapState as DeclaredMap
-from pipeline.session import FRUGAL_JVM
+from driftline.engine.codec import pack, unpack
+from driftline.engine.errors import FlowError
+from driftline.engine.flow import Flow, Function
+from driftline.engine.state import MapState as DeclaredMap
+from driftline.pipeline.session import FRUGAL_JVM
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 import click
 from rich.console import Console
 
-from pipeline import PARTITIONS
+from driftline.pipeline import PARTITIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,8 +38,8 @@ class Sessions:
     @contextmanager
     def start(self, what: str, *, mostly_python: bool = False) -> Iterator[SparkSession]:
         """A session that shows its progress. Raises Unavailable."""
-        from pipeline.progress import shown
-        from pipeline.session import FRUGAL_JVM, session
+        from driftline.pipeline.progress import shown
+        from driftline.pipeline.session import FRUGAL_JVM, session
 
         conf = {**FRUGAL_JVM, **self.conf} if mostly_python else self.conf
         with session(what, self.master, conf) as found, shown(found, self.console, what):
@@ -88,7 +88,7 @@ def room(ctx: click.Context, param: click.Parameter, file: Path | None) -> Path 
 
 def picture(ctx: click.Context, param: click.Parameter, file: Path | None) -> Path | None:
     """Find out whether a picture can be drawn and written."""
-    from pipeline.pictures import ENDINGS, check_matplotlib
+    from driftline.pipeline.pictures import ENDINGS, check_matplotlib
 
     if file is not None:
         if file.suffix not in ENDINGS:

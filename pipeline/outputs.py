@@ -17,17 +17,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
-from engine.bundles import from_blob
-from engine.durable import make_directory
-from engine.errors import StateMismatch
-from engine.flow import Flow
-from engine.operators import FAILURES
-from engine.reference import Item
-from engine.sinks.directory import reported
-from engine.sinks.jsonl import file_name
-from engine.sinks.lines import DEAD_LETTERS, Lines
-from pipeline.arrow import Batches
-from pipeline.rows import LAST, OUTPUT, READ, SET_ASIDE, Row, read_rows, write_rows
+from driftline.engine.bundles import from_blob
+from driftline.engine.durable import make_directory
+from driftline.engine.errors import StateMismatch
+from driftline.engine.flow import Flow
+from driftline.engine.operators import FAILURES
+from driftline.engine.reference import Item
+from driftline.engine.sinks.directory import reported
+from driftline.engine.sinks.jsonl import file_name
+from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
+from driftline.pipeline.arrow import Batches
+from driftline.pipeline.rows import LAST, OUTPUT, READ, SET_ASIDE, Row, read_rows, write_rows
 
 WRITTEN = 0
 """What a row tells that a writer gives: so many outputs of a sink (`front`), in `time`."""

@@ -6,14 +6,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.errors import Unavailable
+from driftline.engine.errors import Unavailable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from pipeline.latency import Analysis, Series
-    from pipeline.statistics import Statistics
+    from driftline.pipeline.latency import Analysis, Series
+    from driftline.pipeline.statistics import Statistics
 
 ENDINGS = (".png", ".svg", ".pdf")
 

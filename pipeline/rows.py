@@ -16,11 +16,11 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from engine.codec import from_columns, labels_to_columns, pack, to_columns, unpack
-from engine.labels import Label
-from engine.messages import columns
-from engine.operators import Values
-from pipeline.arrow import Batches, as_batch, chunks
+from driftline.engine.codec import from_columns, labels_to_columns, pack, to_columns, unpack
+from driftline.engine.labels import Label
+from driftline.engine.messages import columns
+from driftline.engine.operators import Values
+from driftline.pipeline.arrow import Batches, as_batch, chunks
 
 SCHEMA = "to int, part int, time long, front int, payload binary"
 

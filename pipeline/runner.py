@@ -22,19 +22,19 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from engine.flow import Flow
-from engine.labels import INFINITY
-from engine.plan import plan
-from engine.savepoint import Savepoint, begin, complete
-from engine.sinks import Lines
-from engine.sources import Source
-from engine.sources.parts import Count, Part, in_parts, starts
-from pipeline import PARTITIONS
-from pipeline.arrow import Batches, apply, numbers, read_numbers
-from pipeline.failures import explained
-from pipeline.outputs import WRITTEN, WriteLines, claimed
-from pipeline.rows import LAST, READ, SCHEMA, SET_ASIDE
-from pipeline.segments import BEGIN, Job, KeyedTask, ReadTask
+from driftline.engine.flow import Flow
+from driftline.engine.labels import INFINITY
+from driftline.engine.plan import plan
+from driftline.engine.savepoint import Savepoint, begin, complete
+from driftline.engine.sinks import Lines
+from driftline.engine.sources import Source
+from driftline.engine.sources.parts import Count, Part, in_parts, starts
+from driftline.pipeline import PARTITIONS
+from driftline.pipeline.arrow import Batches, apply, numbers, read_numbers
+from driftline.pipeline.failures import explained
+from driftline.pipeline.outputs import WRITTEN, WriteLines, claimed
+from driftline.pipeline.rows import LAST, READ, SCHEMA, SET_ASIDE
+from driftline.pipeline.segments import BEGIN, Job, KeyedTask, ReadTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

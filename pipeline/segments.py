@@ -14,16 +14,16 @@ from itertools import chain, groupby, repeat
 from operator import itemgetter
 from pathlib import Path
 
-from engine.bundles import to_blob
-from engine.codec import exact, pack, pack_rows, travelled, unpack_rows
-from engine.context import describe
-from engine.ends import Maker
-from engine.errors import FunctionFailed, InputError
-from engine.flow import Flow, Vertex
-from engine.keyed import Arrival
-from engine.keygroups import GroupCache, Owners, owned_by
-from engine.labels import INFINITY, Label
-from engine.operators import (
+from driftline.engine.bundles import to_blob
+from driftline.engine.codec import exact, pack, pack_rows, travelled, unpack_rows
+from driftline.engine.context import describe
+from driftline.engine.ends import Maker
+from driftline.engine.errors import FunctionFailed, InputError
+from driftline.engine.flow import Flow, Vertex
+from driftline.engine.keyed import Arrival
+from driftline.engine.keygroups import GroupCache, Owners, owned_by
+from driftline.engine.labels import INFINITY, Label
+from driftline.engine.operators import (
     FAILURES,
     Elements,
     Failures,
@@ -31,18 +31,18 @@ from engine.operators import (
     Step,
     Values,
 )
-from engine.plan import Plan, plan
-from engine.runs import Labels
-from engine.savepoint import Savepoint, write_table
-from engine.segments import Segments
-from engine.snapshots import restore
-from engine.sources.parts import Part
-from engine.sources.source import BadRecord
-from engine.state import StateTable
-from engine.values import thawed
-from pipeline import PARTITIONS
-from pipeline.arrow import Batches, read_numbers
-from pipeline.rows import (
+from driftline.engine.plan import Plan, plan
+from driftline.engine.runs import Labels
+from driftline.engine.savepoint import Savepoint, write_table
+from driftline.engine.segments import Segments
+from driftline.engine.snapshots import restore
+from driftline.engine.sources.parts import Part
+from driftline.engine.sources.source import BadRecord
+from driftline.engine.state import StateTable
+from driftline.engine.values import thawed
+from driftline.pipeline import PARTITIONS
+from driftline.pipeline.arrow import Batches, read_numbers
+from driftline.pipeline.rows import (
     LAST,
     OUTPUT,
     READ,

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.errors import Unavailable
+from driftline.engine.errors import Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

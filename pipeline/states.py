@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from engine.errors import PayloadError
-from engine.flow import Flow, Vertex
-from engine.keygroups import group_of
-from engine.savepoint import Savepoint, begin, complete, write_segment
-from engine.serialised import serialise
-from engine.snapshots import as_segment, read_segment
-from engine.state import MISSING, StateTable
-from engine.values import Frozen, frozen, thawed
-from pipeline import PARTITIONS
-from pipeline.arrow import Batches, apply, as_batch, chunks, read_numbers
-from pipeline.failures import explained
-from pipeline.runner import ship
+from driftline.engine.errors import PayloadError
+from driftline.engine.flow import Flow, Vertex
+from driftline.engine.keygroups import group_of
+from driftline.engine.savepoint import Savepoint, begin, complete, write_segment
+from driftline.engine.serialised import serialise
+from driftline.engine.snapshots import as_segment, read_segment
+from driftline.engine.state import MISSING, StateTable
+from driftline.engine.values import Frozen, frozen, thawed
+from driftline.pipeline import PARTITIONS
+from driftline.pipeline.arrow import Batches, apply, as_batch, chunks, read_numbers
+from driftline.pipeline.failures import explained
+from driftline.pipeline.runner import ship
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from engine.words import words
-from pipeline.arrow import Batches, apply
-from pipeline.failures import explained
+from driftline.engine.words import words
+from driftline.pipeline.arrow import Batches, apply
+from driftline.pipeline.failures import explained
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

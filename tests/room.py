@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
 
-from coordinator.registry import ClusterState, WriteState
-from deploy.consumer import ConsumerServer
-from deploy.front import Front
-from deploy.master import Master
-from deploy.node import Node
-from deploy.simulation.disks import MemoryKeyValue
-from engine.errors import StateMismatch
-from engine.flow import Flow
-from engine.messages import Header, Message, decode
-from engine.party import Job, Party
-from engine.plan import plan
-from engine.policy import policy
-from engine.reference import Item
-from engine.sinks import MemoryConsumer
-from engine.store import PartStore
+from driftline.coordinator.registry import ClusterState, WriteState
+from driftline.deploy.consumer import ConsumerServer
+from driftline.deploy.front import Front
+from driftline.deploy.master import Master
+from driftline.deploy.node import Node
+from driftline.deploy.simulation.disks import MemoryKeyValue
+from driftline.engine.errors import StateMismatch
+from driftline.engine.flow import Flow
+from driftline.engine.messages import Header, Message, decode
+from driftline.engine.party import Job, Party
+from driftline.engine.plan import plan
+from driftline.engine.policy import policy
+from driftline.engine.reference import Item
+from driftline.engine.sinks import MemoryConsumer
+from driftline.engine.store import PartStore
 
 STEP_S = 0.005
 

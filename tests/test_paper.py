@@ -11,12 +11,12 @@ from itertools import pairwise, permutations
 
 import pytest
 
-from barrier.ordered import OrderedBarrier
-from coordinator.registry import WriteState
-from engine.context import Context
-from engine.flow import Flow
-from engine.labels import INFINITY
-from engine.messages import (
+from driftline.barrier.ordered import OrderedBarrier
+from driftline.coordinator.registry import WriteState
+from driftline.engine.context import Context
+from driftline.engine.flow import Flow
+from driftline.engine.labels import INFINITY
+from driftline.engine.messages import (
     Bundle,
     BundleStored,
     Committed,
@@ -30,9 +30,9 @@ from engine.messages import (
     Recover,
     Start,
 )
-from engine.reference import interpret, run_reference
-from engine.snapshots import LoadSnapshot, StoreSnapshot
-from engine.state import ValueState
+from driftline.engine.reference import interpret, run_reference
+from driftline.engine.snapshots import LoadSnapshot, StoreSnapshot
+from driftline.engine.state import ValueState
 from tests.room import Room
 
 Records = list[tuple[int, object]]

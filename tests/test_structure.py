@@ -83,7 +83,8 @@ def _files(*where: str) -> list[Path]:
     return found
 
 
-OURS = _files(*(name for layer in LAYERS for name in sorted(layer)), "driftline.py")
+OURS = _files(*(name for layer in LAYERS[:-1] for name in sorted(layer)))
+OURS += [ROOT / "driftline" / "__init__.py", ROOT / "driftline" / "__main__.py"]
 
 
 @cache
@@ -113,7 +114,15 @@ def _at_import_time(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _named(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    return name if name.partition(".")[0] == "driftline" else f"driftline.{name}"
+
+
+def _package(name: str) -> str:
+    """The package of ours that a module is in; `driftline` for the face, and empty for others'."""
+    first, _, rest = name.partition(".")
+    package = rest.partition(".")[0]
+    return "" if first != "driftline" else package if package in LEVEL else first
 
 
 def _id(path: Path) -> str:
@@ -122,11 +131,25 @@ def _id(path: Path) -> str:
 
 @pytest.mark.parametrize("path", OURS, ids=_id)
 def test_imports_go_only_downwards(path: Path) -> None:
-    own = path.relative_to(ROOT).parts[0].removesuffix(".py")
-    for name in _imports(ast.walk(_tree(path))):
-        other = name.partition(".")[0]
-        if other in LEVEL and other != own:
-            assert LEVEL[other] < LEVEL[own], f"{own} must not know {other}"
+    own = path.relative_to(ROOT).parts[0]
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module != "driftline":
+            modules = [str(node.module)]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [f"driftline.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for other in filter(None, map(_package, modules)):
+            assert other == own or LEVEL[other] < LEVEL[own], f"{own} must not know {other}"
+
+
+@pytest.mark.parametrize("path", [*OURS, *_files("tests", "examples")], ids=_id)
+def test_there_is_one_name_to_import(path: Path) -> None:
+    """Not `engine`, `index`, ...: a user may have modules of these names."""
+    tops = {name.partition(".")[0] for name in _imports(ast.walk(_tree(path)))}
+    assert not tops & (LEVEL.keys() - {"driftline"})
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:

@@ -15,15 +15,15 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from deploy.graph import as_text
-from deploy.simulation.inputs import InputFiles
-from deploy.simulation.report import Report, as_json, show
-from deploy.simulation.scenario import DRAWN_FLOW, Scenario, scenario
-from deploy.simulation.simulation import Outcome, Simulation
-from engine.errors import FlowError, Unavailable
-from engine.operators import FAILURES
-from engine.policy import POLICIES
-from engine.reference import run_reference
+from driftline.deploy.graph import as_text
+from driftline.deploy.simulation.inputs import InputFiles
+from driftline.deploy.simulation.report import Report, as_json, show
+from driftline.deploy.simulation.scenario import DRAWN_FLOW, Scenario, scenario
+from driftline.deploy.simulation.simulation import Outcome, Simulation
+from driftline.engine.errors import FlowError, Unavailable
+from driftline.engine.operators import FAILURES
+from driftline.engine.policy import POLICIES
+from driftline.engine.reference import run_reference
 
 CHUNK = 20
 """Seeds that a process takes at a time."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from random import Random
 from typing import Protocol
 
-from deploy.simulation.disks import MasterDisk, NodeDisk
-from deploy.simulation.timeline import Timeline
-from engine.policy import Output, Policy
+from driftline.deploy.simulation.disks import MasterDisk, NodeDisk
+from driftline.deploy.simulation.timeline import Timeline
+from driftline.engine.policy import Output, Policy
 
 SENTENCES = ("SnapshotDamaged", "StateMismatch")
 

@@ -11,13 +11,19 @@ from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Protocol
 
-from coordinator.registry import ClusterState, WriteState, decode_state, encode_state
-from engine.errors import StateMismatch
-from engine.flow import Flow
-from engine.party import Job
-from engine.snapshots import CommitSnapshot
-from engine.sources.inputlog import Entry, WriteGroup, decode_entry, encode_entry, encode_number
-from engine.store import PartStore, part_of
+from driftline.coordinator.registry import ClusterState, WriteState, decode_state, encode_state
+from driftline.engine.errors import StateMismatch
+from driftline.engine.flow import Flow
+from driftline.engine.party import Job
+from driftline.engine.snapshots import CommitSnapshot
+from driftline.engine.sources.inputlog import (
+    Entry,
+    WriteGroup,
+    decode_entry,
+    encode_entry,
+    encode_number,
+)
+from driftline.engine.store import PartStore, part_of
 
 MERGE_AT = 3
 """Parts that pile up before they are merged: few, so that short runs merge often."""

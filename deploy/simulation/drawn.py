@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from deploy.simulation.functions import FLAT_MAPS, KEYS, MAPS, PREDICATES, Element
-from deploy.simulation.stateful import PROCESSES, SCANS
-from engine.flow import Flow, Stream
+from driftline.deploy.simulation.functions import FLAT_MAPS, KEYS, MAPS, PREDICATES, Element
+from driftline.deploy.simulation.stateful import PROCESSES, SCANS
+from driftline.engine.flow import Flow, Stream
 
-MODULE = "deploy.simulation.drawn"
+MODULE = "driftline.deploy.simulation.drawn"
 
 Elements = Stream[Element]
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from deploy.simulation.drawn import MODULE, drawn
-from engine.context import Context
-from engine.flow import Flow
-from engine.loading import load_flow
-from engine.policy import Policy
-from engine.state import ListState, MapState, ReducingState, ValueState
+from driftline.deploy.simulation.drawn import MODULE, drawn
+from driftline.engine.context import Context
+from driftline.engine.flow import Flow
+from driftline.engine.loading import load_flow
+from driftline.engine.policy import Policy
+from driftline.engine.state import ListState, MapState, ReducingState, ValueState
 
 Record = dict[str, object]
 
@@ -44,12 +44,12 @@ def _word_and_number(value: object) -> object:
 
 
 SIMULATED = (
-    Simulated("deploy.simulation.flows:concatenation"),
-    Simulated("deploy.simulation.flows:two_stages", any_order=False),
-    Simulated("deploy.simulation.flows:two_fronts"),
-    Simulated("deploy.simulation.flows:counts", _word_and_number),
-    Simulated("deploy.simulation.flows:two_counts", _word_and_number),
-    Simulated("deploy.simulation.flows:failing", any_order=False),
+    Simulated("driftline.deploy.simulation.flows:concatenation"),
+    Simulated("driftline.deploy.simulation.flows:two_stages", any_order=False),
+    Simulated("driftline.deploy.simulation.flows:two_fronts"),
+    Simulated("driftline.deploy.simulation.flows:counts", _word_and_number),
+    Simulated("driftline.deploy.simulation.flows:two_counts", _word_and_number),
+    Simulated("driftline.deploy.simulation.flows:failing", any_order=False),
     Simulated("index", _word_and_number),
 )
 

@@ -7,8 +7,8 @@ from functools import cache
 from itertools import islice
 from random import Random
 
-from engine.errors import FlowError
-from engine.sources import open_source, strict
+from driftline.engine.errors import FlowError
+from driftline.engine.sources import open_source, strict
 
 READ_MAX = 10_000
 """Records of a file that are drawn from."""

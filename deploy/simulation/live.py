@@ -11,11 +11,11 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from random import Random
 
-from deploy.intake import MAGIC, Intake, Kind, decode_answer
-from deploy.simulation.disks import LogDisk
-from engine.codec import pack, travelled, unpack
-from engine.party import Party
-from engine.sources.received import ReceivedSource
+from driftline.deploy.intake import MAGIC, Intake, Kind, decode_answer
+from driftline.deploy.simulation.disks import LogDisk
+from driftline.engine.codec import pack, travelled, unpack
+from driftline.engine.party import Party
+from driftline.engine.sources.received import ReceivedSource
 
 ASK_AFTER_S = 0.1
 """How long a producer waits for an answer before it asks."""

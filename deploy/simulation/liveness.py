@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from deploy.master import STALLED_AFTER_S
-from deploy.simulation.world import World
+from driftline.deploy.master import STALLED_AFTER_S
+from driftline.deploy.simulation.world import World
 
 LOOK_EVERY_S = 0.25
 

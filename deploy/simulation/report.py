@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.table import Table
 
-from deploy.simulation.simulation import Outcome
+from driftline.deploy.simulation.simulation import Outcome
 
 SHOWN_MAX = 10
 """Failures that are shown; the JSON file has all."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from deploy.simulation.drawn import MODULE
-from deploy.simulation.faults import Faults
-from deploy.simulation.flows import SIMULATED, Simulated
-from deploy.simulation.inputs import InputFiles
-from deploy.simulation.live import Pace
-from deploy.simulation.slow import Work
-from engine.errors import FlowError
-from engine.policy import Policy, policy
+from driftline.deploy.simulation.drawn import MODULE
+from driftline.deploy.simulation.faults import Faults
+from driftline.deploy.simulation.flows import SIMULATED, Simulated
+from driftline.deploy.simulation.inputs import InputFiles
+from driftline.deploy.simulation.live import Pace
+from driftline.deploy.simulation.slow import Work
+from driftline.engine.errors import FlowError
+from driftline.engine.policy import Policy, policy
 
 DRAWN_FLOW = Simulated(MODULE)
 

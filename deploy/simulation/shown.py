@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine.codec import unpack
-from engine.errors import MalformedMessage
-from engine.messages import decode
+from driftline.engine.codec import unpack
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.messages import decode
 
 
 def shown(data: bytes) -> str:

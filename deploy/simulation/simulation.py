@@ -12,38 +12,38 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from coordinator.registry import ClusterState, RunOutcome, check_identity, encode_state
-from deploy.consumer import ConsumerServer
-from deploy.front import Front
-from deploy.master import Master
-from deploy.node import Node
-from deploy.pace import Pace
-from deploy.simulation.damage import Damages
-from deploy.simulation.disks import MasterDisk, NodeDisk
-from deploy.simulation.faults import Crashed
-from deploy.simulation.flows import records
-from deploy.simulation.judge import judge
-from deploy.simulation.live import LiveInput, SimulatedIntake, SimulatedProducer
-from deploy.simulation.liveness import Watch
-from deploy.simulation.network import Network
-from deploy.simulation.scenario import Scenario
-from deploy.simulation.slow import slowed
-from deploy.simulation.targets import (
+from driftline.coordinator.registry import ClusterState, RunOutcome, check_identity, encode_state
+from driftline.deploy.consumer import ConsumerServer
+from driftline.deploy.front import Front
+from driftline.deploy.master import Master
+from driftline.deploy.node import Node
+from driftline.deploy.pace import Pace
+from driftline.deploy.simulation.damage import Damages
+from driftline.deploy.simulation.disks import MasterDisk, NodeDisk
+from driftline.deploy.simulation.faults import Crashed
+from driftline.deploy.simulation.flows import records
+from driftline.deploy.simulation.judge import judge
+from driftline.deploy.simulation.live import LiveInput, SimulatedIntake, SimulatedProducer
+from driftline.deploy.simulation.liveness import Watch
+from driftline.deploy.simulation.network import Network
+from driftline.deploy.simulation.scenario import Scenario
+from driftline.deploy.simulation.slow import slowed
+from driftline.deploy.simulation.targets import (
     FailingConsumer,
     FilesTarget,
     LmdbTarget,
     MemoryTarget,
     Target,
 )
-from deploy.simulation.timeline import Timeline
-from deploy.simulation.world import Host, World
-from engine.errors import DriftlineError, FlowError
-from engine.messages import Stop, encode
-from engine.party import Party
-from engine.plan import Plan, plan
-from engine.reference import Item, interpret
-from engine.sources import ListSource
-from engine.sources.received import ReceivedSource
+from driftline.deploy.simulation.timeline import Timeline
+from driftline.deploy.simulation.world import Host, World
+from driftline.engine.errors import DriftlineError, FlowError
+from driftline.engine.messages import Stop, encode
+from driftline.engine.party import Party
+from driftline.engine.plan import Plan, plan
+from driftline.engine.reference import Item, interpret
+from driftline.engine.sources import ListSource
+from driftline.engine.sources.received import ReceivedSource
 
 RUN = "simulated"
 EARLIER = "an earlier call of the command"

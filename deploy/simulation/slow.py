@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from zlib import crc32
 
-from engine.codec import exact
-from engine.flow import Flow, Function, Vertex
+from driftline.engine.codec import exact
+from driftline.engine.flow import Flow, Function, Vertex
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,16 +14,23 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
-from deploy.simulation.disks import flipped
-from deploy.simulation.faults import Crashed
-from deploy.simulation.filesystem import FileSystem
-from deploy.simulation.timeline import Timeline
-from engine.errors import Unavailable
-from engine.flow import Flow
-from engine.messages import Bundle
-from engine.reference import Item
-from engine.sinks import Consumer, JsonLinesConsumer, Last, Lines, LmdbConsumer, MemoryConsumer
-from engine.sinks.lmdb import read_environment
+from driftline.deploy.simulation.disks import flipped
+from driftline.deploy.simulation.faults import Crashed
+from driftline.deploy.simulation.filesystem import FileSystem
+from driftline.deploy.simulation.timeline import Timeline
+from driftline.engine.errors import Unavailable
+from driftline.engine.flow import Flow
+from driftline.engine.messages import Bundle
+from driftline.engine.reference import Item
+from driftline.engine.sinks import (
+    Consumer,
+    JsonLinesConsumer,
+    Last,
+    Lines,
+    LmdbConsumer,
+    MemoryConsumer,
+)
+from driftline.engine.sinks.lmdb import read_environment
 
 IDENTITY = "simulated"
 IN_MEMORY = Path("/dev/shm")

@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from deploy.simulation.disks import Disk
-from deploy.simulation.faults import PAUSES_S, Crashed
-from deploy.simulation.network import Network
-from deploy.simulation.shown import shown
-from deploy.simulation.timeline import Timeline
-from engine.errors import DriftlineError, Unavailable
-from engine.party import Job, Party
+from driftline.deploy.simulation.disks import Disk
+from driftline.deploy.simulation.faults import PAUSES_S, Crashed
+from driftline.deploy.simulation.network import Network
+from driftline.deploy.simulation.shown import shown
+from driftline.deploy.simulation.timeline import Timeline
+from driftline.engine.errors import DriftlineError, Unavailable
+from driftline.engine.party import Job, Party
 
 BEAT_S = 0.2
 """How often a party that is at work is asked for a sign of life."""

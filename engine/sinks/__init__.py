@@ -5,11 +5,11 @@ consumer.deliver(bundle)  # returns when it is durable
 consumer.last("barrier-0", groups).t_last == bundle.t_last
 """
 
-from engine.sinks.consumer import NO_BUNDLE, Consumer, Last
-from engine.sinks.jsonl import JsonLinesConsumer
-from engine.sinks.lines import Lines
-from engine.sinks.lmdb import LmdbConsumer, read_items
-from engine.sinks.memory import MemoryConsumer
+from driftline.engine.sinks.consumer import NO_BUNDLE, Consumer, Last
+from driftline.engine.sinks.jsonl import JsonLinesConsumer
+from driftline.engine.sinks.lines import Lines
+from driftline.engine.sinks.lmdb import LmdbConsumer, read_items
+from driftline.engine.sinks.memory import MemoryConsumer
 
 __all__ = [
     "NO_BUNDLE",

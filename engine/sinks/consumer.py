@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
 
-from engine.bundles import from_blob
-from engine.errors import MalformedMessage
-from engine.messages import Bundle
-from engine.operators import FAILURES
-from engine.reference import Item
+from driftline.engine.bundles import from_blob
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.messages import Bundle
+from driftline.engine.operators import FAILURES
+from driftline.engine.reference import Item
 
 
 @dataclass(frozen=True, slots=True)

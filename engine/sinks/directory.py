@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine.durable import make_directory, replace_file
-from engine.errors import MalformedMessage, StateMismatch, Unavailable
-from engine.marks import NOBODY, Mark
+from driftline.engine.durable import make_directory, replace_file
+from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
+from driftline.engine.marks import NOBODY, Mark
 
 _FORMAT = "driftline outputs 1"
 

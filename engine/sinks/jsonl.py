@@ -25,16 +25,16 @@ import re
 from pathlib import Path
 from zlib import crc32
 
-from engine.durable import make_directory, replace_file, sync_directory, write_at
-from engine.errors import StateMismatch
-from engine.flow import Flow
-from engine.marks import NOBODY, Mark
-from engine.messages import Bundle
-from engine.operators import FAILURES
-from engine.sinks.consumer import Last, items_of
-from engine.sinks.directory import OutputDirectory, reported
-from engine.sinks.lines import DEAD_LETTERS, Lines
-from engine.sinks.progress import Progress
+from driftline.engine.durable import make_directory, replace_file, sync_directory, write_at
+from driftline.engine.errors import StateMismatch
+from driftline.engine.flow import Flow
+from driftline.engine.marks import NOBODY, Mark
+from driftline.engine.messages import Bundle
+from driftline.engine.operators import FAILURES
+from driftline.engine.sinks.consumer import Last, items_of
+from driftline.engine.sinks.directory import OutputDirectory, reported
+from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
+from driftline.engine.sinks.progress import Progress
 
 
 class JsonLinesConsumer:

@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import json
 
-from engine.context import FAILURE_FIELDS
-from engine.errors import PayloadError
-from engine.flow import Fields, Flow
-from engine.operators import FAILURES
-from engine.reference import Item
+from driftline.engine.context import FAILURE_FIELDS
+from driftline.engine.errors import PayloadError
+from driftline.engine.flow import Fields, Flow
+from driftline.engine.operators import FAILURES
+from driftline.engine.reference import Item
 
 DEAD_LETTERS = "dead-letters"
 

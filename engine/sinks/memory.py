@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engine.messages import Bundle
-from engine.reference import Item
-from engine.sinks.consumer import Last, items_of
-from engine.sinks.progress import Progress
+from driftline.engine.messages import Bundle
+from driftline.engine.reference import Item
+from driftline.engine.sinks.consumer import Last, items_of
+from driftline.engine.sinks.progress import Progress
 
 
 class MemoryConsumer:

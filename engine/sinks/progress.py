@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from zlib import crc32
 
-from engine.codec import pack, unpack
-from engine.errors import StateMismatch
-from engine.messages import Bundle
-from engine.sinks.consumer import NO_BUNDLE, Last
+from driftline.engine.codec import pack, unpack
+from driftline.engine.errors import StateMismatch
+from driftline.engine.messages import Bundle
+from driftline.engine.sinks.consumer import NO_BUNDLE, Last
 
 KEPT_BYTES = 1 << 26
 

@@ -16,14 +16,14 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from engine.errors import InputError, Unavailable
-from engine.sources.blocks import BLOCK_BYTES, Blocks, Broken
-from engine.sources.lines import json_rows, text_rows
-from engine.sources.pages import page_rows
-from engine.sources.record import Malformed, Row, Shape
-from engine.sources.source import BadRecord, Source
-from engine.sources.tables import csv_rows, tsv_rows
-from engine.sources.zipf import ZipfSource
+from driftline.engine.errors import InputError, Unavailable
+from driftline.engine.sources.blocks import BLOCK_BYTES, Blocks, Broken
+from driftline.engine.sources.lines import json_rows, text_rows
+from driftline.engine.sources.pages import page_rows
+from driftline.engine.sources.record import Malformed, Row, Shape
+from driftline.engine.sources.source import BadRecord, Source
+from driftline.engine.sources.tables import csv_rows, tsv_rows
+from driftline.engine.sources.zipf import ZipfSource
 
 GENERATED = "zipf:"
 """What a name begins with that is no file's: `zipf:1000` is a thousand made-up documents."""
@@ -61,7 +61,7 @@ def open_source(
     if not path.exists():
         raise Unavailable(f"{path}: there is no such file")
     if (path / "data.mdb").is_file():
-        from engine.sources.logged import LoggedSource  # needs LMDB, which files do not
+        from driftline.engine.sources.logged import LoggedSource  # needs LMDB, which files do not
 
         return LoggedSource(path)
     if not path.is_file():

@@ -28,12 +28,12 @@ from zlib import crc32
 
 import lmdb
 
-from engine.codec import pack, unpack
-from engine.durable import make_directory
-from engine.errors import StateMismatch, Unavailable
-from engine.lmdbs import DAMAGE, every_row, open_environment, reported, seal
-from engine.marks import MARK, NOBODY, Mark
-from engine.party import Job
+from driftline.engine.codec import pack, unpack
+from driftline.engine.durable import make_directory
+from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.lmdbs import DAMAGE, every_row, open_environment, reported, seal
+from driftline.engine.marks import MARK, NOBODY, Mark
+from driftline.engine.party import Job
 
 MAP_SIZE = 1 << 38
 """Bytes of address space; the file grows only as it is filled."""

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from operator import itemgetter
 
-from engine.sources.source import BadRecord, Source
+from driftline.engine.sources.source import BadRecord, Source
 
 KEPT_MAX = 100_000
 """Records that are kept at most."""

@@ -7,7 +7,7 @@ without a byte order mark. Blank lines are no records and take no number.
 import json
 from collections.abc import Iterable, Iterator
 
-from engine.sources.record import TEXT_CHARS, Malformed, Row
+from driftline.engine.sources.record import TEXT_CHARS, Malformed, Row
 
 MAX_LINE_BYTES = 2**26
 """Longest line that is accepted: a file without newlines must not fill the memory."""

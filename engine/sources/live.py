@@ -11,8 +11,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from operator import itemgetter
 
-from engine.labels import INFINITY
-from engine.sources.source import BadRecord
+from driftline.engine.labels import INFINITY
+from driftline.engine.sources.source import BadRecord
 
 
 class LiveSource:

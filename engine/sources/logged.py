@@ -12,10 +12,10 @@ from pathlib import Path
 
 import lmdb
 
-from engine.codec import unpack
-from engine.errors import InputError, StateMismatch, Unavailable
-from engine.sources.inputlog import decode_beside, decode_entry, encode_number
-from engine.sources.source import BadRecord
+from driftline.engine.codec import unpack
+from driftline.engine.errors import InputError, StateMismatch, Unavailable
+from driftline.engine.sources.inputlog import decode_beside, decode_entry, encode_number
+from driftline.engine.sources.source import BadRecord
 
 
 class LoggedSource:

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable, Iterator
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
-from engine.sources.blocks import Broken
-from engine.sources.record import Malformed, Row
+from driftline.engine.sources.blocks import Broken
+from driftline.engine.sources.record import Malformed, Row
 
 MAX_PAGE_BYTES = 2**26
 """Longest page, or revision of a page, that is accepted; MediaWiki itself allows 2 MiB."""

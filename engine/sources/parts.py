@@ -25,14 +25,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
-from engine.labels import INFINITY
-from engine.sources.blocks import BLOCK_BYTES, Blocks, Broken, decompressor
-from engine.sources.files import FileSource, Format
-from engine.sources.lines import json_rows, lines, text_rows
-from engine.sources.pages import page_rows
-from engine.sources.record import Malformed, Row, Shape
-from engine.sources.source import BadRecord, Source
-from engine.sources.zipf import ZipfSource
+from driftline.engine.labels import INFINITY
+from driftline.engine.sources.blocks import BLOCK_BYTES, Blocks, Broken, decompressor
+from driftline.engine.sources.files import FileSource, Format
+from driftline.engine.sources.lines import json_rows, lines, text_rows
+from driftline.engine.sources.pages import page_rows
+from driftline.engine.sources.record import Malformed, Row, Shape
+from driftline.engine.sources.source import BadRecord, Source
+from driftline.engine.sources.zipf import ZipfSource
 
 PART_BYTES_MIN = 2**20
 """Parts of files are not smaller."""

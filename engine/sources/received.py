@@ -28,11 +28,11 @@ from enum import Enum
 from itertools import pairwise
 from typing import Protocol
 
-from engine.codec import pack, unpack
-from engine.errors import StateMismatch
-from engine.labels import INFINITY
-from engine.sources.inputlog import Entry, WriteGroup
-from engine.sources.live import LiveSource
+from driftline.engine.codec import pack, unpack
+from driftline.engine.errors import StateMismatch
+from driftline.engine.labels import INFINITY
+from driftline.engine.sources.inputlog import Entry, WriteGroup
+from driftline.engine.sources.live import LiveSource
 
 RESERVE_US = 1_000_000
 """How far ahead times are reserved: what a restart may move the clock on."""

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from reprlib import Repr
 
-from engine.codec import travelled
-from engine.errors import MalformedMessage, PayloadError
-from engine.sources.source import BadRecord
-from engine.sources.wikitext import clean, sections
+from driftline.engine.codec import travelled
+from driftline.engine.errors import MalformedMessage, PayloadError
+from driftline.engine.sources.source import BadRecord
+from driftline.engine.sources.wikitext import clean, sections
 
 TEXT_CHARS = 200
 """How much of a bad record is shown."""

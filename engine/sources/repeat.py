@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
-from engine.sources.source import BadRecord, Source
+from driftline.engine.sources.source import BadRecord, Source
 
 ID_STRIDE = 2**40
 """Distance of a number's copies; numbers must be smaller. 2**22 rounds fit 64 bits."""

@@ -7,7 +7,7 @@ The `gensim` package ships the beginning of a dump, 1.5 MB of bzip2, for tests o
 import importlib.util
 from pathlib import Path
 
-from engine.errors import Unavailable
+from driftline.engine.errors import Unavailable
 
 SAMPLE = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.errors import InputError
+from driftline.engine.errors import InputError
 
 
 @dataclass(frozen=True)

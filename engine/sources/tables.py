@@ -12,9 +12,9 @@ import csv
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from engine.sources.blocks import Broken
-from engine.sources.lines import MAX_LINE_BYTES, lines
-from engine.sources.record import TEXT_CHARS, Malformed, Row
+from driftline.engine.sources.blocks import Broken
+from driftline.engine.sources.lines import MAX_LINE_BYTES, lines
+from driftline.engine.sources.record import TEXT_CHARS, Malformed, Row
 
 # The module's own limit of 128 kB is less than a long article; it has but one for all readers.
 csv.field_size_limit(MAX_LINE_BYTES)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 from random import Random
 
-from engine.sources.source import BadRecord
+from driftline.engine.sources.source import BadRecord
 
 
 class ZipfSource:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from acker.tracker import Tracker
-from engine.labels import INFINITY
+from driftline.acker.tracker import Tracker
+from driftline.engine.labels import INFINITY
 
 STAGES = 3
 """Stages of the flow; one more stands for what is held back on its way out."""

@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barrier.barrier import NOTHING, Barrier
-from barrier.epochs import EpochBarrier
-from barrier.immediate import ImmediateBarrier
-from barrier.ordered import OrderedBarrier
-from barrier.productions import ProductionBarrier
-from engine.bundles import from_blob, running_checksum
-from engine.codec import travelled
-from engine.errors import DriftlineError, FunctionFailed, NotDeterministic, StateMismatch
-from engine.labels import INFINITY, Label
-from engine.messages import Bundle
-from engine.operators import FAILURES
-from engine.reference import Item
-from engine.sinks import MemoryConsumer
+from driftline.barrier.barrier import NOTHING, Barrier
+from driftline.barrier.epochs import EpochBarrier
+from driftline.barrier.immediate import ImmediateBarrier
+from driftline.barrier.ordered import OrderedBarrier
+from driftline.barrier.productions import ProductionBarrier
+from driftline.engine.bundles import from_blob, running_checksum
+from driftline.engine.codec import travelled
+from driftline.engine.errors import DriftlineError, FunctionFailed, NotDeterministic, StateMismatch
+from driftline.engine.labels import INFINITY, Label
+from driftline.engine.messages import Bundle
+from driftline.engine.operators import FAILURES
+from driftline.engine.reference import Item
+from driftline.engine.sinks import MemoryConsumer
 
 GROUPS = (0, 63)
 FAILURE = ("scan 'count'", "'a'", "{'id': 1}", "ValueError: bad", "flow.py:1, in count: raise")

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from bench.cases import Case, broken_promises, cases
-from bench.commands import bench
-from bench.latency import pooled, runs_of
-from bench.meter import Meter, ThroughputResult
-from bench.microbatch import Refused
-from bench.options import CHOICES, MICRO_BATCH, REAL_TIME
-from bench.profile import STEPS
-from bench.report import LatencyRow
-from bench.throughput import UNDER_WAY, median_of, under_way
-from deploy.front import WINDOW
-from engine.errors import Unavailable
-from engine.policy import POLICIES
+from driftline.bench.cases import Case, broken_promises, cases
+from driftline.bench.commands import bench
+from driftline.bench.latency import pooled, runs_of
+from driftline.bench.meter import Meter, ThroughputResult
+from driftline.bench.microbatch import Refused
+from driftline.bench.options import CHOICES, MICRO_BATCH, REAL_TIME
+from driftline.bench.profile import STEPS
+from driftline.bench.report import LatencyRow
+from driftline.bench.throughput import UNDER_WAY, median_of, under_way
+from driftline.deploy.front import WINDOW
+from driftline.engine.errors import Unavailable
+from driftline.engine.policy import POLICIES
 
 Run = Callable[..., Result]
 
@@ -150,8 +150,8 @@ def test_what_spark_refuses_is_a_row_with_its_reason(
 
         def __exit__(self, *_: object) -> None: ...
 
-    monkeypatch.setattr("bench.cases.MicroBatch", Refusing)
-    monkeypatch.setattr("bench.options.check_spark", lambda: None)
+    monkeypatch.setattr("driftline.bench.cases.MicroBatch", Refusing)
+    monkeypatch.setattr("driftline.bench.options.check_spark", lambda: None)
     done = run(f"{what} --documents 30 --policies none,micro-batch --json r.json")
     assert done.exit_code == 0, done.output
     rows = json.loads((tmp_path / "r.json").read_text())["rows"]
@@ -171,7 +171,7 @@ def test_who_asks_for_micro_batches_is_told_at_once_that_there_is_no_spark(
     def check_spark() -> None:
         raise Unavailable("Spark needs Java")
 
-    monkeypatch.setattr("bench.options.check_spark", check_spark)
+    monkeypatch.setattr("driftline.bench.options.check_spark", check_spark)
     assert isinstance(run("latency --policies none,micro-batch").exception, Unavailable)
     assert run("latency --policies none --help").exit_code == 0
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.corpus import load_documents
-from engine.errors import InputError
+from driftline.bench.corpus import load_documents
+from driftline.engine.errors import InputError
 
 
 @pytest.fixture

@@ -9,14 +9,14 @@ from time import monotonic
 import psutil
 import pytest
 
-from bench.floor import (
+from driftline.bench.floor import (
     Changes,
     Floor,
     expected_records,
     run_floor_latency,
     run_floor_throughput,
 )
-from engine.errors import Unavailable
+from driftline.engine.errors import Unavailable
 
 Posting = tuple[str, str, tuple[int, ...]]
 

@@ -1,7 +1,7 @@
 """The memory benchmark runs to its end, and its figures are those of real nodes."""
 
-from bench.corpus import load_documents
-from bench.memory import Memory, measure_memory
+from driftline.bench.corpus import load_documents
+from driftline.bench.memory import Memory, measure_memory
 
 
 def test_memory_of_real_nodes_is_measured() -> None:

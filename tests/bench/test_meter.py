@@ -6,7 +6,7 @@ from time import perf_counter
 
 import pytest
 
-from bench.meter import (
+from driftline.bench.meter import (
     Arrival,
     Meter,
     Sent,

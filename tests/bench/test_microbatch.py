@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import zmq
 
-from bench.floor_worker import address
-from bench.meter import Arrival
-from bench.microbatch import MicroBatch, Refused
-from bench.microbatch_worker import in_a_line
-from engine.codec import pack
+from driftline.bench.floor_worker import address
+from driftline.bench.meter import Arrival
+from driftline.bench.microbatch import MicroBatch, Refused
+from driftline.bench.microbatch_worker import in_a_line
+from driftline.engine.codec import pack
 
 DOCUMENTS = [("d0", "a b"), ("d1", "b")]
 

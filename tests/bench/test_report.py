@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from bench.figures import draw_latency, draw_throughput
-from bench.meter import LatencyResult, ThroughputResult, percentiles
-from bench.report import Latencies, LatencyRow, ThroughputRow, Throughputs
+from driftline.bench.figures import draw_latency, draw_throughput
+from driftline.bench.meter import LatencyResult, ThroughputResult, percentiles
+from driftline.bench.report import Latencies, LatencyRow, ThroughputRow, Throughputs
 
 
 def latency(scale: float, lost: int = 0) -> LatencyResult:

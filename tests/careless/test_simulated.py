@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.simulation.command import run_one
-from deploy.simulation.scenario import scenario
-from engine.policy import policy
+from driftline.deploy.simulation.command import run_one
+from driftline.deploy.simulation.scenario import scenario
+from driftline.engine.policy import policy
 from tests.careless.flows import ALL
 
 SEEDS = 25

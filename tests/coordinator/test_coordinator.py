@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phase
-from coordinator.registry import ClusterState, SnapshotRecord, WriteState
-from engine.errors import StateMismatch, Unavailable
-from engine.labels import INFINITY
-from engine.messages import (
+from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phase
+from driftline.coordinator.registry import ClusterState, SnapshotRecord, WriteState
+from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.labels import INFINITY
+from driftline.engine.messages import (
     BeginEpoch,
     Committed,
     Failed,
@@ -23,7 +23,7 @@ from engine.messages import (
     Stop,
     Unloadable,
 )
-from engine.policy import policy
+from driftline.engine.policy import policy
 
 INTERVAL = 2.0
 

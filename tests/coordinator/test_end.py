@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phase
-from coordinator.registry import ClusterState, RunOutcome, SnapshotRecord
-from engine.errors import Unavailable
-from engine.messages import Failed, Goodbye, Message, Prepared, Stop
-from engine.policy import policy
+from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phase
+from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRecord
+from driftline.engine.errors import Unavailable
+from driftline.engine.messages import Failed, Goodbye, Message, Prepared, Stop
+from driftline.engine.policy import policy
 from tests.coordinator.test_coordinator import INTERVAL, Cluster, restart
 
 STOP = Stop("", "FunctionFailed", "operator 'x' failed")

@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from coordinator.backoff import LONGEST_S, Backoff
-from coordinator.coordinator import MISSING_AFTER_S, Phase
-from engine.messages import Alive, Lost
+from driftline.coordinator.backoff import LONGEST_S, Backoff
+from driftline.coordinator.coordinator import MISSING_AFTER_S, Phase
+from driftline.engine.messages import Alive, Lost
 from tests.coordinator.test_coordinator import Cluster, restart
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.registry import (
+from driftline.coordinator.registry import (
     ClusterState,
     FileRegistry,
     RunOutcome,
@@ -20,8 +20,8 @@ from coordinator.registry import (
     decode_state,
     encode_state,
 )
-from engine.codec import pack
-from engine.errors import StateMismatch, Unavailable
+from driftline.engine.codec import pack
+from driftline.engine.errors import StateMismatch, Unavailable
 
 records = st.builds(
     SnapshotRecord,

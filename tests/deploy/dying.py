@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import NoReturn
 from unittest.mock import patch
 
-import deploy.process
-from coordinator.registry import ClusterState, FileRegistry
-from deploy.master import Master
-from deploy.runtime import Runtime
+import driftline.deploy.process
 from driftline import main
-from engine.messages import Message, decode
-from engine.party import Party
+from driftline.coordinator.registry import ClusterState, FileRegistry
+from driftline.deploy.master import Master
+from driftline.deploy.runtime import Runtime
+from driftline.engine.messages import Message, decode
+from driftline.engine.party import Party
 
 POINT, FILE = "DYING_POINT", "DYING_FILE"
 
@@ -95,12 +95,12 @@ def run_process(config: str) -> int:
         death = Death(os.environ[POINT], file)
         DyingRegistry.death = DyingMaster.death = DyingRuntime.death = death
         with (
-            patch("deploy.process.FileRegistry", DyingRegistry),
-            patch("deploy.process.Master", DyingMaster),
-            patch("deploy.process.Runtime", DyingRuntime),
+            patch("driftline.deploy.process.FileRegistry", DyingRegistry),
+            patch("driftline.deploy.process.Master", DyingMaster),
+            patch("driftline.deploy.process.Runtime", DyingRuntime),
         ):
-            return deploy.process.main(config)
-    return deploy.process.main(config)
+            return driftline.deploy.process.main(config)
+    return driftline.deploy.process.main(config)
 
 
 if __name__ == "__main__":
@@ -108,5 +108,5 @@ if __name__ == "__main__":
         sys.exit(run_process(sys.argv[1]))
     os.environ["PYTHONHASHSEED"] = "0"  # otherwise the command would begin again
     os.environ[POINT], os.environ[FILE], *sys.argv[1:] = sys.argv[1:]
-    with patch("deploy.cluster.MODULE", "tests.deploy.dying"):
+    with patch("driftline.deploy.cluster.MODULE", "tests.deploy.dying"):
         main()

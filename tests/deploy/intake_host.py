@@ -16,13 +16,13 @@ from typing import Self
 
 import zmq
 
-from deploy.intake import MAGIC, Kind, decode_answer
-from deploy.intake_socket import IntakeSocket
-from deploy.runtime import Runtime
-from engine.codec import pack, unpack
-from engine.party import Party
-from engine.sources.inputlog import InputLog
-from engine.sources.received import ReceivedSource
+from driftline.deploy.intake import MAGIC, Kind, decode_answer
+from driftline.deploy.intake_socket import IntakeSocket
+from driftline.deploy.runtime import Runtime
+from driftline.engine.codec import pack, unpack
+from driftline.engine.party import Party
+from driftline.engine.sources.inputlog import InputLog
+from driftline.engine.sources.received import ReceivedSource
 
 SOON_S = 5.0
 

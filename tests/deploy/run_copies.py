@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 
-from coordinator.registry import ClusterState, FileRegistry
-from deploy.producer import Producer
-from engine.errors import DriftlineError
+from driftline.coordinator.registry import ClusterState, FileRegistry
+from driftline.deploy.producer import Producer
+from driftline.engine.errors import DriftlineError
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOW = ROOT / "examples" / "wordcount.py"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.asides import Asides
-from engine.errors import StateMismatch
-from engine.sources import BadRecord, open_source
+from driftline.deploy.asides import Asides
+from driftline.engine.errors import StateMismatch
+from driftline.engine.sources import BadRecord, open_source
 
 LINES = [
     '{"n": 1}',

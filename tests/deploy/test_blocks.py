@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.blocks import Block, Piece, bounds, in_order, may_go
-from engine.codec import pack_rows
-from engine.errors import MalformedMessage
-from engine.labels import INFINITY, Label
-from engine.operators import MANY
-from engine.runs import Run, times
+from driftline.deploy.blocks import Block, Piece, bounds, in_order, may_go
+from driftline.engine.codec import pack_rows
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.labels import INFINITY, Label
+from driftline.engine.operators import MANY
+from driftline.engine.runs import Run, times
 
 large = st.integers(MANY, 2 * MANY).map(lambda count: [count])
 small = st.lists(st.integers(1, 3), min_size=1, max_size=4)

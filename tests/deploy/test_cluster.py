@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from deploy.cluster import LocalCluster
-from deploy.deaths import DEATHS_MAX
-from deploy.process import STOPPED, ProcessConfig
-from engine.errors import Unavailable
+from driftline.deploy.cluster import LocalCluster
+from driftline.deploy.deaths import DEATHS_MAX
+from driftline.deploy.process import STOPPED, ProcessConfig
+from driftline.engine.errors import Unavailable
 
 
 class Scripted(LocalCluster):
@@ -19,7 +19,7 @@ class Scripted(LocalCluster):
     def __init__(self, script: str, tell: Callable[[str], None] = lambda line: None) -> None:
         super().__init__(
             ProcessConfig(
-                flow="index",
+                flow="driftline.index",
                 nodes=1,
                 policy="exactly-once",
                 ordering="speculative",

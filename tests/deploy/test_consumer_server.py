@@ -5,9 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.consumer import ConsumerServer
-from engine.errors import DriftlineError, MalformedMessage, PayloadError, StateMismatch, Unavailable
-from engine.messages import (
+from driftline.deploy.consumer import ConsumerServer
+from driftline.engine.errors import (
+    DriftlineError,
+    MalformedMessage,
+    PayloadError,
+    StateMismatch,
+    Unavailable,
+)
+from driftline.engine.messages import (
     Bundle,
     BundleStored,
     Failed,
@@ -19,7 +25,7 @@ from engine.messages import (
     decode,
     encode,
 )
-from engine.sinks import Last, MemoryConsumer
+from driftline.engine.sinks import Last, MemoryConsumer
 from tests.engine.sinks.bundles import BARRIER, GROUPS, items, stream
 
 

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from deploy.deaths import DEATHS_MAX, LONG_LIFE_S, Deaths, how
+from driftline.deploy.deaths import DEATHS_MAX, LONG_LIFE_S, Deaths, how
 
 
 def test_the_first_start_again_is_at_once_and_the_others_wait_ever_longer() -> None:

@@ -75,8 +75,8 @@ def test_a_master_that_is_killed_at_the_end_finishes_it(
 ) -> None:
     output, file, report = tmp_path / "out", tmp_path / "died", tmp_path / "report.json"
     done = driftline(
-        point, file, "run", "index", "--input", records, "--output", output, "--nodes", "2",
-        "--json", report, module="tests.deploy.dying",
+        point, file, "run", "driftline.index", "--input", records, "--output", output,
+        "--nodes", "2", "--json", report, module="tests.deploy.dying",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert file.read_text() == point, "it did not die"
@@ -101,7 +101,14 @@ def test_an_error_is_told_by_the_next_master_too(point: str, tmp_path: Path) -> 
 
 def test_the_same_command_given_again_goes_on_normally(records: Path, tmp_path: Path) -> None:
     """How the run before it ended is nothing to it."""
-    run: list[str | Path] = ["run", "index", "--input", records, "--output", tmp_path / "out"]
+    run: list[str | Path] = [
+        "run",
+        "driftline.index",
+        "--input",
+        records,
+        "--output",
+        tmp_path / "out",
+    ]
     for _ in range(3):
         done = driftline(*run, module="driftline")
         assert done.returncode == 0, done.stderr

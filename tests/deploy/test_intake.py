@@ -8,10 +8,10 @@ from time import monotonic
 import pytest
 import zmq
 
-from deploy.intake import MAGIC, Kind
-from deploy.intake_socket import DRAIN, QUEUED_MAX, IntakeSocket
-from engine.codec import pack
-from engine.errors import Unavailable
+from driftline.deploy.intake import MAGIC, Kind
+from driftline.deploy.intake_socket import DRAIN, QUEUED_MAX, IntakeSocket
+from driftline.engine.codec import pack
+from driftline.engine.errors import Unavailable
 from tests.deploy.intake_host import Host, Wire, stored
 from tests.engine.sources.memory_disk import memory_disk
 

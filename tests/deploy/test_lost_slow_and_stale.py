@@ -8,15 +8,15 @@ from unittest.mock import patch
 
 import pytest
 
-from deploy.simulation.faults import Faults
-from deploy.simulation.flows import SIMULATED, Simulated
-from deploy.simulation.live import Pace
-from deploy.simulation.scenario import Scenario
-from deploy.simulation.simulation import Outcome, Simulation
-from deploy.simulation.world import Host, World
-from engine.messages import LastBundle, Marker, Message, Prepared, decode
-from engine.party import Party
-from engine.policy import policy
+from driftline.deploy.simulation.faults import Faults
+from driftline.deploy.simulation.flows import SIMULATED, Simulated
+from driftline.deploy.simulation.live import Pace
+from driftline.deploy.simulation.scenario import Scenario
+from driftline.deploy.simulation.simulation import Outcome, Simulation
+from driftline.deploy.simulation.world import Host, World
+from driftline.engine.messages import LastBundle, Marker, Message, Prepared, decode
+from driftline.engine.party import Party
+from driftline.engine.policy import policy
 
 CALM = Faults(delay_s=0.001)
 CUT_S = 0.05

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from coordinator.coordinator import Phase
-from coordinator.registry import ClusterState
-from deploy.master import STALLED_AFTER_S, Master
-from deploy.simulation.flows import two_fronts
-from engine.messages import Acknowledge, Alive, Hello, Message, encode
-from engine.plan import plan
-from engine.policy import policy
+from driftline.coordinator.coordinator import Phase
+from driftline.coordinator.registry import ClusterState
+from driftline.deploy.master import STALLED_AFTER_S, Master
+from driftline.deploy.simulation.flows import two_fronts
+from driftline.engine.messages import Acknowledge, Alive, Hello, Message, encode
+from driftline.engine.plan import plan
+from driftline.engine.policy import policy
 
 EVERYBODY = ("node-0", "front-0", "front-1")
 

@@ -3,13 +3,13 @@
 from itertools import count
 from typing import TypeVar
 
-from deploy.delivery import ASK_EVERY_S
-from deploy.node import Node
-from deploy.simulation.flows import two_fronts
-from engine.codec import pack_rows
-from engine.keygroups import Owners
-from engine.labels import INFINITY
-from engine.messages import (
+from driftline.deploy.delivery import ASK_EVERY_S
+from driftline.deploy.node import Node
+from driftline.deploy.simulation.flows import two_fronts
+from driftline.engine.codec import pack_rows
+from driftline.engine.keygroups import Owners
+from driftline.engine.labels import INFINITY
+from driftline.engine.messages import (
     Acknowledge,
     AskPromise,
     Bundle,
@@ -29,9 +29,9 @@ from engine.messages import (
     decode,
     encode,
 )
-from engine.plan import plan
-from engine.policy import policy
-from engine.snapshots import Loaded
+from driftline.engine.plan import plan
+from driftline.engine.policy import policy
+from driftline.engine.snapshots import Loaded
 
 INCARNATION = 1
 

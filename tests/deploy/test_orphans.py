@@ -47,7 +47,7 @@ class Runs:
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with suppress(OSError):
                 words = path.read_bytes()
-                if b"deploy.process" in words and str(self.output).encode() in words:
+                if b"driftline.deploy.process" in words and str(self.output).encode() in words:
                     found.append(int(path.parent.name))
         return found
 
@@ -69,7 +69,7 @@ class Runs:
 def runs(tmp_path: Path) -> Iterator[Runs]:
     source = tmp_path / "in.jsonl"
     source.write_text("".join(json.dumps({"text": f"a b c{i}"}) + "\n" for i in range(150)))
-    found = Runs(tmp_path, "index", "--input", str(source))
+    found = Runs(tmp_path, "driftline.index", "--input", str(source))
     yield found
     found.nobody_is_left()
 

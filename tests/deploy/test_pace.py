@@ -8,18 +8,18 @@ from random import Random
 
 import pytest
 
-from deploy.blocks import Piece
-from deploy.node import Node
-from deploy.pace import AT_FIRST, CARELESS, TURN_S, Pace
-from deploy.simulation.flows import two_fronts
-from deploy.simulation.scenario import scenario
-from deploy.simulation.simulation import Simulation
-from engine.codec import pack_rows
-from engine.labels import Label
-from engine.party import Party
-from engine.plan import plan
-from engine.policy import policy
-from engine.runs import Run
+from driftline.deploy.blocks import Piece
+from driftline.deploy.node import Node
+from driftline.deploy.pace import AT_FIRST, CARELESS, TURN_S, Pace
+from driftline.deploy.simulation.flows import two_fronts
+from driftline.deploy.simulation.scenario import scenario
+from driftline.deploy.simulation.simulation import Simulation
+from driftline.engine.codec import pack_rows
+from driftline.engine.labels import Label
+from driftline.engine.party import Party
+from driftline.engine.plan import plan
+from driftline.engine.policy import policy
+from driftline.engine.runs import Run
 
 
 class Clock:

@@ -1,10 +1,10 @@
 """Frames and acknowledgements leave as few messages, in the order in which they were made."""
 
-from deploy.blocks import Piece
-from deploy.leaving import Made, to_frame
-from deploy.peers import Peers
-from engine.codec import pack_rows
-from engine.messages import Acknowledge
+from driftline.deploy.blocks import Piece
+from driftline.deploy.leaving import Made, to_frame
+from driftline.deploy.peers import Peers
+from driftline.engine.codec import pack_rows
+from driftline.engine.messages import Acknowledge
 
 CELLS, COVERED = ((1, 4, 99),), ((0, 4, 5),)
 

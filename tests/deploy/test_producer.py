@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy.intake import Kind
-from deploy.producer import Producer
-from engine.codec import unpack
-from engine.errors import PayloadError, StateMismatch, Unavailable
-from engine.sources.inputlog import InputLog
+from driftline.deploy.intake import Kind
+from driftline.deploy.producer import Producer
+from driftline.engine.codec import unpack
+from driftline.engine.errors import PayloadError, StateMismatch, Unavailable
+from driftline.engine.sources.inputlog import InputLog
 from tests.deploy.intake_host import SOON_S, Host, Killed, Running, Wire, stored
 from tests.engine.sources.memory_disk import memory_disk
 

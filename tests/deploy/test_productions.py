@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from itertools import count
 from typing import TypeVar
 
-from deploy.front import Front
-from deploy.node import Node
-from deploy.simulation.disks import MemoryKeyValue
-from deploy.tracking import token
-from engine.codec import labels_to_columns, pack_rows, unpack_rows
-from engine.errors import Unavailable
-from engine.flow import Flow
-from engine.keygroups import Owners
-from engine.labels import Label
-from engine.messages import (
+from driftline.deploy.front import Front
+from driftline.deploy.node import Node
+from driftline.deploy.simulation.disks import MemoryKeyValue
+from driftline.deploy.tracking import token
+from driftline.engine.codec import labels_to_columns, pack_rows, unpack_rows
+from driftline.engine.errors import Unavailable
+from driftline.engine.flow import Flow
+from driftline.engine.keygroups import Owners
+from driftline.engine.labels import Label
+from driftline.engine.messages import (
     Acknowledge,
     AskPromise,
     Bundle,
@@ -30,13 +30,13 @@ from engine.messages import (
     decode,
     encode,
 )
-from engine.party import Job, Party
-from engine.plan import plan
-from engine.policy import policy
-from engine.snapshots import StoreSnapshot
-from engine.sources import LiveSource
-from engine.state import ValueState
-from engine.store import PartStore
+from driftline.engine.party import Job, Party
+from driftline.engine.plan import plan
+from driftline.engine.policy import policy
+from driftline.engine.snapshots import StoreSnapshot
+from driftline.engine.sources import LiveSource
+from driftline.engine.state import ValueState
+from driftline.engine.store import PartStore
 
 M = TypeVar("M", bound=Message)
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.simulation.command import run_one
-from deploy.simulation.scenario import scenario
+from driftline.deploy.simulation.command import run_one
+from driftline.deploy.simulation.scenario import scenario
 
 SEEDS = 60
 

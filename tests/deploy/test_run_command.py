@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.sources import find_sample, open_source, strict
+from driftline.engine.sources import find_sample, open_source, strict
 
 ROOT = Path(__file__).resolve().parents[2]
 RUSSIAN = [
@@ -59,7 +59,9 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def reference(documents: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """What their index must be."""
     output = tmp_path_factory.mktemp("reference")
-    done = driftline("run", "index", "--input", documents, "--output", output, "--reference")
+    done = driftline(
+        "run", "driftline.index", "--input", documents, "--output", output, "--reference"
+    )
     assert done.returncode == 0, done.stderr
     return lines(output)
 
@@ -72,7 +74,7 @@ def test_kill_9_changes_nothing(
 ) -> None:
     report = tmp_path / "report.json"
     done = driftline(
-        "run", "index", "--input", documents, "--output", tmp_path / "out",
+        "run", "driftline.index", "--input", documents, "--output", tmp_path / "out",
         "--nodes", str(nodes), "--ordering", ordering, "--window", "1", "--checkpoint-ms", "200",
         "--kill-every", "1.2", "--json", report,
     )  # fmt: skip
@@ -86,7 +88,7 @@ def test_the_others_neither_lose_nor_repeat_under_kill_9(
     policy: str, documents: Path, reference: list[str], tmp_path: Path
 ) -> None:
     done = driftline(
-        "run", "index", "--input", documents, "--output", tmp_path / "out",
+        "run", "driftline.index", "--input", documents, "--output", tmp_path / "out",
         "--nodes", "2", "--policy", policy, "--window", "1", "--checkpoint-ms", "100",
         "--kill-every", "1.2",
     )  # fmt: skip
@@ -102,7 +104,14 @@ def test_the_others_neither_lose_nor_repeat_under_kill_9(
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text("".join(json.dumps({"text": f"a b c{i}"}) + "\n" for i in range(3000)))
-    run: list[str | Path] = ["run", "index", "--input", source, "--output", tmp_path / "out"]
+    run: list[str | Path] = [
+        "run",
+        "driftline.index",
+        "--input",
+        source,
+        "--output",
+        tmp_path / "out",
+    ]
     run += ["--window", "1"]
     process = subprocess.Popen(
         [sys.executable, "-m", "driftline", *map(str, run), "--checkpoint-ms", "50"],
@@ -123,7 +132,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_another_script_is_indexed_with_correct_words(tmp_path: Path) -> None:
     source = tmp_path / "онегин.txt"
     source.write_text("\n".join(RUSSIAN), encoding="utf-8")
-    done = driftline("run", "index", "--input", source, "--output", tmp_path / "out")
+    done = driftline("run", "driftline.index", "--input", source, "--output", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     found = [json.loads(line)["value"] for line in lines(tmp_path / "out")]
     assert [value["word"] for value in found if value["document"] == 1] == [
@@ -145,7 +154,7 @@ def test_bad_input_is_told_in_words(arguments: list[str], said: str, tmp_path: P
     (tmp_path / "good.jsonl").write_text('{"text": "one"}\n')
     (tmp_path / "bad.jsonl").write_text('{"text": "one"}\n{"text": \n{"text": "three"}\n')
     named = [str(tmp_path / a) if a.endswith(".jsonl") else a for a in arguments]
-    done = driftline("run", "index", *named, "--output", tmp_path / "out")
+    done = driftline("run", "driftline.index", *named, "--output", tmp_path / "out")
     assert done.returncode != 0
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -155,7 +164,7 @@ def test_a_bad_record_can_be_set_aside(tmp_path: Path) -> None:
     source = tmp_path / "bad.jsonl"
     source.write_text('{"text": "one"}\n{"text": \n{"text": "three"}\n')
     done = driftline(
-        "run", "index", "--input", source, "--output", tmp_path / "out",
+        "run", "driftline.index", "--input", source, "--output", tmp_path / "out",
         "--on-error", "dead-letter",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -190,7 +199,7 @@ def test_directories_of_another_flow_are_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(BROKEN_FLOW)
     (tmp_path / "in.txt").write_text("aa\n")
     output = tmp_path / "out"
-    assert driftline("run", "index", "--input", tmp_path / "in.txt", "--output", output,
+    assert driftline("run", "driftline.index", "--input", tmp_path / "in.txt", "--output", output,
                      ).returncode == 0  # fmt: skip
     done = driftline(
         "run", tmp_path / "broken.py", "--input", tmp_path / "in.txt", "--output", output

@@ -9,9 +9,9 @@ from time import monotonic
 import pytest
 import zmq
 
-from deploy.runtime import Runtime, ThreadDied
-from engine.messages import AskPromise, Message, encode
-from engine.party import Job, Party
+from driftline.deploy.runtime import Runtime, ThreadDied
+from driftline.engine.messages import AskPromise, Message, encode
+from driftline.engine.party import Job, Party
 
 LONG_S = 60.0
 """How long a runtime would wait if nothing woke it."""

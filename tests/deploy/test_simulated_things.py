@@ -11,24 +11,24 @@ from unittest.mock import patch
 import pytest
 from click.testing import CliRunner
 
-from acker.tracker import Tracker
-from deploy.graph import as_text
-from deploy.simulation.command import run_one, simulate
-from deploy.simulation.damage import Damages
-from deploy.simulation.disks import LogDisk, MasterDisk, NodeDisk, flipped
-from deploy.simulation.drawn import drawn
-from deploy.simulation.faults import Faults
-from deploy.simulation.flows import concatenation, records
-from deploy.simulation.scenario import scenario, without_faults
-from deploy.simulation.simulation import Simulation
-from deploy.simulation.slow import Work
-from deploy.simulation.timeline import Timeline
-from engine.errors import StateMismatch, Unavailable
-from engine.flow import Flow
-from engine.policy import policy
-from engine.reference import run_reference
-from engine.sources.inputlog import Entry, InputLog, WriteGroup
-from engine.state import ListState, MapState, ReducingState, ValueState
+from driftline.acker.tracker import Tracker
+from driftline.deploy.graph import as_text
+from driftline.deploy.simulation.command import run_one, simulate
+from driftline.deploy.simulation.damage import Damages
+from driftline.deploy.simulation.disks import LogDisk, MasterDisk, NodeDisk, flipped
+from driftline.deploy.simulation.drawn import drawn
+from driftline.deploy.simulation.faults import Faults
+from driftline.deploy.simulation.flows import concatenation, records
+from driftline.deploy.simulation.scenario import scenario, without_faults
+from driftline.deploy.simulation.simulation import Simulation
+from driftline.deploy.simulation.slow import Work
+from driftline.deploy.simulation.timeline import Timeline
+from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.flow import Flow
+from driftline.engine.policy import policy
+from driftline.engine.reference import run_reference
+from driftline.engine.sources.inputlog import Entry, InputLog, WriteGroup
+from driftline.engine.state import ListState, MapState, ReducingState, ValueState
 from tests.engine.sources.memory_disk import memory_disk
 
 # The input log --------------------------------------------------------------------------------
@@ -117,7 +117,9 @@ def test_one_bit_is_flipped() -> None:
 
 
 def test_a_run_that_does_not_get_on_says_what_it_waits_for() -> None:
-    what = without_faults(replace(scenario(2, "deploy.simulation.flows:counts"), work=None))
+    what = without_faults(
+        replace(scenario(2, "driftline.deploy.simulation.flows:counts"), work=None)
+    )
     with patch.object(Tracker, "deliver", lambda self, node, time: None):
         outcome = run_one(what)
     assert "does not get on" in outcome.problem
@@ -126,7 +128,9 @@ def test_a_run_that_does_not_get_on_says_what_it_waits_for() -> None:
 
 
 def test_slow_functions_take_virtual_time_and_change_nothing() -> None:
-    what = without_faults(replace(scenario(4, "deploy.simulation.flows:counts"), work=None))
+    what = without_faults(
+        replace(scenario(4, "driftline.deploy.simulation.flows:counts"), work=None)
+    )
     quick, slow = run_one(what), run_one(replace(what, work=Work(one_in=3, seconds=0.02)))
     assert (quick.problem, slow.problem) == ("", "")
     assert not quick.counted["slow turn node"]
@@ -169,8 +173,8 @@ def test_without_an_order_only_flows_are_drawn_whose_labels_do_not_depend_on_it(
 
 
 def test_the_failure_of_a_drawn_flow_shows_the_flow() -> None:
-    with patch("deploy.simulation.simulation.judge", lambda *_: "wrong"):
-        result = CliRunner().invoke(simulate, ["deploy.simulation.drawn", "--seed", "3"])
+    with patch("driftline.deploy.simulation.simulation.judge", lambda *_: "wrong"):
+        result = CliRunner().invoke(simulate, ["driftline.deploy.simulation.drawn", "--seed", "3"])
     assert result.exit_code == 1
     assert "driftline simulate deploy.simulation.drawn --seed 3 --policy" in result.output
     assert "flow drawn-3:" in result.output
@@ -204,12 +208,12 @@ def test_a_flow_is_simulated_on_records_of_a_file(tmp_path: Path) -> None:
 
 
 def test_the_records_of_a_seed_are_always_the_same_and_in_their_order(tmp_path: Path) -> None:
-    from deploy.simulation.inputs import InputFiles
+    from driftline.deploy.simulation.inputs import InputFiles
 
     file = tmp_path / "some.jsonl"
     file.write_text("\n".join(f'{{"n": {i}}}' for i in range(500)))
     files = InputFiles((str(file),))
-    what = scenario(3, "index", None, files)
+    what = scenario(3, "driftline.index", None, files)
     one, other = Simulation(what).inputs, Simulation(what).inputs
     assert one == other
     [drawn_records] = one
@@ -223,7 +227,7 @@ def test_the_records_of_a_seed_are_always_the_same_and_in_their_order(tmp_path: 
     ("arguments", "reason"),
     [
         (["--all", "--input", "x"], "--input is for a FLOW of yours"),
-        (["deploy.simulation.flows:two_fronts", "--input", "x"], "has 2 sources"),
+        (["driftline.deploy.simulation.flows:two_fronts", "--input", "x"], "has 2 sources"),
     ],
 )
 def test_what_does_not_fit_is_explained(arguments: list[str], reason: str) -> None:
@@ -233,5 +237,5 @@ def test_what_does_not_fit_is_explained(arguments: list[str], reason: str) -> No
 
 
 def test_a_file_that_is_not_there_is_told_of() -> None:
-    result = CliRunner().invoke(simulate, ["index", "--input", "no-such-file"])
+    result = CliRunner().invoke(simulate, ["driftline.index", "--input", "no-such-file"])
     assert isinstance(result.exception, Unavailable)

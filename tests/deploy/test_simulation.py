@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from deploy.simulation.command import run_chunk, run_one, simulate
-from deploy.simulation.flows import SIMULATED
-from deploy.simulation.report import Report
-from deploy.simulation.scenario import DRAWN_FLOW, scenario, without_faults
-from deploy.simulation.simulation import Simulation
-from engine.policy import POLICIES
+from driftline.deploy.simulation.command import run_chunk, run_one, simulate
+from driftline.deploy.simulation.flows import SIMULATED
+from driftline.deploy.simulation.report import Report
+from driftline.deploy.simulation.scenario import DRAWN_FLOW, scenario, without_faults
+from driftline.deploy.simulation.simulation import Simulation
+from driftline.engine.policy import POLICIES
 
 SEEDS = 360
 CHUNK = 30
@@ -45,7 +45,7 @@ ONCE_WRONG = [
 
 @pytest.mark.parametrize(("flow", "seed", "bug"), ONCE_WRONG)
 def test_what_was_wrong_once_is_right(flow: str, seed: int, bug: str) -> None:
-    outcome = run_one(scenario(seed, f"deploy.simulation.flows:{flow}", "exactly-once"))
+    outcome = run_one(scenario(seed, f"driftline.deploy.simulation.flows:{flow}", "exactly-once"))
     assert not outcome.problem, f"{outcome.problem}: {bug}?"
 
 
@@ -221,9 +221,9 @@ def test_the_command_traces_one_seed() -> None:
     ("arguments", "reason"),
     [
         ([], "either a FLOW or --all"),
-        (["index", "--all"], "either a FLOW or --all"),
+        (["driftline.index", "--all"], "either a FLOW or --all"),
         (["no_such_module"], "no flow 'no_such_module'"),
-        (["index", "--trace"], "--trace needs --seed"),
+        (["driftline.index", "--trace"], "--trace needs --seed"),
         ([SIMULATED[1].spec, "--policy", "two-phase"], "may depend on the order"),
     ],
 )

@@ -8,16 +8,16 @@ from random import Random
 
 import pytest
 
-from coordinator.registry import ClusterState, SnapshotRecord
-from deploy.looking import look
-from deploy.survey import Found, Problem, problems
-from engine.flow import Flow
-from engine.lmdbs import open_environment
-from engine.marks import Mark
-from engine.policy import POLICIES
-from engine.snapshots import StoreSnapshot
-from engine.sources.inputlog import Entry, InputLog, WriteGroup
-from engine.store import LmdbStore, PartStore
+from driftline.coordinator.registry import ClusterState, SnapshotRecord
+from driftline.deploy.looking import look
+from driftline.deploy.survey import Found, Problem, problems
+from driftline.engine.flow import Flow
+from driftline.engine.lmdbs import open_environment
+from driftline.engine.marks import Mark
+from driftline.engine.policy import POLICIES
+from driftline.engine.snapshots import StoreSnapshot
+from driftline.engine.sources.inputlog import Entry, InputLog, WriteGroup
+from driftline.engine.store import LmdbStore, PartStore
 
 RUN = ClusterState(
     "me", 9, 3, (SnapshotRecord(7, 40, (40,), 3, (17, 5)),), lineage="mine", opened=2

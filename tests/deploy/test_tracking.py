@@ -5,12 +5,12 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker.tracker import Tracker
-from deploy.tracking import MUCH, TELL_WITHIN_S, Acks, Tracking
-from engine.labels import INFINITY
-from engine.plan import plan
-from engine.policy import policy
-from index.flow import inverted_index
+from driftline.acker.tracker import Tracker
+from driftline.deploy.tracking import MUCH, TELL_WITHIN_S, Acks, Tracking
+from driftline.engine.labels import INFINITY
+from driftline.engine.plan import plan
+from driftline.engine.policy import policy
+from driftline.index.flow import inverted_index
 
 PLAN = plan(inverted_index())
 

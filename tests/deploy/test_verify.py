@@ -9,10 +9,10 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from engine.errors import StateMismatch
-from engine.flow import Flow
-from engine.sinks import LmdbConsumer
-from engine.sinks.lmdb import damage_in
+from driftline.engine.errors import StateMismatch
+from driftline.engine.flow import Flow
+from driftline.engine.sinks import LmdbConsumer
+from driftline.engine.sinks.lmdb import damage_in
 from tests.deploy.run_copies import RECORDS, Place, end, run, text
 from tests.engine.sinks.bundles import BARRIER, FLOW, stream
 

@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 
-from engine.codec import pack
-from engine.labels import Label
-from engine.operators import FAILURES, Failures, Signs, Values
-from engine.runs import Labels
+from driftline.engine.codec import pack
+from driftline.engine.labels import Label
+from driftline.engine.operators import FAILURES, Failures, Signs, Values
+from driftline.engine.runs import Labels
 
 Output = tuple[Label, int, object]
 """(label, sink, payload); sink FAILURES for a failure"""

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.bundles import from_blob, payload_columns, running_checksum, to_blob
-from engine.codec import pack, travelled
-from engine.errors import MalformedMessage
-from engine.labels import Label
-from engine.operators import FAILURES
+from driftline.engine.bundles import from_blob, payload_columns, running_checksum, to_blob
+from driftline.engine.codec import pack, travelled
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.labels import Label
+from driftline.engine.operators import FAILURES
 from tests.engine.values import as_tuples, exact, scalars, travelling
 
 labels = st.lists(st.integers(0, 2**62), min_size=2, max_size=4).map(tuple)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.codec import (
+from driftline.engine.codec import (
     PLAIN,
     from_columns,
     labels_to_columns,
@@ -17,9 +17,9 @@ from engine.codec import (
     travelled,
     unpack,
 )
-from engine.errors import DriftlineError, MalformedMessage, PayloadError
-from engine.messages import columns
-from engine.state import MapState, StateTable
+from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
+from driftline.engine.messages import columns
+from driftline.engine.state import MapState, StateTable
 from tests.engine.values import as_tuples, exact, scalars, travelling
 
 

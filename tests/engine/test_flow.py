@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.errors import DriftlineError, FlowError
-from engine.flow import Flow
-from engine.reference import run_reference
-from engine.state import ListState, ValueState
+from driftline.engine.errors import DriftlineError, FlowError
+from driftline.engine.flow import Flow
+from driftline.engine.reference import run_reference
+from driftline.engine.state import ListState, ValueState
 
 
 def scan_without_function(flow: Flow) -> None:

@@ -10,16 +10,24 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-import engine.kept
-from engine.context import Context
-from engine.flow import Flow, Vertex
-from engine.kept import MANY
-from engine.keyed import Arrival, Keyed
-from engine.labels import INFINITY, Label
-from engine.operators import FAILURES
-from engine.snapshots import Capture, restore
-from engine.speculative import Speculative
-from engine.state import Change, ListState, MapState, ReducingState, StateTable, ValueState, undo
+import driftline.engine.kept
+from driftline.engine.context import Context
+from driftline.engine.flow import Flow, Vertex
+from driftline.engine.kept import MANY
+from driftline.engine.keyed import Arrival, Keyed
+from driftline.engine.labels import INFINITY, Label
+from driftline.engine.operators import FAILURES
+from driftline.engine.snapshots import Capture, restore
+from driftline.engine.speculative import Speculative
+from driftline.engine.state import (
+    Change,
+    ListState,
+    MapState,
+    ReducingState,
+    StateTable,
+    ValueState,
+    undo,
+)
 from tests.engine.steps import Collected
 
 Payload = tuple[str, str]
@@ -319,7 +327,7 @@ def test_closing_what_nothing_can_come_before_changes_neither_outputs_nor_snapsh
     assert isinstance(step, Speculative)
     segments: list[bytes] = []
     complete = delivered = closed = 0
-    with patch.object(engine.kept, "MANY", 1):
+    with patch.object(driftline.engine.kept, "MANY", 1):
         for block, to, exactly, wanted in zip(
             story.blocks, story.frontiers, story.exactly, story.snapshots, strict=True
         ):

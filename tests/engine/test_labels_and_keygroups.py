@@ -7,10 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.codec import travelled
-from engine.errors import PayloadError
-from engine.keygroups import GROUPS, GroupCache, Owners, group_of, owned_by, owner, root_group
-from engine.labels import INFINITY, Label, child
+from driftline.engine.codec import travelled
+from driftline.engine.errors import PayloadError
+from driftline.engine.keygroups import (
+    GROUPS,
+    GroupCache,
+    Owners,
+    group_of,
+    owned_by,
+    owner,
+    root_group,
+)
+from driftline.engine.labels import INFINITY, Label, child
 from tests.engine.values import frozen
 
 labels = st.lists(st.integers(0, 5), min_size=2, max_size=5).map(tuple)
@@ -72,7 +80,9 @@ def test_groups_are_the_same_in_every_process_and_version() -> None:
     keys = ["a", "слово", 1, -7, 2.5, None, True, b"x", ("a", 1), 2**63]
     found = [group_of(key) for key in keys]
     assert found == [116, 123, 82, 11, 0, 36, 82, 23, 114, 105]
-    program = f"from engine.keygroups import group_of; print([group_of(k) for k in {keys!r}])"
+    program = (
+        f"from driftline.engine.keygroups import group_of; print([group_of(k) for k in {keys!r}])"
+    )
     for seed in ("1", "2"):
         done = subprocess.run(
             [sys.executable, "-c", program],

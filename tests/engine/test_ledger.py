@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.simulation.disks import MemoryKeyValue
-from engine.codec import labels_to_columns, pack_rows
-from engine.errors import PayloadError
-from engine.flow import Flow
-from engine.ledger import LEDGER, Ledger
-from engine.messages import Frame, Header, encode
-from engine.snapshots import (
+from driftline.deploy.simulation.disks import MemoryKeyValue
+from driftline.engine.codec import labels_to_columns, pack_rows
+from driftline.engine.errors import PayloadError
+from driftline.engine.flow import Flow
+from driftline.engine.ledger import LEDGER, Ledger
+from driftline.engine.messages import Frame, Header, encode
+from driftline.engine.snapshots import (
     Capture,
     CommitSnapshot,
     Loaded,
@@ -18,7 +18,7 @@ from engine.snapshots import (
     StoreSnapshot,
     restore,
 )
-from engine.store import PartStore
+from driftline.engine.store import PartStore
 
 NOBODY = Header("", 0, 0)
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import messages
-from engine.codec import Columns, pack, unpack
-from engine.errors import MalformedMessage, PayloadError
-from engine.messages import (
+from driftline.engine import messages
+from driftline.engine.codec import Columns, pack, unpack
+from driftline.engine.errors import MalformedMessage, PayloadError
+from driftline.engine.messages import (
     MAGIC,
     Acknowledge,
     BeginEpoch,
@@ -26,7 +26,7 @@ from engine.messages import (
     decode,
     encode,
 )
-from engine.party import Party
+from driftline.engine.party import Party
 from tests.engine.values import as_tuples, exact, travelling
 
 KINDS = sorted(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from barrier.ordered import OrderedBarrier
-from deploy.gates import BufferingGate
-from engine.flow import Flow
-from engine.speculative import Speculative
-from engine.state import ValueState
+from driftline.barrier.ordered import OrderedBarrier
+from driftline.deploy.gates import BufferingGate
+from driftline.engine.flow import Flow
+from driftline.engine.speculative import Speculative
+from driftline.engine.state import ValueState
 from tests.engine.steps import Collected
 
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.ends import Maker, Outbound, Shuffle
-from engine.flow import Flow, Vertex
-from engine.keygroups import Owners, group_of, owner
-from engine.labels import Label
-from engine.operators import (
+from driftline.engine.ends import Maker, Outbound, Shuffle
+from driftline.engine.flow import Flow, Vertex
+from driftline.engine.keygroups import Owners, group_of, owner
+from driftline.engine.labels import Label
+from driftline.engine.operators import (
     FAILURES,
     Failures,
     FanOut,
@@ -21,12 +21,12 @@ from engine.operators import (
     Step,
     iterable,
 )
-from engine.plan import plan
-from engine.reference import interpret
-from engine.runs import Labels
-from engine.segments import Segments
-from engine.speculative import Speculative
-from engine.state import ValueState
+from driftline.engine.plan import plan
+from driftline.engine.reference import interpret
+from driftline.engine.runs import Labels
+from driftline.engine.segments import Segments
+from driftline.engine.speculative import Speculative
+from driftline.engine.state import ValueState
 from tests.careless.flows import AnyCase
 from tests.engine.steps import Collected
 

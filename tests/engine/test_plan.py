@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from engine.flow import Flow, Stream
-from engine.plan import Plan, plan
-from engine.state import ListState, ValueState
+from driftline.engine.flow import Flow, Stream
+from driftline.engine.plan import Plan, plan
+from driftline.engine.state import ListState, ValueState
 
 
 def keyed(stream: Stream[Any], name: str) -> Stream[Any]:

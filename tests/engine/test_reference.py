@@ -2,13 +2,13 @@
 
 import pytest
 
-from engine.context import Context
-from engine.errors import FlowError, FunctionFailed, PayloadError
-from engine.flow import Flow
-from engine.labels import Label
-from engine.operators import FAILURES
-from engine.reference import Item, interpret, run_reference
-from engine.state import ListState, MapState, ReducingState, ValueState
+from driftline.engine.context import Context
+from driftline.engine.errors import FlowError, FunctionFailed, PayloadError
+from driftline.engine.flow import Flow
+from driftline.engine.labels import Label
+from driftline.engine.operators import FAILURES
+from driftline.engine.reference import Item, interpret, run_reference
+from driftline.engine.state import ListState, MapState, ReducingState, ValueState
 
 
 def join(value: str, joined: ValueState[str]) -> str:

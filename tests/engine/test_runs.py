@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import runs
-from engine.codec import Columns, labels_to_columns, pack, unpack
-from engine.errors import MalformedMessage
-from engine.labels import Label
-from engine.messages import columns
-from engine.runs import Labels, Run, numbered, select
+from driftline.engine import runs
+from driftline.engine.codec import Columns, labels_to_columns, pack, unpack
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.labels import Label
+from driftline.engine.messages import columns
+from driftline.engine.runs import Labels, Run, numbered, select
 
 parts = st.lists(st.integers(0, 4), max_size=3).map(tuple)
 numbers = st.lists(st.integers(0, 5), min_size=1, max_size=6)

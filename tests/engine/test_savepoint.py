@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from engine.errors import SnapshotDamaged
-from engine.flow import Flow
-from engine.savepoint import complete, open_savepoint
-from engine.state import ValueState
+from driftline.engine.errors import SnapshotDamaged
+from driftline.engine.flow import Flow
+from driftline.engine.savepoint import complete, open_savepoint
+from driftline.engine.state import ValueState
 
 FLOW = Flow("saved")
 FLOW.source("in").key_by(0).scan(lambda *_: None, ValueState[object]("value")).sink()

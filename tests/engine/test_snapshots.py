@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.simulation.disks import MemoryKeyValue
-from engine.codec import pack, to_columns
-from engine.errors import SnapshotDamaged, StateMismatch, Unavailable
-from engine.flow import Flow, Vertex
-from engine.kept import EARLY_FROM, MANY, Kept
-from engine.keygroups import group_of
-from engine.party import Job
-from engine.snapshots import (
+from driftline.deploy.simulation.disks import MemoryKeyValue
+from driftline.engine.codec import pack, to_columns
+from driftline.engine.errors import SnapshotDamaged, StateMismatch, Unavailable
+from driftline.engine.flow import Flow, Vertex
+from driftline.engine.kept import EARLY_FROM, MANY, Kept
+from driftline.engine.keygroups import group_of
+from driftline.engine.party import Job
+from driftline.engine.snapshots import (
     Capture,
     CommitSnapshot,
     Loaded,
@@ -25,8 +25,8 @@ from engine.snapshots import (
     read_segment,
     restore,
 )
-from engine.state import ListState, MapState, StateTable, ValueState
-from engine.store import NEWEST, LmdbStore, PartStore
+from driftline.engine.state import ListState, MapState, StateTable, ValueState
+from driftline.engine.store import NEWEST, LmdbStore, PartStore
 
 FLOW = Flow("snapshots", groups=4)
 (

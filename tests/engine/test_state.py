@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from engine.codec import pack
-from engine.flow import Flow
-from engine.kept import Kept
-from engine.serialised import as_serialised
-from engine.snapshots import Capture, restore
-from engine.state import (
+from driftline.engine.codec import pack
+from driftline.engine.flow import Flow
+from driftline.engine.kept import Kept
+from driftline.engine.serialised import as_serialised
+from driftline.engine.snapshots import Capture, restore
+from driftline.engine.state import (
     Change,
     ListState,
     MapState,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from engine.store import LmdbStore
+from driftline.engine.store import LmdbStore
 
 
 def test_a_full_map_grows_and_what_is_written_is_all_there(tmp_path: Path) -> None:

@@ -11,12 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.codec import pack_rows, travelled, unpack_rows, why_not
-from engine.errors import PayloadError
-from engine.plain_states import Undo, plain_state
-from engine.serialised import serialise
-from engine.state import ListState, MapState, ReducingState, State, StateTable, ValueState, undo
-from engine.values import (
+from driftline.engine.codec import pack_rows, travelled, unpack_rows, why_not
+from driftline.engine.errors import PayloadError
+from driftline.engine.plain_states import Undo, plain_state
+from driftline.engine.serialised import serialise
+from driftline.engine.state import (
+    ListState,
+    MapState,
+    ReducingState,
+    State,
+    StateTable,
+    ValueState,
+    undo,
+)
+from driftline.engine.values import (
     copies,
     fresh,
     frozen,

@@ -1,6 +1,6 @@
 """What a word is: a change here changes every index."""
 
-from engine.words import words
+from driftline.engine.words import words
 
 
 def test_words_are_lower_case_letters_digits_and_underscores() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import count
 
-from engine.flow import Flow
-from engine.state import ValueState
+from driftline.engine.flow import Flow
+from driftline.engine.state import ValueState
 
 _calls = count()
 

@@ -20,37 +20,37 @@ from dataclasses import replace
 from itertools import chain
 from unittest.mock import patch
 
-import coordinator.registry
-import deploy.assembly
-import deploy.master
-import engine.sinks.progress
-import engine.sources.inputlog
-import engine.speculative
-import engine.store
-from acker.tracker import Tracker
-from barrier.barrier import NOTHING
-from barrier.epochs import EpochBarrier
-from barrier.ordered import OrderedBarrier
-from coordinator.coordinator import Coordinator, Phase, _Snapshot
-from coordinator.farewell import Farewell
-from coordinator.registry import ClusterState
-from deploy.assembly import Post, ProductionAssembly
-from deploy.blocks import Piece, Waiting
-from deploy.consumer import ConsumerServer
-from deploy.front import Front
-from deploy.intake import Intake
-from deploy.leaving import Leaving
-from deploy.master import Master
-from deploy.member import Member
-from deploy.node import Node
-from deploy.peers import NOTHING_NEW, Peers
-from deploy.tracking import Acks, Cells, Intervals
-from engine.alignment import Alignment
-from engine.errors import Unavailable
-from engine.keyed import Keyed
-from engine.labels import INFINITY
-from engine.ledger import Ledger
-from engine.messages import (
+import driftline.coordinator.registry
+import driftline.deploy.assembly
+import driftline.deploy.master
+import driftline.engine.sinks.progress
+import driftline.engine.sources.inputlog
+import driftline.engine.speculative
+import driftline.engine.store
+from driftline.acker.tracker import Tracker
+from driftline.barrier.barrier import NOTHING
+from driftline.barrier.epochs import EpochBarrier
+from driftline.barrier.ordered import OrderedBarrier
+from driftline.coordinator.coordinator import Coordinator, Phase, _Snapshot
+from driftline.coordinator.farewell import Farewell
+from driftline.coordinator.registry import ClusterState
+from driftline.deploy.assembly import Post, ProductionAssembly
+from driftline.deploy.blocks import Piece, Waiting
+from driftline.deploy.consumer import ConsumerServer
+from driftline.deploy.front import Front
+from driftline.deploy.intake import Intake
+from driftline.deploy.leaving import Leaving
+from driftline.deploy.master import Master
+from driftline.deploy.member import Member
+from driftline.deploy.node import Node
+from driftline.deploy.peers import NOTHING_NEW, Peers
+from driftline.deploy.tracking import Acks, Cells, Intervals
+from driftline.engine.alignment import Alignment
+from driftline.engine.errors import Unavailable
+from driftline.engine.keyed import Keyed
+from driftline.engine.labels import INFINITY
+from driftline.engine.ledger import Ledger
+from driftline.engine.messages import (
     AskPromise,
     Bundle,
     BundleStored,
@@ -63,15 +63,15 @@ from engine.messages import (
     Promise,
     Stop,
 )
-from engine.operators import Signs, Values
-from engine.party import Job, Party
-from engine.policy import Policy
-from engine.runs import Labels
-from engine.sinks.jsonl import JsonLinesConsumer
-from engine.sinks.memory import MemoryConsumer
-from engine.snapshots import Capture
-from engine.sources.received import Receipt, ReceivedSource
-from engine.speculative import Speculative
+from driftline.engine.operators import Signs, Values
+from driftline.engine.party import Job, Party
+from driftline.engine.policy import Policy
+from driftline.engine.runs import Labels
+from driftline.engine.sinks.jsonl import JsonLinesConsumer
+from driftline.engine.sinks.memory import MemoryConsumer
+from driftline.engine.snapshots import Capture
+from driftline.engine.sources.received import Receipt, ReceivedSource
+from driftline.engine.speculative import Speculative
 
 Mutation = Callable[[], AbstractContextManager[object]]
 
@@ -184,7 +184,7 @@ def repeated_batches_are_applied() -> AbstractContextManager[object]:
 
 def nothing_is_undone() -> AbstractContextManager[object]:
     """Late elements are applied to the state that later ones have left."""
-    return patch.object(engine.speculative, "undo", lambda changes: None)
+    return patch.object(driftline.engine.speculative, "undo", lambda changes: None)
 
 
 def tombstones_are_not_sent() -> AbstractContextManager[object]:
@@ -292,7 +292,7 @@ def intervals_count_across_gaps() -> AbstractContextManager[object]:
 
 def checksums_are_not_compared() -> AbstractContextManager[object]:
     """Torn and rotten parts of snapshots are loaded."""
-    return patch.object(engine.store, "crc32", lambda data: 0)
+    return patch.object(driftline.engine.store, "crc32", lambda data: 0)
 
 
 @contextmanager
@@ -303,9 +303,9 @@ def checksums_of_records_are_not_compared() -> Iterator[None]:
         return 0
 
     with (
-        patch.object(coordinator.registry, "crc32", crc32),
-        patch.object(engine.sources.inputlog, "crc32", crc32),
-        patch.object(engine.sinks.progress, "crc32", crc32),
+        patch.object(driftline.coordinator.registry, "crc32", crc32),
+        patch.object(driftline.engine.sources.inputlog, "crc32", crc32),
+        patch.object(driftline.engine.sinks.progress, "crc32", crc32),
     ):
         yield
 
@@ -438,8 +438,8 @@ def frontiers_move_before_all_is_known_that_is_sent_again() -> Iterator[None]:
         return stored(self, answer)[::-1]
 
     with (
-        patch.object(deploy.master, "token", lambda node, start: (0, start, 0)),
-        patch.object(deploy.assembly, "token", lambda node, start: (0, start, 0)),
+        patch.object(driftline.deploy.master, "token", lambda node, start: (0, start, 0)),
+        patch.object(driftline.deploy.assembly, "token", lambda node, start: (0, start, 0)),
         patch.object(ProductionAssembly, "stored", mutated),
     ):
         yield

@@ -9,16 +9,16 @@ from unittest.mock import patch
 
 import pytest
 
-from barrier.barrier import NOTHING, Barrier
-from barrier.epochs import EpochBarrier
-from coordinator.registry import ClusterState
-from deploy import survey
-from deploy.survey import Found, Problem
-from engine.errors import DriftlineError, SnapshotDamaged, StateMismatch, Unavailable
-from engine.marks import Mark
-from engine.party import Job
-from engine.snapshots import CommitSnapshot, LoadSnapshot
-from engine.store import LmdbStore, PartStore
+from driftline.barrier.barrier import NOTHING, Barrier
+from driftline.barrier.epochs import EpochBarrier
+from driftline.coordinator.registry import ClusterState
+from driftline.deploy import survey
+from driftline.deploy.survey import Found, Problem
+from driftline.engine.errors import DriftlineError, SnapshotDamaged, StateMismatch, Unavailable
+from driftline.engine.marks import Mark
+from driftline.engine.party import Job
+from driftline.engine.snapshots import CommitSnapshot, LoadSnapshot
+from driftline.engine.store import LmdbStore, PartStore
 from tests.deploy import test_survey
 from tests.engine import test_snapshots
 

@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deploy.simulation.flows import records
-from engine.bundles import to_blob
-from engine.errors import InputError, StateMismatch, Unavailable
-from engine.flow import Flow
-from engine.loading import load_flow
-from engine.messages import Bundle
-from engine.operators import FAILURES
-from engine.reference import run_reference
-from engine.savepoint import open_savepoint
-from engine.sinks import JsonLinesConsumer, LmdbConsumer
-from engine.sinks.lines import Lines
-from engine.sources import ListSource, open_source
-from engine.sources import parts as parts_module
-from engine.sources.inputlog import InputLog, WriteGroup
-from engine.sources.received import ReceivedSource
-from pipeline.audit import Report, audit
-from pipeline.runner import run
-from pipeline.states import SCHEMA, read_state, write_state
+from driftline.deploy.simulation.flows import records
+from driftline.engine.bundles import to_blob
+from driftline.engine.errors import InputError, StateMismatch, Unavailable
+from driftline.engine.flow import Flow
+from driftline.engine.loading import load_flow
+from driftline.engine.messages import Bundle
+from driftline.engine.operators import FAILURES
+from driftline.engine.reference import run_reference
+from driftline.engine.savepoint import open_savepoint
+from driftline.engine.sinks import JsonLinesConsumer, LmdbConsumer
+from driftline.engine.sinks.lines import Lines
+from driftline.engine.sources import ListSource, open_source
+from driftline.engine.sources import parts as parts_module
+from driftline.engine.sources.inputlog import InputLog, WriteGroup
+from driftline.engine.sources.received import ReceivedSource
+from driftline.pipeline.audit import Report, audit
+from driftline.pipeline.runner import run
+from driftline.pipeline.states import SCHEMA, read_state, write_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,7 +71,7 @@ def of(spark: SparkSession, flow: Flow, directory: Path) -> Report:
 
 @pytest.mark.parametrize("spec", ["two_stages", "failing"])
 def test_what_nodes_deliver_is_clean(spark: SparkSession, tmp_path: Path, spec: str) -> None:
-    flow = load_flow(f"deploy.simulation.flows:{spec}")
+    flow = load_flow(f"driftline.deploy.simulation.flows:{spec}")
     lines_of(flow, tmp_path)
     report = of(spark, flow, tmp_path)
     assert report.clean
@@ -123,7 +123,7 @@ def test_each_kind_of_damage_is_named(
     part_bytes: int,
 ) -> None:
     monkeypatch.setattr(parts_module, "PART_BYTES_MIN", part_bytes)
-    flow = load_flow("deploy.simulation.flows:concatenation")
+    flow = load_flow("driftline.deploy.simulation.flows:concatenation")
     path = lines_of(flow, tmp_path)
     lines = path.read_text().splitlines(keepends=True)
     eighth = json.loads(lines[7])["t"]
@@ -137,7 +137,7 @@ def test_each_kind_of_damage_is_named(
 
 
 def test_outputs_in_lmdb_and_parquet(spark: SparkSession, tmp_path: Path) -> None:
-    flow = load_flow("deploy.simulation.flows:two_stages")
+    flow = load_flow("driftline.deploy.simulation.flows:two_stages")
     consumer = LmdbConsumer(tmp_path / "lmdb", "barrier-0", flow, "test")
     for bundle in bundles(flow):
         consumer.deliver(bundle)
@@ -155,7 +155,7 @@ def test_outputs_in_lmdb_and_parquet(spark: SparkSession, tmp_path: Path) -> Non
 
 
 def test_day_by_day(spark: SparkSession, tmp_path: Path) -> None:
-    flow = load_flow("deploy.simulation.flows:concatenation")
+    flow = load_flow("driftline.deploy.simulation.flows:concatenation")
     lines_of(flow, tmp_path / "o")
     run(flow, spark, [ListSource(FOUND)], tmp_path / "p", until=30, save=tmp_path / "day-1")
     start = open_savepoint(tmp_path / "day-1")
@@ -164,7 +164,7 @@ def test_day_by_day(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_the_state_at_the_end_of_a_day_is_audited_too(spark: SparkSession, tmp_path: Path) -> None:
-    flow = load_flow("deploy.simulation.flows:concatenation")
+    flow = load_flow("driftline.deploy.simulation.flows:concatenation")
     lines_of(flow, tmp_path / "o")
     source = [ListSource(FOUND)]
     run(flow, spark, source, tmp_path / "p", until=20, save=tmp_path / "1")
@@ -190,7 +190,7 @@ def test_the_state_at_the_end_of_a_day_is_audited_too(spark: SparkSession, tmp_p
 
 
 def test_what_producers_sent_is_audited_from_the_log(spark: SparkSession, tmp_path: Path) -> None:
-    flow = load_flow("deploy.simulation.flows:concatenation")
+    flow = load_flow("driftline.deploy.simulation.flows:concatenation")
     log = InputLog(tmp_path / "log", "test")
     source = ReceivedSource(log, lambda: 1000)
     for number, record in enumerate(FOUND, 1):
@@ -217,7 +217,7 @@ def test_what_producers_sent_is_audited_from_the_log(spark: SparkSession, tmp_pa
 
 
 def test_what_is_no_output_of_the_flow(spark: SparkSession, tmp_path: Path) -> None:
-    flow = load_flow("index")
+    flow = load_flow("driftline.index")
     with pytest.raises(Unavailable, match="no directory of outputs"):
         of(spark, flow, tmp_path / "nowhere")
     with pytest.raises(Unavailable, match="holds no outputs"):
@@ -235,13 +235,22 @@ def test_the_exit_status_is_for_machines(tmp_path: Path) -> None:
     path.write_text('{"text": "to be"}\n')
 
     def spark_command(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "driftline.py", "spark", *arguments, "--master", "local[1]"]
+        command = [sys.executable, "-m", "driftline", "spark", *arguments, "--master", "local[1]"]
         return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
     output, report = str(tmp_path / "out"), tmp_path / "report.json"
-    told = ["audit", "index", "--input", str(path), "--output", output, "--json", str(report)]
+    told = [
+        "audit",
+        "driftline.index",
+        "--input",
+        str(path),
+        "--output",
+        output,
+        "--json",
+        str(report),
+    ]
     assert spark_command(*told).returncode == 2
-    ran = spark_command("run", "index", "--input", str(path), "--output", output)
+    ran = spark_command("run", "driftline.index", "--input", str(path), "--output", output)
     assert ran.returncode == 0, ran.stderr
     assert spark_command(*told).returncode == 0
     [changes] = [p for p in (tmp_path / "out").glob("*.jsonl") if "be" in p.read_text()]
@@ -257,7 +266,7 @@ def test_the_exit_status_is_for_machines(tmp_path: Path) -> None:
 
 
 def test_failures_are_outputs(spark: SparkSession, tmp_path: Path) -> None:
-    flow = load_flow("deploy.simulation.flows:failing")
+    flow = load_flow("driftline.deploy.simulation.flows:failing")
     lines_of(flow, tmp_path)
     path = tmp_path / "dead-letters" / "0.jsonl"
     lines = path.read_text().splitlines(keepends=True)

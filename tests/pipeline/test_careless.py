@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deploy.simulation.flows import records
-from engine.loading import load_flow
-from engine.reference import run_reference
+from driftline.deploy.simulation.flows import records
+from driftline.engine.loading import load_flow
+from driftline.engine.reference import run_reference
 from tests.careless.flows import ALL
 from tests.pipeline.test_runner import as_lines, on_spark
 

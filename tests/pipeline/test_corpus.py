@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from engine.errors import StateMismatch, Unavailable
-from engine.reference import run_reference
-from engine.sources import (
+from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.reference import run_reference
+from driftline.engine.sources import (
     BadRecord,
     ListSource,
     Source,
@@ -23,14 +23,14 @@ from engine.sources import (
     open_source,
     strict,
 )
-from engine.sources import parts as parts_module
-from engine.words import words
-from index.flow import inverted_index
-from pipeline import pictures
-from pipeline.commands import spark as command
-from pipeline.corpus import Made, make_corpus, read_corpus
-from pipeline.options import Sessions
-from pipeline.statistics import fit, statistics
+from driftline.engine.sources import parts as parts_module
+from driftline.engine.words import words
+from driftline.index.flow import inverted_index
+from driftline.pipeline import pictures
+from driftline.pipeline.commands import spark as command
+from driftline.pipeline.corpus import Made, make_corpus, read_corpus
+from driftline.pipeline.options import Sessions
+from driftline.pipeline.statistics import fit, statistics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

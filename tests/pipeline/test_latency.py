@@ -14,15 +14,15 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from bench.cases import Case, Setup
-from bench.commands import bench
-from bench.latency import Runs, latencies_of
-from bench.meter import Meter
-from bench.raw import write_raw
-from engine.errors import Unavailable
-from pipeline.commands import spark as command
-from pipeline.latency import PERCENTILES, analyse, read_records
-from pipeline.options import Sessions
+from driftline.bench.cases import Case, Setup
+from driftline.bench.commands import bench
+from driftline.bench.latency import Runs, latencies_of
+from driftline.bench.meter import Meter
+from driftline.bench.raw import write_raw
+from driftline.engine.errors import Unavailable
+from driftline.pipeline.commands import spark as command
+from driftline.pipeline.latency import PERCENTILES, analyse, read_records
+from driftline.pipeline.options import Sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

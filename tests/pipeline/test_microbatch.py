@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.streaming.stateful_processor import MapState
 
-from engine.codec import pack, unpack
-from engine.errors import FlowError
-from engine.flow import Flow
-from engine.loading import load_flow
-from engine.reference import run_reference
-from pipeline import microbatch
+from driftline.engine.codec import pack, unpack
+from driftline.engine.errors import FlowError
+from driftline.engine.flow import Flow
+from driftline.engine.loading import load_flow
+from driftline.engine.reference import run_reference
+from driftline.pipeline import microbatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +67,9 @@ def by_word(outputs: Sequence[object]) -> dict[str, list[object]]:
 
 
 def reference() -> dict[str, list[object]]:
-    return by_word([item.value for item in run_reference(load_flow("index"), [DOCUMENTS])])
+    return by_word(
+        [item.value for item in run_reference(load_flow("driftline.index"), [DOCUMENTS])]
+    )
 
 
 def append(log: Path, documents: Sequence[object]) -> None:
@@ -84,7 +86,7 @@ def test_outputs_are_those_of_the_reference_also_across_restarts(
     streaming: SparkSession, tmp_path: Path
 ) -> None:
     log, checkpoint, taker = tmp_path / "log", tmp_path / "checkpoint", Taker()
-    flow = load_flow("index")
+    flow = load_flow("driftline.index")
     append(log, DOCUMENTS[:2])
     finish(microbatch.start(streaming, flow, log, checkpoint, taker.take))
 

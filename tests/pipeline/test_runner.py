@@ -12,15 +12,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from deploy.simulation.flows import SIMULATED, records
-from engine.errors import FunctionFailed, InputError, StateMismatch
-from engine.flow import Flow
-from engine.loading import load_flow
-from engine.reference import Item, run_reference
-from engine.savepoint import open_savepoint
-from engine.sinks.lines import Lines
-from engine.sources import ListSource, open_source
-from pipeline.runner import run
+from driftline.deploy.simulation.flows import SIMULATED, records
+from driftline.engine.errors import FunctionFailed, InputError, StateMismatch
+from driftline.engine.flow import Flow
+from driftline.engine.loading import load_flow
+from driftline.engine.reference import Item, run_reference
+from driftline.engine.savepoint import open_savepoint
+from driftline.engine.sinks.lines import Lines
+from driftline.engine.sources import ListSource, open_source
+from driftline.pipeline.runner import run
 from tests.pipeline.flows import Small, build, inputs, smalls
 from tests.room import Room
 
@@ -94,7 +94,7 @@ def test_the_flows_of_the_simulation(spark: SparkSession, spec: str) -> None:
 
 
 def test_history_and_the_rest_are_the_whole(spark: SparkSession, tmp_path: Path) -> None:
-    flow = load_flow("deploy.simulation.flows:two_stages")
+    flow = load_flow("driftline.deploy.simulation.flows:two_stages")
     found = records(Random(3), 60, 0)
     source = ListSource(found)
     history = run(
@@ -108,7 +108,7 @@ def test_history_and_the_rest_are_the_whole(spark: SparkSession, tmp_path: Path)
 
 
 def test_a_function_that_fails_is_told_as_on_nodes(spark: SparkSession, tmp_path: Path) -> None:
-    flow = load_flow("deploy.simulation.flows:failing")
+    flow = load_flow("driftline.deploy.simulation.flows:failing")
     source = ListSource(records(Random(1), 30, 0))
     with pytest.raises(FunctionFailed, match=r"operator 'scan-1' failed at label .*\n.*record:"):
         run(flow, spark, [source], tmp_path / "o")
@@ -118,7 +118,7 @@ def test_a_function_that_fails_is_told_as_on_nodes(spark: SparkSession, tmp_path
 def test_a_bad_record_is_told_with_file_and_number(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "some.jsonl"
     path.write_text('{"text": "a"}\n{"text"\n')
-    flow = load_flow("index")
+    flow = load_flow("driftline.index")
     with pytest.raises(InputError, match=r"some.jsonl, record 2: malformed JSON"):
         run(flow, spark, [open_source(path)], tmp_path / "o")
     ran = run(flow, spark, [open_source(path)], tmp_path / "p", dead_letters=True)
@@ -130,4 +130,4 @@ def test_a_bad_record_is_told_with_file_and_number(spark: SparkSession, tmp_path
 def test_outputs_of_another_run_are_not_touched(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "changes-0.jsonl").write_text("")
     with pytest.raises(StateMismatch, match="already holds outputs"):
-        run(load_flow("index"), spark, [ListSource([])], tmp_path)
+        run(load_flow("driftline.index"), spark, [ListSource([])], tmp_path)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from engine.errors import Unavailable
-from pipeline.session import check_java, session
+from driftline.engine.errors import Unavailable
+from driftline.pipeline.session import check_java, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

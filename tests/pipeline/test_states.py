@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deploy.simulation.flows import records
-from engine.errors import PayloadError, SnapshotDamaged, StateMismatch
-from engine.loading import load_flow
-from engine.reference import run_reference
-from engine.savepoint import open_savepoint
-from engine.sources import ListSource
-from pipeline.runner import run
-from pipeline.states import from_json, read_state, to_json, write_state
+from driftline.deploy.simulation.flows import records
+from driftline.engine.errors import PayloadError, SnapshotDamaged, StateMismatch
+from driftline.engine.loading import load_flow
+from driftline.engine.reference import run_reference
+from driftline.engine.savepoint import open_savepoint
+from driftline.engine.sources import ListSource
+from driftline.pipeline.runner import run
+from driftline.pipeline.states import from_json, read_state, to_json, write_state
 from tests.pipeline.test_runner import as_lines, written
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ DOCUMENTS: list[object] = [
 def test_the_posting_lists_of_an_index_can_be_asked_by_sql(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    flow = load_flow("index")
+    flow = load_flow("driftline.index")
     run(flow, spark, [ListSource(DOCUMENTS)], tmp_path / "o", save=tmp_path / "s")
     read_state(spark, open_savepoint(tmp_path / "s"), flow).createOrReplaceTempView("state")
     found = spark.sql(
@@ -61,7 +61,7 @@ def test_the_state_of_a_flow_in_a_file_can_be_asked(spark: SparkSession, tmp_pat
 
 
 def test_a_changed_savepoint_is_gone_on_from(spark: SparkSession, tmp_path: Path) -> None:
-    flow = load_flow("index")
+    flow = load_flow("driftline.index")
     source = ListSource(DOCUMENTS)
     run(flow, spark, [source], tmp_path / "o", until=3, save=tmp_path / "s")
     rows = read_state(spark, open_savepoint(tmp_path / "s"), flow)
@@ -78,7 +78,7 @@ def test_a_changed_savepoint_is_gone_on_from(spark: SparkSession, tmp_path: Path
 
 
 def test_every_type_of_state_survives(spark: SparkSession, tmp_path: Path) -> None:
-    flow = load_flow("deploy.simulation.flows:two_stages")
+    flow = load_flow("driftline.deploy.simulation.flows:two_stages")
     found = records(Random(7), 50, 0)
     source = ListSource(found)
     run(flow, spark, [source], tmp_path / "first", until=30, save=tmp_path / "s")
@@ -97,7 +97,7 @@ def test_values_of_states_as_json(value: object) -> None:
 
 
 def test_what_is_no_state_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    flow = load_flow("index")
+    flow = load_flow("driftline.index")
     rows = spark.createDataFrame(
         [(0, "index", "nonsense", '"a"', '"b"', "1")],
         "group int, operator string, state string, key string, slot string, value string",
@@ -109,11 +109,11 @@ def test_what_is_no_state_is_refused(spark: SparkSession, tmp_path: Path) -> Non
 
 
 def test_a_savepoint_is_checked(spark: SparkSession, tmp_path: Path) -> None:
-    flow = load_flow("index")
+    flow = load_flow("driftline.index")
     run(flow, spark, [ListSource(DOCUMENTS)], tmp_path / "o", save=tmp_path / "s")
     found = open_savepoint(tmp_path / "s")
     with pytest.raises(StateMismatch, match="another flow"):
-        read_state(spark, found, load_flow("deploy.simulation.flows:counts"))
+        read_state(spark, found, load_flow("driftline.deploy.simulation.flows:counts"))
     name = next(iter(found.files))
     (tmp_path / "s" / name).write_bytes(b"x")
     with pytest.raises(SnapshotDamaged, match=f"{name} is damaged"):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.sources import find_sample, open_source, strict
+from driftline.engine.sources import find_sample, open_source, strict
 from tests.deploy.test_run_command import ROOT, driftline, lines
 
 pytestmark = pytest.mark.soak
@@ -47,7 +47,14 @@ def reference(documents: Path, tmp_path_factory: pytest.TempPathFactory) -> list
     """What their index must be."""
     output = tmp_path_factory.mktemp("reference")
     done = driftline(
-        "run", "index", "--input", documents, "--output", output, "--reference", timeout=TIMEOUT_S
+        "run",
+        "driftline.index",
+        "--input",
+        documents,
+        "--output",
+        output,
+        "--reference",
+        timeout=TIMEOUT_S,
     )
     assert done.returncode == 0, done.stderr
     return lines(output)
@@ -56,7 +63,7 @@ def reference(documents: Path, tmp_path_factory: pytest.TempPathFactory) -> list
 def _arguments(documents: Path, output: Path, *more: str) -> list[str | Path]:
     return [
         "run",
-        "index",
+        "driftline.index",
         "--input",
         documents,
         "--output",

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from engine.bundles import from_blob, running_checksum, to_blob
-from engine.flow import Flow
-from engine.messages import Bundle
-from engine.operators import FAILURES
-from engine.reference import Item
-from engine.sinks import Consumer, JsonLinesConsumer, LmdbConsumer, read_items
+from driftline.engine.bundles import from_blob, running_checksum, to_blob
+from driftline.engine.flow import Flow
+from driftline.engine.messages import Bundle
+from driftline.engine.operators import FAILURES
+from driftline.engine.reference import Item
+from driftline.engine.sinks import Consumer, JsonLinesConsumer, LmdbConsumer, read_items
 
 GROUPS = (0, 63)
 BARRIER = "barrier-0"

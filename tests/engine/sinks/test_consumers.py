@@ -10,12 +10,12 @@ from random import Random
 
 import pytest
 
-from engine.bundles import to_blob
-from engine.codec import pack
-from engine.errors import MalformedMessage, StateMismatch, Unavailable
-from engine.messages import Bundle
-from engine.sinks import NO_BUNDLE, Consumer, Last, MemoryConsumer
-from engine.sinks import progress as progress_module
+from driftline.engine.bundles import to_blob
+from driftline.engine.codec import pack
+from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
+from driftline.engine.messages import Bundle
+from driftline.engine.sinks import NO_BUNDLE, Consumer, Last, MemoryConsumer
+from driftline.engine.sinks import progress as progress_module
 from tests.engine.sinks.bundles import (
     BARRIER,
     GROUPS,

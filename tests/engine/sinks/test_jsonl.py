@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.bundles import to_blob
-from engine.errors import PayloadError, StateMismatch, Unavailable
-from engine.flow import Flow
-from engine.messages import Bundle
-from engine.sinks import JsonLinesConsumer, Lines, MemoryConsumer
-from engine.sinks import jsonl as module
-from engine.sinks.jsonl import file_name
+from driftline.engine.bundles import to_blob
+from driftline.engine.errors import PayloadError, StateMismatch, Unavailable
+from driftline.engine.flow import Flow
+from driftline.engine.messages import Bundle
+from driftline.engine.sinks import JsonLinesConsumer, Lines, MemoryConsumer
+from driftline.engine.sinks import jsonl as module
+from driftline.engine.sinks.jsonl import file_name
 from tests.engine.sinks.bundles import (
     BARRIER,
     FLOW,

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.codec import travelled
-from engine.errors import PayloadError
-from engine.operators import FAILURES
-from engine.reference import Item
-from engine.sinks import Lines
+from driftline.engine.codec import travelled
+from driftline.engine.errors import PayloadError
+from driftline.engine.operators import FAILURES
+from driftline.engine.reference import Item
+from driftline.engine.sinks import Lines
 from tests.engine.sinks.bundles import FAILURE, FLOW
 
 LINES = Lines(FLOW)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from engine.sources import BadRecord, Source, open_source
+from driftline.engine.sources import BadRecord, Source, open_source
 
 
 def write(path: Path, content: str | bytes) -> Path:

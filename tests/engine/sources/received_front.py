@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from engine.sources.inputlog import InputLog
-from engine.sources.received import ReceivedSource
+from driftline.engine.sources.inputlog import InputLog
+from driftline.engine.sources.received import ReceivedSource
 
 
 class Clock:

@@ -6,9 +6,9 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from engine.errors import StateMismatch, Unavailable
-from engine.sources.inputlog import TRIM_MAX, Entry, InputLog, WriteGroup
-from engine.store import LmdbStore
+from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.sources.inputlog import TRIM_MAX, Entry, InputLog, WriteGroup
+from driftline.engine.store import LmdbStore
 from tests.engine.sources.memory_disk import memory_disk
 
 

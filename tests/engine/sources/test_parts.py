@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.sources import Source, ZipfSource, open_source
-from engine.sources import parts as parts_module
-from engine.sources.parts import in_parts, starts
+from driftline.engine.sources import Source, ZipfSource, open_source
+from driftline.engine.sources import parts as parts_module
+from driftline.engine.sources.parts import in_parts, starts
 
 PAGE = (
     "<page><title>T {n}</title><ns>{ns}</ns><id>{id}</id>"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.sources import open_source, strict
+from driftline.engine.sources import open_source, strict
 from tests.engine.sources.files import dump, everything, page, records, write
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from engine.sources import BadRecord, ListSource, Repeated, ZipfSource, strict
+from driftline.engine.sources import BadRecord, ListSource, Repeated, ZipfSource, strict
 from tests.engine.sources.files import everything
 
 ONE = "from engine.sources import ZipfSource; print(*ZipfSource(9, 6, 20, seed=3).read(9))"

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.sources import BadRecord, ListSource, Repeated, Source, ZipfSource, open_source
+from driftline.engine.sources import (
+    BadRecord,
+    ListSource,
+    Repeated,
+    Source,
+    ZipfSource,
+    open_source,
+)
 from tests.engine.sources.files import dump, everything, page, write
 
 JSON = '{"id": 1}\n{"id": \n\n{"id": "три"}\n[]\n{"id": 5, "text": "a\\n== b ==\\nc"}\n'

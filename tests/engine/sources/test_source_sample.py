@@ -6,8 +6,8 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from engine.errors import Unavailable
-from engine.sources import find_sample, open_source, strict
+from driftline.engine.errors import Unavailable
+from driftline.engine.sources import find_sample, open_source, strict
 
 
 @pytest.fixture(scope="module")

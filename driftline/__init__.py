@@ -13,16 +13,15 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from engine.context import Context
-from engine.errors import DriftlineError, FlowError
-from engine.flow import Flow, KeyedStream, Stream
-from engine.reference import Item, run_reference
-from engine.state import ListState, MapState, ReducingState, ValueState
-
 if TYPE_CHECKING:
     import click
 
-    from deploy.producer import Producer
+    from driftline.deploy.producer import Producer
+    from driftline.engine.context import Context
+    from driftline.engine.errors import DriftlineError, FlowError
+    from driftline.engine.flow import Flow, KeyedStream, Stream
+    from driftline.engine.reference import Item, run_reference
+    from driftline.engine.state import ListState, MapState, ReducingState, ValueState
 
 __all__ = [
     "Context",
@@ -41,6 +40,16 @@ __all__ = [
     "run_reference",
 ]
 
+PLACES = {
+    "driftline.deploy.producer": ["Producer"],
+    "driftline.engine.context": ["Context"],
+    "driftline.engine.errors": ["DriftlineError", "FlowError"],
+    "driftline.engine.flow": ["Flow", "KeyedStream", "Stream"],
+    "driftline.engine.reference": ["Item", "run_reference"],
+    "driftline.engine.state": ["ListState", "MapState", "ReducingState", "ValueState"],
+}
+"""module -> the names of the face that are in it"""
+
 COMMANDS = {
     "bench": ("bench.commands:bench", "Measure latency, throughput, ordering and the floor."),
     "graph": ("deploy.commands:graph", "Print a flow's graph as text or DOT."),
@@ -50,18 +59,22 @@ COMMANDS = {
     "verify": ("deploy.verify:verify", "Check the outputs and the state of a run."),
     "simulate": ("deploy.simulation.command:simulate", "Try a flow under every fault, by seeds."),
 }
-"""name -> (where the command is, what `--help` says of it)"""
+"""name -> (where in Driftline the command is, what `--help` says of it)"""
 
 
 def __getattr__(name: str) -> object:
-    if name == "Producer":  # needs ZeroMQ, which a flow does not
-        return importlib.import_module("deploy.producer").Producer
+    for module, names in PLACES.items():
+        if name in names:
+            return getattr(importlib.import_module(module), name)
     raise AttributeError(f"driftline has no {name!r}")
 
 
 def main() -> None:
     """Run the command line; errors of ours are told in one sentence, with exit status 2 or 1."""
     _fix_hashes()
+    _clear_paths()
+    from driftline.engine.errors import DriftlineError
+
     try:
         status = _group().main(standalone_mode=False)
     except DriftlineError as error:
@@ -97,6 +110,14 @@ def _fix_hashes() -> None:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
+def _clear_paths() -> None:
+    """Let nothing of the working directory be taken for a module of Python's or of ours."""
+    from driftline.engine.child import hide_checkout
+
+    sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
+    hide_checkout()
+
+
 def _group() -> click.Group:
     import click
 
@@ -110,7 +131,7 @@ def _group() -> click.Group:
             if cmd_name not in COMMANDS:
                 return None
             module, _, name = COMMANDS[cmd_name][0].partition(":")
-            found: click.Command = getattr(importlib.import_module(module), name)
+            found: click.Command = getattr(importlib.import_module(f"driftline.{module}"), name)
             return found
 
         def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -122,6 +143,3 @@ def _group() -> click.Group:
     )
     return Lazy(name="driftline", help=help_text, context_settings={"max_content_width": 100})
 
-
-if __name__ == "__main__":
-    main()

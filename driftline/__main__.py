@@ -1,0 +1,5 @@
+"""``python -m driftline`` is the `driftline` command."""
+
+from driftline import main
+
+main()
