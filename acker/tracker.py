@@ -13,7 +13,7 @@ without a gap have been worked off. So a root costs no message of its own.
 Takes: covered intervals, acknowledgements, deliveries. Gives: `frontiers`, `processed`,
 `delivered`, and `to_ask`. Invariant: no frontier ever decreases.
 
-XOR is not idempotent: whoever calls must apply each batch exactly once (`engine.party`).
+XOR is not idempotent: whoever calls must apply each batch exactly once (`engine.wire.party`).
 Cost: O(log n) per cell touched, O(stages + fronts) per look at the frontier.
 """
 

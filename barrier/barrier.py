@@ -10,12 +10,12 @@ t_last counts in the unit of the barrier: times of labels, numbers of epochs, or
 
 from __future__ import annotations
 
-from driftline.engine.context import describe
 from driftline.engine.errors import FunctionFailed, StateMismatch
+from driftline.engine.flow.context import describe
 from driftline.engine.labels import Label
-from driftline.engine.messages import Bundle
-from driftline.engine.operators import FAILURES, Signs, Values
-from driftline.engine.runs import Labels
+from driftline.engine.order.steps import FAILURES, Signs, Values
+from driftline.engine.wire.messages import Bundle
+from driftline.engine.wire.runs import Labels
 
 NOTHING = -1
 """The t_last of a consumer that has no bundle yet."""

@@ -10,11 +10,11 @@ makes a repeated commit harmless.
 from __future__ import annotations
 
 from driftline.barrier.barrier import ADVICE, Barrier
-from driftline.engine.bundles import running_checksum, to_blob
 from driftline.engine.errors import StateMismatch
 from driftline.engine.labels import INFINITY
-from driftline.engine.operators import Signs, Values
-from driftline.engine.runs import Labels
+from driftline.engine.order.steps import Signs, Values
+from driftline.engine.wire.bundles import running_checksum, to_blob
+from driftline.engine.wire.runs import Labels
 
 Output = tuple[tuple[int, ...], int, object]
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from itertools import repeat
 from operator import itemgetter
 
-from driftline.engine.bundles import to_blob
-from driftline.engine.codec import exact, unpack_rows
 from driftline.engine.labels import Label
-from driftline.engine.operators import FAILURES, Signs, Values
-from driftline.engine.runs import Labels, in_order
+from driftline.engine.order.steps import FAILURES, Signs, Values
+from driftline.engine.wire.bundles import to_blob
+from driftline.engine.wire.codec import exact, unpack_rows
+from driftline.engine.wire.runs import Labels, in_order
 
 Output = tuple[Label, int, object]
 """(label, sink, payload)"""

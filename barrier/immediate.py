@@ -7,11 +7,11 @@ Nothing is filtered after a recovery; so outputs can come again (at-least-once) 
 from __future__ import annotations
 
 from driftline.barrier.barrier import Barrier
-from driftline.engine.bundles import to_blob
 from driftline.engine.labels import INFINITY
-from driftline.engine.messages import Bundle
-from driftline.engine.operators import Signs, Values
-from driftline.engine.runs import Labels
+from driftline.engine.order.steps import Signs, Values
+from driftline.engine.wire.bundles import to_blob
+from driftline.engine.wire.messages import Bundle
+from driftline.engine.wire.runs import Labels
 
 
 class ImmediateBarrier(Barrier):

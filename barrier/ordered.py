@@ -13,12 +13,12 @@ from heapq import heappop, heappush
 
 from driftline.barrier.barrier import ADVICE, Barrier
 from driftline.barrier.held import Held
-from driftline.engine.bundles import from_blob, running_checksum, to_blob
-from driftline.engine.codec import exact
 from driftline.engine.errors import NotDeterministic, StateMismatch
 from driftline.engine.labels import INFINITY
-from driftline.engine.operators import Signs, Values, by_time
-from driftline.engine.runs import Labels
+from driftline.engine.order.steps import Signs, Values, by_time
+from driftline.engine.wire.bundles import from_blob, running_checksum, to_blob
+from driftline.engine.wire.codec import exact
+from driftline.engine.wire.runs import Labels
 
 ENCODE_AHEAD_UP_TO = 4
 """Times that may be pending for outputs to be encoded before they are final."""

@@ -278,7 +278,7 @@ def profile(
 
     The parts of a node run in this process, with a clock between the steps; ZeroMQ and waiting are
     not in it. For a whole process while it runs use py-spy: `py-spy top --pid PID`, with the ids of
-    the processes `deploy.process` of a `driftline run` or `driftline bench`.
+    the processes `deploy.host.process` of a `driftline run` or `driftline bench`.
     """
 
     from driftline.bench.profile import profile_path

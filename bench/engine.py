@@ -16,20 +16,20 @@ from time import monotonic, perf_counter
 
 from driftline.bench.meter import Arrival
 from driftline.bench.running import Running
-from driftline.deploy.cluster import LocalCluster
-from driftline.deploy.consumer import ConsumerServer
-from driftline.deploy.front import WINDOW, Front
-from driftline.deploy.process import ProcessConfig, new_id
-from driftline.deploy.runtime import Runtime
-from driftline.engine.bundles import payload_columns
+from driftline.deploy.host.process import ProcessConfig, new_id
+from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.supervisor import LocalCluster
+from driftline.deploy.parties.consumer import ConsumerServer
+from driftline.deploy.parties.front import WINDOW, Front
 from driftline.engine.errors import Unavailable
-from driftline.engine.loading import load_flow
-from driftline.engine.messages import AskReport, Bundle, Message, Report
-from driftline.engine.party import Party
-from driftline.engine.plan import plan
+from driftline.engine.flow.loading import load_flow
+from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
 from driftline.engine.sinks.consumer import NO_BUNDLE, Consumer, Last
 from driftline.engine.sources import QueueSource
+from driftline.engine.wire.bundles import payload_columns
+from driftline.engine.wire.messages import AskReport, Bundle, Message, Report
+from driftline.engine.wire.party import Party
 
 START_S = 30.0
 

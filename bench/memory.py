@@ -18,11 +18,11 @@ from rich.table import Table
 from driftline.bench.engine import Engine, PassingConsumer
 from driftline.bench.floor import Documents, expected_records
 from driftline.bench.meter import Meter, closed_loop
-from driftline.deploy.front import WINDOW
-from driftline.engine.bundles import from_blob
-from driftline.engine.flow import Flow
-from driftline.engine.messages import Bundle
-from driftline.engine.state import ReducingState
+from driftline.deploy.parties.front import WINDOW
+from driftline.engine.flow.flow import Flow
+from driftline.engine.state.managed import ReducingState
+from driftline.engine.wire.bundles import from_blob
+from driftline.engine.wire.messages import Bundle
 
 VOCABULARY = 10_000
 WORDS = 60

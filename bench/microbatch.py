@@ -25,8 +25,8 @@ from driftline.bench.floor_worker import address
 from driftline.bench.meter import Arrival
 from driftline.bench.microbatch_worker import READY
 from driftline.bench.running import Running, start_module
-from driftline.engine.codec import pack, unpack
 from driftline.engine.errors import Unavailable
+from driftline.engine.wire.codec import pack, unpack
 from driftline.pipeline.session import check_spark
 
 WARM_UP = (*[1] * 30, *[20] * 5)

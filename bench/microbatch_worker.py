@@ -15,9 +15,9 @@ from select import select
 import zmq
 
 from driftline.bench.floor_worker import address
-from driftline.engine.codec import pack
 from driftline.engine.errors import Unavailable
-from driftline.engine.loading import load_flow
+from driftline.engine.flow.loading import load_flow
+from driftline.engine.wire.codec import pack
 from driftline.pipeline.session import session
 
 READY = "ready"

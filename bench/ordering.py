@@ -18,7 +18,7 @@ from driftline.bench.cases import Progress
 from driftline.bench.engine import Engine
 from driftline.bench.floor import Documents, expected_records
 from driftline.bench.meter import Meter, closed_loop, open_loop, percentiles, poisson_schedule
-from driftline.deploy.front import WINDOW
+from driftline.deploy.parties.front import WINDOW
 from driftline.engine.policy import ORDERINGS
 from driftline.pipeline.pictures import COLOURS, INK, new_figure
 

@@ -17,16 +17,16 @@ from rich.table import Table
 
 from driftline.barrier.barrier import NOTHING
 from driftline.bench.floor import Documents
-from driftline.deploy.assembly import Assembly, assemble
-from driftline.deploy.blocks import Block, Piece, bounds, in_order
-from driftline.deploy.leaving import Leaving, arrived_block, to_frame
-from driftline.deploy.tracking import Acks
-from driftline.engine.bundles import payload_columns
+from driftline.deploy.work.assembly import Assembly, assemble
+from driftline.deploy.work.blocks import Block, Piece, bounds, in_order
+from driftline.deploy.work.leaving import Leaving, arrived_block, to_frame
+from driftline.deploy.work.tracking import Acks
+from driftline.engine.flow.plan import plan
 from driftline.engine.labels import Label
-from driftline.engine.messages import Frame, Header, Prepared, decode, encode
-from driftline.engine.operators import Values
-from driftline.engine.plan import plan
+from driftline.engine.order.steps import Values
 from driftline.engine.policy import SnapshotCut, policy
+from driftline.engine.wire.bundles import payload_columns
+from driftline.engine.wire.messages import Frame, Header, Prepared, decode, encode
 from driftline.index.flow import inverted_index
 
 NODES = 2

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Self
 
-from driftline.engine import child
+from driftline.deploy.host import child
 
 
 class Running:

@@ -18,7 +18,7 @@ from driftline.bench.floor import expected_records
 from driftline.bench.meter import Meter, ThroughputResult, closed_loop
 from driftline.bench.microbatch import Refused
 from driftline.bench.report import ThroughputRow, Throughputs
-from driftline.deploy.front import WINDOW
+from driftline.deploy.parties.front import WINDOW
 from driftline.engine.policy import POLICIES, Output
 
 UNDER_WAY = 4 * WINDOW

@@ -37,7 +37,8 @@ from driftline.coordinator.members import Members
 from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRecord, WriteState
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.labels import INFINITY
-from driftline.engine.messages import (
+from driftline.engine.policy import Output, Policy, SnapshotCut
+from driftline.engine.wire.messages import (
     Alive,
     BeginEpoch,
     Committed,
@@ -54,8 +55,7 @@ from driftline.engine.messages import (
     Stop,
     Unloadable,
 )
-from driftline.engine.party import Job
-from driftline.engine.policy import Output, Policy, SnapshotCut
+from driftline.engine.wire.party import Job
 
 log = logging.getLogger("driftline")
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Protocol
 from zlib import crc32
 
-from driftline.engine.codec import pack, unpack
 from driftline.engine.durable import make_directory, replace_file
 from driftline.engine.errors import StateMismatch, Unavailable
-from driftline.engine.party import Job
+from driftline.engine.wire.codec import pack, unpack
+from driftline.engine.wire.party import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ class RunOutcome:
 class ClusterState:
     """Everything that must survive the master. At most two snapshots, the last one first.
 
-    `lineage` is the token of the run (see `engine.marks`), `opened` the last of its sessions in
-    which there was an incarnation: by then every directory was open and durable. `base`: the number
-    of the snapshot that the run began from, before which there is nothing to go back to.
+    `lineage` is the token of the run (see `engine.wire.marks`), `opened` the last of its sessions
+    in which there was an incarnation: by then every directory was open and durable. `base`: the
+    number of the snapshot that the run began from, before which there is nothing to go back to.
     """
 
     identity: str

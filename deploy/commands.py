@@ -10,18 +10,18 @@ import click
 from rich.console import Console
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S
-from driftline.deploy.deaths import DEATHS_MAX
-from driftline.deploy.front import WINDOW
 from driftline.deploy.graph import as_dot, as_text
-from driftline.deploy.heartbeat import SLOW_AFTER_S
-from driftline.deploy.limits import Limits
-from driftline.deploy.master import STALLED_AFTER_S
-from driftline.deploy.reference_run import run_reference_to
-from driftline.deploy.run import RunConfig, run_flow
-from driftline.engine.loading import load_flow
+from driftline.deploy.host.deaths import DEATHS_MAX
+from driftline.deploy.host.heartbeat import SLOW_AFTER_S
+from driftline.deploy.host.limits import Limits
+from driftline.deploy.parties.front import WINDOW
+from driftline.deploy.parties.master import STALLED_AFTER_S
+from driftline.deploy.run.reference import run_reference_to
+from driftline.deploy.run.run import RunConfig, run_flow
+from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import ORDERINGS, POLICIES, policy
-from driftline.engine.savepoint import open_savepoint
 from driftline.engine.sinks.lines import DEAD_LETTERS
+from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources import Source, open_source
 
 
@@ -178,7 +178,7 @@ def savepoint(flow: str, state: Path, output: Path) -> None:
 
     `driftline run --from-snapshot` begins from one; `driftline spark state` shows what is in it.
     """
-    from driftline.deploy.savepoints import save_run
+    from driftline.deploy.run.savepoints import save_run
 
     made = save_run(state, load_flow(flow), output)
     click.echo(f"{output}: the state before time {made.time}, {len(made.files)} files")

@@ -1,7 +1,7 @@
 """Shows a flow: as indented text for a terminal, as DOT for a picture."""
 
-from driftline.engine.flow import Flow, Vertex
-from driftline.engine.plan import plan
+from driftline.engine.flow.flow import Flow, Vertex
+from driftline.engine.flow.plan import plan
 
 
 def as_text(flow: Flow) -> str:

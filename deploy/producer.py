@@ -24,8 +24,7 @@ from typing import Self
 
 import zmq
 
-from driftline.deploy.intake import MAGIC, MESSAGE_BYTES_MAX, Kind, decode_answer
-from driftline.engine.codec import pack
+from driftline.deploy.parties.intake import MAGIC, MESSAGE_BYTES_MAX, Kind, decode_answer
 from driftline.engine.errors import (
     DriftlineError,
     MalformedMessage,
@@ -33,7 +32,8 @@ from driftline.engine.errors import (
     StateMismatch,
     Unavailable,
 )
-from driftline.engine.sources.inputlog import PRODUCER_BYTES_MAX
+from driftline.engine.sources.logs.inputlog import PRODUCER_BYTES_MAX
+from driftline.engine.wire.codec import pack
 
 WINDOW = 1000
 """Records that may be unacknowledged."""

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     import click
 
     from driftline.deploy.producer import Producer
-    from driftline.engine.context import Context
+    from driftline.engine.flow.context import Context
     from driftline.engine.errors import DriftlineError, FlowError
-    from driftline.engine.flow import Flow, KeyedStream, Stream
-    from driftline.engine.reference import Item, run_reference
-    from driftline.engine.state import ListState, MapState, ReducingState, ValueState
+    from driftline.engine.flow.flow import Flow, KeyedStream, Stream
+    from driftline.engine.wire.bundles import Item
+    from driftline.engine.reference import run_reference
+    from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState
 
 __all__ = [
     "Context",
@@ -42,11 +43,11 @@ __all__ = [
 
 PLACES = {
     "driftline.deploy.producer": ["Producer"],
-    "driftline.engine.context": ["Context"],
+    "driftline.engine.flow.context": ["Context"],
     "driftline.engine.errors": ["DriftlineError", "FlowError"],
-    "driftline.engine.flow": ["Flow", "KeyedStream", "Stream"],
+    "driftline.engine.flow.flow": ["Flow", "KeyedStream", "Stream"],
     "driftline.engine.reference": ["Item", "run_reference"],
-    "driftline.engine.state": ["ListState", "MapState", "ReducingState", "ValueState"],
+    "driftline.engine.state.managed": ["ListState", "MapState", "ReducingState", "ValueState"],
 }
 """module -> the names of the face that are in it"""
 
@@ -56,7 +57,7 @@ COMMANDS = {
     "run": ("deploy.commands:run", "Run a flow over files on this machine, exactly once."),
     "spark": ("pipeline.commands:spark", "Run flows on Spark; backfill, audit, corpora."),
     "savepoint": ("deploy.commands:savepoint", "Write the state of a run as files."),
-    "verify": ("deploy.verify:verify", "Check the outputs and the state of a run."),
+    "verify": ("deploy.run.verify:verify", "Check the outputs and the state of a run."),
     "simulate": ("deploy.simulation.command:simulate", "Try a flow under every fault, by seeds."),
 }
 """name -> (where in Driftline the command is, what `--help` says of it)"""
@@ -112,7 +113,7 @@ def _fix_hashes() -> None:
 
 def _clear_paths() -> None:
     """Let nothing of the working directory be taken for a module of Python's or of ours."""
-    from driftline.engine.child import hide_checkout
+    from driftline.deploy.host.child import hide_checkout
 
     sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
     hide_checkout()

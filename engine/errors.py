@@ -32,7 +32,7 @@ class InputError(DriftlineError):
 
 
 class PayloadError(DriftlineError):
-    """A value is not of the types that can travel and be stored (see `engine.codec`)."""
+    """A value is not of the types that can travel and be stored (see `engine.wire.codec`)."""
 
 
 class MalformedMessage(DriftlineError):

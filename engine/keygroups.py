@@ -13,8 +13,8 @@ caches. Where keys come again and again, key by key, `GroupCache` remembers thei
 from collections.abc import Sequence
 from zlib import crc32
 
-from driftline.engine.codec import pack
 from driftline.engine.errors import PayloadError
+from driftline.engine.wire.codec import pack
 
 GROUPS = 128
 """Number of key groups of a flow, unless it says otherwise."""

@@ -4,7 +4,7 @@ One process, one element at a time in label order, no network, no speculation, n
 pass the wire format where they do so on nodes. It is the oracle of every test, shares no code with
 what it judges but that format and the words for a failure, and is a user's way to test a flow:
 
-    >>> from engine.flow import Flow
+    >>> from driftline.engine.flow.flow import Flow
     >>> flow = Flow("shout")
     >>> flow.source("words").map(lambda word: word.upper()).sink()
     >>> [item.value for item in run_reference(flow, [["a", "b"]])]
@@ -20,25 +20,17 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from driftline.engine.codec import travelled
-from driftline.engine.context import Context, Failure, describe
 from driftline.engine.errors import FlowError, FunctionFailed, MalformedMessage, PayloadError
-from driftline.engine.flow import Fields, Flow, Vertex
+from driftline.engine.flow.context import Context, Failure, describe
+from driftline.engine.flow.flow import Fields, Flow, Vertex
+from driftline.engine.flow.plan import functions_follow
 from driftline.engine.keygroups import group_of
 from driftline.engine.labels import Label, child
-from driftline.engine.operators import FAILURES, iterable
-from driftline.engine.plain_states import Undo, plain_state
-from driftline.engine.plan import functions_follow
-from driftline.engine.values import copies, is_plain
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """An output: its label, the number of its sink (FAILURES for a dead letter), its payload."""
-
-    label: Label
-    sink: int
-    value: object
+from driftline.engine.order.steps import FAILURES, iterable
+from driftline.engine.state.plain import Undo, plain_state
+from driftline.engine.state.values import copies, is_plain
+from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.codec import travelled
 
 
 def run_reference(

@@ -8,9 +8,9 @@ now has. A document that comes again replaces its posting in the words that it h
 from collections import defaultdict
 from collections.abc import Mapping
 
-from driftline.engine.flow import Flow
-from driftline.engine.state import MapState
-from driftline.engine.words import words
+from driftline.engine.flow.flow import Flow
+from driftline.engine.sources.texts.words import words
+from driftline.engine.state.managed import MapState
 
 Posting = tuple[str, str | int, tuple[int, ...]]
 Change = tuple[str, str | int, tuple[int, ...], int]

@@ -23,13 +23,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from driftline.engine.bundles import from_blob
-from driftline.engine.codec import pack, unpack
-from driftline.engine.flow import Flow
+from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY, Label
-from driftline.engine.savepoint import Savepoint
 from driftline.engine.sinks.lines import Lines
+from driftline.engine.snapshots.savepoint import Savepoint
 from driftline.engine.sources import Source
+from driftline.engine.wire.bundles import from_blob
+from driftline.engine.wire.codec import pack, unpack
 from driftline.pipeline import PARTITIONS
 from driftline.pipeline.arrow import Batches, apply, numbers, read_numbers
 from driftline.pipeline.failures import explained

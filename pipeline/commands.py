@@ -13,9 +13,9 @@ import click
 from rich.console import Console
 
 from driftline.engine.errors import DriftlineError, Unavailable
+from driftline.engine.flow.loading import load_flow
 from driftline.engine.labels import INFINITY
-from driftline.engine.loading import load_flow
-from driftline.engine.savepoint import open_savepoint
+from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources import Source, open_source
 from driftline.pipeline.found import pieces_of
 from driftline.pipeline.options import (

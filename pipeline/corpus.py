@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from driftline.engine.sources import BadRecord, Source
-from driftline.engine.sources.parts import Part, in_parts, starts
+from driftline.engine.sources.files.parts import Part, in_parts, starts
 from driftline.pipeline.arrow import Batches, apply, as_batch, chunks, numbers, read_numbers
 from driftline.pipeline.failures import explained
 from driftline.pipeline.outputs import Drafts, claimed, set_aside

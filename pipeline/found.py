@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Protocol
 
 from driftline.engine.errors import StateMismatch, Unavailable
-from driftline.engine.flow import Flow
+from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
-from driftline.engine.operators import FAILURES
+from driftline.engine.order.steps import FAILURES
 from driftline.engine.sinks.jsonl import file_name
 from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
-from driftline.engine.sources.parts import FilePart, in_parts_of_lines
+from driftline.engine.sources.files.parts import FilePart, in_parts_of_lines
 
 Line = tuple[int, Label | None, str]
 """(sink, label, line); the label is None where there is none to be read."""

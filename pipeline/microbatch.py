@@ -48,10 +48,10 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from driftline.engine.codec import pack, unpack
 from driftline.engine.errors import FlowError
-from driftline.engine.flow import Flow, Function
-from driftline.engine.state import MapState as DeclaredMap
+from driftline.engine.flow.flow import Flow, Function
+from driftline.engine.state.managed import MapState as DeclaredMap
+from driftline.engine.wire.codec import pack, unpack
 from driftline.pipeline.session import FRUGAL_JVM
 
 if TYPE_CHECKING:

@@ -17,15 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
-from driftline.engine.bundles import from_blob
 from driftline.engine.durable import make_directory
 from driftline.engine.errors import StateMismatch
-from driftline.engine.flow import Flow
-from driftline.engine.operators import FAILURES
-from driftline.engine.reference import Item
+from driftline.engine.flow.flow import Flow
+from driftline.engine.order.steps import FAILURES
 from driftline.engine.sinks.directory import reported
 from driftline.engine.sinks.jsonl import file_name
 from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
+from driftline.engine.wire.bundles import Item, from_blob
 from driftline.pipeline.arrow import Batches
 from driftline.pipeline.rows import LAST, OUTPUT, READ, SET_ASIDE, Row, read_rows, write_rows
 

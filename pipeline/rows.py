@@ -16,10 +16,10 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from driftline.engine.codec import from_columns, labels_to_columns, pack, to_columns, unpack
 from driftline.engine.labels import Label
-from driftline.engine.messages import columns
-from driftline.engine.operators import Values
+from driftline.engine.order.steps import Values
+from driftline.engine.wire.codec import from_columns, labels_to_columns, pack, to_columns, unpack
+from driftline.engine.wire.messages import columns
 from driftline.pipeline.arrow import Batches, as_batch, chunks
 
 SCHEMA = "to int, part int, time long, front int, payload binary"

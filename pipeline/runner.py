@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from driftline.engine.flow import Flow
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.plan import plan
 from driftline.engine.labels import INFINITY
-from driftline.engine.plan import plan
-from driftline.engine.savepoint import Savepoint, begin, complete
 from driftline.engine.sinks import Lines
+from driftline.engine.snapshots.savepoint import Savepoint, begin, complete
 from driftline.engine.sources import Source
-from driftline.engine.sources.parts import Count, Part, in_parts, starts
+from driftline.engine.sources.files.parts import Count, Part, in_parts, starts
 from driftline.pipeline import PARTITIONS
 from driftline.pipeline.arrow import Batches, apply, numbers, read_numbers
 from driftline.pipeline.failures import explained

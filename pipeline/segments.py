@@ -14,16 +14,16 @@ from itertools import chain, groupby, repeat
 from operator import itemgetter
 from pathlib import Path
 
-from driftline.engine.bundles import to_blob
-from driftline.engine.codec import exact, pack, pack_rows, travelled, unpack_rows
-from driftline.engine.context import describe
-from driftline.engine.ends import Maker
 from driftline.engine.errors import FunctionFailed, InputError
-from driftline.engine.flow import Flow, Vertex
-from driftline.engine.keyed import Arrival
+from driftline.engine.flow.context import describe
+from driftline.engine.flow.flow import Flow, Vertex
+from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.keygroups import GroupCache, Owners, owned_by
 from driftline.engine.labels import INFINITY, Label
-from driftline.engine.operators import (
+from driftline.engine.order.ends import Maker
+from driftline.engine.order.keyed import Arrival
+from driftline.engine.order.segments import Segments
+from driftline.engine.order.steps import (
     FAILURES,
     Elements,
     Failures,
@@ -31,15 +31,15 @@ from driftline.engine.operators import (
     Step,
     Values,
 )
-from driftline.engine.plan import Plan, plan
-from driftline.engine.runs import Labels
-from driftline.engine.savepoint import Savepoint, write_table
-from driftline.engine.segments import Segments
-from driftline.engine.snapshots import restore
-from driftline.engine.sources.parts import Part
+from driftline.engine.snapshots.jobs import restore
+from driftline.engine.snapshots.savepoint import Savepoint, write_table
+from driftline.engine.sources.files.parts import Part
 from driftline.engine.sources.source import BadRecord
-from driftline.engine.state import StateTable
-from driftline.engine.values import thawed
+from driftline.engine.state.managed import StateTable
+from driftline.engine.state.values import thawed
+from driftline.engine.wire.bundles import to_blob
+from driftline.engine.wire.codec import exact, pack, pack_rows, travelled, unpack_rows
+from driftline.engine.wire.runs import Labels
 from driftline.pipeline import PARTITIONS
 from driftline.pipeline.arrow import Batches, read_numbers
 from driftline.pipeline.rows import (

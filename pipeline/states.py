@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from driftline.engine.errors import PayloadError
-from driftline.engine.flow import Flow, Vertex
+from driftline.engine.flow.flow import Flow, Vertex
 from driftline.engine.keygroups import group_of
-from driftline.engine.savepoint import Savepoint, begin, complete, write_segment
-from driftline.engine.serialised import serialise
-from driftline.engine.snapshots import as_segment, read_segment
-from driftline.engine.state import MISSING, StateTable
-from driftline.engine.values import Frozen, frozen, thawed
+from driftline.engine.snapshots.jobs import as_segment, read_segment
+from driftline.engine.snapshots.savepoint import Savepoint, begin, complete, write_segment
+from driftline.engine.state.managed import MISSING, StateTable
+from driftline.engine.state.serialised import serialise
+from driftline.engine.state.values import Frozen, frozen, thawed
 from driftline.pipeline import PARTITIONS
 from driftline.pipeline.arrow import Batches, apply, as_batch, chunks, read_numbers
 from driftline.pipeline.failures import explained
@@ -63,7 +63,8 @@ def read_state(spark: SparkSession, savepoint: Savepoint, flow: Flow) -> DataFra
 def write_state(rows: DataFrame, flow: Flow, time: int, path: Path) -> Savepoint:
     """A savepoint of rows as `read_state` gives them, in any order; `group` is not looked at.
 
-    Raises PayloadError for what is no state of the flow, and what `engine.savepoint` raises.
+    Raises PayloadError for what is no state of the flow, and what `engine.snapshots.savepoint`
+    raises.
     """
     begin(path)
     ship(flow)

@@ -1,8 +1,9 @@
 """Statistics of a corpus: how many words there are, and how unevenly they are frequent.
 
-Words are those of the index (`engine.words`). Tasks count the words of their documents, Spark adds
-them up by word; what comes to the driver is the *spectrum*: how many words occur how often. It
-holds the whole curve of frequency by rank and is short: N words have at most sqrt(2 N) frequencies.
+Words are those of the index (`engine.sources.texts.words`). Tasks count the words of their
+documents, Spark adds them up by word; what comes to the driver is the *spectrum*: how many words
+occur how often. It holds the whole curve of frequency by rank and is short: N words have at most
+sqrt(2 N) frequencies.
 
 **Zipf exponent**: s of frequency = c * rank ** -s, by least squares of log frequency on log rank,
 each rank weighted by 1/rank, over the first RANKS ranks of words seen at least SEEN_MIN times.
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from driftline.engine.words import words
+from driftline.engine.sources.texts.words import words
 from driftline.pipeline.arrow import Batches, apply
 from driftline.pipeline.failures import explained
 

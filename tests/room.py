@@ -12,20 +12,20 @@ from functools import partial
 from random import Random
 
 from driftline.coordinator.registry import ClusterState, WriteState
-from driftline.deploy.consumer import ConsumerServer
-from driftline.deploy.front import Front
-from driftline.deploy.master import Master
-from driftline.deploy.node import Node
+from driftline.deploy.node.node import Node
+from driftline.deploy.parties.consumer import ConsumerServer
+from driftline.deploy.parties.front import Front
+from driftline.deploy.parties.master import Master
 from driftline.deploy.simulation.disks import MemoryKeyValue
 from driftline.engine.errors import StateMismatch
-from driftline.engine.flow import Flow
-from driftline.engine.messages import Header, Message, decode
-from driftline.engine.party import Job, Party
-from driftline.engine.plan import plan
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
-from driftline.engine.reference import Item
 from driftline.engine.sinks import MemoryConsumer
-from driftline.engine.store import PartStore
+from driftline.engine.snapshots.store import PartStore
+from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.messages import Header, Message, decode
+from driftline.engine.wire.party import Job, Party
 
 STEP_S = 0.005
 

@@ -13,10 +13,13 @@ import pytest
 
 from driftline.barrier.ordered import OrderedBarrier
 from driftline.coordinator.registry import WriteState
-from driftline.engine.context import Context
-from driftline.engine.flow import Flow
+from driftline.engine.flow.context import Context
+from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
-from driftline.engine.messages import (
+from driftline.engine.reference import interpret, run_reference
+from driftline.engine.snapshots.jobs import LoadSnapshot, StoreSnapshot
+from driftline.engine.state.managed import ValueState
+from driftline.engine.wire.messages import (
     Bundle,
     BundleStored,
     Committed,
@@ -30,9 +33,6 @@ from driftline.engine.messages import (
     Recover,
     Start,
 )
-from driftline.engine.reference import interpret, run_reference
-from driftline.engine.snapshots import LoadSnapshot, StoreSnapshot
-from driftline.engine.state import ValueState
 from tests.room import Room
 
 Records = list[tuple[int, object]]

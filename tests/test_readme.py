@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from driftline import COMMANDS, run_reference
-from driftline.engine.loading import load_flow
+from driftline.engine.flow.loading import load_flow
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -21,7 +21,7 @@ from driftline.deploy.simulation.report import Report, as_json, show
 from driftline.deploy.simulation.scenario import DRAWN_FLOW, Scenario, scenario
 from driftline.deploy.simulation.simulation import Outcome, Simulation
 from driftline.engine.errors import FlowError, Unavailable
-from driftline.engine.operators import FAILURES
+from driftline.engine.order.steps import FAILURES
 from driftline.engine.policy import POLICIES
 from driftline.engine.reference import run_reference
 

@@ -13,17 +13,17 @@ from typing import Protocol
 
 from driftline.coordinator.registry import ClusterState, WriteState, decode_state, encode_state
 from driftline.engine.errors import StateMismatch
-from driftline.engine.flow import Flow
-from driftline.engine.party import Job
-from driftline.engine.snapshots import CommitSnapshot
-from driftline.engine.sources.inputlog import (
+from driftline.engine.flow.flow import Flow
+from driftline.engine.snapshots.jobs import CommitSnapshot
+from driftline.engine.snapshots.store import PartStore, part_of
+from driftline.engine.sources.logs.inputlog import (
     Entry,
     WriteGroup,
     decode_entry,
     encode_entry,
     encode_number,
 )
-from driftline.engine.store import PartStore, part_of
+from driftline.engine.wire.party import Job
 
 MERGE_AT = 3
 """Parts that pile up before they are merged: few, so that short runs merge often."""

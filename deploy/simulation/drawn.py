@@ -16,7 +16,7 @@ from random import Random
 
 from driftline.deploy.simulation.functions import FLAT_MAPS, KEYS, MAPS, PREDICATES, Element
 from driftline.deploy.simulation.stateful import PROCESSES, SCANS
-from driftline.engine.flow import Flow, Stream
+from driftline.engine.flow.flow import Flow, Stream
 
 MODULE = "driftline.deploy.simulation.drawn"
 

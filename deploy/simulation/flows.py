@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from random import Random
 
 from driftline.deploy.simulation.drawn import MODULE, drawn
-from driftline.engine.context import Context
-from driftline.engine.flow import Flow
-from driftline.engine.loading import load_flow
+from driftline.engine.flow.context import Context
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import Policy
-from driftline.engine.state import ListState, MapState, ReducingState, ValueState
+from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState
 
 Record = dict[str, object]
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from driftline.engine.codec import pack
 from driftline.engine.policy import Output, Policy, SnapshotCut
-from driftline.engine.reference import Item
+from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.codec import pack
 
 View = Callable[[object], object]
 

@@ -11,11 +11,11 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from random import Random
 
-from driftline.deploy.intake import MAGIC, Intake, Kind, decode_answer
+from driftline.deploy.parties.intake import MAGIC, Intake, Kind, decode_answer
 from driftline.deploy.simulation.disks import LogDisk
-from driftline.engine.codec import pack, travelled, unpack
-from driftline.engine.party import Party
-from driftline.engine.sources.received import ReceivedSource
+from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.wire.codec import pack, travelled, unpack
+from driftline.engine.wire.party import Party
 
 ASK_AFTER_S = 0.1
 """How long a producer waits for an answer before it asks."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from driftline.deploy.master import STALLED_AFTER_S
+from driftline.deploy.parties.master import STALLED_AFTER_S
 from driftline.deploy.simulation.world import World
 
 LOOK_EVERY_S = 0.25

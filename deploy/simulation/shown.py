@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from driftline.engine.codec import unpack
 from driftline.engine.errors import MalformedMessage
-from driftline.engine.messages import decode
+from driftline.engine.wire.codec import unpack
+from driftline.engine.wire.messages import decode
 
 
 def shown(data: bytes) -> str:

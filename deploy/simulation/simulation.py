@@ -13,11 +13,10 @@ from functools import partial
 from random import Random
 
 from driftline.coordinator.registry import ClusterState, RunOutcome, check_identity, encode_state
-from driftline.deploy.consumer import ConsumerServer
-from driftline.deploy.front import Front
-from driftline.deploy.master import Master
-from driftline.deploy.node import Node
-from driftline.deploy.pace import Pace
+from driftline.deploy.node.node import Node
+from driftline.deploy.parties.consumer import ConsumerServer
+from driftline.deploy.parties.front import Front
+from driftline.deploy.parties.master import Master
 from driftline.deploy.simulation.damage import Damages
 from driftline.deploy.simulation.disks import MasterDisk, NodeDisk
 from driftline.deploy.simulation.faults import Crashed
@@ -37,20 +36,22 @@ from driftline.deploy.simulation.targets import (
 )
 from driftline.deploy.simulation.timeline import Timeline
 from driftline.deploy.simulation.world import Host, World
+from driftline.deploy.work.pace import Pace
 from driftline.engine.errors import DriftlineError, FlowError
-from driftline.engine.messages import Stop, encode
-from driftline.engine.party import Party
-from driftline.engine.plan import Plan, plan
-from driftline.engine.reference import Item, interpret
+from driftline.engine.flow.plan import Plan, plan
+from driftline.engine.reference import interpret
 from driftline.engine.sources import ListSource
-from driftline.engine.sources.received import ReceivedSource
+from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.messages import Stop, encode
+from driftline.engine.wire.party import Party
 
 RUN = "simulated"
 EARLIER = "an earlier call of the command"
 """What it has left: how it ended, in the registry; and messages of its master, on their way."""
 
 LAST_WORDS_S = 5.0
-"""How long it may take to hear of the master's end, as in `deploy.run`."""
+"""How long it may take to hear of the master's end, as in `deploy.run.run`."""
 
 HEAL_AFTER_S = 1000.0
 """Virtual seconds after the last fault in which the run must end, slow as its functions may be."""

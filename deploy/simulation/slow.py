@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from zlib import crc32
 
-from driftline.engine.codec import exact
-from driftline.engine.flow import Flow, Function, Vertex
+from driftline.engine.flow.flow import Flow, Function, Vertex
+from driftline.engine.wire.codec import exact
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from random import Random
 from typing import Generic, TypeVar
 from zlib import crc32
 
-from driftline.engine.context import Context
-from driftline.engine.state import ListState, MapState, ReducingState, State, ValueState
+from driftline.engine.flow.context import Context
+from driftline.engine.state.managed import ListState, MapState, ReducingState, State, ValueState
 
 Element = tuple[str, int]
 

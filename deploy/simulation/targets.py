@@ -19,9 +19,7 @@ from driftline.deploy.simulation.faults import Crashed
 from driftline.deploy.simulation.filesystem import FileSystem
 from driftline.deploy.simulation.timeline import Timeline
 from driftline.engine.errors import Unavailable
-from driftline.engine.flow import Flow
-from driftline.engine.messages import Bundle
-from driftline.engine.reference import Item
+from driftline.engine.flow.flow import Flow
 from driftline.engine.sinks import (
     Consumer,
     JsonLinesConsumer,
@@ -31,6 +29,8 @@ from driftline.engine.sinks import (
     MemoryConsumer,
 )
 from driftline.engine.sinks.lmdb import read_environment
+from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.messages import Bundle
 
 IDENTITY = "simulated"
 IN_MEMORY = Path("/dev/shm")

@@ -1,8 +1,9 @@
 """The simulated world: hosts with disks, a network, faults, and a virtual clock.
 
-Knows parties only by `engine.party`: it hands them bytes, the time and results of jobs, and carries
-out what it finds in their outboxes, as the ZeroMQ runtime does. A process runs one party or several
-(a front beside its intake, a node beside its consumer), which crash and stand still together.
+Knows parties only by `engine.wire.party`: it hands them bytes, the time and results of jobs, and
+carries out what it finds in their outboxes, as the ZeroMQ runtime does. A process runs one party or
+several (a front beside its intake, a node beside its consumer), which crash and stand still
+together.
 
 A crash loses the process with everything volatile; its disk stays, but a job that was being carried
 out may be done or not. A job may also fail, or be done and yet be reported as failed. A pause stops
@@ -24,7 +25,7 @@ from driftline.deploy.simulation.network import Network
 from driftline.deploy.simulation.shown import shown
 from driftline.deploy.simulation.timeline import Timeline
 from driftline.engine.errors import DriftlineError, Unavailable
-from driftline.engine.party import Job, Party
+from driftline.engine.wire.party import Job, Party
 
 BEAT_S = 0.2
 """How often a party that is at work is asked for a sign of life."""

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
 
-from driftline.engine.bundles import from_blob
 from driftline.engine.errors import MalformedMessage
-from driftline.engine.messages import Bundle
-from driftline.engine.operators import FAILURES
-from driftline.engine.reference import Item
+from driftline.engine.order.steps import FAILURES
+from driftline.engine.wire.bundles import Item, from_blob
+from driftline.engine.wire.messages import Bundle
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from driftline.engine.durable import make_directory, replace_file
 from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
-from driftline.engine.marks import NOBODY, Mark
+from driftline.engine.wire.marks import NOBODY, Mark
 
 _FORMAT = "driftline outputs 1"
 

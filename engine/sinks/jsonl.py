@@ -27,14 +27,14 @@ from zlib import crc32
 
 from driftline.engine.durable import make_directory, replace_file, sync_directory, write_at
 from driftline.engine.errors import StateMismatch
-from driftline.engine.flow import Flow
-from driftline.engine.marks import NOBODY, Mark
-from driftline.engine.messages import Bundle
-from driftline.engine.operators import FAILURES
+from driftline.engine.flow.flow import Flow
+from driftline.engine.order.steps import FAILURES
 from driftline.engine.sinks.consumer import Last, items_of
 from driftline.engine.sinks.directory import OutputDirectory, reported
 from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
 from driftline.engine.sinks.progress import Progress
+from driftline.engine.wire.marks import NOBODY, Mark
+from driftline.engine.wire.messages import Bundle
 
 
 class JsonLinesConsumer:

@@ -6,7 +6,7 @@ The value is an object where the sink's stream names its fields and the payload 
 else the payload itself, sequences as arrays. Whoever writes outputs as text (the connector for
 files, the reference interpreter, a batch run of the same flow) gets the same bytes from here.
 
-    >>> from engine.flow import Flow
+    >>> from driftline.engine.flow.flow import Flow
     >>> flow = Flow("counts")
     >>> flow.source("words", fields=("word", "count")).sink()
     >>> Lines(flow).format(Item((7, 0), 0, ("мир", 2)))
@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import json
 
-from driftline.engine.context import FAILURE_FIELDS
 from driftline.engine.errors import PayloadError
-from driftline.engine.flow import Fields, Flow
-from driftline.engine.operators import FAILURES
-from driftline.engine.reference import Item
+from driftline.engine.flow.context import FAILURE_FIELDS
+from driftline.engine.flow.flow import Fields, Flow
+from driftline.engine.order.steps import FAILURES
+from driftline.engine.wire.bundles import Item
 
 DEAD_LETTERS = "dead-letters"
 

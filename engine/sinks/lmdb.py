@@ -22,17 +22,17 @@ from zlib import crc32
 
 import lmdb
 
-from driftline.engine.codec import pack, unpack
 from driftline.engine.errors import MalformedMessage, PayloadError, StateMismatch, Unavailable
-from driftline.engine.flow import Flow
+from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
 from driftline.engine.lmdbs import check_roots, open_environment, reported
-from driftline.engine.marks import NOBODY, Mark
-from driftline.engine.messages import Bundle
-from driftline.engine.reference import Item
 from driftline.engine.sinks.consumer import Last, items_of
 from driftline.engine.sinks.directory import OutputDirectory
 from driftline.engine.sinks.progress import Progress
+from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.codec import pack, unpack
+from driftline.engine.wire.marks import NOBODY, Mark
+from driftline.engine.wire.messages import Bundle
 
 MAP_SIZE = 1 << 36
 """Bytes of address space at first; the file grows only as it is filled, the space if need be."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from driftline.engine.messages import Bundle
-from driftline.engine.reference import Item
 from driftline.engine.sinks.consumer import Last, items_of
 from driftline.engine.sinks.progress import Progress
+from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.messages import Bundle
 
 
 class MemoryConsumer:

@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from zlib import crc32
 
-from driftline.engine.codec import pack, unpack
 from driftline.engine.errors import StateMismatch
-from driftline.engine.messages import Bundle
 from driftline.engine.sinks.consumer import NO_BUNDLE, Last
+from driftline.engine.wire.codec import pack, unpack
+from driftline.engine.wire.messages import Bundle
 
 KEPT_BYTES = 1 << 26
 

@@ -5,14 +5,14 @@ for time, document in strict(source.read(1)):
     ...
 """
 
-from driftline.engine.sources.files import FileSource, open_source
+from driftline.engine.sources.files.files import FileSource, open_source
 from driftline.engine.sources.kept import Kept
 from driftline.engine.sources.live import LiveSource, QueueSource
 from driftline.engine.sources.memory import ListSource
 from driftline.engine.sources.repeat import Repeated
-from driftline.engine.sources.sample import find_sample
 from driftline.engine.sources.source import BadRecord, Source, strict
-from driftline.engine.sources.zipf import ZipfSource
+from driftline.engine.sources.texts.sample import find_sample
+from driftline.engine.sources.texts.zipf import ZipfSource
 
 __all__ = [
     "BadRecord",

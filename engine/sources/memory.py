@@ -8,8 +8,8 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 
-from driftline.engine.codec import pack
 from driftline.engine.sources.source import BadRecord
+from driftline.engine.wire.codec import pack
 
 
 class ListSource:

@@ -1,8 +1,8 @@
 """From a row of a file to the documents of a flow: ids, the text, sections.
 
 Whatever the format, a document is a dict with an "id" that is a str or an int and with values as
-they are after a shuffle (`engine.codec`): a user function must not see lists or tuples depending
-on where it runs.
+they are after a shuffle (`engine.wire.codec`): a user function must not see lists or tuples
+depending on where it runs.
 
     >>> [*Shape().documents(5, {"text": "to be"})]
     [{'text': 'to be', 'id': 5}]
@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from reprlib import Repr
 
-from driftline.engine.codec import travelled
 from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.sources.source import BadRecord
-from driftline.engine.sources.wikitext import clean, sections
+from driftline.engine.sources.texts.wikitext import clean, sections
+from driftline.engine.wire.codec import travelled
 
 TEXT_CHARS = 200
 """How much of a bad record is shown."""

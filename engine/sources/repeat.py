@@ -1,6 +1,6 @@
 """A source again and again, for runs that are longer than their input.
 
-    >>> from engine.sources.memory import ListSource
+    >>> from driftline.engine.sources.memory import ListSource
     >>> list(Repeated(ListSource([{"id": "a"}, {"id": "b"}]), 3).read(1))
     [(1, {'id': 'a'}), (2, {'id': 'b'}), (3, {'id': 'a~2'})]
 

@@ -5,7 +5,7 @@ the labels of everything made from the record, so it has to be the same in every
 that cannot be read therefore keeps its number and comes as a `BadRecord` in its place; whoever
 reads decides whether that ends the run (`strict`) or is counted and passed over.
 
-    >>> from engine.sources.memory import ListSource
+    >>> from driftline.engine.sources.memory import ListSource
     >>> list(ListSource(["a", "b", "c"]).read(2))
     [(2, 'b'), (3, 'c')]
 """

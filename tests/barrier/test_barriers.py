@@ -11,14 +11,13 @@ from driftline.barrier.epochs import EpochBarrier
 from driftline.barrier.immediate import ImmediateBarrier
 from driftline.barrier.ordered import OrderedBarrier
 from driftline.barrier.productions import ProductionBarrier
-from driftline.engine.bundles import from_blob, running_checksum
-from driftline.engine.codec import travelled
 from driftline.engine.errors import DriftlineError, FunctionFailed, NotDeterministic, StateMismatch
 from driftline.engine.labels import INFINITY, Label
-from driftline.engine.messages import Bundle
-from driftline.engine.operators import FAILURES
-from driftline.engine.reference import Item
+from driftline.engine.order.steps import FAILURES
 from driftline.engine.sinks import MemoryConsumer
+from driftline.engine.wire.bundles import Item, from_blob, running_checksum
+from driftline.engine.wire.codec import travelled
+from driftline.engine.wire.messages import Bundle
 
 GROUPS = (0, 63)
 FAILURE = ("scan 'count'", "'a'", "{'id': 1}", "ValueError: bad", "flow.py:1, in count: raise")

@@ -16,7 +16,7 @@ from driftline.bench.options import CHOICES, MICRO_BATCH, REAL_TIME
 from driftline.bench.profile import STEPS
 from driftline.bench.report import LatencyRow
 from driftline.bench.throughput import UNDER_WAY, median_of, under_way
-from driftline.deploy.front import WINDOW
+from driftline.deploy.parties.front import WINDOW
 from driftline.engine.errors import Unavailable
 from driftline.engine.policy import POLICIES
 

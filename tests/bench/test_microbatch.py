@@ -12,7 +12,7 @@ from driftline.bench.floor_worker import address
 from driftline.bench.meter import Arrival
 from driftline.bench.microbatch import MicroBatch, Refused
 from driftline.bench.microbatch_worker import in_a_line
-from driftline.engine.codec import pack
+from driftline.engine.wire.codec import pack
 
 DOCUMENTS = [("d0", "a b"), ("d1", "b")]
 

@@ -8,11 +8,11 @@ from unittest.mock import patch
 
 import pytest
 
-import driftline.engine.keyed
-import driftline.engine.operators
+import driftline.engine.order.keyed
+import driftline.engine.order.steps
 from driftline.deploy.simulation.command import run_one
 from driftline.deploy.simulation.scenario import scenario
-from driftline.engine.ends import Shuffle
+from driftline.engine.order.ends import Shuffle
 
 SEEDS_MAX = 200
 
@@ -21,24 +21,24 @@ Mutation = Callable[[], AbstractContextManager[object]]
 
 def values_are_kept_as_they_are_put() -> AbstractContextManager[object]:
     """A state keeps a dict that the function goes on to change."""
-    return patch.object(driftline.engine.keyed, "may_be_kept", lambda slots, values: True)
+    return patch.object(driftline.engine.order.keyed, "may_be_kept", lambda slots, values: True)
 
 
 def arguments_are_kept_as_they_were_given() -> AbstractContextManager[object]:
     """What is applied again is what the function has changed."""
-    return patch.object(driftline.engine.keyed, "stored", lambda values: values)
+    return patch.object(driftline.engine.order.keyed, "stored", lambda values: values)
 
 
 def results_are_kept_as_they_were_sent() -> AbstractContextManager[object]:
     """What is taken back is what the next function has changed."""
     return patch.object(
-        driftline.engine.keyed, "kept_outputs", lambda values, also_objects=False: values
+        driftline.engine.order.keyed, "kept_outputs", lambda values, also_objects=False: values
     )
 
 
 def branches_share_what_they_get() -> AbstractContextManager[object]:
     """A branch sees what another one has changed."""
-    return patch.object(driftline.engine.operators, "copies", lambda values: values)
+    return patch.object(driftline.engine.order.steps, "copies", lambda values: values)
 
 
 def keys_are_those_of_what_leaves() -> AbstractContextManager[object]:

@@ -8,7 +8,8 @@ from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phas
 from driftline.coordinator.registry import ClusterState, SnapshotRecord, WriteState
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.labels import INFINITY
-from driftline.engine.messages import (
+from driftline.engine.policy import policy
+from driftline.engine.wire.messages import (
     BeginEpoch,
     Committed,
     Failed,
@@ -23,7 +24,6 @@ from driftline.engine.messages import (
     Stop,
     Unloadable,
 )
-from driftline.engine.policy import policy
 
 INTERVAL = 2.0
 

@@ -7,8 +7,8 @@ import pytest
 from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phase
 from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRecord
 from driftline.engine.errors import Unavailable
-from driftline.engine.messages import Failed, Goodbye, Message, Prepared, Stop
 from driftline.engine.policy import policy
+from driftline.engine.wire.messages import Failed, Goodbye, Message, Prepared, Stop
 from tests.coordinator.test_coordinator import INTERVAL, Cluster, restart
 
 STOP = Stop("", "FunctionFailed", "operator 'x' failed")

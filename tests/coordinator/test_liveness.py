@@ -8,7 +8,7 @@ import pytest
 
 from driftline.coordinator.backoff import LONGEST_S, Backoff
 from driftline.coordinator.coordinator import MISSING_AFTER_S, Phase
-from driftline.engine.messages import Alive, Lost
+from driftline.engine.wire.messages import Alive, Lost
 from tests.coordinator.test_coordinator import Cluster, restart
 
 

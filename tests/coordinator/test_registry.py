@@ -20,8 +20,8 @@ from driftline.coordinator.registry import (
     decode_state,
     encode_state,
 )
-from driftline.engine.codec import pack
 from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.wire.codec import pack
 
 records = st.builds(
     SnapshotRecord,

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from driftline.deploy.intake import Kind
+from driftline.deploy.parties.intake import Kind
 from driftline.deploy.producer import Producer
-from driftline.engine.codec import unpack
 from driftline.engine.errors import PayloadError, StateMismatch, Unavailable
-from driftline.engine.sources.inputlog import InputLog
-from tests.deploy.intake_host import SOON_S, Host, Killed, Running, Wire, stored
+from driftline.engine.sources.logs.inputlog import InputLog
+from driftline.engine.wire.codec import unpack
+from tests.deploy.parties.intake_host import SOON_S, Host, Killed, Running, Wire, stored
 from tests.engine.sources.memory_disk import memory_disk
 
 

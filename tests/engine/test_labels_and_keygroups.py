@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.engine.codec import travelled
 from driftline.engine.errors import PayloadError
 from driftline.engine.keygroups import (
     GROUPS,
@@ -19,7 +18,8 @@ from driftline.engine.keygroups import (
     root_group,
 )
 from driftline.engine.labels import INFINITY, Label, child
-from tests.engine.values import frozen
+from driftline.engine.wire.codec import travelled
+from tests.engine.state.values import frozen
 
 labels = st.lists(st.integers(0, 5), min_size=2, max_size=5).map(tuple)
 

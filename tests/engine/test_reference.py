@@ -2,13 +2,14 @@
 
 import pytest
 
-from driftline.engine.context import Context
 from driftline.engine.errors import FlowError, FunctionFailed, PayloadError
-from driftline.engine.flow import Flow
+from driftline.engine.flow.context import Context
+from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
-from driftline.engine.operators import FAILURES
-from driftline.engine.reference import Item, interpret, run_reference
-from driftline.engine.state import ListState, MapState, ReducingState, ValueState
+from driftline.engine.order.steps import FAILURES
+from driftline.engine.reference import interpret, run_reference
+from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState
+from driftline.engine.wire.bundles import Item
 
 
 def join(value: str, joined: ValueState[str]) -> str:

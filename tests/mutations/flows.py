@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import count
 
-from driftline.engine.flow import Flow
-from driftline.engine.state import ValueState
+from driftline.engine.flow.flow import Flow
+from driftline.engine.state.managed import ValueState
 
 _calls = count()
 

@@ -21,12 +21,12 @@ from itertools import chain
 from unittest.mock import patch
 
 import driftline.coordinator.registry
-import driftline.deploy.assembly
-import driftline.deploy.master
+import driftline.deploy.parties.master
+import driftline.deploy.work.assembly
+import driftline.engine.order.speculative
 import driftline.engine.sinks.progress
-import driftline.engine.sources.inputlog
-import driftline.engine.speculative
-import driftline.engine.store
+import driftline.engine.snapshots.store
+import driftline.engine.sources.logs.inputlog
 from driftline.acker.tracker import Tracker
 from driftline.barrier.barrier import NOTHING
 from driftline.barrier.epochs import EpochBarrier
@@ -34,23 +34,30 @@ from driftline.barrier.ordered import OrderedBarrier
 from driftline.coordinator.coordinator import Coordinator, Phase, _Snapshot
 from driftline.coordinator.farewell import Farewell
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.assembly import Post, ProductionAssembly
-from driftline.deploy.blocks import Piece, Waiting
-from driftline.deploy.consumer import ConsumerServer
-from driftline.deploy.front import Front
-from driftline.deploy.intake import Intake
-from driftline.deploy.leaving import Leaving
-from driftline.deploy.master import Master
-from driftline.deploy.member import Member
-from driftline.deploy.node import Node
-from driftline.deploy.peers import NOTHING_NEW, Peers
-from driftline.deploy.tracking import Acks, Cells, Intervals
-from driftline.engine.alignment import Alignment
+from driftline.deploy.node.node import Node
+from driftline.deploy.node.peers import NOTHING_NEW, Peers
+from driftline.deploy.parties.consumer import ConsumerServer
+from driftline.deploy.parties.front import Front
+from driftline.deploy.parties.intake import Intake
+from driftline.deploy.parties.master import Master
+from driftline.deploy.parties.member import Member
+from driftline.deploy.work.assembly import Post, ProductionAssembly
+from driftline.deploy.work.blocks import Piece, Waiting
+from driftline.deploy.work.leaving import Leaving
+from driftline.deploy.work.tracking import Acks, Cells, Intervals
+from driftline.engine.compared.alignment import Alignment
+from driftline.engine.compared.ledger import Ledger
 from driftline.engine.errors import Unavailable
-from driftline.engine.keyed import Keyed
 from driftline.engine.labels import INFINITY
-from driftline.engine.ledger import Ledger
-from driftline.engine.messages import (
+from driftline.engine.order.keyed import Keyed
+from driftline.engine.order.speculative import Speculative
+from driftline.engine.order.steps import Signs, Values
+from driftline.engine.policy import Policy
+from driftline.engine.sinks.jsonl import JsonLinesConsumer
+from driftline.engine.sinks.memory import MemoryConsumer
+from driftline.engine.snapshots.jobs import Capture
+from driftline.engine.sources.logs.received import Receipt, ReceivedSource
+from driftline.engine.wire.messages import (
     AskPromise,
     Bundle,
     BundleStored,
@@ -63,15 +70,8 @@ from driftline.engine.messages import (
     Promise,
     Stop,
 )
-from driftline.engine.operators import Signs, Values
-from driftline.engine.party import Job, Party
-from driftline.engine.policy import Policy
-from driftline.engine.runs import Labels
-from driftline.engine.sinks.jsonl import JsonLinesConsumer
-from driftline.engine.sinks.memory import MemoryConsumer
-from driftline.engine.snapshots import Capture
-from driftline.engine.sources.received import Receipt, ReceivedSource
-from driftline.engine.speculative import Speculative
+from driftline.engine.wire.party import Job, Party
+from driftline.engine.wire.runs import Labels
 
 Mutation = Callable[[], AbstractContextManager[object]]
 
@@ -184,7 +184,7 @@ def repeated_batches_are_applied() -> AbstractContextManager[object]:
 
 def nothing_is_undone() -> AbstractContextManager[object]:
     """Late elements are applied to the state that later ones have left."""
-    return patch.object(driftline.engine.speculative, "undo", lambda changes: None)
+    return patch.object(driftline.engine.order.speculative, "undo", lambda changes: None)
 
 
 def tombstones_are_not_sent() -> AbstractContextManager[object]:
@@ -292,7 +292,7 @@ def intervals_count_across_gaps() -> AbstractContextManager[object]:
 
 def checksums_are_not_compared() -> AbstractContextManager[object]:
     """Torn and rotten parts of snapshots are loaded."""
-    return patch.object(driftline.engine.store, "crc32", lambda data: 0)
+    return patch.object(driftline.engine.snapshots.store, "crc32", lambda data: 0)
 
 
 @contextmanager
@@ -304,7 +304,7 @@ def checksums_of_records_are_not_compared() -> Iterator[None]:
 
     with (
         patch.object(driftline.coordinator.registry, "crc32", crc32),
-        patch.object(driftline.engine.sources.inputlog, "crc32", crc32),
+        patch.object(driftline.engine.sources.logs.inputlog, "crc32", crc32),
         patch.object(driftline.engine.sinks.progress, "crc32", crc32),
     ):
         yield
@@ -438,8 +438,8 @@ def frontiers_move_before_all_is_known_that_is_sent_again() -> Iterator[None]:
         return stored(self, answer)[::-1]
 
     with (
-        patch.object(driftline.deploy.master, "token", lambda node, start: (0, start, 0)),
-        patch.object(driftline.deploy.assembly, "token", lambda node, start: (0, start, 0)),
+        patch.object(driftline.deploy.parties.master, "token", lambda node, start: (0, start, 0)),
+        patch.object(driftline.deploy.work.assembly, "token", lambda node, start: (0, start, 0)),
         patch.object(ProductionAssembly, "stored", mutated),
     ):
         yield

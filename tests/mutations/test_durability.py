@@ -12,15 +12,15 @@ import pytest
 from driftline.barrier.barrier import NOTHING, Barrier
 from driftline.barrier.epochs import EpochBarrier
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy import survey
-from driftline.deploy.survey import Found, Problem
+from driftline.deploy.run import survey
+from driftline.deploy.run.survey import Found, Problem
 from driftline.engine.errors import DriftlineError, SnapshotDamaged, StateMismatch, Unavailable
-from driftline.engine.marks import Mark
-from driftline.engine.party import Job
-from driftline.engine.snapshots import CommitSnapshot, LoadSnapshot
-from driftline.engine.store import LmdbStore, PartStore
-from tests.deploy import test_survey
-from tests.engine import test_snapshots
+from driftline.engine.snapshots.jobs import CommitSnapshot, LoadSnapshot
+from driftline.engine.snapshots.store import LmdbStore, PartStore
+from driftline.engine.wire.marks import Mark
+from driftline.engine.wire.party import Job
+from tests.deploy.run import test_survey
+from tests.engine.snapshots import test_snapshots
 
 Mutation = Callable[[], AbstractContextManager[object]]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from driftline.engine.context import Context
-from driftline.engine.flow import Flow, Stream
-from driftline.engine.state import ListState, MapState, ReducingState, ValueState
+from driftline.engine.flow.context import Context
+from driftline.engine.flow.flow import Flow, Stream
+from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState
 
 Element = tuple[str, str, int]
 

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driftline.deploy.simulation.flows import records
-from driftline.engine.bundles import to_blob
 from driftline.engine.errors import InputError, StateMismatch, Unavailable
-from driftline.engine.flow import Flow
-from driftline.engine.loading import load_flow
-from driftline.engine.messages import Bundle
-from driftline.engine.operators import FAILURES
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.loading import load_flow
+from driftline.engine.order.steps import FAILURES
 from driftline.engine.reference import run_reference
-from driftline.engine.savepoint import open_savepoint
 from driftline.engine.sinks import JsonLinesConsumer, LmdbConsumer
 from driftline.engine.sinks.lines import Lines
+from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources import ListSource, open_source
-from driftline.engine.sources import parts as parts_module
-from driftline.engine.sources.inputlog import InputLog, WriteGroup
-from driftline.engine.sources.received import ReceivedSource
+from driftline.engine.sources.files import parts as parts_module
+from driftline.engine.sources.logs.inputlog import InputLog, WriteGroup
+from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.wire.bundles import to_blob
+from driftline.engine.wire.messages import Bundle
 from driftline.pipeline.audit import Report, audit
 from driftline.pipeline.runner import run
 from driftline.pipeline.states import SCHEMA, read_state, write_state

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driftline.deploy.simulation.flows import records
-from driftline.engine.loading import load_flow
+from driftline.engine.flow.loading import load_flow
 from driftline.engine.reference import run_reference
 from tests.careless.flows import ALL
 from tests.pipeline.test_runner import as_lines, on_spark

@@ -23,8 +23,8 @@ from driftline.engine.sources import (
     open_source,
     strict,
 )
-from driftline.engine.sources import parts as parts_module
-from driftline.engine.words import words
+from driftline.engine.sources.files import parts as parts_module
+from driftline.engine.sources.texts.words import words
 from driftline.index.flow import inverted_index
 from driftline.pipeline import pictures
 from driftline.pipeline.commands import spark as command

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.streaming.stateful_processor import MapState
 
-from driftline.engine.codec import pack, unpack
 from driftline.engine.errors import FlowError
-from driftline.engine.flow import Flow
-from driftline.engine.loading import load_flow
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.loading import load_flow
 from driftline.engine.reference import run_reference
+from driftline.engine.wire.codec import pack, unpack
 from driftline.pipeline import microbatch
 
 if TYPE_CHECKING:

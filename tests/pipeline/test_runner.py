@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from driftline.deploy.simulation.flows import SIMULATED, records
 from driftline.engine.errors import FunctionFailed, InputError, StateMismatch
-from driftline.engine.flow import Flow
-from driftline.engine.loading import load_flow
-from driftline.engine.reference import Item, run_reference
-from driftline.engine.savepoint import open_savepoint
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.loading import load_flow
+from driftline.engine.reference import run_reference
 from driftline.engine.sinks.lines import Lines
+from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources import ListSource, open_source
+from driftline.engine.wire.bundles import Item
 from driftline.pipeline.runner import run
 from tests.pipeline.flows import Small, build, inputs, smalls
 from tests.room import Room

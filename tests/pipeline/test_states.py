@@ -10,9 +10,9 @@ import pytest
 
 from driftline.deploy.simulation.flows import records
 from driftline.engine.errors import PayloadError, SnapshotDamaged, StateMismatch
-from driftline.engine.loading import load_flow
+from driftline.engine.flow.loading import load_flow
 from driftline.engine.reference import run_reference
-from driftline.engine.savepoint import open_savepoint
+from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources import ListSource
 from driftline.pipeline.runner import run
 from driftline.pipeline.states import from_json, read_state, to_json, write_state

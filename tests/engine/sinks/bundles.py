@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from driftline.engine.bundles import from_blob, running_checksum, to_blob
-from driftline.engine.flow import Flow
-from driftline.engine.messages import Bundle
-from driftline.engine.operators import FAILURES
-from driftline.engine.reference import Item
+from driftline.engine.flow.flow import Flow
+from driftline.engine.order.steps import FAILURES
 from driftline.engine.sinks import Consumer, JsonLinesConsumer, LmdbConsumer, read_items
+from driftline.engine.wire.bundles import Item, from_blob, running_checksum, to_blob
+from driftline.engine.wire.messages import Bundle
 
 GROUPS = (0, 63)
 BARRIER = "barrier-0"

@@ -10,12 +10,12 @@ from random import Random
 
 import pytest
 
-from driftline.engine.bundles import to_blob
-from driftline.engine.codec import pack
 from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
-from driftline.engine.messages import Bundle
 from driftline.engine.sinks import NO_BUNDLE, Consumer, Last, MemoryConsumer
 from driftline.engine.sinks import progress as progress_module
+from driftline.engine.wire.bundles import to_blob
+from driftline.engine.wire.codec import pack
+from driftline.engine.wire.messages import Bundle
 from tests.engine.sinks.bundles import (
     BARRIER,
     GROUPS,

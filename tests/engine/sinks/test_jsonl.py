@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftline.engine.bundles import to_blob
 from driftline.engine.errors import PayloadError, StateMismatch, Unavailable
-from driftline.engine.flow import Flow
-from driftline.engine.messages import Bundle
+from driftline.engine.flow.flow import Flow
 from driftline.engine.sinks import JsonLinesConsumer, Lines, MemoryConsumer
 from driftline.engine.sinks import jsonl as module
 from driftline.engine.sinks.jsonl import file_name
+from driftline.engine.wire.bundles import to_blob
+from driftline.engine.wire.messages import Bundle
 from tests.engine.sinks.bundles import (
     BARRIER,
     FLOW,

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.engine.codec import travelled
 from driftline.engine.errors import PayloadError
-from driftline.engine.operators import FAILURES
-from driftline.engine.reference import Item
+from driftline.engine.order.steps import FAILURES
 from driftline.engine.sinks import Lines
+from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.codec import travelled
 from tests.engine.sinks.bundles import FAILURE, FLOW
 
 LINES = Lines(FLOW)

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftline.engine.bundles import to_blob
 from driftline.engine.errors import PayloadError, Unavailable
-from driftline.engine.messages import Bundle
-from driftline.engine.reference import Item
 from driftline.engine.sinks import LmdbConsumer, MemoryConsumer, read_items
 from driftline.engine.sinks import lmdb as module
 from driftline.engine.sinks.lmdb import _from_key, item_key
+from driftline.engine.wire.bundles import Item, to_blob
+from driftline.engine.wire.messages import Bundle
 from tests.engine.sinks.bundles import BARRIER, FLOW, GROUPS, in_lmdb, items, stream
 from tests.engine.sinks.disk import PowerLoss
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from driftline.engine.sources.inputlog import InputLog
-from driftline.engine.sources.received import ReceivedSource
+from driftline.engine.sources.logs.inputlog import InputLog
+from driftline.engine.sources.logs.received import ReceivedSource
 
 
 class Clock:

@@ -7,8 +7,8 @@ import lmdb
 import pytest
 
 from driftline.engine.errors import StateMismatch, Unavailable
-from driftline.engine.sources.inputlog import TRIM_MAX, Entry, InputLog, WriteGroup
-from driftline.engine.store import LmdbStore
+from driftline.engine.snapshots.store import LmdbStore
+from driftline.engine.sources.logs.inputlog import TRIM_MAX, Entry, InputLog, WriteGroup
 from tests.engine.sources.memory_disk import memory_disk
 
 

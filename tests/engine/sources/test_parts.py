@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.engine.sources import Source, ZipfSource, open_source
-from driftline.engine.sources import parts as parts_module
-from driftline.engine.sources.parts import in_parts, starts
+from driftline.engine.sources.files import parts as parts_module
+from driftline.engine.sources.files.parts import in_parts, starts
 
 PAGE = (
     "<page><title>T {n}</title><ns>{ns}</ns><id>{id}</id>"

@@ -6,7 +6,7 @@ import pytest
 
 from driftline.engine.errors import PayloadError, StateMismatch
 from driftline.engine.labels import INFINITY
-from driftline.engine.sources.received import CHUNK, RESERVE_US, Receipt
+from driftline.engine.sources.logs.received import CHUNK, RESERVE_US, Receipt
 from tests.engine.sources.memory_disk import memory_disk
 from tests.engine.sources.received_front import Clock, Front, taken
 

@@ -12,9 +12,9 @@ from hypothesis.stateful import (
     rule,
 )
 
-from driftline.engine.codec import unpack
-from driftline.engine.sources.inputlog import WriteGroup
-from driftline.engine.sources.received import Receipt
+from driftline.engine.sources.logs.inputlog import WriteGroup
+from driftline.engine.sources.logs.received import Receipt
+from driftline.engine.wire.codec import unpack
 from tests.engine.sources.memory_disk import memory_disk
 from tests.engine.sources.received_front import Clock, Front
 

@@ -1,0 +1,1 @@
+"""What parties live in: processes, their start and end, sockets, clocks and threads."""

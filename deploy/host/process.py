@@ -1,0 +1,278 @@
+"""The process of a node or of the master: ``python -m deploy.host.process CONFIG``.
+
+CONFIG is the JSON form of `ProcessConfig`. The process runs until it is told to stop, or until the
+one that started it is gone. Exit status STOPPED: it was told to; CANNOT_START: it says why. Any
+other is a death, 0 too: a user function may call exit.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import select
+import struct
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from time import monotonic
+
+from driftline.coordinator.registry import FileRegistry, WriteState, check_identity
+from driftline.deploy.host.heartbeat import Heartbeat
+from driftline.deploy.host.lifeline import hold_on
+from driftline.deploy.host.limits import LIMITS, Limits
+from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.node.node import Node
+from driftline.deploy.parties.consumer import ConsumerServer
+from driftline.deploy.parties.master import Master
+from driftline.deploy.work.pace import CARELESS, Pace
+from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
+from driftline.engine.flow.loading import load_flow
+from driftline.engine.flow.plan import Plan, plan
+from driftline.engine.policy import Policy, policy
+from driftline.engine.snapshots.store import LmdbStore, PartStore
+from driftline.engine.wire.marks import Mark
+from driftline.engine.wire.party import Job
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessConfig:
+    """All that the processes of a run have in common, and which of them this is."""
+
+    flow: str
+    nodes: int
+    policy: str
+    ordering: str
+    checkpoint_s: float
+    state: str
+    """Directory of registry and snapshots."""
+    sockets: str
+    """Directory of the ipc sockets."""
+    identity: str
+    run: str
+    """New with each call of a command: an earlier one may have left how it ended."""
+    dead_letters: bool
+    lineage: str = ""
+    """The run's token, and the number of its session: see `engine.wire.marks`."""
+    session: int = 0
+    output: str = ""
+    """Directory of the JSON-lines consumer; without one, a consumer has its own process."""
+    role: str = ""
+    index: int = 0
+    lifeline: int = -1
+    """The descriptor that is closed when the process that started this one is gone."""
+    careful: tuple[int, int] = CARELESS
+    """The first and last time that the node works off, and notes, element by element."""
+    limits: Limits = LIMITS
+
+    def to_json(self) -> str:
+        """As the process takes it."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> ProcessConfig:
+        """What `to_json` made."""
+        parts = json.loads(text)
+        parts["careful"] = tuple(parts["careful"])
+        return ProcessConfig(**{**parts, "limits": Limits(**parts["limits"])})
+
+    def mark(self, kind: str) -> Mark:
+        """What a directory of this process says of itself."""
+        return Mark(self.lineage, f"{kind}-{self.index}", self.session)
+
+    def address(self, name: str) -> str:
+        """Where a party that does not move listens."""
+        return f"ipc://{self.sockets}/{name}"
+
+
+CLAIM_S = 10.0
+"""How long a process that was left behind by a killed run may take to notice."""
+
+STOPPED = 80
+"""Exit status of a process that was told to stop."""
+
+CANNOT_START = 2
+"""Exit status of a process that says why it cannot start."""
+
+BROKEN = 3
+"""Exit status of a master that another one has to take over from."""
+
+DIED = 1
+"""Exit status of a process that met what nobody has thought of; it says what."""
+
+NOTE_BYTES = 2048
+"""Room for what a careful node is at."""
+
+_random: list[int] = []
+
+
+def new_id() -> int:
+    """A random id of 63 bits; the kernel is asked for many at once."""
+    if not _random:
+        _random.extend(struct.unpack("64Q", os.urandom(512)))
+    return _random.pop() >> 1 or 1
+
+
+def claim(path: Path) -> int:
+    """Lock a file for as long as this process lives; a process that is ending is waited for.
+
+    Returns the open file. Raises Unavailable if another run keeps it.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise Unavailable(f"{path.parent} cannot be used: {error.strerror}") from None
+    deadline = monotonic() + CLAIM_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if monotonic() > deadline:
+                raise Unavailable(
+                    f"{path.parent} is in use by another run: wait for its end, or give another "
+                    "--state directory"
+                ) from None
+            select.select((), (), (), 0.05)
+        else:
+            return file
+
+
+def wait_for_others(state: Path) -> None:
+    """Wait until no process of an earlier run is at work any more. Raises Unavailable."""
+    for file in [state / "master.lock", *sorted(state.glob("node-*.lock"))]:
+        if file.exists():
+            os.close(claim(file))
+
+
+def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
+    """A node, with its store and, if it writes files, its consumer."""
+    process = secrets.token_hex(8)
+    claim(Path(config.state) / f"node-{config.index}.lock")
+    flow = flow_plan.flow
+    store = PartStore(
+        LmdbStore(
+            Path(config.state) / f"node-{config.index}", config.identity, config.mark("node")
+        ),
+        flow,
+    )
+    node = Node(
+        config.index,
+        config.nodes,
+        flow_plan,
+        chosen,
+        new_id,
+        process=process,
+        dead_letters=config.dead_letters,
+        run=config.run,
+        pace=Pace(flow_plan, monotonic, careful=config.careful, note=_notes(config)),
+    )
+    runtime = Runtime(store.carry_out)
+    node.address = runtime.add(node, config.address(f"node-{config.index}-{process}"))
+    node.addresses["master"] = config.address("master")
+    if config.output:
+        from driftline.engine.sinks.jsonl import JsonLinesConsumer
+
+        consumer = JsonLinesConsumer(
+            Path(config.output),
+            f"barrier-{config.index}",
+            flow,
+            config.identity,
+            config.mark("output"),
+        )
+        runtime.host(ConsumerServer(lambda barrier: consumer), node)
+    else:
+        node.addresses["consumer"] = config.address("consumer")
+    with Heartbeat(runtime, [node], config.limits.slow_after_s):
+        runtime.run(lambda: node.ended)
+    runtime.close()
+    return STOPPED
+
+
+def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
+    """The master, with the embedded registry."""
+    claim(Path(config.state) / "master.lock")
+    registry = FileRegistry(Path(config.state) / "registry")
+    state = check_identity(registry.read(), config.identity, config.state)
+    if state.lineage != config.lineage:
+        raise StateMismatch(f"{config.state} has become that of another run while this one runs")
+    # Written with the first incarnation, which waits for all members: by then all is open.
+    state = replace(state, opened=config.session)
+
+    def carry_out(job: Job) -> None:
+        assert isinstance(job, WriteState)
+        registry.write(job.state)
+
+    master = Master(
+        config.nodes,
+        flow_plan,
+        chosen,
+        state,
+        config.checkpoint_s,
+        config.run,
+        missing_after_s=config.limits.missing_after_s,
+        stalled_after_s=config.limits.stalled_after_s,
+    )
+    runtime = Runtime(carry_out)
+    runtime.add(master, config.address("master"))
+    runtime.run(lambda: master.ended or master.broken)
+    runtime.close()
+    return BROKEN if master.broken else STOPPED
+
+
+def where_it_was(config: ProcessConfig, name: str) -> str:
+    """What a careful node was at when it died; empty if it is not known."""
+    try:
+        note = _note_of(config, name).read_bytes()
+    except OSError:
+        return ""
+    return note.rstrip(b"\0").decode(errors="replace")
+
+
+def _notes(config: ProcessConfig) -> Callable[[str], None]:
+    """Where a careful node writes what it is at, for whoever finds it dead."""
+    path = _note_of(config, f"node-{config.index}")
+    path.unlink(missing_ok=True)
+    if config.careful == CARELESS:
+        return lambda text: None
+    file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+
+    def write(text: str) -> None:
+        data = text.encode(errors="replace")[:NOTE_BYTES]
+        os.pwrite(file, data.ljust(NOTE_BYTES, b"\0"), 0)
+
+    return write
+
+
+def _note_of(config: ProcessConfig, name: str) -> Path:
+    return Path(config.state) / f"at-{name}"
+
+
+def main(argument: str) -> int:
+    """Run the process that a JSON text describes. Returns the exit status."""
+    config = ProcessConfig.from_json(argument)
+    if config.lifeline >= 0:
+        hold_on(config.lifeline)
+    try:
+        flow_plan = plan(load_flow(config.flow))
+        chosen = policy(config.policy, config.ordering)
+        run = run_master if config.role == "master" else run_node
+        return run(config, flow_plan, chosen)
+    except DriftlineError as error:
+        print(f"driftline {config.role}: {error}", file=sys.stderr)
+        return CANNOT_START
+    except KeyboardInterrupt:
+        return 130
+    except BaseException:
+        traceback.print_exc()
+        return DIED
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # at once: a thread that does not end must not keep the process

@@ -1,0 +1,1 @@
+"""The node: one party, and its dialogues with others."""

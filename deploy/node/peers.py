@@ -1,0 +1,49 @@
+"""What a node in label order says to the other nodes: frames, and what has been worked off.
+
+The acknowledgement of a stage travels in the last frame that the stage has made for a node, so that
+it costs no message of its own; to a node without such a frame it goes by itself.
+
+Invariant: frames and acknowledgements leave in the order in which they were made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from driftline.deploy.work.assembly import Post
+from driftline.deploy.work.leaving import Made, to_frame
+from driftline.deploy.work.tracking import Cells, Intervals
+from driftline.engine.wire.messages import Acknowledge
+
+NOTHING_NEW = Acknowledge((), (), 0)
+
+
+class Peers:
+    """The other nodes."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._last: dict[str, Made | None] = dict.fromkeys(names)
+        self.waiting = False
+        """Whether a frame waits for the acknowledgement that it is to take with it."""
+
+    def frame(self, to: str, made: Made) -> Post:
+        """A frame is made for a node. Returns what may leave: the one before it."""
+        before, self._last[to] = self._last[to], made
+        self.waiting = True
+        return [] if before is None else [(to, to_frame(before))]
+
+    def acknowledge(self, cells: Cells, covered: Intervals) -> Post:
+        """What has been worked off; no frame waits any longer."""
+        post: Post = []
+        for to, made in self._last.items():
+            if made is not None:
+                post.append((to, to_frame(made, cells, covered)))
+                self._last[to] = None
+            elif cells or covered:
+                post.append((to, Acknowledge(cells, covered, 0)))
+        self.waiting = False
+        return post
+
+    def nothing_new(self) -> Post:
+        """What shows whether something before it was lost."""
+        return [(to, NOTHING_NEW) for to in self._last]

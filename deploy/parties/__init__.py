@@ -1,0 +1,1 @@
+"""The parties beside the node: fronts, master, consumer, intake, and what members share."""

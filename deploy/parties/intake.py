@@ -1,0 +1,209 @@
+"""The intake: takes records of producers and hands them to a front's source.
+
+Takes and gives msgpack arrays; `deploy.host.intake_socket` carries them over ZeroMQ:
+
+    producer                                            front
+    [MAGIC, HELLO, producer, session]                   [MAGIC, SYNC, session, acknowledged]
+    [MAGIC, RECORD, producer, session, number, record]  [MAGIC, ACK, session, acknowledged]
+    [MAGIC, END, producer, session, last number]        [MAGIC, ENDED, session, acknowledged]
+
+`acknowledged` stands for all records up to it: they are in the log. SYNC says besides that nothing
+above it has been taken, and nothing above it that was sent before will be: send it again. It
+answers a HELLO, and a record that came before an earlier one (which was lost in a reconnect).
+`session` is a number that a producer chooses each time it starts, larger than before: once a
+larger one is known, messages of a smaller one are answered with FENCED and that larger one, so
+that what a dead process has left in the network does not mix with what its successor sends.
+
+Invariants: what is acknowledged is durable; a record is stored once, however often it comes. While
+the front's source has no room, nothing is taken, the sockets fill up, and producers wait.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from enum import IntEnum
+
+from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
+from driftline.engine.sources.logs.inputlog import PRODUCER_BYTES_MAX, WriteGroup
+from driftline.engine.sources.logs.received import Receipt, ReceivedSource
+from driftline.engine.wire.codec import pack, unpack
+from driftline.engine.wire.party import Job, Party
+
+log = logging.getLogger("driftline")
+
+MAGIC = 0xD72
+
+WINDOW = 4096
+"""Records in memory that are not read or not stored yet, at most."""
+
+WINDOW_BYTES = 1 << 26
+"""Their size, at most, but for the last one."""
+
+MESSAGE_BYTES_MAX = 1 << 26
+
+
+class Kind(IntEnum):
+    """What a message is. Of answers to one producer, the larger one says more."""
+
+    HELLO = 1
+    RECORD = 2
+    END = 3
+    ACK = 4
+    SYNC = 5
+    ENDED = 6
+    FENCED = 7
+
+
+_FIELDS = {Kind.HELLO: 4, Kind.RECORD: 6, Kind.END: 5}
+
+
+@dataclass(slots=True)
+class _Client:
+    """A producer as it was heard of last."""
+
+    session: int
+    route: bytes
+    answer: Kind = Kind.ACK
+    """What it will be told next."""
+    early: bool = False
+    """It has been told that records before its latest ones are missing."""
+
+
+class Intake(Party):
+    """What stands before a source. Who drives it sends what is in `answers`, (route, answer)."""
+
+    def __init__(
+        self,
+        source: ReceivedSource,
+        *,
+        name: str = "intake",
+        window: int = WINDOW,
+        window_bytes: int = WINDOW_BYTES,
+    ) -> None:
+        super().__init__(name)
+        self.source = source
+        self.window = window
+        self.window_bytes = window_bytes
+        self.answers: list[tuple[bytes, bytes]] = []
+        self._clients: dict[str, _Client] = {}
+        self._owed: dict[str, None] = {}
+        """Producers to be answered, once there is something to say."""
+
+    # What a runtime calls.
+
+    def room(self) -> bool:
+        """Whether more records may come."""
+        source = self.source
+        return source.waiting < self.window and source.waiting_bytes < self.window_bytes
+
+    def turn(self) -> bool:
+        group = self.source.group()
+        if group is not None:
+            self.jobs.append(group)
+        if self._owed:
+            self._answer()
+        return False
+
+    def done(self, job: Job, result: object) -> None:
+        """A group was written. Raises what kept it from being written.
+
+        After a failed fsync nobody knows what the disk has: the process must end, and read it.
+        """
+        if isinstance(result, DriftlineError):
+            raise result
+        assert isinstance(job, WriteGroup)
+        for producer in self.source.written(job, bool(result)):
+            self._owed[producer] = None
+
+    # The protocol.
+
+    def take(self, parts: list[bytes]) -> None:
+        """Take one message, whoever sent it."""
+        try:
+            if len(parts) != 2:
+                raise MalformedMessage(f"{len(parts)} parts instead of 2")
+            self._handle(parts[0], parts[1])
+        except (MalformedMessage, PayloadError) as error:
+            self.malformed += 1
+            if self.malformed == 1:
+                log.warning("%s dropped a malformed message: %s", self.name, error)
+
+    def _handle(self, route: bytes, data: bytes) -> None:
+        kind, producer, session, rest = decode_request(data)
+        client = self._clients.get(producer)
+        if client is None:
+            client = self._clients[producer] = _Client(session, route)
+        if session < client.session:
+            self._send(route, Kind.FENCED, client.session, producer)
+            return
+        client.session, client.route = session, route
+        if kind is Kind.RECORD:
+            receipt = self.source.receive(producer, rest[0], rest[1])
+            if receipt is Receipt.TAKEN or (receipt is Receipt.EARLY and client.early):
+                client.early = receipt is Receipt.EARLY
+                return
+            client.early = receipt is Receipt.EARLY
+            wanted = _ANSWERS[receipt]
+        elif kind is Kind.END and rest[0] == self.source.accepted(producer):
+            self.source.close()
+            wanted = Kind.ENDED
+        else:
+            wanted = Kind.SYNC
+        client.answer = max(client.answer, wanted)
+        self._owed[producer] = None
+
+    def _answer(self) -> None:
+        """Tell producers how far they are, in this turn or as soon as it is true."""
+        source = self.source
+        for producer in list(self._owed):
+            client = self._clients[producer]
+            if client.answer is Kind.SYNC and source.closed:
+                client.answer = Kind.ENDED
+            if client.answer is Kind.ENDED and not source.ended:
+                continue
+            if client.answer is Kind.SYNC and (
+                source.acknowledged(producer) < source.accepted(producer)
+            ):
+                continue
+            del self._owed[producer]
+            self._send(client.route, client.answer, client.session, producer)
+            client.answer = Kind.ACK
+
+    def _send(self, route: bytes, kind: Kind, session: int, producer: str) -> None:
+        answer = pack((MAGIC, kind, session, self.source.acknowledged(producer)))
+        self.answers.append((route, answer))
+
+
+_ANSWERS = {
+    Receipt.REPEATED: Kind.ACK,
+    Receipt.EARLY: Kind.SYNC,
+    Receipt.CLOSED: Kind.ENDED,
+}
+
+
+def decode_request(data: bytes) -> tuple[Kind, str, int, tuple[int, object]]:
+    """(kind, producer, session, (number, record)). Raises MalformedMessage."""
+    fields = unpack(data)
+    if not isinstance(fields, tuple) or len(fields) < 4 or fields[0] != MAGIC:
+        raise MalformedMessage("not a message of a producer")
+    _, kind, producer, session, *rest = fields
+    if _FIELDS.get(kind) != len(fields) or not isinstance(kind, int):
+        raise MalformedMessage(f"a message of kind {kind!r} with {len(fields)} fields")
+    if not isinstance(producer, str) or not 0 < len(producer.encode()) <= PRODUCER_BYTES_MAX:
+        raise MalformedMessage(f"a producer's id is text of 1 to {PRODUCER_BYTES_MAX} bytes")
+    number = rest[0] if rest else 0
+    for integer in (session, number):
+        if type(integer) is not int or not 0 <= integer < 1 << 63:
+            raise MalformedMessage(f"{integer!r} is not a number")
+    return Kind(kind), producer, session, (number, rest[-1] if rest else None)
+
+
+def decode_answer(data: bytes) -> tuple[Kind, int, int]:
+    """(kind, session, acknowledged). Raises MalformedMessage."""
+    match unpack(data):
+        case (magic, int(kind), int(session), int(acknowledged)) if (
+            magic == MAGIC and Kind.ACK <= kind <= Kind.FENCED
+        ):
+            return Kind(kind), session, acknowledged
+    raise MalformedMessage("not an answer of a front")

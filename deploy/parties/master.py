@@ -1,0 +1,226 @@
+"""The master: it knows how far the whole is, and decides.
+
+Takes `Promise` (fronts), `Acknowledge` (nodes), `Alive` and what the coordinator takes; gives
+`Progress` (nodes, fronts), `AskPromise` (fronts) and what the coordinator gives. What came in one
+turn is applied first; progress is told at most once a millisecond: nobody's outputs wait for it.
+"""
+
+from __future__ import annotations
+
+from driftline.acker.tracker import Tracker
+from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phase
+from driftline.coordinator.registry import ClusterState, WriteState
+from driftline.deploy.work.tracking import token
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.flow.plan import Plan
+from driftline.engine.labels import INFINITY
+from driftline.engine.policy import Policy, SnapshotCut
+from driftline.engine.wire.messages import (
+    Acknowledge,
+    Alive,
+    AskPromise,
+    Failed,
+    Goodbye,
+    Hello,
+    Lost,
+    Message,
+    Prepared,
+    PrepareFailed,
+    Progress,
+    Promise,
+    Unloadable,
+)
+from driftline.engine.wire.party import Job, Party
+
+STALLED_AFTER_S = 10.0
+"""How long the oldest work may stay unfinished, with no node at work, before it counts as lost."""
+
+HEARD_WITHIN_S = 0.6
+"""Who has not been heard for longer may be at work; members speak several times as often."""
+
+REPEAT_EVERY_S = 1.0
+
+PROGRESS_EVERY_S = 0.001
+"""How often fronts are told of room in the window, and nodes of what is final, at most."""
+
+
+class Master(Party):
+    """Tracks progress and decides."""
+
+    def __init__(
+        self,
+        nodes: int,
+        plan: Plan,
+        policy: Policy,
+        state: ClusterState,
+        interval: float,
+        run: str = "",
+        *,
+        missing_after_s: float = MISSING_AFTER_S,
+        stalled_after_s: float = STALLED_AFTER_S,
+    ) -> None:
+        super().__init__("master")
+        self.nodes = nodes
+        self.plan = plan
+        self.policy = policy
+        self.coordinator = Coordinator(
+            nodes, plan.fronts, policy, state, interval, run, missing_after_s
+        )
+        self.stalled_after_s = stalled_after_s
+        self.tracker: Tracker | None = None
+        self._members = {*self.coordinator.nodes, *self.coordinator.fronts}
+        self._progress = (-1, -1)
+        self._progress_at = 0.0
+        self._oldest: tuple[int, int] | None = None
+        self._oldest_since = 0.0
+        self._steps: dict[str, int] = {}
+        """How much each member has done."""
+        self._worked = False
+        """Whether any has done something since the time was told last."""
+        self._repeated = 0.0
+
+    @property
+    def stopped(self) -> bool:
+        return self.coordinator.phase in (Phase.STOPPED, Phase.ENDED)
+
+    @property
+    def ended(self) -> bool:
+        return self.coordinator.phase is Phase.ENDED
+
+    @property
+    def broken(self) -> bool:
+        """Whether only a new master can go on."""
+        return self.coordinator.phase is Phase.BROKEN
+
+    @property
+    def waits_for(self) -> str:
+        """Where the run stands, and what it waits for; for people."""
+        oldest = self.tracker.oldest() if self.tracker is not None else None
+        if oldest is None:
+            return self.coordinator.waits_for
+        time, stage = oldest
+        return f"{self.coordinator.waits_for}; stage {stage} is not done with time {time}"
+
+    def handle(self, sender: str, message: Message) -> None:
+        coordinator, tracker = self.coordinator, self.tracker
+        self._check_sender(sender, message)
+        if isinstance(message, Acknowledge):
+            if tracker is not None:
+                tracker.acknowledge(message.cells, message.covered)
+                tracker.deliver(int(sender.removeprefix("node-")), message.delivered)
+            return
+        if isinstance(message, Promise):
+            if tracker is not None:
+                tracker.promise(message.front, message.since, message.until, message.durable)
+            return
+        if isinstance(message, Alive):
+            coordinator.alive(sender, message)
+            self._worked |= bool(message.busy) or self._steps.get(sender) != message.steps
+            self._steps[sender] = message.steps
+            return
+        if isinstance(message, Hello):
+            self.addresses[sender] = message.address
+            coordinator.hello(sender, message)
+        elif isinstance(message, Goodbye):
+            coordinator.goodbye(sender, message)
+        elif isinstance(message, Prepared):
+            coordinator.prepared(sender, message)
+        elif isinstance(message, PrepareFailed):
+            coordinator.prepare_failed(sender, message)
+        elif isinstance(message, Unloadable):
+            coordinator.unloadable(sender, message)
+        elif isinstance(message, Lost):
+            coordinator.lost(message)
+        elif isinstance(message, Failed):
+            coordinator.failed(message)
+        else:
+            raise MalformedMessage(f"{type(message).__name__} is not for a master")
+        self._pass_on()
+
+    def _check_sender(self, sender: str, message: Message) -> None:
+        """Raises MalformedMessage for what nobody of this run would say."""
+        if sender not in self._members:
+            raise MalformedMessage(f"{sender!r} does not take part")
+        if isinstance(message, Acknowledge) and sender not in self.coordinator.nodes:
+            raise MalformedMessage(f"an acknowledgement of {sender!r}")
+        if isinstance(message, Promise) and sender != f"front-{message.front}":
+            raise MalformedMessage(f"a promise of front {message.front} by {sender!r}")
+
+    def channel_lost(self, sender: str) -> None:
+        self.coordinator.lost(Lost(self.incarnation, f"the master misses messages of {sender}"))
+
+    def done(self, job: Job, result: object) -> None:
+        if isinstance(job, WriteState):
+            self.coordinator.done(job, result)
+            self._pass_on()
+
+    def tick(self, now: float) -> float:
+        self.coordinator.tick(now)
+        if self.tracker is not None and self.coordinator.phase is Phase.RUNNING:
+            self._watch(now, self.tracker)
+            self.coordinator.consider_snapshot(self.tracker.delivered)
+        self._pass_on()
+        return self.coordinator.deadline
+
+    def turn(self) -> bool:
+        if self.coordinator.phase is not Phase.RUNNING or self.tracker is None:
+            return False
+        processed, delivered = self.tracker.processed, self.tracker.delivered
+        if delivered >= INFINITY:
+            self.coordinator.stop()
+            self._pass_on()
+            return False
+        if (processed, delivered) != self._progress:
+            self.coordinator.moved(processed, delivered)
+            self.tick_by = min(self.tick_by, self._progress_at)
+            if self.now >= self._progress_at or processed >= INFINITY:
+                self._tell_progress(processed, delivered)
+        if not self.policy.ordered:  # otherwise a node asks, which knows sooner
+            for idle, time in self.tracker.to_ask():
+                self.send(self.coordinator.fronts[idle], AskPromise(time))
+        return False
+
+    def _tell_progress(self, processed: int, delivered: int) -> None:
+        self._progress = (processed, delivered)
+        self._progress_at = self.now + PROGRESS_EVERY_S
+        for name in (*self.coordinator.nodes, *self.coordinator.fronts):
+            self.send(name, Progress(processed, delivered))
+
+    def _watch(self, now: float, tracker: Tracker) -> None:
+        """Notice what is lost without anybody having noticed."""
+        oldest = tracker.oldest()
+        worked = self._worked or not self.coordinator.all_heard(HEARD_WITHIN_S)
+        self._worked = False
+        if oldest is None or oldest != self._oldest or worked:  # slow is not lost
+            self._oldest, self._oldest_since = oldest, now
+        elif now - self._oldest_since > self.stalled_after_s:
+            self._oldest_since = now
+            reason = f"time {oldest[0]} is not processed to its end in stage {oldest[1]}"
+            self.coordinator.lost(Lost(self.incarnation, reason))
+            return
+        if now - self._repeated >= REPEAT_EVERY_S:
+            # Also when nothing has changed: it shows the others whether something was lost.
+            self._repeated = now
+            self._progress = (-1, -1)
+
+    def _begin(self) -> None:
+        start = min(self.coordinator.start.offsets) if self.policy.replay else 0
+        self.tracker = Tracker(self.plan.stages, self.plan.fronts, self.nodes, start)
+        if self.policy.cut is SnapshotCut.PRODUCTIONS:
+            self.tracker.acknowledge([token(node, start) for node in range(self.nodes)])
+        self._progress = (-1, -1)
+
+    def _pass_on(self) -> None:
+        """Send and write what the coordinator decided."""
+        coordinator = self.coordinator
+        self.jobs += coordinator.jobs
+        coordinator.jobs = []
+        if coordinator.state.incarnation > self.incarnation:
+            self.enter(coordinator.state.incarnation)
+            self.tracker = None
+        if coordinator.phase is Phase.RUNNING and self.tracker is None:
+            self._begin()
+        for name, message in coordinator.out:
+            self.send(name, message)
+        coordinator.out = []
+        self.tick_by = min(self.tick_by, coordinator.deadline)

@@ -1,0 +1,73 @@
+"""Runs a flow by the reference interpreter, over files: what the output of a run must be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from driftline.deploy.run.asides import Asides
+from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.flow.flow import Flow
+from driftline.engine.order.steps import FAILURES
+from driftline.engine.reference import interpret
+from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
+from driftline.engine.sources import BadRecord, Source, strict
+
+
+def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead: bool) -> int:
+    """Write what the reference interpreter gives, in the form of a run. Returns the records.
+
+    What an earlier reference has left there goes. Raises StateMismatch for the directory of a run.
+    """
+    flow.check_inputs(inputs)
+    lines = Lines(flow)
+    names = {
+        sink: f"{name}/reference.jsonl" if sink == FAILURES else f"{name}.jsonl"
+        for sink, name in lines.names.items()
+    }
+    _clear(output, [*names.values(), f"{DEAD_LETTERS}/input-*.jsonl"])
+    asides = [Asides(output / DEAD_LETTERS / f"input-{i}.jsonl") for i in range(len(inputs))]
+
+    def read(front: int) -> list[tuple[int, object]]:
+        found: list[tuple[int, object]] = []
+        for record in inputs[front].read(1) if dead else strict(inputs[front].read(1)):
+            if isinstance(record, BadRecord):
+                asides[front].add([record])
+            else:
+                found.append(record)
+        return found
+
+    streams = [read(front) for front in range(len(inputs))]
+    process = os.getpid()
+    with ExitStack() as stack:
+        files = {
+            sink: stack.enter_context((output / name).open("w", encoding="utf-8"))
+            for sink, name in names.items()
+            if sink != FAILURES
+        }
+        for item in interpret(flow, streams, dead_letters=dead):
+            if os.getpid() != process:  # a copy that a function has forked, and that came back
+                os._exit(0)
+            if item.sink not in files:
+                path = output / names[item.sink]
+                path.parent.mkdir(exist_ok=True)
+                files[item.sink] = stack.enter_context(path.open("w", encoding="utf-8"))
+            files[item.sink].write(lines.format(item) + "\n")
+    return sum(map(len, streams))
+
+
+def _clear(output: Path, patterns: Sequence[str]) -> None:
+    """Make the directory, without what an earlier reference has left."""
+    if (output / ".driftline").exists():
+        raise StateMismatch(
+            f"{output} holds the outputs of a run: give the reference another --output"
+        )
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        for pattern in patterns:
+            for file in output.glob(pattern):
+                file.unlink()
+    except OSError as error:
+        raise Unavailable(f"output {output}: {error.strerror}") from None

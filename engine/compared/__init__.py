@@ -1,0 +1,1 @@
+"""Policies that Driftline is compared with: two-phase commit and strong productions."""

@@ -1,0 +1,1 @@
+"""What a user writes: the flow, its plan, the context of a function, and how it is found."""

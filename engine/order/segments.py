@@ -1,0 +1,94 @@
+"""Segments: the steps between two shuffles, joined so that one pushes into the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from driftline.engine.flow.flow import Vertex
+from driftline.engine.flow.plan import Plan, Port, functions_follow
+from driftline.engine.keygroups import Owners
+from driftline.engine.order.ends import Maker, Outbound, Shuffle, Sink
+from driftline.engine.order.steps import (
+    Failures,
+    FanOut,
+    Filter,
+    FlatMap,
+    Hold,
+    Map,
+    Stateless,
+    Step,
+)
+
+KeyedStep = Callable[[Vertex, Step, Failures, Maker], Step]
+"""Makes the step of a keyed operator: what differs between the orders."""
+
+
+class Segments:
+    """All segments of a plan on one node: `entries[p]` takes what arrives at port p.
+
+    `outbounds[p, q][n]` collects what the segment of port p sends to port q of node n.
+    """
+
+    def __init__(self, plan: Plan, owners: Owners, barrier: Hold, keyed: KeyedStep) -> None:
+        self.plan = plan
+        self.barrier = barrier
+        self.keyed = keyed
+        self.failures = Failures(barrier)
+        self.owners = owners
+        self.outbounds = {
+            (before, port.number): [Outbound() for _ in range(owners.nodes)]
+            for port in plan.ports
+            for before in port.feeders
+        }
+        self.entries: list[Step] = [_Segment(self, port).entry() for port in plan.ports]
+
+
+_STATELESS: dict[str, type[Stateless]] = {"map": Map, "filter": Filter, "flat_map": FlatMap}
+
+
+class _Segment:
+    """Joins the steps of one segment.
+
+    A vertex reached on several ways gets one step for each function whose outputs reach it: where
+    a segment ends, it has to be known whose they are.
+    """
+
+    def __init__(self, segments: Segments, port: Port) -> None:
+        self.all = segments
+        self.flow = segments.plan.flow
+        self.port = port
+        self.steps: dict[tuple[int, str], Step] = {}
+
+    def entry(self) -> Step:
+        vertex = self.port.vertex
+        if vertex.kind == "source":
+            return self._after(vertex, Maker(vertex.name, None))
+        maker = Maker(vertex.name, vertex.fields, functions_follow(self.flow, vertex))
+        return self.all.keyed(vertex, self._after(vertex, maker), self.all.failures, maker)
+
+    def _after(self, vertex: Vertex, maker: Maker) -> Step:
+        edges = [self._step(after, maker) for after in self.flow.outputs_of(vertex.number)]
+        return edges[0] if len(edges) == 1 else FanOut(edges)
+
+    def _step(self, vertex: Vertex, maker: Maker) -> Step:
+        place = vertex.number, maker.name
+        if place not in self.steps:
+            self.steps[place] = self._make(vertex, maker)
+        return self.steps[place]
+
+    def _make(self, vertex: Vertex, maker: Maker) -> Step:
+        failures = self.all.failures
+        if vertex.keyed:
+            port = self.all.plan.port_of(vertex.number)
+            outbounds = self.all.outbounds[self.port.number, port.number]
+            return Shuffle(port, self.all.owners, outbounds, failures, maker)
+        if vertex.kind == "sink":
+            return Sink(self.flow.sinks.index(vertex), self.all.barrier, maker, failures)
+        if vertex.kind == "union":
+            return self._after(vertex, maker)
+        assert vertex.function is not None
+        if vertex.kind != "filter":
+            maker = Maker(vertex.name, vertex.fields)
+        after = self._after(vertex, maker)
+        follow = functions_follow(self.flow, vertex)
+        return _STATELESS[vertex.kind](vertex, vertex.function, after, failures, follow)

@@ -1,0 +1,373 @@
+"""The snapshot store of a node: parts of snapshots in a key-value store, checked when read.
+
+Keys are ``(snapshot, key group)``, values are segments; key group META holds the meta data and the
+checksums of the segments and the number of the part before, and one record the number of the newest
+part: so what is damaged and what is missing are noticed alike. Parts are written as a whole or not
+at all. Nothing is overwritten: a node that is one snapshot ahead of another which failed goes back
+by forgetting it.
+
+What cannot be read at the moment is never taken for damaged, nor for missing: it is tried again.
+
+Parts that pile up are joined, small ones with small ones, as a log-structured merge tree does: a
+row is copied O(log n) times, and what has been overwritten is let go when the oldest part is
+reached, which is when the parts after it have grown to half its size.
+
+`LmdbStore` keeps the parts in LMDB: all of one snapshot is written in one durable transaction.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+from zlib import crc32
+
+import lmdb
+
+from driftline.engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch
+from driftline.engine.flow.flow import Flow
+from driftline.engine.lmdbs import open_environment, reported, seal
+from driftline.engine.snapshots.jobs import (
+    MERGED_AT_ONCE,
+    MIXED,
+    CommitSnapshot,
+    Loaded,
+    LoadSnapshot,
+    StoreSnapshot,
+    by_group,
+    merge,
+)
+from driftline.engine.wire.codec import pack, unpack
+from driftline.engine.wire.marks import MARK, NOBODY, Mark
+from driftline.engine.wire.party import Job
+
+META = 0xFFFF
+_KEY = struct.Struct(">QH")
+NEWEST = _KEY.pack(0, META)
+"""The key of the number of the newest part; parts have numbers from 1."""
+
+_FORMAT = 4
+MAP_SIZE = 1 << 36
+"""Bytes of address space at first; the file grows only as it is filled, the space if need be."""
+
+MERGE_AT = 32
+"""Parts that pile up before they are merged into one."""
+
+
+class KeyValue(Protocol):
+    """What a store of parts is kept in."""
+
+    name: str
+
+    def read(self, key: bytes) -> bytes | None:
+        """The value of a key, None if there is none. Raises Unavailable, SnapshotDamaged."""
+
+    def all_keys(self) -> list[bytes]:
+        """All keys, sorted. Raises Unavailable, SnapshotDamaged."""
+
+    def write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> None:
+        """Change everything at once, durably. Raises Unavailable."""
+
+
+class PartStore:
+    """Carries out the snapshot jobs of a node.
+
+    `merge_at` parts are allowed to pile up before some are joined, by steps of about
+    `rows_at_once`.
+    """
+
+    def __init__(
+        self,
+        kv: KeyValue,
+        flow: Flow,
+        merge_at: int = MERGE_AT,
+        rows_at_once: int = MERGED_AT_ONCE,
+    ) -> None:
+        self._kv = kv
+        self._flow = flow
+        self._merge_at = max(2, merge_at)
+        self._rows_at_once = rows_at_once
+        self._sizes = self._survey()
+        """Bytes of each part that is there, in order."""
+        self._joining: Iterator[None] | None = None
+
+    def carry_out(self, job: Job) -> object:
+        """Do a job durably and return its result. Raises SnapshotDamaged, Unavailable."""
+        if isinstance(job, LoadSnapshot):
+            if job.or_later:
+                return self._load(self._latest(job.number))
+            return self._load(job.number, job.taken)
+        if isinstance(job, StoreSnapshot):
+            before = max(self._sizes, default=0)
+            part = as_part(job.number, job.segments, job.meta, before, job.taken)
+            self._write(job.number, {**part, NEWEST: _as_newest(job.number)}, ())
+        elif isinstance(job, CommitSnapshot):
+            return self._go_on_joining(job)
+        else:
+            raise TypeError(f"not a job for a snapshot store: {job!r}")
+        return None
+
+    def _write(self, number: int, part: Mapping[bytes, bytes], gone: Sequence[int]) -> None:
+        """Put a part where others have been."""
+        keys = [key for n in gone for key in self._keys_of(n) if key not in part]
+        self._kv.write(part, keys)
+        for n in gone:
+            del self._sizes[n]
+        self._sizes[number] = sum(len(value) for key, value in part.items() if key != NEWEST)
+        self._sizes = dict(sorted(self._sizes.items()))
+
+    def _keys_of(self, part: int) -> list[bytes]:
+        checksums = self._meta(part).checksums
+        return [_KEY.pack(part, group) for group in (*checksums, META)]
+
+    def look(self, number: int) -> Loaded:
+        """What snapshot `number` holds; changes nothing. Raises SnapshotDamaged."""
+        parts = [part for part in self._sizes if part <= number]
+        if not parts or parts[-1] != number:
+            raise SnapshotDamaged(f"{self._kv.name}: snapshot {number} is not there")
+        about, segments = self._read(parts, 0)
+        return Loaded(about.meta, [segment for _, segment in segments], number)
+
+    def _survey(self) -> dict[int, int]:
+        sizes: dict[int, int] = {}
+        for key in self._keys():
+            if key != NEWEST:
+                part = part_of(key)
+                sizes[part] = sizes.get(part, 0) + len(self._kv.read(key) or b"")
+        return sizes
+
+    def _keys(self) -> list[bytes]:
+        keys = self._kv.all_keys()
+        if any(len(key) != _KEY.size for key in keys):
+            raise SnapshotDamaged(f"{self._kv.name} is damaged: it holds foreign keys")
+        return keys
+
+    def newest(self) -> int:
+        """The number of the newest part, 0 if there is none. Raises SnapshotDamaged.
+
+        A part is whole or not there at all: one that is missing was lost later.
+        """
+        about = self._kv.read(NEWEST) or _as_newest(0)
+        if len(about) != len(_as_newest(0)) or about != _as_newest(_newest_in(about)):
+            raise SnapshotDamaged(f"{self._kv.name} is damaged: its newest part is not known")
+        newest, there = _newest_in(about), max(self._sizes, default=0)
+        if newest != there:
+            raise SnapshotDamaged(
+                f"{self._kv.name} is damaged: its newest part should be {newest}, but is {there}"
+            )
+        return newest
+
+    def _latest(self, least: int) -> int:
+        self._sizes = self._survey()
+        if (newest := self.newest()) < least:
+            raise SnapshotDamaged(
+                f"{self._kv.name} is an old copy: its newest part is {newest}, there was {least}"
+            )
+        return newest
+
+    def _load(self, number: int, taken: int | None = None) -> Loaded:
+        self._joining = None
+        if taken is not None and number in self._sizes and self._meta(number).taken != taken:
+            raise SnapshotDamaged(
+                f"{self._kv.name} is an old copy: its snapshot {number} was given up later"
+            )
+        loaded = self.look(number) if number else Loaded(b"", [])
+        newer = [key for key in self._keys() if part_of(key) > number or not number]
+        if newer:  # only now: what cannot be loaded is not touched
+            self._kv.write({NEWEST: _as_newest(number)} if number else {}, newer)
+            self._sizes = {n: size for n, size in self._sizes.items() if n <= number}
+        return loaded
+
+    def _read(self, parts: Sequence[int], before: int) -> tuple[_About, list[tuple[int, bytes]]]:
+        """What the last says of itself, and (key group, segment) in order. Checks everything.
+
+        `before`: the part that the first of them follows, or 0.
+        """
+        about = _About(0, 0, b"", {})
+        segments: list[tuple[int, bytes]] = []
+        for preceding, part in zip([before, *parts], parts, strict=False):
+            about = self._meta(part)
+            if about.before != preceding:
+                raise SnapshotDamaged(f"{self._kv.name}: the part before {part} is not there")
+            for group, checksum in about.checksums.items():
+                segment = self._kv.read(_KEY.pack(part, group)) or b""
+                if crc32(segment) != checksum:
+                    raise SnapshotDamaged(
+                        f"{self._kv.name}: key group {group} of snapshot {part} is damaged"
+                    )
+                segments.append((group, segment))
+        return about, segments
+
+    def _meta(self, part: int) -> _About:
+        data = self._kv.read(_KEY.pack(part, META)) or b""
+        if len(data) < 4 or crc32(data[4:]) != int.from_bytes(data[:4], "big"):
+            raise SnapshotDamaged(f"{self._kv.name}: snapshot {part} is damaged")
+        try:
+            return _About(*unpack(data[4:]))  # type: ignore[misc]  # covered by the checksum
+        except (MalformedMessage, TypeError) as error:
+            raise SnapshotDamaged(f"{self._kv.name}: snapshot {part}: {error}") from None
+
+    def _go_on_joining(self, job: CommitSnapshot) -> bool:
+        """Begin to join parts, or go on. Returns whether there is more to do."""
+        if self._joining is None:
+            self._joining = self._join(job.before)
+        for _ in self._joining:
+            if not job.whole:
+                return True
+        self._joining = None
+        return False
+
+    def _join(self, last: int) -> Iterator[None]:
+        """Join parts up to `last` into one, in steps, once there are many of them.
+
+        What it becomes has the number of the last of them, which stays loadable.
+        """
+        old = [part for part in self._sizes if part <= last]
+        if len(old) < self._merge_at:
+            return
+        first = len(old) - 2
+        size = sum(self._sizes[part] for part in old[first:])
+        while first and self._sizes[old[first - 1]] <= 2 * size:
+            first -= 1
+            size += self._sizes[old[first]]
+        chosen, before = old[first:], old[first - 1] if first else 0
+        try:
+            about, segments = self._read(chosen, before)
+        except SnapshotDamaged:
+            return  # it is told of when it is needed
+        groups: dict[int, list[bytes]] = {}
+        for group, segment in segments:
+            if group != MIXED:
+                groups.setdefault(group, []).append(segment)
+                continue
+            for found, piece in by_group(self._flow.groups, segment, self._rows_at_once):
+                if piece:
+                    groups.setdefault(found, []).append(piece)
+                yield
+        # A removed slot may still be in an older part: then rows are only put one after the other.
+        joined: dict[int, bytes] = {}
+        for group, parts in groups.items():
+            pieces = []
+            for piece in parts if before else merge(self._flow, parts, self._rows_at_once):
+                pieces.append(piece)
+                yield
+            joined[group] = b"".join(pieces)
+        self._write(
+            chosen[-1], as_part(chosen[-1], joined, about.meta, before, about.taken), chosen
+        )
+
+
+class _About(NamedTuple):
+    """What a part says of itself: the part that it follows (or 0), when it was taken, and so on."""
+
+    before: int
+    taken: int
+    meta: bytes
+    checksums: dict[int, int]
+
+
+def as_part(
+    number: int, segments: dict[int, bytes], meta: bytes, before: int, taken: int
+) -> dict[bytes, bytes]:
+    """The keys and values of a part; `before`: the number of the part that it follows, or 0."""
+    checksums = {group: crc32(segment) for group, segment in segments.items()}
+    about = pack((before, taken, meta, checksums))
+    part = {_KEY.pack(number, group): segment for group, segment in segments.items()}
+    part[_KEY.pack(number, META)] = crc32(about).to_bytes(4, "big") + about
+    return part
+
+
+def part_of(key: bytes) -> int:
+    """The number of the part that a key belongs to."""
+    number: int = _KEY.unpack(key)[0]
+    return number
+
+
+def _as_newest(number: int) -> bytes:
+    data = number.to_bytes(8, "big")
+    return crc32(data).to_bytes(4, "big") + data
+
+
+def _newest_in(about: bytes) -> int:
+    return int.from_bytes(about[4:], "big")
+
+
+def check_parts(kv: KeyValue) -> int:
+    """Read everything, and change nothing. Returns the number of the newest part.
+
+    Raises SnapshotDamaged, Unavailable.
+    """
+    store = PartStore(kv, Flow("nothing is joined"))
+    if newest := store.newest():
+        store.look(newest)
+    return newest
+
+
+class LmdbStore:
+    """A key-value store in one LMDB directory, of one identity."""
+
+    def __init__(
+        self, path: Path, identity: str, mark: Mark = NOBODY, map_size: int = MAP_SIZE
+    ) -> None:
+        self.name = f"state directory {path}"
+        with reported(self.name, SnapshotDamaged):
+            self._env = open_environment(path, map_size, max_dbs=2)
+            try:
+                self._begin(identity, mark)
+            except BaseException:
+                self._env.close()
+                raise
+
+    def read(self, key: bytes) -> bytes | None:
+        with reported(self.name, SnapshotDamaged), self._env.begin(db=self._parts) as txn:
+            value = txn.get(key)
+            return None if value is None else bytes(value)
+
+    def all_keys(self) -> list[bytes]:
+        with (
+            reported(self.name, SnapshotDamaged),
+            self._env.begin(db=self._parts) as txn,
+            txn.cursor() as cursor,
+        ):
+            return [bytes(key) for key in cursor.iternext(values=False)]
+
+    def write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> None:
+        deletes = list(deletes)
+        with reported(self.name, SnapshotDamaged):
+            while not self._write(puts, deletes):
+                self._env.set_mapsize(2 * self._env.info()["map_size"])
+
+    def _write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> bool:
+        """All or nothing. Returns False if the address space is too small."""
+        try:
+            with self._env.begin(write=True, db=self._parts) as txn:
+                for key in deletes:
+                    txn.delete(key)
+                for key, value in puts.items():
+                    txn.put(key, value)
+                seal(txn, self._about)
+        except lmdb.MapFullError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Release the directory."""
+        self._env.close()
+
+    def _begin(self, identity: str, mark: Mark) -> None:
+        """One transaction: whoever is killed leaves nothing, or a store that says whose it is."""
+        mine = pack((_FORMAT, identity))
+        with self._env.begin(write=True) as txn:
+            self._parts = self._env.open_db(b"parts", txn=txn)
+            self._about = about = self._env.open_db(b"about", txn=txn)
+            found, marked = txn.get(b"identity", db=about), txn.get(MARK, db=about)
+            if found is not None and bytes(found) != mine:
+                raise StateMismatch(
+                    f"{self.name} holds the state of another flow, input or version of Driftline: "
+                    "give another --state directory, or remove this one"
+                )
+            before = None if marked is None else Mark.decode(bytes(marked), self.name)
+            txn.put(b"identity", mine, db=about)
+            txn.put(MARK, mark.over(before, self.name).encode(), db=about)
+            seal(txn, about)

@@ -1,0 +1,1 @@
+"""Files as sources: lines, tables, dumps in blocks and parts."""

@@ -1,0 +1,143 @@
+"""A file as a source: which format it has, and its records with their numbers.
+
+By the name, without `.gz` or `.bz2`: `.jsonl`, `.ndjson`, `.json`, `.csv`, `.tsv`, `.xml`, `.txt`.
+With any other name, a file that begins like XML is XML, and the rest is text.
+
+A record's time is its number in the file, from 1; with `sections` it is the section's. Malformed
+records keep their number. Where the file breaks off, a BadRecord with the next number comes last,
+since what would follow cannot be known.
+
+Costs: `read(start)` reads the file from its beginning and parses what it passes over, at about
+the speed of a run that does nothing else: the formats have no index, and compressed files none to
+jump by. Memory is that of one record.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from driftline.engine.errors import InputError, Unavailable
+from driftline.engine.sources.files.blocks import BLOCK_BYTES, Blocks, Broken
+from driftline.engine.sources.files.lines import json_rows, text_rows
+from driftline.engine.sources.files.tables import csv_rows, tsv_rows
+from driftline.engine.sources.record import Malformed, Row, Shape
+from driftline.engine.sources.source import BadRecord, Source
+from driftline.engine.sources.texts.pages import page_rows
+from driftline.engine.sources.texts.zipf import ZipfSource
+
+GENERATED = "zipf:"
+"""What a name begins with that is no file's: `zipf:1000` is a thousand made-up documents."""
+
+Format = Callable[[Iterable[bytes]], Iterator[Row]]
+
+_FORMATS: dict[str, Format] = {
+    ".csv": csv_rows,
+    ".json": json_rows,
+    ".jsonl": json_rows,
+    ".ndjson": json_rows,
+    ".tsv": tsv_rows,
+    ".txt": text_rows,
+    ".xml": page_rows,
+}
+
+
+def open_source(
+    path: str | Path,
+    *,
+    id_field: str | None = None,
+    text_field: str | None = None,
+    sections: bool = False,
+) -> Source:
+    """The records of a file, each with an "id".
+
+    A directory with an input log gives what it holds, as it is. The id is the field `id_field` if
+    that is given, else "id", else "url", else the number. With `text_field`, that field is also
+    given as "text". With `sections`, wikitext in "text" is cleaned and each of its sections is a
+    document of its own.
+    """
+    if isinstance(path, str) and path.startswith(GENERATED):
+        return _generated(path)
+    path = Path(path)
+    if not path.exists():
+        raise Unavailable(f"{path}: there is no such file")
+    if (path / "data.mdb").is_file():
+        from driftline.engine.sources.logs.logged import (
+            LoggedSource,  # needs LMDB, which files do not
+        )
+
+        return LoggedSource(path)
+    if not path.is_file():
+        kind = "a directory" if path.is_dir() else "no regular file"
+        raise Unavailable(f"{path}: {kind}; a source is a file that can be read again")
+    blocks = Blocks(path)
+    try:
+        beginning = next(iter(blocks), b"")
+    except Broken as broken:
+        beginning = b""
+        if not blocks.consumed and path.stat().st_size:
+            raise Unavailable(f"{path}: {broken}") from None
+    rows = _format(path, beginning)
+    if rows is page_rows and not path.stat().st_size:
+        raise InputError(path.name, 1, "the file is empty; expected XML")
+    return FileSource(path, rows, Shape(id_field, text_field, sections))
+
+
+def _generated(name: str) -> Source:
+    count = name.removeprefix(GENERATED)
+    if not count.isdecimal():
+        raise Unavailable(f"{name}: expected {GENERATED}N, for N made-up documents")
+    return ZipfSource(int(count))
+
+
+def _format(path: Path, beginning: bytes) -> Format:
+    name = path.with_suffix("") if path.suffix.lower() in (".gz", ".bz2") else path
+    looks_like_xml = beginning.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(
+        (b"<?xml", b"<mediawiki", b"<pages")
+    )
+    return _FORMATS.get(name.suffix.lower(), page_rows if looks_like_xml else text_rows)
+
+
+class FileSource:
+    """The records of one file."""
+
+    def __init__(self, path: Path, rows: Format, shape: Shape) -> None:
+        self.name = path.name
+        self.path = path
+        self.rows = rows
+        self.shape = shape
+        self._blocks = Blocks(path)  # of the latest read, for its progress
+
+    def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
+        """All records with time >= `start`."""
+        self._blocks = Blocks(self.path)
+        for time, document in enumerate(self._documents(self._blocks), 1):
+            if time < start:
+                continue
+            if isinstance(document, Malformed):
+                yield document.at(time, self.name)
+            else:
+                yield time, document
+
+    def _documents(self, blocks: Blocks) -> Iterator[Row]:
+        try:
+            for number, row in enumerate(self.rows(blocks), 1):
+                yield from self.shape.documents(number, row)
+        except Broken as broken:
+            yield Malformed(str(broken), "", ends=True)
+
+    def progress(self) -> tuple[int, int] | None:
+        """Bytes of the file, as it lies on disk, that the latest read has consumed, and all."""
+        return self._blocks.consumed, self.path.stat().st_size
+
+    def identity(self) -> str:
+        """Name, size, a hash of both ends, and how it is read; not where the file lies.
+
+        Both ends, because to hash the whole of a large dump takes minutes at every start. What
+        this cannot see is a change in the middle that keeps the size.
+        """
+        size = self.path.stat().st_size
+        with self.path.open("rb") as file:
+            ends = hashlib.sha256(file.read(BLOCK_BYTES))
+            file.seek(max(0, size - BLOCK_BYTES))
+            ends.update(file.read(BLOCK_BYTES))
+        return f"{self.name}, {size} bytes, {ends.hexdigest()[:32]}, {self.shape}"

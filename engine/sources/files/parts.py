@@ -1,0 +1,255 @@
+"""A source in parts that are read in parallel, with the same times as when it is read as one.
+
+A record's time is its number in the whole source, so where a part begins is known only when those
+before it have been counted. Reading is therefore done in two steps: `count` every part (in
+parallel; parts of made-up text know without looking), add up, `read` every part from its number on.
+
+What can be cut: formats of one record a line, and XML dumps between pages, where the file is
+not compressed; multistream bzip2 dumps between streams, as Wikimedia publishes them. Everything
+else, and what is small, is one part.
+
+    >>> from driftline.engine.sources.texts.zipf import ZipfSource
+    >>> parts = in_parts(ZipfSource(5, words_per_document=1), 2)
+    >>> [[time for time, _ in part.read(1, 1)] for part in parts]
+    [[1, 2], [3, 4, 5]]
+"""
+
+from __future__ import annotations
+
+import bz2
+import mmap
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol
+
+from driftline.engine.labels import INFINITY
+from driftline.engine.sources.files.blocks import BLOCK_BYTES, Blocks, Broken, decompressor
+from driftline.engine.sources.files.files import FileSource, Format
+from driftline.engine.sources.files.lines import json_rows, lines, text_rows
+from driftline.engine.sources.record import Malformed, Row, Shape
+from driftline.engine.sources.source import BadRecord, Source
+from driftline.engine.sources.texts.pages import page_rows
+from driftline.engine.sources.texts.zipf import ZipfSource
+
+PART_BYTES_MIN = 2**20
+"""Parts of files are not smaller."""
+
+_PAGE = re.compile(rb"<page[\s>]")
+_STREAM = re.compile(rb"BZh[1-9]1AY&SY")
+_ROOT = re.compile(rb"<(mediawiki|pages)[\s>]")
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Rows and documents of a part; `broken`: nothing that comes after it can be known."""
+
+    rows: int
+    documents: int
+    broken: bool = False
+
+
+class Part(Protocol):
+    """A part of a source. Can be sent to another process."""
+
+    def count(self) -> Count:
+        """How much is in it."""
+
+    def read(self, row: int, time: int) -> Iterator[tuple[int, object] | BadRecord]:
+        """Its records, where its first row and its first document have these numbers."""
+
+
+def in_parts(source: Source, count: int, since: int = 1) -> list[Part]:
+    """A source in at most so many parts, in order; nothing before `since` is needed."""
+    if isinstance(source, ZipfSource):
+        bounds = _bounds(1, source.documents + 1, count)
+        return [Span(source, start, stop) for start, stop in bounds]
+    if isinstance(source, FileSource):
+        cuts = _cuts(source.path, source.rows, count)
+        if len(cuts) > 2:
+            return [
+                FilePart(source.path, source.rows, source.shape, begin, end)
+                for begin, end in pairwise(cuts)
+            ]
+    return [Span(source, max(1, since), INFINITY)]
+
+
+def in_parts_of_lines(path: Path, count: int) -> list[FilePart]:
+    """A file of lines that is not compressed in at most so many parts, for `FilePart.lines`."""
+    cuts = _cuts(path, text_rows, count) or [0, path.stat().st_size]
+    return [FilePart(path, text_rows, Shape(), begin, end) for begin, end in pairwise(cuts)]
+
+
+def starts(counts: Iterable[Count]) -> list[tuple[int, int]]:
+    """The numbers of the first row and document of each part; none after a broken one."""
+    row = time = 1
+    found = []
+    for count in counts:
+        found.append((row, time))
+        if count.broken:
+            break
+        row += count.rows
+        time += count.documents
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The records with times in [start, stop): of a source that finds them itself."""
+
+    source: Source
+    start: int
+    stop: int
+
+    def count(self) -> Count:
+        return Count(self.stop - self.start, self.stop - self.start)
+
+    def read(self, row: int, time: int) -> Iterator[tuple[int, object] | BadRecord]:
+        for record in self.source.read(self.start):
+            if (record.time if isinstance(record, BadRecord) else record[0]) >= self.stop:
+                return
+            yield record
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """The rows of a file that begin in [begin, end), in bytes as the file lies on disk."""
+
+    path: Path
+    rows: Format
+    shape: Shape
+    begin: int
+    end: int
+
+    def count(self) -> Count:
+        if self.rows is not page_rows and not self.shape.sections:
+            try:
+                rows = sum(1 for _ in self.lines())
+            except Broken:
+                return Count(0, 0, broken=True)
+            return Count(rows, rows)
+        rows = documents = 0
+        try:
+            for row in self.rows(self._blocks()):
+                rows += 1
+                documents += sum(1 for _ in self.shape.documents(rows, row))
+        except Broken:
+            return Count(rows, documents, broken=True)
+        return Count(rows, documents)
+
+    def read(self, row: int, time: int) -> Iterator[tuple[int, object] | BadRecord]:
+        for number, document in enumerate(self._documents(row), time):
+            if isinstance(document, Malformed):
+                yield document.at(number, self.path.name)
+            else:
+                yield number, document
+
+    def lines(self) -> Iterator[bytes]:
+        """Its lines as they are, without their ends and without blank ones."""
+        return filter(bytes.strip, lines(self._blocks()))
+
+    def _documents(self, first: int) -> Iterator[Row]:
+        try:
+            for number, row in enumerate(self.rows(self._blocks()), first):
+                yield from self.shape.documents(number, row)
+        except Broken as broken:
+            yield Malformed(str(broken), "", ends=True)
+
+    def _blocks(self) -> Iterator[bytes]:
+        """What the format would be given if the file held only this part."""
+        if self.rows is not page_rows:
+            if self.begin:
+                yield b"\n"  # the first line of a part has no byte order mark
+            yield from self._raw()
+            return
+        is_last = self.end >= self.path.stat().st_size
+        head = _head(self.path)
+        if self.begin:
+            yield head
+        yield from self._raw() if decompressor(self.path) is None else self._streams()
+        if not is_last:
+            yield b"</" + _root(head) + b">"
+
+    def _raw(self) -> Iterator[bytes]:
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.begin)
+                left = self.end - self.begin
+                while left and (block := file.read(min(BLOCK_BYTES, left))):
+                    left -= len(block)
+                    yield block
+        except OSError as error:
+            raise Broken(f"the file cannot be read on: {error}") from None
+
+    def _streams(self) -> Iterator[bytes]:
+        """Decompressed: every stream begins and ends within the part."""
+        stream = bz2.BZ2Decompressor()
+        try:
+            for block in self._raw():
+                while block:
+                    if stream.eof:
+                        stream = bz2.BZ2Decompressor()
+                    yield stream.decompress(block)
+                    block = stream.unused_data.lstrip(b"\0") if stream.eof else b""
+        except OSError as error:
+            raise Broken(f"the file cannot be read on: {error}") from None
+        if not stream.eof:
+            raise Broken("the compressed file ends too early; is it a partial download?")
+
+
+def _bounds(first: int, last: int, count: int) -> list[tuple[int, int]]:
+    """[first, last) in at most `count` intervals of nearly the same length."""
+    count = max(1, min(count, last - first))
+    cuts = [first + (last - first) * i // count for i in range(count + 1)]
+    return list(pairwise(cuts))
+
+
+def _cuts(path: Path, rows: Format, count: int) -> list[int]:
+    """Where parts begin, and the end of the file; [] if the file cannot be cut."""
+    size = path.stat().st_size
+    count = min(count, size // PART_BYTES_MIN)
+    find: Callable[[mmap.mmap, int], int]
+    if count < 2:
+        return []
+    compression = decompressor(path)
+    if rows in (json_rows, text_rows) and compression is None:
+        find = _after_newline
+    elif rows is page_rows and compression is None:
+        find = _at(_PAGE)
+    elif rows is page_rows and compression is bz2.BZ2Decompressor:
+        find = _at(_STREAM)
+    else:
+        return []
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        places = {find(data, begin) for begin, _ in _bounds(0, size, count)[1:]}
+    return [0, *sorted(places - {size}), size]
+
+
+def _after_newline(data: mmap.mmap, start: int) -> int:
+    found = data.find(b"\n", start - 1)
+    return len(data) if found < 0 else found + 1
+
+
+def _at(pattern: re.Pattern[bytes]) -> Callable[[mmap.mmap, int], int]:
+    def find(data: mmap.mmap, start: int) -> int:
+        found = pattern.search(data, start)
+        return len(data) if found is None else found.start()
+
+    return find
+
+
+def _head(path: Path) -> bytes:
+    """An XML file up to its first page."""
+    head = b""
+    for block in Blocks(path):
+        head += block
+        if found := _PAGE.search(head):
+            return head[: found.start()]
+    return head
+
+
+def _root(head: bytes) -> bytes:
+    found = _ROOT.search(head)
+    return found[1] if found else b"mediawiki"

@@ -1,0 +1,1 @@
+"""Input logs: live records made durable, and read again."""

@@ -1,0 +1,60 @@
+"""A front's input log as a source: what producers sent, to be run or audited once more.
+
+Records that were trimmed are gone: what is recomputed has to begin from a snapshot that is not
+older. The log may be in use while it is read; records that come meanwhile may be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import lmdb
+
+from driftline.engine.errors import InputError, StateMismatch, Unavailable
+from driftline.engine.sources.logs.inputlog import decode_beside, decode_entry, encode_number
+from driftline.engine.sources.source import BadRecord
+from driftline.engine.wire.codec import unpack
+
+
+class LoggedSource:
+    """The records of an input log, with the times that they were given."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.name
+        self.path = path
+
+    def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
+        """All records with time >= `start`. Raises InputError if some of them have been trimmed."""
+        with self._opened() as env:
+            about, entries = env.open_db(b"about"), env.open_db(b"entries")
+            with env.begin() as txn, txn.cursor(db=entries) as cursor:
+                trimmed = txn.get(b"trimmed", db=about)
+                first = decode_beside(b"trimmed", trimmed, self.name) if trimmed else 0
+                if start < first:
+                    reason = f"records before {first} are trimmed: begin from a snapshot"
+                    raise InputError(self.name, start, reason)
+                there = cursor.set_range(encode_number(start))
+                while there:
+                    entry = decode_entry(bytes(cursor.key()), bytes(cursor.value()), self.name)
+                    yield entry.time, unpack(entry.data)
+                    there = cursor.next()
+
+    def progress(self) -> tuple[int, int] | None:
+        """Unknown."""
+        return None
+
+    def identity(self) -> str:
+        """Where it is."""
+        return f"input log {self.path}"
+
+    @contextmanager
+    def _opened(self) -> Iterator[lmdb.Environment]:
+        try:
+            with lmdb.open(str(self.path), map_size=0, readonly=True, max_dbs=3) as env:
+                yield env
+        except lmdb.NotFoundError:
+            raise StateMismatch(f"{self.path} is not an input log") from None
+        except lmdb.Error as error:
+            raise Unavailable(f"input log {self.path}: {error}") from None

@@ -1,0 +1,1 @@
+"""Texts: wiki pages, words, the sample, and generated documents."""

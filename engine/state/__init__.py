@@ -1,0 +1,1 @@
+"""Managed state: what a keyed operator remembers, undoes, and gives to snapshots."""

@@ -1,0 +1,218 @@
+"""The states of the reference interpreter: as plain as can be, and code of their own.
+
+They mean what those of `engine.state.managed` mean, and share nothing with them but the form in
+which a value is kept (`engine.state.values`): dictionaries and lists of such values, and for each
+change a function that takes it back. No journal, no undo records, no conversions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import SupportsIndex
+
+from driftline.engine.errors import FlowError
+from driftline.engine.state.managed import (
+    ListState,
+    MapState,
+    ReducingState,
+    State,
+    ValueState,
+    show_as,
+)
+from driftline.engine.state.values import frozen, slot_of, thawed
+from driftline.engine.wire.codec import order_of
+
+Undo = list[Callable[[], object]]
+"""What takes back the changes of the element at hand, the last one last."""
+
+_NONE = object()
+
+
+class PlainValue:
+    """One value, or none."""
+
+    __class__ = property(lambda self: ValueState)  # as on nodes
+
+    def __init__(self, undo: Undo) -> None:
+        self._undo = undo
+        self._value: object = _NONE
+
+    def get(self, default: object = None) -> object:
+        return default if self._value is _NONE else thawed(self._value)
+
+    def set(self, value: object) -> None:
+        self._put(frozen(value))
+
+    def clear(self) -> None:
+        self._put(_NONE)
+
+    def _put(self, value: object) -> None:
+        self._undo.append(partial(setattr, self, "_value", self._value))
+        self._value = value
+
+
+class PlainReducing(PlainValue):
+    """One value that others are folded into."""
+
+    __class__ = property(lambda self: ReducingState)  # as on nodes
+
+    def __init__(self, undo: Undo, reduce: Callable[..., object]) -> None:
+        super().__init__(undo)
+        self._reduce = reduce
+
+    def add(self, value: object) -> object:
+        new = value if self._value is _NONE else self._reduce(self.get(), value)
+        self.set(new)
+        return new
+
+
+class PlainList:
+    """A list of values."""
+
+    __class__ = property(lambda self: ListState)  # as on nodes
+
+    def __init__(self, undo: Undo) -> None:
+        self._undo = undo
+        self._values: list[object] = []
+
+    def append(self, value: object) -> None:
+        self._values.append(frozen(value))
+        self._undo.append(self._values.pop)
+
+    def extend(self, values: Iterable[object]) -> None:
+        for value in values:
+            self.append(value)
+
+    def pop(self) -> object:
+        value = self._values.pop()
+        self._undo.append(partial(self._values.append, value))
+        return thawed(value)
+
+    def clear(self) -> None:
+        self._undo.append(partial(setattr, self, "_values", self._values))
+        self._values = []
+
+    def __getitem__(self, index: SupportsIndex | slice) -> object:
+        found = self._values[index]
+        return list(map(thawed, found)) if isinstance(found, list) else thawed(found)
+
+    def __setitem__(self, index: SupportsIndex | slice, value: object) -> None:
+        if isinstance(index, slice):
+            raise TypeError("a slice of a ListState cannot be set: set its items one by one")
+        new, old = frozen(value), self._values[index]
+        self._values[index] = new
+        self._undo.append(partial(self._values.__setitem__, index, old))
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __iter__(self) -> Iterator[object]:
+        return map(thawed, list(self._values))
+
+
+class PlainMap(dict[object, object]):
+    """A dictionary of values; iteration in the order of the encoded keys."""
+
+    __class__ = property(lambda self: MapState)  # as on nodes
+
+    def __init__(self, undo: Undo) -> None:
+        super().__init__()
+        self._undo = undo
+
+    def __getitem__(self, key: object) -> object:
+        return thawed(super().__getitem__(key))
+
+    def __setitem__(self, key: object, value: object) -> None:
+        key, new = slot_of(key), frozen(value)
+        if key in self:
+            self._undo.append(partial(super().__setitem__, key, super().__getitem__(key)))
+        else:
+            self._undo.append(partial(super().__delitem__, key))
+        super().__setitem__(key, new)
+
+    def __delitem__(self, key: object) -> None:
+        old = super().__getitem__(key)
+        self._undo.append(partial(super().__setitem__, slot_of(key), old))
+        super().__delitem__(key)
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(sorted(super().__iter__(), key=order_of))
+
+    def __reversed__(self) -> Iterator[object]:
+        return reversed(list(self))
+
+    def __repr__(self) -> str:
+        return f"MapState({dict(self.items())!r})"
+
+    def keys(self) -> list[object]:  # type: ignore[override]
+        return list(self)
+
+    def values(self) -> list[object]:  # type: ignore[override]
+        return [self[key] for key in self]
+
+    def items(self) -> list[tuple[object, object]]:  # type: ignore[override]
+        return [(key, self[key]) for key in self]
+
+    def get(self, key: object, default: object = None) -> object:
+        return self[key] if key in self else default  # noqa: SIM401  # which would be this
+
+    def clear(self) -> None:
+        for key in self:
+            del self[key]
+
+    def pop(self, key: object, *default: object) -> object:
+        if default and key not in self:
+            return default[0]
+        value = self[key]
+        del self[key]
+        return value
+
+    def popitem(self) -> tuple[object, object]:
+        if not self:
+            raise KeyError("popitem of an empty map")
+        key = list(self)[-1]
+        return key, self.pop(key)
+
+    def setdefault(self, key: object, default: object = None) -> object:
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def update(  # type: ignore[override]
+        self,
+        other: Mapping[object, object] | Iterable[tuple[object, object]] = (),
+        /,
+        **named: object,
+    ) -> None:
+        for key, value in [*dict(other).items(), *named.items()]:
+            self[key] = value
+
+    def __ior__(self, other: Mapping[object, object]) -> PlainMap:  # type: ignore[override, misc]
+        self.update(other)
+        return self
+
+    def copy(self) -> dict[object, object]:
+        return dict(self.items())
+
+
+for _class, _declared in (
+    (PlainValue, ValueState),
+    (PlainReducing, ReducingState),
+    (PlainList, ListState),
+    (PlainMap, MapState),
+):
+    show_as(_class, _declared)
+
+
+def plain_state(declared: State, undo: Undo) -> object:
+    """An empty state that means what the declared one means."""
+    if isinstance(declared, ReducingState):
+        return PlainReducing(undo, declared.reduce)
+    if isinstance(declared, ValueState):
+        return PlainValue(undo)
+    if isinstance(declared, ListState):
+        return PlainList(undo)
+    if isinstance(declared, MapState):
+        return PlainMap(undo)
+    raise FlowError(f"the reference interpreter has no {type(declared).__name__}")

@@ -1,0 +1,77 @@
+"""Marks: what every directory of a run says of itself, so that what does not fit is noticed.
+
+A run's *lineage* is a random token, made together with its registry: it lives as long as the run's
+state, over any number of commands. Each start of a command is a *session*, numbered from 1. A mark
+names the lineage, the part that the directory plays in it, and the last session that opened it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from zlib import crc32
+
+from driftline.engine.errors import MalformedMessage, StateMismatch
+from driftline.engine.wire.codec import pack, unpack
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Whose a directory is, and how new; without a lineage it is nobody's, and fits everywhere."""
+
+    lineage: str = ""
+    part: str = ""
+    """As ``node-0``, ``input-1``, ``output-0``."""
+    session: int = 0
+
+    def over(self, before: Mark | None, where: str) -> Mark:
+        """The mark of a directory that is opened as this one and has one already (None: it is new).
+
+        Raises StateMismatch if it is another's, or newer than this run.
+        """
+        if before is None or not before.lineage:
+            return self
+        if not self.lineage:
+            return before
+        if (before.lineage, before.part) != (self.lineage, self.part):
+            raise StateMismatch(
+                f"{where} is {before}, not {self}: it was moved or copied here. Restore what "
+                "belongs together"
+            )
+        if before.session > self.session:
+            raise StateMismatch(
+                f"{where} was used in session {before.session} of its run, but this is session "
+                f"{self.session}: the registry is an old copy. Restore what belongs together"
+            )
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.part} of run {self.lineage[:8]}"
+
+    def encode(self) -> bytes:
+        """As bytes, with a checksum."""
+        data = pack((_FORMAT, self.lineage, self.part, self.session))
+        return crc32(data).to_bytes(4, "big") + data
+
+    @staticmethod
+    def decode(data: bytes, where: str) -> Mark:
+        """What `encode` made. Raises StateMismatch for anything else."""
+        try:
+            if crc32(data[4:]) != int.from_bytes(data[:4], "big"):
+                raise MalformedMessage("its checksum does not fit")
+            match unpack(data[4:]):
+                case (version, str(lineage), str(part), int(session)) if version == _FORMAT:
+                    return Mark(lineage, part, session)
+            raise MalformedMessage("it is of another version")
+        except MalformedMessage as error:
+            raise StateMismatch(
+                f"{where} is damaged: what it says of whose it is cannot be read, {error}. "
+                "Restore it from a copy"
+            ) from None
+
+
+NOBODY = Mark()
+
+MARK = b"mark"
+"""Its key in a directory of LMDB, in the database ``about``."""

@@ -1,0 +1,132 @@
+"""The ZeroMQ runtime: what wakes it, where it listens, and what ends it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from time import monotonic
+
+import pytest
+import zmq
+
+from driftline.deploy.host.runtime import Runtime, ThreadDied
+from driftline.engine.wire.messages import AskPromise, Message, encode
+from driftline.engine.wire.party import Job, Party
+
+LONG_S = 60.0
+"""How long a runtime would wait if nothing woke it."""
+
+
+class Listener(Party):
+    """Remembers what it was told and what its jobs came to."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.heard: list[tuple[str, Message]] = []
+        self.results: list[object] = []
+
+    def handle(self, sender: str, message: Message) -> None:
+        self.heard.append((sender, message))
+
+    def channel_lost(self, sender: str) -> None:
+        raise AssertionError(f"{sender} lost something")
+
+    def done(self, job: Job, result: object) -> None:
+        self.results.append(result)
+
+    def tick(self, now: float) -> float:
+        return now + LONG_S
+
+
+class Echo(Listener):
+    """Says back what it hears."""
+
+    def handle(self, sender: str, message: Message) -> None:
+        self.send(sender, message)
+
+
+@pytest.fixture
+def runtime() -> Iterator[Runtime]:
+    runtime = Runtime(lambda job: f"did {job}")
+    yield runtime
+    runtime.close(linger_ms=0)
+
+
+def until(runtime: Runtime, *heard: list[object] | list[tuple[str, Message]]) -> None:
+    """Run until all of these hold something. Waits as long as a runtime may; it must be woken."""
+    begun = monotonic()
+    while not all(heard):
+        runtime.step(wait_s=LONG_S)
+    assert monotonic() - begun < LONG_S / 2, "it was not woken"
+
+
+@pytest.mark.parametrize("parties", [1, 2])
+def test_a_job_that_is_done_wakes_the_loop(runtime: Runtime, parties: int) -> None:
+    listeners = [Listener(f"node-{i}") for i in range(parties)]
+    for listener in listeners:
+        runtime.add(listener, f"inproc://{listener.name}")
+        listener.jobs.append(Job())
+    runtime.step()
+    until(runtime, *(listener.results for listener in listeners))
+    assert [listener.results for listener in listeners] == [["did Job()"]] * parties
+
+
+@pytest.mark.parametrize("parties", [1, 2])
+def test_a_message_wakes_the_loop_and_an_empty_one_is_nothing(
+    runtime: Runtime, parties: int
+) -> None:
+    listeners = [Listener(f"node-{i}") for i in range(parties)]
+    addresses = [runtime.add(listener, "tcp://127.0.0.1:*") for listener in listeners]
+    assert all(address.startswith("tcp://127.0.0.1:") for address in addresses)
+    runtime.step(wait_s=0)
+    with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
+        socket.linger = 0
+        socket.connect(addresses[-1])
+        for data in (b"", encode(("front-0", 0, 1), AskPromise(7)), b""):
+            socket.send(data)
+        until(runtime, listeners[-1].heard)
+    assert listeners[-1].heard == [("front-0", AskPromise(7))]
+    assert listeners[-1].malformed == 0
+
+
+def test_a_party_in_a_thread_of_its_own_answers_its_partner(runtime: Runtime) -> None:
+    node = Listener("node-0")
+    runtime.add(node, "inproc://node-0")
+    runtime.host(Echo("consumer"), node)
+    runtime.step(wait_s=0)
+    node.send("consumer", AskPromise(7))
+    runtime.flush(node)
+    until(runtime, node.heard)
+    assert node.heard == [("consumer", AskPromise(7))]
+
+
+class Dying(Listener):
+    """Meets what nobody has thought of."""
+
+    def handle(self, sender: str, message: Message) -> None:
+        raise SystemExit(0)
+
+
+@pytest.mark.parametrize("error", [struct.error("not a header"), MemoryError(), SystemExit(0)])
+def test_what_no_job_may_raise_ends_the_loop_with_its_text(error: BaseException) -> None:
+    def carry_out(job: Job) -> object:
+        raise error
+
+    runtime = Runtime(carry_out)
+    listener = Listener("node-0")
+    runtime.add(listener, "inproc://node-0")
+    listener.jobs.append(Job())
+    runtime.step()
+    with pytest.raises(ThreadDied, match=f"Job of node-0 died: {type(error).__name__}"):
+        until(runtime, listener.results)
+    runtime.close(linger_ms=0)
+
+
+def test_a_party_that_dies_in_its_thread_ends_the_loop_of_its_partner(runtime: Runtime) -> None:
+    node = Listener("node-0")
+    runtime.add(node, "inproc://node-0")
+    runtime.host(Dying("consumer"), node)
+    node.send("consumer", AskPromise(7))
+    runtime.flush(node)
+    with pytest.raises(ThreadDied, match="consumer died: SystemExit"):
+        until(runtime, node.heard)

@@ -1,0 +1,129 @@
+"""What is lost is noticed soon; what is slow, or comes too late to count, is not taken for lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import pytest
+
+from driftline.deploy.simulation.faults import Faults
+from driftline.deploy.simulation.flows import SIMULATED, Simulated
+from driftline.deploy.simulation.live import Pace
+from driftline.deploy.simulation.scenario import Scenario
+from driftline.deploy.simulation.simulation import Outcome, Simulation
+from driftline.deploy.simulation.world import Host, World
+from driftline.engine.policy import policy
+from driftline.engine.wire.messages import LastBundle, Marker, Message, Prepared, decode
+from driftline.engine.wire.party import Party
+
+CALM = Faults(delay_s=0.001)
+CUT_S = 0.05
+FLOWS = {simulated.spec.rpartition(":")[2]: simulated for simulated in SIMULATED}
+
+Sent = Callable[[World, Host, str, Message], bool]
+"""Told of every message that is sent; whether it is to be lost."""
+
+
+@contextmanager
+def network(sent: Sent) -> Iterator[None]:
+    """Let a test lose messages."""
+    send = World._send
+
+    def mutated(self: World, host: Host, party: Party, to: str, data: bytes) -> None:
+        between_parties = not host.name.startswith("producer") and not to.startswith("producer")
+        if not (between_parties and sent(self, host, to, decode(data)[1])):
+            send(self, host, party, to, data)
+
+    with patch.object(World, "_send", mutated):
+        yield
+
+
+def calm(
+    mode: str,
+    *,
+    until_s: float,
+    bursts: int = 0,
+    flow: Simulated = FLOWS["two_counts"],
+    faults: Faults = CALM,
+) -> Scenario:
+    """Two nodes and a live input, in a world in which nothing fails by chance."""
+    pace = Pace(until_s=until_s, bursts=bursts, skew_s=0.0, unruly=0.0, producers=1)
+    return Scenario(1, flow, policy(mode), 2, 40, 100, 0.05, faults, live=(pace,))
+
+
+def outcome(what: Scenario, tick_s: float = 0.02) -> Outcome:
+    """What came of it; without a problem."""
+    simulation = Simulation(what)
+    simulation.world.tick_s = tick_s
+    found = simulation.run()
+    assert not found.problem, found.problem
+    return found
+
+
+@pytest.mark.parametrize("mode", ["two-phase", "at-least-once"])
+@pytest.mark.parametrize("sender", ["front", "node"])
+def test_a_lost_marker_is_noticed_though_nothing_comes_after_it(mode: str, sender: str) -> None:
+    """Records come in two bursts 20 s apart: in between, a cut takes all that is sent there."""
+    lost: list[float] = []
+    prepared: list[float] = []
+
+    def sent(world: World, host: Host, to: str, message: Message) -> bool:
+        if lost and world.timeline.now > lost[0] + CUT_S and isinstance(message, Prepared):
+            prepared.append(world.timeline.now)
+        if not (
+            host.name.startswith(sender) and to == "node-1" and 1.0 < world.timeline.now < 19.0
+        ):
+            return False
+        if isinstance(message, Marker) and not lost:
+            lost.append(world.timeline.now)
+        return bool(lost) and world.timeline.now <= lost[0] + CUT_S
+
+    with network(sent):
+        found = outcome(calm(mode, until_s=20.0, bursts=1))
+    assert found.counted["recovery from a snapshot"] == 1
+    assert prepared[0] - lost[0] < 1.0, "it took long until a snapshot could be prepared again"
+
+
+@pytest.mark.parametrize("mode", ["exactly-once", "two-phase"])
+def test_slow_disks_take_snapshots_slowly_and_nothing_is_recovered_from(mode: str) -> None:
+    """Disks take 35 s for a part, on average: markers or not, slow is not lost."""
+    faults = Faults(until=1000.0, delay_s=0.001, job_s=35.0)  # faults: none, but for the disks
+    what = calm(mode, until_s=200.0, faults=faults, flow=FLOWS["counts"])
+    found = outcome(what, tick_s=1.0)
+    assert found.counted["recovery"] == found.counted["recovery from a snapshot"] == 0
+    assert found.counted["committed snapshot"] >= 1
+
+
+def test_productions_that_disks_take_long_for_are_not_lost() -> None:
+    """All outputs wait for them, and longer than work may stay undone with nobody at it."""
+    faults = Faults(until=1000.0, delay_s=0.001, job_s=12.0)
+    what = calm("strong-productions", until_s=5.0, faults=faults, flow=FLOWS["counts"])
+    found = outcome(what, tick_s=1.0)
+    assert found.counted["recovery"] == found.counted["recovery from a snapshot"] == 0
+
+
+def test_what_a_dead_consumer_had_answered_is_not_held_against_its_successor() -> None:
+    """It crashes as soon as it has answered, and the answer takes 5 s; bundles are stored by then.
+
+    An answer that says less than what has been stored since would stop the run.
+    """
+    late: list[LastBundle] = []
+
+    def sent(world: World, host: Host, to: str, message: Message) -> bool:
+        if isinstance(message, LastBundle) and not late:
+            late.append(message)
+            world.timeline.after(0.0, lambda: _crash(world, host))
+        return False
+
+    def _crash(world: World, host: Host) -> None:
+        process = host.process
+        world.crash(host, "after it has answered")
+        world.network._lost_after.pop(process, None)
+        world.network._lingering[process] = 5.0
+
+    with network(sent):
+        found = outcome(calm("exactly-once", until_s=10.0))
+    assert late
+    assert found.counted["crash consumer after it has answered"] == 1

@@ -1,0 +1,237 @@
+"""What a node does by itself, beside what the simulation shows of all together."""
+
+from itertools import count
+from typing import TypeVar
+
+from driftline.deploy.node.delivery import ASK_EVERY_S
+from driftline.deploy.node.node import Node
+from driftline.deploy.simulation.flows import two_fronts
+from driftline.engine.flow.plan import plan
+from driftline.engine.keygroups import Owners
+from driftline.engine.labels import INFINITY
+from driftline.engine.policy import policy
+from driftline.engine.snapshots.jobs import Loaded
+from driftline.engine.wire.codec import pack_rows
+from driftline.engine.wire.messages import (
+    Acknowledge,
+    AskPromise,
+    Bundle,
+    BundleStored,
+    Failed,
+    FetchLast,
+    Frame,
+    Goodbye,
+    Header,
+    Hello,
+    LastBundle,
+    Message,
+    Progress,
+    Promise,
+    Recover,
+    Stop,
+    decode,
+    encode,
+)
+
+INCARNATION = 1
+
+M = TypeVar("M", bound=Message)
+
+
+class Running:
+    """Node 0 of two, in its first incarnation, with nobody around it."""
+
+    def __init__(self) -> None:
+        ids = count(1)
+        self.node = Node(0, 2, plan(two_fronts), policy("exactly-once"), lambda: next(ids))
+        self.sequences: dict[str, int] = {}
+        self.tell("master", Recover(INCARNATION, 0, 0, 0, ()))
+        [load] = self.node.jobs
+        self.node.done(load, Loaded(b"", []))
+        self.tell("consumer", LastBundle("barrier-0", INCARNATION, 0, (), -1, 0))
+        assert self.node.running
+        self.node.outbox.clear()
+
+    def tell(self, sender: str, message: Message) -> None:
+        number = 0 if message.control else self.sequences.get(sender, 0) + 1
+        self.sequences[sender] = number or self.sequences.get(sender, 0)
+        self.node.receive(encode(Header(sender, INCARNATION, number), message))
+
+    def said(self) -> list[tuple[str, Message]]:
+        """What the node sends until it has nothing more to do."""
+        said: list[tuple[str, Message]] = []
+        while self.node.turn() or self.node.outbox:
+            said += [(to, decode(data)[1]) for to, data in self.node.outbox]
+            self.node.outbox.clear()
+        return said
+
+
+def test_an_idle_front_is_asked_though_no_frontier_can_move_before_it_answers() -> None:
+    running = Running()
+    running.tell("front-1", Promise(1, 0, 1, 1))
+    running.tell("node-1", Acknowledge((), ((0, 0, 8),), 0))
+    assert ("front-1", AskPromise(8)) in running.said()
+    assert running.said() == []  # once is enough
+    running.tell("front-1", Promise(1, 1, 8, 8))
+    running.tell("node-1", Acknowledge((), ((0, 8, 9),), 0))
+    assert ("front-1", AskPromise(9)) in running.said()
+
+
+def test_payloads_that_cannot_be_read_stop_the_run_and_say_so() -> None:
+    running = Running()
+    piece = (1, -1, [(5, 0)]), b"\xc1", ()
+    running.tell("front-0", Frame(0, 0, 5, 0, (piece,), (0, 6)))
+    [failed] = [message for _, message in running.said() if isinstance(message, Failed)]
+    assert (failed.error, "msgpack" in failed.text) == ("MalformedMessage", True)
+
+
+def test_what_comes_while_outputs_leave_is_worked_off_without_waiting_for_more() -> None:
+    running = Running()
+    owners = Owners(2, two_fronts.groups)
+    ours = next(key for key in "abcdefgh" if owners.of([key]) == [0])
+    record = {"id": 1, "key": ours, "text": "x" * 9}
+
+    def elements() -> int:
+        return running.node.assembly.figures()["elements"]
+
+    def frame(time: int) -> Frame:
+        piece = (1, -1, [(time, 0)]), pack_rows([record]), ()
+        return Frame(0, 0, time, 0, (piece,), (time, time + 1))
+
+    running.tell("front-0", Promise(0, 0, 5, INFINITY))
+    running.tell("front-1", Promise(1, 0, INFINITY, INFINITY))
+    running.tell("front-0", frame(5))
+    [first] = [message for _, message in running.said() if isinstance(message, Bundle)]
+    running.tell("front-0", frame(6))
+    assert not [message for _, message in running.said() if isinstance(message, Bundle)]
+    running.tell("consumer", BundleStored("barrier-0", INCARNATION, first.t_last))
+    assert running.node.turn(), "the second bundle leaves"
+    [second] = [decode(data)[1] for _, data in running.node.outbox]
+    assert isinstance(second, Bundle)
+    running.node.outbox.clear()
+    assert elements() == 2
+    running.tell("front-0", frame(7))
+    running.said()
+    assert elements() == 3
+
+
+# The consumer ---------------------------------------------------------------------------------
+
+
+class Delivering(Running):
+    """It sends what comes, and asks what the consumer has while that does not answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.tell("front-1", Promise(1, 0, INFINITY, INFINITY))
+        self.next = 5
+        self.tell("front-0", Promise(0, 0, self.next, INFINITY))
+
+    def deliver(self) -> Bundle:
+        """The next bundle, on its way."""
+        record = {"id": self.next, "key": OURS, "text": "x"}
+        piece = (1, -1, [(self.next, 0)]), pack_rows([record]), ()
+        self.tell("front-0", Frame(0, 0, self.next, 0, (piece,), (self.next, self.next + 1)))
+        self.next += 1
+        return the(Bundle, self.said())
+
+    def ask(self) -> FetchLast:
+        """Its question, once it has waited long enough."""
+        self.now += 2 * ASK_EVERY_S
+        self.node.tick(self.now)
+        return the(FetchLast, self.said())
+
+    def answer(self, question: FetchLast, t_last: int) -> list[tuple[str, Message]]:
+        """What it says to the answer that the consumer has `t_last`."""
+        self.tell("consumer", LastBundle("barrier-0", INCARNATION, question.number, (), t_last, 0))
+        return self.said()
+
+    def stored(self, bundle: Bundle) -> None:
+        self.tell("consumer", BundleStored("barrier-0", INCARNATION, bundle.t_last))
+
+
+OURS = next(key for key in "abcdefgh" if Owners(2, two_fronts.groups).of([key]) == [0])
+
+
+def the(kind: type[M], said: list[tuple[str, Message]]) -> M:
+    """The only message of a kind."""
+    [found] = [message for _, message in said if isinstance(message, kind)]
+    return found
+
+
+def test_an_answer_from_before_the_last_bundle_was_stored_is_out_of_date() -> None:
+    """It says less than what has been stored since, and would look like outputs that are lost."""
+    running = Delivering()
+    first = running.deliver()
+    running.stored(first)
+    second = running.deliver()
+    asked = running.ask()
+    running.stored(second)
+    assert running.answer(asked, first.t_last) == []
+    assert running.node.running
+    third = running.deliver()
+    assert third.t_last > second.t_last
+
+
+def test_an_answer_from_before_the_last_bundle_was_sent_sends_nothing_again() -> None:
+    running = Delivering()
+    asked = FetchLast("barrier-0", INCARNATION, (0, 63), "", 0)
+    running.deliver()
+    assert running.answer(asked, -1) == []
+
+
+def test_a_slow_answer_counts_though_the_question_was_repeated() -> None:
+    """Otherwise a consumer that takes longer than that to answer would never be heard."""
+    running = Delivering()
+    bundle = running.deliver()
+    asked = running.ask()
+    assert running.ask() == asked
+    assert ("consumer", bundle) in running.answer(asked, -1)
+
+
+def test_a_consumer_that_has_lost_outputs_is_refused() -> None:
+    running = Delivering()
+    running.stored(running.deliver())
+    running.deliver()
+    failed = the(Failed, running.answer(running.ask(), -1))
+    assert failed.error == "StateMismatch"
+    assert "without outputs that it had stored" in failed.text
+    assert not running.node.running
+
+
+# The end --------------------------------------------------------------------------------------
+
+
+def test_it_says_goodbye_in_place_of_hello_as_long_as_it_lives_and_does_nothing_else() -> None:
+    running = Running()
+    running.tell("master", Stop("", "", ""))
+    assert running.node.ended
+    assert ("master", Goodbye("")) in said_at(running, 1.0)
+    running.tell("front-0", Promise(0, 0, 5, INFINITY))
+    for now in (2.0, 3.0):
+        kinds = {type(message) for _, message in said_at(running, now)}
+        assert Goodbye in kinds
+        assert Hello not in kinds
+
+
+def test_the_end_of_another_run_is_nothing_to_it() -> None:
+    running = Running()
+    running.tell("master", Stop("another", "", ""))
+    assert not running.node.ended
+    assert Hello in {type(message) for _, message in said_at(running, 1.0)}
+
+
+def said_at(running: Running, now: float) -> list[tuple[str, Message]]:
+    running.node.tick(now)
+    return running.said()
+
+
+def test_others_hear_nothing_before_the_master_has_begun() -> None:
+    """They may not be in the incarnation yet, and would miss it: their channel would have a gap."""
+    running = Running()
+    running.node.tick(1.0)
+    assert "node-1" not in {to for to, _ in running.said()}
+    running.tell("master", Progress(0, 0))
+    running.node.tick(2.0)
+    assert ("node-1", Acknowledge((), (), 0)) in running.said()

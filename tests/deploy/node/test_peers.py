@@ -1,0 +1,30 @@
+"""Frames and acknowledgements leave as few messages, in the order in which they were made."""
+
+from driftline.deploy.node.peers import Peers
+from driftline.deploy.work.blocks import Piece
+from driftline.deploy.work.leaving import Made, to_frame
+from driftline.engine.wire.codec import pack_rows
+from driftline.engine.wire.messages import Acknowledge
+
+CELLS, COVERED = ((1, 4, 99),), ((0, 4, 5),)
+
+
+def made(port: int) -> Made:
+    return 0, port, 4, 10 + port, [Piece([(4, 0, port)], pack_rows([port]), None)]
+
+
+def test_the_acknowledgement_travels_in_the_last_frame_for_each_node() -> None:
+    peers = Peers(["node-1", "node-2"])
+    assert peers.frame("node-1", made(1)) == []
+    assert peers.frame("node-1", made(2)) == [("node-1", to_frame(made(1)))]
+    assert peers.acknowledge(CELLS, COVERED) == [
+        ("node-1", to_frame(made(2), CELLS, COVERED)),
+        ("node-2", Acknowledge(CELLS, COVERED, 0)),
+    ]
+    assert peers.acknowledge((), ()) == [], "no frame waits any longer"
+
+
+def test_a_frame_leaves_also_without_an_acknowledgement() -> None:
+    peers = Peers(["node-1", "node-2"])
+    peers.frame("node-2", made(1))
+    assert peers.acknowledge((), ()) == [("node-2", to_frame(made(1)))]

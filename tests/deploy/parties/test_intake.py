@@ -1,0 +1,179 @@
+"""The intake, message by message, over real ZeroMQ: what is acknowledged is in the log, once."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from time import monotonic
+
+import pytest
+import zmq
+
+from driftline.deploy.host.intake_socket import DRAIN, QUEUED_MAX, IntakeSocket
+from driftline.deploy.parties.intake import MAGIC, Kind
+from driftline.engine.errors import Unavailable
+from driftline.engine.wire.codec import pack
+from tests.deploy.parties.intake_host import Host, Wire, stored
+from tests.engine.sources.memory_disk import memory_disk
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with memory_disk() as directory:
+        yield directory
+
+
+@pytest.fixture
+def host(directory: Path) -> Iterator[Host]:
+    host = Host(directory / "log", f"ipc://{directory}/intake")
+    yield host
+    host.close()
+
+
+def test_an_address_in_use_is_told_of(host: Host, directory: Path) -> None:
+    with pytest.raises(Unavailable, match="in use by another run"):
+        IntakeSocket(host.source, _tcp_address_of(host, directory))
+
+
+def _tcp_address_of(host: Host, directory: Path) -> str:
+    """Somebody listens there, as long as the host lives."""
+    socket = host.intake.socket
+    socket.bind("tcp://127.0.0.1:*")
+    return socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+
+def test_repeated_records_are_acknowledged_again_and_stored_once(host: Host) -> None:
+    with Wire(host) as wire:
+        wire.say(Kind.RECORD, "p", 1, 1, "a")
+        wire.say(Kind.RECORD, "p", 1, 1, "a")
+        assert wire.hear()[2] in (0, 1)
+        wire.until(lambda: host.source.acknowledged("p") == 1)
+        while wire.socket.poll(20):
+            wire.socket.recv()
+        wire.say(Kind.RECORD, "p", 1, 1, "a")
+        assert wire.hear() == (Kind.ACK, 1, 1)
+    assert stored(host.log) == [("p", 1, "a")]
+
+
+def test_a_gap_is_told_of_once_and_nothing_after_it_is_taken(host: Host) -> None:
+    with Wire(host) as wire:
+        wire.say(Kind.RECORD, "p", 1, 1, "a")
+        assert wire.hear() == (Kind.ACK, 1, 1)
+        for number in (3, 4, 5):
+            wire.say(Kind.RECORD, "p", 1, number, "late")
+        assert wire.hear() == (Kind.SYNC, 1, 1)
+        wire.say(Kind.RECORD, "p", 1, 2, "b")
+        assert wire.hear() == (Kind.ACK, 1, 2)
+        wire.say(Kind.RECORD, "p", 1, 4, "late")
+        assert wire.hear() == (Kind.SYNC, 1, 2)
+    assert stored(host.log) == [("p", 1, "a"), ("p", 2, "b")]
+
+
+def test_a_hello_is_answered_when_all_that_was_taken_is_stored(host: Host) -> None:
+    """Whoever starts must not be told of less than what its predecessor got in."""
+    with Wire(host) as wire:
+        for number in range(1, 5):
+            wire.say(Kind.RECORD, "p", 1, number, number)
+        wire.say(Kind.HELLO, "p", 2)
+        answers = [wire.hear()]
+        while answers[-1][0] is not Kind.SYNC:
+            answers.append(wire.hear())
+        assert answers[-1] == (Kind.SYNC, 2, 4)
+
+
+def test_an_end_counts_only_after_all_records_before_it(host: Host) -> None:
+    with Wire(host) as wire:
+        wire.say(Kind.RECORD, "p", 1, 1, "a")
+        wire.say(Kind.END, "p", 1, 2)
+        while wire.hear() != (Kind.SYNC, 1, 1):
+            pass
+        assert not host.source.closed
+        wire.say(Kind.RECORD, "p", 1, 2, "b")
+        wire.say(Kind.END, "p", 1, 2)
+        while (answer := wire.hear())[0] is not Kind.ENDED:
+            pass
+        assert answer == (Kind.ENDED, 1, 2)
+        wire.say(Kind.RECORD, "q", 1, 1, "late")
+        assert wire.hear() == (Kind.ENDED, 1, 0)
+    assert stored(host.log) == [("p", 1, "a"), ("p", 2, "b")]
+
+
+def test_messages_of_an_older_session_are_fenced_off(host: Host) -> None:
+    with Wire(host) as wire:
+        wire.say(Kind.HELLO, "p", 7)
+        assert wire.hear() == (Kind.SYNC, 7, 0)
+        wire.say(Kind.RECORD, "p", 6, 1, "left in the network")
+        assert wire.hear() == (Kind.FENCED, 7, 0)
+    assert stored(host.log) == []
+
+
+FOREIGN = (
+    b"",
+    b"\xff\xfe garbage",
+    pack("text"),
+    pack((MAGIC,)),
+    pack((MAGIC + 1, Kind.HELLO, "p", 1)),
+    pack((MAGIC, 99, "p", 1)),
+    pack((MAGIC, [], "p", 1)),
+    pack((MAGIC, Kind.ACK, "p", 1)),
+    pack((MAGIC, Kind.HELLO, "p", 1, 2)),
+    pack((MAGIC, Kind.HELLO, 5, 1)),
+    pack((MAGIC, Kind.HELLO, "", 1)),
+    pack((MAGIC, Kind.HELLO, "x" * 256, 1)),
+    pack((MAGIC, Kind.HELLO, "p", "1")),
+    pack((MAGIC, Kind.HELLO, "p", -1)),
+    pack((MAGIC, Kind.RECORD, "p", 1, 1.5, "a")),
+    pack((MAGIC, Kind.RECORD, "p", 1, 1 << 63, "a")),
+    pack((MAGIC, Kind.RECORD, "p", 1, True, "a")),
+    pack((MAGIC, Kind.END, "p", 1, None)),
+)
+
+
+def test_foreign_bytes_are_counted_logged_once_and_dropped(
+    host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Wire(host) as wire:
+        for data in FOREIGN:
+            wire.socket.send(data)
+        wire.socket.send_multipart([b"two", b"parts"])
+        chance = Random(1)
+        for _ in range(200):
+            wire.socket.send(chance.randbytes(chance.randrange(1, 40)))
+        wire.say(Kind.RECORD, "p", 1, 1, "a")
+        assert wire.hear() == (Kind.ACK, 1, 1)
+    assert host.intake.malformed == len(FOREIGN) + 201
+    assert len(caplog.records) == 1
+    assert stored(host.log) == [("p", 1, "a")]
+
+
+def test_while_the_front_does_not_read_nothing_more_is_taken(directory: Path) -> None:
+    """And the loop sleeps, although there is something on the socket."""
+    window = 20
+    host = Host(directory / "log", f"ipc://{directory}/intake", window=window)
+    host.reader.reading = False
+    with Wire(host) as wire:
+        count = window + 3 * DRAIN
+        for number in range(1, count + 1):
+            wire.say(Kind.RECORD, "p", 1, number, number)
+        wire.until(lambda: host.source.acknowledged("p") == window)
+        host.runtime.step(wait_s=0.01)
+        began = monotonic()
+        host.runtime.step(wait_s=0.05)
+        assert monotonic() - began > 0.04, "it did not sleep"
+        assert host.source.waiting == window
+        assert window < count <= QUEUED_MAX
+        host.reader.reading = True
+        wire.until(lambda: host.source.acknowledged("p") == count)
+    assert [payload for _, payload in host.reader.found] == list(range(1, count + 1))
+    host.close()
+
+
+def test_a_group_that_cannot_be_written_ends_the_process(host: Host) -> None:
+    def fail(job: object) -> object:
+        raise Unavailable("input log: the disk is full")
+
+    host.runtime._carry_out = fail
+    with Wire(host) as wire:
+        wire.say(Kind.RECORD, "p", 1, 1, "a")
+        with pytest.raises(Unavailable, match="the disk is full"):
+            wire.hear()
+    assert host.source.acknowledged("p") == 0

@@ -1,0 +1,201 @@
+"""A run that was killed on its way, and copies of its directories from two moments."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+
+from driftline.coordinator.registry import ClusterState, FileRegistry
+from driftline.deploy.producer import Producer
+from driftline.engine.errors import DriftlineError
+
+ROOT = Path(__file__).resolve().parents[3]
+FLOW = ROOT / "examples" / "wordcount.py"
+RECORDS = 1200
+LIMIT_S = 60.0
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for something that another process does."""
+    deadline = monotonic() + LIMIT_S
+    while not condition():
+        assert monotonic() < deadline, f"not within {LIMIT_S} s: {what}"
+        sleep(0.002)
+
+
+def text(number: int) -> str:
+    """A record: words that both nodes have."""
+    return f"a b{number % 3} c{number % 40} d{number % 7}"
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@dataclass
+class Place:
+    """Where a run's directories are."""
+
+    root: Path
+    policy: str
+    source: str
+    """The file of its input, or the address at which it is received."""
+
+    @property
+    def state(self) -> Path:
+        return self.root / "state"
+
+    @property
+    def output(self) -> Path:
+        return self.root / "out"
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        command = [
+            "run", str(FLOW), "--input", self.source, "--output", str(self.output),
+            "--state", str(self.state), "--nodes", "2", "--policy", self.policy,
+            "--checkpoint-ms", "40", *more,
+        ]  # fmt: skip
+        return subprocess.Popen(
+            [sys.executable, "-m", "driftline", *command],
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def registry(self) -> ClusterState | None:
+        return FileRegistry(self.state / "registry").read()
+
+    def lines(self) -> list[str]:
+        files = self.output.glob("*.jsonl")
+        return [line for file in files for line in file.read_text().splitlines()]
+
+    def copy(self, name: str) -> Place:
+        """A copy of everything, as it is now."""
+        to = self.root.parent / name
+        for part in ("state", "out"):
+            shutil.copytree(self.root / part, to / part, dirs_exist_ok=True)
+        return Place(to, self.policy, self.source)
+
+    def problem(self) -> str:
+        """What is wrong with the outputs; empty if nothing is."""
+        found = [json.loads(line) for line in self.lines()]
+        values = Counter((item["value"]["word"], item["value"]["count"]) for item in found)
+        words = Counter(word for n in range(RECORDS) for word in text(n).split())
+        wanted = Counter((w, i) for w, count in words.items() for i in range(1, count + 1))
+        if self.policy == "at-least-once":  # some twice, but none lost: a word is never behind
+            return "" if len(found) >= wanted.total() else f"{len(found)} outputs"
+        if values != wanted:
+            return f"{values.total()} outputs instead of {wanted.total()}"
+        if self.policy == "exactly-once":
+            for file in self.output.glob("*.jsonl"):
+                labels = [json.loads(line)["t"] for line in file.read_text().splitlines()]
+                if labels != sorted(labels):
+                    return f"{file.name} is out of order"
+        return ""
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line."""
+    command = [sys.executable, "-m", "driftline", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def signal_all(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    os.killpg(process.pid, number)
+
+
+def interrupted(root: Path, policy: str) -> tuple[Place, Place]:
+    """A run that was killed: copies of its directories from an earlier moment, and from its end.
+
+    Both are of one session: the earlier one is made while all processes stand still.
+    """
+    source = root / "in.jsonl"
+    source.write_text("".join(json.dumps({"text": text(i)}) + "\n" for i in range(RECORDS)))
+    place = Place(root / "run", policy, str(source))
+    process = place.start("--window", "1")
+    try:
+        wait_until(lambda: len(place.lines()) > RECORDS / 2, "some outputs")
+        wait_until(lambda: _snapshots(place) > 1, "some snapshots")
+        signal_all(process, signal.SIGSTOP)
+        old = place.copy("old")
+        version = _snapshots(place)
+        signal_all(process, signal.SIGCONT)
+        wait_until(lambda: len(place.lines()) > RECORDS * 2, "more outputs")
+        wait_until(lambda: _snapshots(place) > version + 3, "more snapshots")
+    finally:
+        kill(process)
+    return old, place.copy("now")
+
+
+def received(root: Path, policy: str) -> tuple[Place, Place]:
+    """The same, of a run whose records were received, and which had taken all of them."""
+    place = Place(root / "run", policy, f"tcp://127.0.0.1:{free_port()}")
+    process = place.start()
+    try:
+        with Producer(place.source, "p", timeout_s=LIMIT_S) as producer:
+            for number in range(RECORDS // 2):
+                producer.send({"text": text(number)})
+            producer.flush()
+            wait_until(lambda: len(place.lines()) == 2 * RECORDS, "their outputs")
+            wait_until(lambda: _snapshots(place) > 0, "a snapshot")
+            signal_all(process, signal.SIGSTOP)
+            old = place.copy("old")
+            signal_all(process, signal.SIGCONT)
+            sleep(1.2)  # times are reserved a second ahead: what is after them is not in the copy
+            for number in range(RECORDS // 2, RECORDS):
+                producer.send({"text": text(number)})
+        before = _snapshots(place)
+        wait_until(lambda: len(place.lines()) == 4 * RECORDS, "all outputs")
+        wait_until(lambda: _snapshots(place) > before, "another snapshot")
+    finally:
+        kill(process)
+    return old, place.copy("now")
+
+
+def _snapshots(place: Place) -> int:
+    state = place.registry()
+    return state.snapshots[0].number if state is not None and state.snapshots else 0
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    signal_all(process, signal.SIGKILL)
+    process.communicate()
+
+
+def end(place: Place, *more: str) -> tuple[int, str]:
+    """Let a run go on to its end, with its producer if it has one. Returns what became of it."""
+    process = place.start(*more)
+    try:
+        if "://" in place.source:
+            _send_all(place.source, process)
+        _, said = process.communicate(timeout=LIMIT_S)
+    finally:
+        if process.poll() is None:
+            kill(process)
+    return process.returncode, said
+
+
+def _send_all(address: str, process: subprocess.Popen[str]) -> None:
+    """As a producer that has forgotten everything, and begins again."""
+    while process.poll() is None:
+        try:
+            with Producer(address, "p", timeout_s=1.0) as producer:
+                for number in range(producer.acknowledged, RECORDS):
+                    producer.send({"text": text(number)})
+                producer.end()
+            return
+        except DriftlineError:
+            continue  # not there yet, or it has ended meanwhile

@@ -1,0 +1,208 @@
+"""`driftline run` end to end: real processes, real ZeroMQ, real disks, real kill -9."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from driftline.engine.sources import find_sample, open_source, strict
+
+ROOT = Path(__file__).resolve().parents[3]
+RUSSIAN = [
+    "Мой дядя самых честных правил,",
+    "когда не в шутку занемог,",
+    "он уважать себя заставил",
+]
+
+BROKEN_FLOW = """
+from driftline import Flow
+
+flow = Flow("broken")
+flow.source("lines").map(lambda record: 1 // (len(record["text"]) - 3), name="divide").sink()
+"""
+
+
+def driftline(*arguments: str | Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """Run the command line."""
+    return subprocess.run(
+        [sys.executable, "-m", "driftline", *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def lines(directory: Path) -> list[str]:
+    """All output lines of a directory, merged by label."""
+    found = [line for file in directory.glob("*.jsonl") for line in file.read_text().splitlines()]
+    return sorted(found, key=lambda line: list(json.loads(line)["t"]))
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sections of the Wikipedia sample, as JSON lines."""
+    path = tmp_path_factory.mktemp("documents") / "sections.jsonl"
+    sections = islice(strict(open_source(find_sample(), sections=True).read(1)), 600)
+    path.write_text("".join(json.dumps(section) + "\n" for _, section in sections))
+    return path
+
+
+@pytest.fixture(scope="module")
+def reference(documents: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What their index must be."""
+    output = tmp_path_factory.mktemp("reference")
+    done = driftline(
+        "run", "driftline.index", "--input", documents, "--output", output, "--reference"
+    )
+    assert done.returncode == 0, done.stderr
+    return lines(output)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ordering"), [(2, "speculative"), (3, "speculative"), (2, "buffered")]
+)
+def test_kill_9_changes_nothing(
+    nodes: int, ordering: str, documents: Path, reference: list[str], tmp_path: Path
+) -> None:
+    report = tmp_path / "report.json"
+    done = driftline(
+        "run", "driftline.index", "--input", documents, "--output", tmp_path / "out",
+        "--nodes", str(nodes), "--ordering", ordering, "--window", "1", "--checkpoint-ms", "200",
+        "--kill-every", "1.2", "--json", report,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(report.read_text())["kills"] >= 1
+    assert lines(tmp_path / "out") == reference
+
+
+@pytest.mark.parametrize("policy", ["two-phase", "strong-productions"])
+def test_the_others_neither_lose_nor_repeat_under_kill_9(
+    policy: str, documents: Path, reference: list[str], tmp_path: Path
+) -> None:
+    done = driftline(
+        "run", "driftline.index", "--input", documents, "--output", tmp_path / "out",
+        "--nodes", "2", "--policy", policy, "--window", "1", "--checkpoint-ms", "100",
+        "--kill-every", "1.2",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+    def words(found: list[str]) -> Counter[tuple[str, str, str]]:
+        values = [json.loads(line)["value"] for line in found]
+        return Counter((v["word"], str(v["document"]), str(v["positions"])) for v in values)
+
+    assert words(lines(tmp_path / "out")) == words(reference)
+
+
+def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps({"text": f"a b c{i}"}) + "\n" for i in range(3000)))
+    run: list[str | Path] = [
+        "run",
+        "driftline.index",
+        "--input",
+        source,
+        "--output",
+        tmp_path / "out",
+    ]
+    run += ["--window", "1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "driftline", *map(str, run), "--checkpoint-ms", "50"],
+        cwd=ROOT,
+        stderr=subprocess.DEVNULL,
+    )
+    output = tmp_path / "out" / "changes-0.jsonl"
+    while not output.exists() or output.stat().st_size < 20_000:
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    done = driftline(*run)
+    assert done.returncode == 0, done.stderr
+    assert driftline(*run[:-2], "--output", tmp_path / "ref", "--reference").returncode == 0
+    assert lines(tmp_path / "out") == lines(tmp_path / "ref")
+
+
+def test_another_script_is_indexed_with_correct_words(tmp_path: Path) -> None:
+    source = tmp_path / "онегин.txt"
+    source.write_text("\n".join(RUSSIAN), encoding="utf-8")
+    done = driftline("run", "driftline.index", "--input", source, "--output", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line)["value"] for line in lines(tmp_path / "out")]
+    assert [value["word"] for value in found if value["document"] == 1] == [
+        "мой", "дядя", "самых", "честных", "правил",
+    ]  # fmt: skip
+    assert found[0] == {"word": "мой", "document": 1, "positions": [0], "length": 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--input", "no-such-file.jsonl"], "no-such-file.jsonl"),
+        (["--input", "bad.jsonl"], "record 2"),
+        (["--input", "good.jsonl", "--input", "good.jsonl"], "1 sources"),
+        (["--input", "good.jsonl", "--text-field", "body"], "body"),
+    ],
+)
+def test_bad_input_is_told_in_words(arguments: list[str], said: str, tmp_path: Path) -> None:
+    (tmp_path / "good.jsonl").write_text('{"text": "one"}\n')
+    (tmp_path / "bad.jsonl").write_text('{"text": "one"}\n{"text": \n{"text": "three"}\n')
+    named = [str(tmp_path / a) if a.endswith(".jsonl") else a for a in arguments]
+    done = driftline("run", "driftline.index", *named, "--output", tmp_path / "out")
+    assert done.returncode != 0
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_bad_record_can_be_set_aside(tmp_path: Path) -> None:
+    source = tmp_path / "bad.jsonl"
+    source.write_text('{"text": "one"}\n{"text": \n{"text": "three"}\n')
+    done = driftline(
+        "run", "driftline.index", "--input", source, "--output", tmp_path / "out",
+        "--on-error", "dead-letter",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    words = [json.loads(line)["value"]["word"] for line in lines(tmp_path / "out")]
+    assert words == ["one", "three"]
+    (aside,) = (tmp_path / "out" / "dead-letters" / "input-0.jsonl").read_text().splitlines()
+    assert json.loads(aside)["record"] == 2
+
+
+def test_a_function_that_raises_is_named_with_its_record(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(BROKEN_FLOW)
+    (tmp_path / "in.txt").write_text("aa\nbbb\ncccc\n")
+    run: list[str | Path] = [
+        "run",
+        tmp_path / "broken.py",
+        "--input",
+        tmp_path / "in.txt",
+        "--output",
+    ]
+    done = driftline(*run, tmp_path / "out")
+    assert done.returncode == 1
+    for part in ("'divide'", "[2, 0]", "ZeroDivisionError", "bbb", "broken.py:5"):
+        assert part in done.stderr
+    done = driftline(*run, tmp_path / "out2", "--on-error", "dead-letter")
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["value"] for line in lines(tmp_path / "out2")] == [-1, 1]
+    (letter,) = (tmp_path / "out2" / "dead-letters" / "0.jsonl").read_text().splitlines()
+    assert json.loads(letter)["t"] == [2, 0]
+
+
+def test_directories_of_another_flow_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(BROKEN_FLOW)
+    (tmp_path / "in.txt").write_text("aa\n")
+    output = tmp_path / "out"
+    assert driftline("run", "driftline.index", "--input", tmp_path / "in.txt", "--output", output,
+                     ).returncode == 0  # fmt: skip
+    done = driftline(
+        "run", tmp_path / "broken.py", "--input", tmp_path / "in.txt", "--output", output
+    )
+    assert done.returncode != 0
+    assert "another flow" in done.stderr

@@ -1,0 +1,124 @@
+"""`driftline verify` and the start of a run notice what was changed in what was delivered."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from driftline.engine.errors import StateMismatch
+from driftline.engine.flow.flow import Flow
+from driftline.engine.sinks import LmdbConsumer
+from driftline.engine.sinks.lmdb import damage_in
+from tests.deploy.run.run_copies import RECORDS, Place, end, run, text
+from tests.engine.sinks.bundles import BARRIER, FLOW, stream
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A run that has ended."""
+    root = tmp_path_factory.mktemp("run")
+    source = root / "in.jsonl"
+    source.write_text("".join(json.dumps({"text": text(i)}) + "\n" for i in range(RECORDS)))
+    place = Place(root / "run", "exactly-once", str(source))
+    status, said = end(place)
+    assert status == 0, said
+    return place
+
+
+def test_what_is_right_is_said_to_be_right(ended: Place, tmp_path: Path) -> None:
+    done = run(
+        "verify", str(ended.output), "--state", str(ended.state), "--json", str(tmp_path / "v")
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    parts = [line.split()[0] for line in done.stdout.splitlines()]
+    assert parts == ["ok"] * 4
+    about = json.loads((tmp_path / "v").read_text())
+    assert [here["part"] for here in about["checked"]] == [
+        "node-0", "node-1", "output-0", "output-1",
+    ]  # fmt: skip
+    assert about["problems"] == []
+    alone = run("verify", str(ended.output))
+    assert alone.returncode == 0
+    assert "no state was checked" in alone.stdout
+    assert run("verify", str(ended.state)).returncode == 0, "without its outputs"
+    nothing = run("verify", str(tmp_path))
+    assert nothing.returncode == 1
+    assert "neither outputs nor the state" in nothing.stderr
+
+
+def test_a_change_of_the_same_length_in_a_line_is_noticed(ended: Place, tmp_path: Path) -> None:
+    place = ended.copy(tmp_path.name)
+    file = place.output / "counts-0.jsonl"
+    file.write_text(file.read_text().replace('"count": 7}', '"count": 8}', 1))
+    done = run("verify", str(place.output), "--state", str(place.state))
+    assert done.returncode == 1
+    assert f"{file} is not what was delivered" in done.stdout
+    status, said = end(place)
+    assert status == 1
+    assert f"{file} is not what was delivered" in said
+
+
+def test_a_progress_that_is_anothers_or_gone_costs_no_output(ended: Place, tmp_path: Path) -> None:
+    """It is noticed, by `verify` and by the next run, and every line stays where it is."""
+    for swap in (True, False):
+        place = ended.copy(f"{tmp_path.name}-{swap}")
+        hidden = place.output / ".driftline"
+        one, other = hidden / "barrier-0.progress", hidden / "barrier-1.progress"
+        data = one.read_bytes()
+        one.unlink()
+        if swap:
+            other.rename(one)
+            other.write_bytes(data)
+        lines = {file.name: file.read_bytes() for file in place.output.glob("*.jsonl")}
+        assert all(lines.values())
+        done = run("verify", str(place.output), "--state", str(place.state))
+        assert done.returncode == 1
+        assert str(one) in done.stdout
+        status, said = end(place)
+        assert status == 1
+        assert str(one) in said
+        assert {file.name: file.read_bytes() for file in place.output.glob("*.jsonl")} == lines
+
+
+def test_what_is_not_committed_yet_is_no_damage(ended: Place, tmp_path: Path) -> None:
+    place = ended.copy(tmp_path.name)
+    with (place.output / "counts-0.jsonl").open("a") as file:
+        file.write('{"t": [9999')
+    done = run("verify", str(place.output), "--state", str(place.state))
+    assert done.returncode == 0
+    assert "and 11 that are not delivered" in done.stdout
+
+
+def test_a_file_that_is_too_short_is_not_said_to_hold_more(ended: Place, tmp_path: Path) -> None:
+    place = ended.copy(tmp_path.name)
+    os.truncate(place.output / "counts-0.jsonl", 5)
+    done = run("verify", str(place.output), "--state", str(place.state))
+    assert done.returncode == 1
+    assert "has 5 bytes" in done.stdout
+    assert "not delivered" not in done.stdout
+
+
+def test_a_row_that_was_changed_is_noticed(tmp_path: Path) -> None:
+    consumer = LmdbConsumer(tmp_path, BARRIER, FLOW, "me")
+    for bundle in stream(12):
+        consumer.deliver(bundle)
+    consumer.close()
+    environment = tmp_path / "barrier-0"
+    assert damage_in(environment) == []
+    with lmdb.open(str(environment)) as env, env.begin(write=True) as txn:
+        cursor = txn.cursor()
+        assert cursor.first()
+        txn.put(bytes(cursor.key()), bytes(cursor.value())[:-1] + b"!")
+    assert str(environment) in damage_in(environment)[0]
+
+
+def test_an_environment_that_is_damaged_is_no_reason_to_try_again(tmp_path: Path) -> None:
+    consumer = LmdbConsumer(tmp_path, BARRIER, Flow("f"), "me")
+    consumer.close()
+    (tmp_path / "barrier-0" / "data.mdb").write_bytes(b"no database" * 1000)
+    with pytest.raises(StateMismatch, match="is damaged"):
+        LmdbConsumer(tmp_path, BARRIER, Flow("f"), "me")

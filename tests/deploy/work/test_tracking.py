@@ -1,0 +1,109 @@
+"""What the master is told late and in few messages is what the nodes were told at once."""
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driftline.acker.tracker import Tracker
+from driftline.deploy.work.tracking import MUCH, TELL_WITHIN_S, Acks, Tracking
+from driftline.engine.flow.plan import plan
+from driftline.engine.labels import INFINITY
+from driftline.engine.policy import policy
+from driftline.index.flow import inverted_index
+
+PLAN = plan(inverted_index())
+
+
+def tracking(name: str = "exactly-once", ordering: str = "speculative") -> Tracking:
+    return Tracking(PLAN, 2, 0, policy(name, ordering))
+
+
+@given(st.integers(0, 2**32))
+def test_joined_batches_say_the_same_as_the_batches(seed: int) -> None:
+    chance = Random(seed)
+    one_by_one, joined = Tracker(2, 1, 1), Tracker(2, 1, 1)
+    acks = Acks()
+    sent: list[tuple[int, int, int]] = []
+    for time in range(20):
+        batch = Acks()
+        batch.cover(0, (time, time + 1), 1)
+        for _ in range(chance.randrange(3)):
+            sent.append((1, time, chance.getrandbits(63)))
+            batch.add(*sent[-1])
+        if sent and chance.random() < 0.7:
+            batch.add(*sent.pop(chance.randrange(len(sent))))
+        cells, covered = batch.take()
+        assert not batch
+        one_by_one.acknowledge(cells, covered)
+        acks.join(cells, covered)
+        if chance.random() < 0.3:
+            joined.acknowledge(*acks.take())
+            assert joined.frontiers() == one_by_one.frontiers()
+
+
+def test_the_master_is_told_a_little_later_and_at_once_under_load() -> None:
+    mine = tracking()
+    assert mine.tell_by == float("inf")
+    mine.acks.cover(0, (0, 1), 1)
+    mine.end_turn(now=5.0)
+    assert mine.tell_by == 5.0 + TELL_WITHIN_S
+    mine.acks.cover(0, (1, 9), MUCH)
+    mine.end_turn(now=5.001)
+    assert mine.tell_by == 5.001
+    assert mine.for_master().covered == ((0, 0, 1), (0, 1, 9))
+    assert mine.tell_by == float("inf")
+
+
+def test_the_master_learns_the_largest_time_that_was_delivered() -> None:
+    mine = tracking()
+    mine.deliver(7, roots=1, now=1.0)
+    mine.deliver(3, roots=1, now=1.0)
+    assert mine.for_master().delivered == 7
+    mine.deliver(2 * INFINITY, roots=1, now=1.0)
+    assert mine.for_master().delivered == INFINITY
+
+
+def test_without_an_order_nothing_is_tracked_here() -> None:
+    """Nobody tells such a node of others' work, so that its cells would never become zero."""
+    mine = tracking("none")
+    mine.acks.add(1, 4, 99)
+    mine.end_turn(now=0.0)
+    assert mine.tracker.oldest() is None
+    assert not mine.moved()
+    assert mine.for_master().cells == ((1, 4, 99),)
+
+
+def test_peers_are_told_a_little_later_of_what_no_output_waits_for() -> None:
+    mine, buffered = tracking(), tracking(ordering="buffered")
+    for found in (mine, buffered):
+        found.acks.add(1, 4, 99)
+    assert mine.end_turn(now=0.0) == ((), ())
+    assert buffered.end_turn(now=0.0) == (((1, 4, 99),), ())
+    assert mine.tell_by == TELL_WITHIN_S
+    assert mine.for_peers() == (((1, 4, 99),), ())
+    mine.acks.add(1, 4, 77)
+    assert mine.end_turn(now=0.0) == ((), ())
+    mine.acks.cover(0, (4, 5), 1)
+    assert mine.end_turn(now=0.0) == (((1, 4, 77),), ((0, 4, 5),)), "with what they do not know"
+    assert mine.for_peers() == ((), ())
+
+
+def test_outputs_are_final_without_the_last_stage_of_others() -> None:
+    """Node 1 has said what it sent of times up to 3, and not yet what it made of its own share."""
+    sent = ((0, 0, 4),)
+    mine, buffered = tracking(), tracking(ordering="buffered")
+    for found in (mine, buffered):
+        found.tracker.promise(0, 0, 0, INFINITY)
+        found.tracker.acknowledge(((1, 2, 77),), sent)
+        assert found.moved()
+    assert mine.final_outputs(INFINITY) == 4
+    assert mine.final_outputs(3) == 3, "something of time 3 waits here"
+    assert buffered.final_outputs(INFINITY) == 2
+
+
+def test_outputs_are_not_final_before_their_inputs_are_durable() -> None:
+    mine = tracking()
+    mine.tracker.promise(0, 0, 9, 5)
+    assert mine.moved()
+    assert mine.final_outputs(INFINITY) == 5

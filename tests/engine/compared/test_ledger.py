@@ -1,0 +1,145 @@
+"""What has been had is known; what may be needed again is kept, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from driftline.deploy.simulation.disks import MemoryKeyValue
+from driftline.engine.compared.ledger import LEDGER, Ledger
+from driftline.engine.errors import PayloadError
+from driftline.engine.flow.flow import Flow
+from driftline.engine.snapshots.jobs import (
+    Capture,
+    CommitSnapshot,
+    Loaded,
+    LoadSnapshot,
+    StoreSnapshot,
+    restore,
+)
+from driftline.engine.snapshots.store import PartStore
+from driftline.engine.wire.codec import labels_to_columns, pack_rows
+from driftline.engine.wire.messages import Frame, Header, encode
+
+NOBODY = Header("", 0, 0)
+
+FLOW = Flow("ledger")
+FLOW.source("in").sink()
+
+
+def frame(id: int, time: int, payload: object = "x") -> Frame:
+    piece = labels_to_columns([(time, 0)]), pack_rows([payload]), ()
+    return Frame(0, 1, time, id, (piece,), ())
+
+
+def kept(ledger: Ledger) -> list[tuple[str, bytes]]:
+    return [(to, encode(NOBODY, frame)) for to, frame in ledger.frames]
+
+
+def written(ledger: Ledger) -> bytes:
+    """The rows of what has changed since the last call."""
+    ledger.keep_changes()
+    capture = Capture()
+    capture.take(ledger.kept)
+    while capture.step():
+        pass
+    return b"".join(capture.segments.values())
+
+
+def read_back(*segments: bytes) -> Ledger:
+    ledger = Ledger()
+    restore({LEDGER: ledger.table}, segments)
+    ledger.loaded()
+    return ledger
+
+
+def test_a_frame_is_known_by_its_id_and_a_record_by_its_time() -> None:
+    ledger = Ledger()
+    assert not ledger.has_had(5, 77)
+    assert ledger.next_of(0) == 0
+    ledger.take_frame(5, 77)
+    ledger.take_record(0, 5)
+    assert ledger.has_had(5, 77)
+    assert not ledger.has_had(5, 78)
+    assert (ledger.next_of(0), ledger.next_of(1)) == (6, 0)
+
+
+def test_what_is_processed_everywhere_is_known_by_its_time_alone() -> None:
+    ledger = Ledger()
+    ledger.take_frame(5, 77)
+    ledger.take_frame(8, 78)
+    ledger.forget(8)
+    assert ledger.has_had(5, 77)
+    assert ledger.has_had(7, 99)
+    assert ledger.has_had(8, 78)
+    assert not ledger.has_had(8, 99)
+    assert ledger.next_of(1) == 8
+    ledger.forget(3)  # what a new incarnation says first
+    assert ledger.has_had(7, 99)
+
+
+def test_frames_are_kept_until_their_time_is_processed_everywhere() -> None:
+    ledger = Ledger()
+    for id, time in ((1, 4), (2, 9), (3, 6)):
+        ledger.keep_frame("node-1", frame(id, time))
+    ledger.forget(6)
+    assert sorted(frame.id for _, frame in ledger.frames) == [2, 3]
+    ledger.forget(10)
+    assert ledger.frames == []
+
+
+def test_a_frame_comes_back_from_the_disk_as_it_was() -> None:
+    ledger = Ledger()
+    ledger.keep_frame("node-1", frame(1, 4, ("a", (1, 2.5))))
+    ledger.keep_outputs(3, (4, (b"blob",)))
+    ledger.take_frame(4, 77)
+    again = read_back(written(ledger))
+    assert kept(again) == kept(ledger) == [("node-1", encode(NOBODY, frame(1, 4, ("a", (1, 2.5)))))]
+    assert again.outputs == {3: (4, (b"blob",))}
+    assert again.has_had(4, 77)
+    again.forget(5)
+    assert again.frames == []
+
+
+def test_a_frame_that_cannot_travel_is_not_kept() -> None:
+    ledger = Ledger()
+    with pytest.raises(PayloadError):
+        ledger.keep_frame("node-1", frame(1, 4, object()))
+    assert ledger.frames == []
+
+
+def test_a_production_writes_what_has_changed_however_much_is_kept() -> None:
+    ledger = Ledger()
+    for id in range(1, 1001):
+        ledger.keep_frame("node-1", frame(id, id))
+    first = written(ledger)
+    ledger.keep_frame("node-1", frame(1001, 1001))
+    assert len(written(ledger)) < len(first) / 100
+    assert written(ledger) == b""
+
+
+def test_the_store_does_not_grow_with_what_is_forgotten() -> None:
+    kv = MemoryKeyValue("disk")
+    store = PartStore(kv, FLOW, merge_at=4, rows_at_once=10)
+    ledger = Ledger()
+    sizes = []
+    for number in range(1, 401):
+        ledger.take_record(0, number)
+        ledger.take_frame(number, 10_000 + number)
+        ledger.keep_frame("node-1", frame(number, number))
+        ledger.keep_outputs(number, (number, (b"output",)))
+        if number > 5:
+            ledger.forget_outputs([number - 5])
+            ledger.forget(number - 5)
+        store.carry_out(StoreSnapshot(number, {0: written(ledger)}, b""))
+        while store.carry_out(CommitSnapshot(number, number - 1, whole=False)):
+            pass
+        sizes.append(sum(map(len, kv.data.values())))
+    assert max(sizes[50:]) < 2 * max(sizes[:50])
+    assert len(kv.data) < 20
+    loaded = store.carry_out(LoadSnapshot(0, or_later=True))
+    assert isinstance(loaded, Loaded)
+    again = read_back(*loaded.segments)
+    assert kept(again) == kept(ledger)
+    assert again.outputs == ledger.outputs
+    assert again.has_had(395, 10_395)
+    assert not again.has_had(395, 1)

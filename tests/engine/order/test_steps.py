@@ -1,0 +1,343 @@
+"""Stateless steps: labels of outputs, tombstones that pass through, failures that stay alone."""
+
+from collections.abc import Callable, Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftline.engine.flow.flow import Flow, Vertex
+from driftline.engine.flow.plan import plan
+from driftline.engine.keygroups import Owners, group_of, owner
+from driftline.engine.labels import Label
+from driftline.engine.order.ends import Maker, Outbound, Shuffle
+from driftline.engine.order.segments import Segments
+from driftline.engine.order.speculative import Speculative
+from driftline.engine.order.steps import (
+    FAILURES,
+    Failures,
+    FanOut,
+    Filter,
+    FlatMap,
+    Map,
+    Stateless,
+    Step,
+    iterable,
+)
+from driftline.engine.reference import interpret
+from driftline.engine.state.managed import ValueState
+from driftline.engine.wire.runs import Labels
+from tests.careless.flows import AnyCase
+from tests.engine.order.steps import Collected
+
+Element = tuple[Label, object, int]
+
+labels = st.lists(st.integers(0, 5), min_size=2, max_size=4).map(tuple)
+elements = st.lists(
+    st.tuples(labels, st.integers(-3, 9), st.sampled_from([1, 1, 1, -1])),
+    min_size=1,
+    max_size=10,
+    unique_by=lambda e: e[0],
+)
+
+
+def vertex(kind: str, function: Callable[..., object]) -> Vertex:
+    return Vertex(1, kind, "op", (0,), function)
+
+
+def push(step: Step, block: list[Element]) -> None:
+    signs = [sign for _, _, sign in block]
+    step.push(
+        [label for label, _, _ in block],
+        [value for _, value, _ in block],
+        None if all(sign > 0 for sign in signs) else signs,
+    )
+
+
+def double(value: int) -> int:
+    return 2 * value
+
+
+def positive(value: int) -> bool:
+    return value > 0
+
+
+def countdown(value: int) -> Iterable[int]:
+    return range(value)
+
+
+def picky(value: int) -> int:
+    if value % 3 == 0:
+        raise ValueError(f"{value} is bad")
+    return value
+
+
+STEPS: list[tuple[type[Stateless], Callable[..., object]]] = [
+    (Map, double),
+    (Filter, positive),
+    (FlatMap, countdown),
+    (Map, picky),
+    (Filter, picky),
+    (FlatMap, lambda value: [picky(value), value]),
+    (FlatMap, picky),
+]
+
+
+def wanted(
+    kind: type[Stateless], function: Callable[..., object], element: Element
+) -> list[object]:
+    """What one element becomes, in obvious lines: (label, sink, payload, sign)."""
+    label, value, sign = element
+    try:
+        made = function(value)
+        if kind is Map:
+            return [(label, 0, made, sign)]
+        if kind is Filter:
+            return [(label, 0, value, sign)] if made else []
+        numbered = enumerate(iterable(made))
+        return [((*label, number), 0, output, sign) for number, output in numbered]
+    except (ValueError, TypeError) as error:
+        return [(label, FAILURES, f"{type(error).__name__}: {error}", sign)]
+
+
+def shown(collected: Collected) -> list[object]:
+    found: list[object] = []
+    for label, sink, value, sign in collected.pushed:
+        if sink == FAILURES:
+            assert isinstance(value, tuple)
+            assert value[0] == "op"
+            value = value[3]
+        found.append((label, sink, value, sign))
+    return sorted(found, key=repr)
+
+
+@pytest.mark.parametrize(("kind", "function"), STEPS)
+@given(block=elements)
+def test_a_block_becomes_what_its_elements_become_one_by_one(
+    kind: type[Stateless], function: Callable[..., object], block: list[Element]
+) -> None:
+    """Also where a function raises: the others are not taken with it, a tombstone takes back."""
+    collected = Collected()
+    name = {Map: "map", Filter: "filter", FlatMap: "flat_map"}[kind]
+    push(kind(vertex(name, function), function, collected, collected.failures), block)
+    outputs = [output for element in block for output in wanted(kind, function, element)]
+    assert shown(collected) == sorted(outputs, key=repr)
+
+
+def test_the_labels_of_a_flat_map_are_those_of_its_inputs_and_numbers_from_0() -> None:
+    collected = Collected()
+    step = FlatMap(vertex("flat_map", str.split), str.split, collected, collected.failures)
+    step.push([(1, 0), (2, 1, 5), (3, 0)], ["a b", "c d", ""], None)
+    assert [(label, value) for label, _, value, _ in collected.pushed] == [
+        ((1, 0, 0), "a"),
+        ((1, 0, 1), "b"),
+        ((2, 1, 5, 0), "c"),
+        ((2, 1, 5, 1), "d"),
+    ]
+
+
+def test_a_failure_and_its_tombstone_cancel_each_other() -> None:
+    collected = Collected()
+    step = Map(vertex("map", picky), picky, collected, collected.failures)
+    push(step, [((1, 0), 3, 1), ((2, 0), 4, 1)])
+    assert collected.failed() == [((1, 0), "ValueError: 3 is bad")]
+    push(step, [((1, 0), 3, -1)])
+    assert [(label, value) for label, _, value in collected.net()] == [((2, 0), 4)]
+
+
+@pytest.mark.parametrize("value", ["text", b"bytes", None, 7])
+def test_what_is_no_iterable_of_outputs_is_refused(value: object) -> None:
+    with pytest.raises(TypeError, match="must return an iterable of outputs"):
+        iterable(value)
+    assert iterable(number for number in (1, 2)) == [1, 2]
+
+
+@given(elements)
+def test_a_fan_out_gives_every_edge_everything_under_its_own_number(block: list[Element]) -> None:
+    edges = [Collected(), Collected(), Collected()]
+    push(FanOut(list(edges)), block)
+    for number, edge in enumerate(edges):
+        assert edge.pushed == [((*label, number), 0, value, sign) for label, value, sign in block]
+
+
+def test_an_edge_may_change_its_block_without_others_seeing_it() -> None:
+    class Greedy(Collected):
+        def push(self, labels: Labels, values: list[object], signs: list[int] | None) -> None:
+            values.clear()
+
+    after = Collected()
+    FanOut([Greedy(), after]).push([(1, 0)], ["x"], None)
+    assert after.pushed == [((1, 0, 1), 0, "x", 1)]
+
+
+# Shuffle --------------------------------------------------------------------------------------
+
+
+def shuffle(key: Callable[..., object], nodes: int) -> tuple[Shuffle, list[Outbound], Collected]:
+    flow = Flow("shuffle")
+    flow.source("in").key_by(key).scan(lambda *_: None, name="op").sink()
+    port = plan(flow).ports[1]
+    outbounds = [Outbound() for _ in range(nodes)]
+    barrier = Collected()
+    step = Shuffle(port, Owners(nodes), outbounds, Failures(barrier), Maker("in", None))
+    return step, outbounds, barrier
+
+
+def taken(outbound: Outbound) -> list[Element]:
+    """The elements of the blocks that wait."""
+    return [
+        element
+        for (labels, values, signs), _ in outbound.take()
+        for element in zip(labels, values, signs or [1] * len(labels), strict=True)
+    ]
+
+
+@given(blocks=st.lists(elements, max_size=4), nodes=st.integers(1, 4))
+@settings(max_examples=100)
+def test_each_element_goes_once_and_unchanged_to_the_owner_of_its_key_in_order(
+    blocks: list[list[Element]], nodes: int
+) -> None:
+    step, outbounds, barrier = shuffle(lambda value: value, nodes)
+    for block in blocks:
+        push(step, block)
+    for node, outbound in enumerate(outbounds):
+        mine = [
+            element
+            for block in blocks
+            for element in block
+            if owner(group_of(element[1]), nodes) == node
+        ]
+        assert taken(outbound) == mine
+        assert outbound.take() == []
+    assert barrier.pushed == []
+
+
+@given(block=elements, nodes=st.integers(1, 3))
+def test_a_key_function_that_raises_fails_its_element_and_no_other(
+    block: list[Element], nodes: int
+) -> None:
+    step, outbounds, barrier = shuffle(picky, nodes)
+    push(step, block)
+    good = [(label, sign) for label, value, sign in block if int(str(value)) % 3]
+    sent: list[tuple[Label, int]] = []
+    for outbound in outbounds:
+        sent += [(label, sign) for label, _, sign in taken(outbound)]
+    assert sorted(sent) == sorted(good)
+    failed = [(label, sign) for label, _, _, sign in barrier.pushed]
+    assert failed == [(label, sign) for label, value, sign in block if int(str(value)) % 3 == 0]
+    for _, sink, value, _ in barrier.pushed:
+        assert sink == FAILURES
+        assert isinstance(value, tuple)
+        assert value[0] == "key of op"
+
+
+@pytest.mark.parametrize("key", [{"a": 1}, object(), [1], {1}, 2**70])
+def test_a_key_that_cannot_be_one_fails_its_element(key: object) -> None:
+    step, outbounds, barrier = shuffle(lambda value: key if value == 1 else value, 2)
+    step.push([(1, 0), (2, 0)], [1, 2], None)
+    assert [label for label, _ in barrier.failed()] == [(1, 0)]
+    sent = [label for outbound in outbounds for label, _, _ in taken(outbound)]
+    assert sent == [(2, 0)]
+
+
+# Segments -------------------------------------------------------------------------------------
+
+
+def diamond() -> Flow:
+    """Fan-outs, unions, two sinks, two keyed stages, and a function that raises."""
+    flow = Flow("diamond")
+    numbers = flow.source("numbers")
+    even = numbers.filter(lambda value: value % 2 == 0, name="even")
+    many = numbers.flat_map(countdown, name="many").map(picky, name="picky")
+    both = even.union(many, numbers, name="both")
+    both.sink("all")
+
+    def total(value: int, state: ValueState[int]) -> tuple[int, int]:
+        state.set(state.get(0) * 2 + value)
+        return value, state.get(0)
+
+    totals = both.key_by(lambda value: value % 3).scan(total, ValueState("total"), name="totals")
+    totals.union(
+        flow.source("pairs").map(lambda value: (value, value), name="pair"), name="join"
+    ).key_by(0).scan(lambda pair, state: total(pair[1], state), ValueState("again")).sink("last")
+    totals.sink("firsts")
+    return flow
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 6)), max_size=8, unique_by=lambda e: e[0]),
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 6)), max_size=4, unique_by=lambda e: e[0]),
+    st.randoms(use_true_random=False),
+)
+@settings(max_examples=100)
+def test_segments_joined_by_hand_give_what_the_reference_gives(
+    left: list[tuple[int, object]], right: list[tuple[int, object]], chance: object
+) -> None:
+    """Roots arrive in any order, the sources interleaved; the net output is that of the order."""
+    flow = diamond()
+    barrier = Collected()
+    made = plan(flow)
+    segments = Segments(
+        made,
+        Owners(1),
+        barrier,
+        lambda vertex, after, failures, maker: Speculative(vertex, after, failures, maker=maker),
+    )
+    roots = [(0, (time, 0), value) for time, value in left]
+    roots += [(1, (time, 1), value) for time, value in right]
+    chance.shuffle(roots)  # type: ignore[attr-defined]
+    for port, label, value in roots:
+        segments.entries[port].push([label], [value], None)
+        busy = True
+        while busy:
+            busy = False
+            for (_, to), outbounds in segments.outbounds.items():
+                for block, _ in outbounds[0].take():
+                    segments.entries[to].push(*block)
+                    busy = True
+    wanted = list(interpret(flow, [sorted(left), sorted(right)], dead_letters=True))
+    assert [(item.label, item.sink) for item in wanted] == sorted(
+        (item.label, item.sink) for item in wanted
+    )
+    assert sorted(barrier.net(), key=repr) == sorted(
+        ((item.label, item.sink, item.value) for item in wanted), key=repr
+    )
+
+
+def test_every_sink_and_failure_has_its_own_number() -> None:
+    flow = Flow("sinks")
+    numbers = flow.source("numbers")
+    numbers.map(double, name="a").sink("doubled")
+    numbers.map(picky, name="b").sink("picked")
+    barrier = Collected()
+    segments = Segments(plan(flow), Owners(1), barrier, lambda *_: barrier)
+    segments.entries[0].push([(1, 0), (2, 0)], [1, 3], None)
+    assert [(label, sink) for label, sink, _ in barrier.net()] == [
+        ((1, 0, 0), 0),
+        ((1, 0, 1), 1),
+        ((2, 0, 0), 0),
+        ((2, 0, 1), FAILURES),
+    ]
+
+
+class Unequal(str):
+    """A text that is compared with nothing."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("compared")
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.parametrize("texts", [["a", "a"], ["x", "X", "x"], ["x", "y", "x"]])
+@pytest.mark.parametrize("kind", [Unequal, AnyCase])
+def test_texts_with_an_equality_of_their_own_travel_as_what_they_are(
+    texts: list[str], kind: type[str]
+) -> None:
+    maker = Maker("words", None)
+    for found in ([kind(text) for text in texts], [texts[0], *map(kind, texts[1:])]):
+        assert maker.pack(list(found)) == maker.pack(list(texts))
+        rows: list[object] = [(text, 1) for text in found]
+        assert maker.pack(rows) == maker.pack([(text, 1) for text in texts])

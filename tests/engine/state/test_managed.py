@@ -1,0 +1,418 @@
+"""Each state type does what a plain twin does, and every change can be undone and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from driftline.engine.flow.flow import Flow
+from driftline.engine.snapshots.jobs import Capture, restore
+from driftline.engine.state.changelog import Kept
+from driftline.engine.state.managed import (
+    Change,
+    ListState,
+    MapState,
+    ReducingState,
+    State,
+    StateTable,
+    ValueState,
+    undo,
+)
+from driftline.engine.state.serialised import as_serialised
+from driftline.engine.wire.codec import pack
+from tests.engine.state.values import exact
+
+OFTEN = ["append", "append", "append", "put", "put", "set value", "add", "replace"]
+SELDOM = ["clear value", "pop", "clear list", "remove", "clear map", "clear total"]
+
+SLOTS: list[object] = ["a", "b", "c", 1, 2, (1, "a"), None]
+"""Keys of a map; none of them equals another."""
+
+VALUES: list[object] = [0, 1, 1.0, True, -0.0, "a", None, (1, ("b",))]
+
+One = tuple[str, object, int, object]
+"""One change: (what, slot of a map, index in a list, value)."""
+
+
+def element(seed: int) -> list[One]:
+    """What an element does. From a seed: hypothesis would draw one change at a time, slowly."""
+    chance = Random(seed)
+    return [
+        (
+            chance.choice(OFTEN + SELDOM),
+            chance.choice(SLOTS),
+            chance.randint(-3, 3),
+            chance.choice(VALUES),
+        )
+        for _ in range(chance.randint(0, 8))
+    ]
+
+
+elements = st.integers(0, 2**32).map(element)
+
+DECLARED = (
+    ValueState[object]("value"),
+    ListState[object]("list"),
+    MapState[object, object]("map"),
+    ReducingState[object]("total", lambda old, new: (old, new)),
+)
+
+
+def flow() -> Flow:
+    made = Flow("states")
+    made.source("in").key_by(0).scan(lambda *_: None, *DECLARED, name="op").sink()
+    return made
+
+
+class Twin:
+    """The same in plain Python."""
+
+    def __init__(self) -> None:
+        self.value: list[object] = []
+        self.list: list[object] = []
+        self.map: dict[object, object] = {}
+        self.total: list[object] = []
+
+    def shown(self) -> object:
+        in_order = sorted(self.map.items(), key=lambda item: pack(item[0]))
+        return exact((self.value, self.list, in_order, self.total))
+
+
+class StateMachine(RuleBasedStateMachine):
+    """Random changes by random elements; the latest elements are undone now and then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.journal: list[Change] = []
+        self.table = StateTable(DECLARED, self.journal)
+        self.value, self.list, self.map, self.total = self.states()
+        self.twin = Twin()
+        self.kept = Kept("op", DECLARED)
+        self.elements: list[tuple[Twin, tuple[Change, ...]]] = []
+        """Elements that are not final: the twin before, and the changes."""
+        self.final = Twin()
+        self.segments: list[bytes] = []
+        self.before = deepcopy(self.twin)
+
+    def states(
+        self,
+    ) -> tuple[
+        ValueState[object],
+        ListState[object],
+        MapState[object, object],
+        ReducingState[object],
+    ]:
+        value, many, mapped, total = self.table.states("key")
+        assert isinstance(value, ValueState)
+        assert isinstance(many, ListState)
+        assert isinstance(mapped, MapState)
+        assert isinstance(total, ReducingState)
+        return value, many, mapped, total
+
+    def apply(self, what: str, slot: object, index: int, value: object) -> None:
+        """One change, of the state and of its twin."""
+        twin = self.twin
+        if what == "set value":
+            self.value.set(value)
+            twin.value = [value]
+        elif what == "clear value":
+            self.value.clear()
+            twin.value = []
+        elif what == "append":
+            self.list.append(value)
+            twin.list.append(value)
+        elif what == "pop" and not twin.list:
+            with pytest.raises(IndexError):
+                self.list.pop()
+        elif what == "pop":
+            assert exact(self.list.pop()) == exact(twin.list.pop())
+        elif what == "replace" and -len(twin.list) <= index < len(twin.list):
+            self.list[index] = value
+            twin.list[index] = value
+        elif what == "replace":
+            with pytest.raises(IndexError):
+                self.list[index] = value
+        elif what == "clear list":
+            self.list.clear()
+            twin.list.clear()
+        elif what == "put":
+            self.map[slot] = value
+            twin.map[slot] = value
+        elif what == "remove" and slot not in twin.map:
+            with pytest.raises(KeyError):
+                del self.map[slot]
+        elif what == "remove":
+            del self.map[slot]
+            del twin.map[slot]
+        elif what == "clear map":
+            self.map.clear()
+            twin.map.clear()
+        elif what == "add":
+            twin.total = [(twin.total[0], value) if twin.total else value]
+            assert exact(self.total.add(value)) == exact(twin.total[0])
+        elif what == "clear total":
+            self.total.clear()
+            twin.total = []
+
+    @rule(made=elements)
+    def change(self, made: list[One]) -> None:
+        """An element is at work."""
+        for one in made:
+            self.apply(*one)
+
+    @rule(others=st.lists(elements, min_size=1, max_size=4))
+    def end_elements(self, others: list[list[One]]) -> None:
+        """The element at work ends, and others come and end."""
+        for made in [[], *others]:
+            self.change(made)
+            self.elements.append((self.before, tuple(self.journal)))
+            self.journal.clear()
+            self.before = deepcopy(self.twin)
+
+    @rule(count=st.integers(1, 4))
+    def undo_latest(self, count: int) -> None:
+        """Undo what the element at work has done so far, and some elements before it."""
+        undo(self.journal)
+        self.journal.clear()
+        self.twin = self.before
+        for _ in range(min(count, len(self.elements))):
+            self.twin, changes = self.elements.pop()
+            undo(changes)
+        self.before = deepcopy(self.twin)
+
+    @rule(count=st.integers(1, 4))
+    def settle_oldest(self, count: int) -> None:
+        """The changes of the oldest elements are final."""
+        for _, changes in self.elements[:count]:
+            self.kept.keep(changes)
+        del self.elements[:count]
+        self.final = deepcopy(self.elements[0][0] if self.elements else self.before)
+
+    @rule()
+    def snapshot(self) -> None:
+        """Rows of all snapshots so far, replayed, give the state as of what is final."""
+        capture = Capture()
+        capture.take(self.kept)
+        while capture.step():
+            pass
+        self.segments += capture.segments.values()
+        table = StateTable(DECLARED, [])
+        restore({"op": table}, self.segments)
+        assert shown(table) == self.final.shown()
+
+    @precondition(lambda self: not self.journal and not self.elements)
+    @rule()
+    def recover(self) -> None:
+        """Go on from the snapshot instead."""
+        self.settle_oldest(99)
+        self.snapshot()
+        self.table = StateTable(DECLARED, self.journal)
+        restore({"op": self.table}, self.segments)
+        self.value, self.list, self.map, self.total = self.states()
+
+    @invariant()
+    def equals_its_twin(self) -> None:
+        assert shown(self.table) == self.twin.shown()
+        assert self.value.is_empty() == (not self.twin.value)
+        assert self.list.is_empty() == (not self.twin.list)
+        assert self.map.is_empty() == (not self.twin.map)
+        assert len(self.map) == len(self.twin.map)
+
+
+def shown(table: StateTable) -> object:
+    """What the twin shows, read in every way that a state can be read."""
+    value, many, mapped, total = table.states("key")
+    assert isinstance(value, ValueState)
+    assert isinstance(many, ListState)
+    assert isinstance(mapped, MapState)
+    assert isinstance(total, ReducingState)
+    none = object()
+    items = mapped.items()
+    assert [key for key, _ in items] == list(mapped) == mapped.keys()
+    assert exact([found for _, found in items]) == exact(mapped.values())
+    assert exact([mapped[key] for key in mapped]) == exact(mapped.values())
+    assert exact([many[i] for i in range(len(many))]) == exact(list(many))
+    return exact(
+        (
+            [found for found in [value.get(none)] if found is not none],
+            list(many),
+            items,
+            [found for found in [total.get(none)] if found is not none],
+        )
+    )
+
+
+StateMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=25)
+TestStateMachine = StateMachine.TestCase
+
+
+# One by one -----------------------------------------------------------------------------------
+
+
+def fresh(declared: State) -> tuple[State, list[Change]]:
+    journal: list[Change] = []
+    return StateTable((declared,), journal).states("key")[0], journal
+
+
+def test_a_value_that_was_never_set_is_the_default_and_none_can_be_a_value() -> None:
+    state, _ = fresh(ValueState[object]("value"))
+    assert isinstance(state, ValueState)
+    assert state.get() is None
+    assert state.get("default") == "default"
+    state.set(None)
+    assert state.get("default") is None
+    assert not state.is_empty()
+
+
+def test_a_list_is_read_like_a_list() -> None:
+    state, _ = fresh(ListState[str]("list"))
+    assert isinstance(state, ListState)
+    for text in "abc":
+        state.append(text)
+    assert (state[0], state[-1], list(state), len(state)) == ("a", "c", ["a", "b", "c"], 3)
+    assert "b" in state
+    with pytest.raises(IndexError):
+        state[3]
+    state[-1] = "z"
+    assert list(state) == ["a", "b", "z"]
+
+
+@given(st.permutations(["b", "a", 1, 2, (1,), None, -1, "aa"]), st.integers(0, 2**32))
+def test_the_order_of_a_map_does_not_depend_on_how_it_came_about(
+    keys: list[object], seed: int
+) -> None:
+    state, journal = fresh(MapState[object, object]("map"))
+    assert isinstance(state, MapState)
+    chance = Random(seed)
+    for key in keys:
+        state[key] = "value"
+        if chance.random() < 0.3:
+            del state[key]
+            state[key] = "value"
+        if chance.random() < 0.3:
+            mark = len(journal)
+            state.clear()
+            state["other"] = 1
+            undo(journal[mark:])
+            del journal[mark:]
+    assert list(state) == sorted(keys, key=pack)
+    assert state.keys() == [key for key, _ in state.items()]
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda state: list(reversed(state)),
+        repr,
+    ],
+    ids=["reversed", "repr"],
+)
+def test_no_way_to_look_at_a_map_shows_its_history(
+    look: Callable[[MapState[str, int]], object],
+) -> None:
+    one, _ = fresh(MapState[str, int]("map"))
+    other, _ = fresh(MapState[str, int]("map"))
+    assert isinstance(one, MapState)
+    assert isinstance(other, MapState)
+    one["a"], one["b"] = 1, 2
+    other["b"], other["a"] = 2, 1
+    assert look(one) == look(other)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        dict,
+        list,
+        tuple,
+        lambda state: {**state},
+        lambda state: state.copy(),
+        lambda state: state | {},
+    ],
+)
+def test_a_copy_of_a_map_is_in_the_order_of_its_keys(
+    look: Callable[[MapState[str, int]], object],
+) -> None:
+    state, _ = fresh(MapState[str, int]("map"))
+    assert isinstance(state, MapState)
+    state["b"], state["a"] = 2, 1
+    assert list(look(state)) == ["a", "b"]  # type: ignore[call-overload]
+
+
+def test_an_undone_removal_brings_back_the_key_as_it_was() -> None:
+    """1, 1.0 and True are one key of a map; the one that was put first stays."""
+    state, journal = fresh(MapState[object, object]("map"))
+    assert isinstance(state, MapState)
+    state[1] = "value"
+    mark = len(journal)
+    del state[True]
+    undo(journal[mark:])
+    assert exact(state.keys()) == "[1]"
+
+
+@pytest.mark.parametrize("serialised", [False, True])
+@pytest.mark.parametrize(
+    ("change", "result", "after"),
+    [
+        (lambda state: state.pop("a"), 1, {"z": 2}),
+        (lambda state: state.pop("b", 7), 7, {"a": 1, "z": 2}),
+        (lambda state: state.popitem(), ("z", 2), {"a": 1}),
+        (lambda state: state.setdefault("b", 1), 1, {"a": 1, "b": 1, "z": 2}),
+        (lambda state: state.setdefault("a", 5), 1, {"a": 1, "z": 2}),
+        (lambda state: state.update({"b": 1}), None, {"a": 1, "b": 1, "z": 2}),
+        (lambda state: state.update([("a", 3)], b=1), None, {"a": 3, "b": 1, "z": 2}),
+        (lambda state: state.__ior__({"b": 1}).copy(), {"a": 1, "b": 1, "z": 2}, None),
+    ],
+)
+def test_a_map_changes_as_a_dictionary_does_and_each_change_can_be_undone(
+    change: Callable[[MapState[str, int]], object],
+    result: object,
+    after: dict[str, int] | None,
+    serialised: bool,
+) -> None:
+    state, journal = fresh(MapState[str, int]("map"))
+    assert isinstance(state, MapState)
+    if serialised:
+        as_serialised(state)
+    state.update(z=2, a=1)
+    before = len(journal)
+    assert change(state) == result
+    assert state.copy() == (after if after is not None else result)
+    undo(journal[before:])
+    assert state.items() == [("a", 1), ("z", 2)]
+
+
+def test_states_of_different_keys_have_nothing_in_common() -> None:
+    table = StateTable(DECLARED, [])
+    for key in ("a", "b"):
+        for state in table.states(key):
+            assert state.is_empty()
+        value, many, mapped, total = table.states(key)
+        assert isinstance(value, ValueState)
+        assert isinstance(many, ListState)
+        assert isinstance(mapped, MapState)
+        assert isinstance(total, ReducingState)
+        value.set(key)
+        many.append(key)
+        mapped[key] = key
+        total.add(key)
+    assert all(state.is_empty() for state in DECLARED)
+
+
+def test_only_a_key_with_nothing_in_its_states_is_reclaimed() -> None:
+    table = StateTable((ValueState[int]("value"),), [])
+    for key in ("full", "empty"):
+        [state] = table.states(key)
+        assert isinstance(state, ValueState)
+        state.set(1)
+        if key == "empty":
+            state.clear()
+    for key in ("full", "empty", "unknown"):
+        table.reclaim(key)
+    assert list(table) == ["full"]

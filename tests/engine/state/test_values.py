@@ -1,0 +1,314 @@
+"""Values that functions cannot spoil: what is kept comes back as it was, and belongs to nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from enum import IntEnum, StrEnum
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftline.engine.errors import PayloadError
+from driftline.engine.state.managed import (
+    ListState,
+    MapState,
+    ReducingState,
+    State,
+    StateTable,
+    ValueState,
+    undo,
+)
+from driftline.engine.state.plain import Undo, plain_state
+from driftline.engine.state.serialised import serialise
+from driftline.engine.state.values import (
+    copies,
+    fresh,
+    frozen,
+    is_plain,
+    kept_outputs,
+    may_be_kept,
+    output,
+    slot_of,
+    stored,
+    thawed,
+)
+from driftline.engine.wire.codec import pack_rows, travelled, unpack_rows, why_not
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
+class Name(StrEnum):
+    A = "a"
+
+
+class Pair(NamedTuple):
+    left: object
+    right: object
+
+
+atoms = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False),
+    st.text(max_size=3), st.binary(max_size=3),
+)  # fmt: skip
+plain = st.recursive(atoms, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=6)
+values = st.recursive(
+    atoms,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(plain.filter(lambda key: key == key), inner, max_size=3),
+    ),
+    max_leaves=8,
+)
+
+
+def spoil(value: object) -> None:
+    """Change a value wherever that is possible."""
+    if isinstance(value, (list, tuple)):
+        for inner in value:
+            spoil(inner)
+    if isinstance(value, list):
+        value.append("spoilt")
+    if isinstance(value, dict):
+        for inner in value.values():
+            spoil(inner)
+        value["spoilt"] = True
+
+
+@given(values)
+def test_a_state_value_comes_back_as_it_was_whatever_is_done_to_it(value: object) -> None:
+    before = repr(value)
+    kept = frozen(value)
+    spoil(value)
+    assert repr(thawed(kept)) == before
+    spoil(thawed(kept))
+    assert repr(thawed(kept)) == before
+
+
+@given(plain)
+def test_what_is_immutable_is_kept_as_it_is(value: object) -> None:
+    assert frozen(value) is value
+    assert is_plain(value)
+
+
+@given(st.lists(values, max_size=5))
+def test_arguments_and_outputs_that_are_kept_are_not_spoilt(found: list[object]) -> None:
+    arrived = [travelled(value) for value in found]
+    before, made = repr(arrived), repr(found)
+    kept, outputs = stored(arrived), kept_outputs(found, also_objects=True)
+    branch = copies(found)
+    for value in (*arrived, *found):
+        spoil(value)
+    assert repr([fresh(value) for value in kept]) == before
+    assert repr(list(map(output, outputs))) == made
+    assert repr(branch) == made
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        (Number.ONE, "1"),
+        (Name.A, "'a'"),
+        (Pair(1, [2]), "(1, [2])"),
+        ((Name.A, 1), "('a', 1)"),
+        ([Pair(1, 2)], "[(1, 2)]"),
+        ({Name.A: bytearray(b"x")}, "{'a': b'x'}"),
+    ],
+)
+def test_subclasses_are_kept_as_what_they_derive_from(value: object, kept: str) -> None:
+    """As they are after a recovery, whether there was one or not."""
+    assert repr(thawed(frozen(value))) == kept
+
+
+def deep(levels: int) -> object:
+    value: object = 1
+    for _ in range(levels):
+        value = (value,)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({1}, "it is of type set"),
+        ([1, {"a": {2}}], "at [1]['a'] is of type set"),
+        ((1, 2**64), "at [1] is an int of more than 64 bits"),
+        ("\ud800", "text with a lone surrogate"),
+        ({Number: 1}, "at .key is of type EnumType"),
+        (deep(1100), "nested more than 1000 deep"),
+        ([deep(150)], ""),
+    ],
+)
+def test_what_cannot_travel_is_told_with_its_place_and_type(value: object, reason: str) -> None:
+    """For states and for outputs in the same words."""
+    with pytest.raises(PayloadError) as kept:
+        frozen(value)
+    if reason:
+        assert reason in str(kept.value)
+        with pytest.raises(PayloadError) as sent:
+            travelled(value)
+        assert str(sent.value) == str(kept.value) == why_not(value)
+
+
+@pytest.mark.parametrize("levels", range(1010, 1030))
+def test_a_value_that_may_travel_may_also_be_stored_and_the_other_way_round(levels: int) -> None:
+    def works(function: Callable[[object], object]) -> bool:
+        try:
+            function(deep(levels))
+        except PayloadError:
+            return False
+        return True
+
+    assert works(travelled) == works(frozen)
+
+
+# States ---------------------------------------------------------------------------------------
+
+
+def merge(one: object, other: object) -> object:
+    """A fold that may change the old value."""
+    if isinstance(one, list):
+        one.append(other)
+        return one
+    return [one, other]
+
+
+DECLARED: tuple[State, ...] = (
+    ValueState[object]("value"),
+    ReducingState[object]("fold", merge),
+    ListState[object]("list"),
+    MapState[object, object]("map"),
+)
+
+slots = st.sampled_from(["a", "b", (1, "c"), 2])
+OPERATIONS: list[Callable[..., object]] = [
+    lambda s, slot, value: s[0].set(value),
+    lambda s, slot, value: s[0].get("none"),
+    lambda s, slot, value: s[0].clear(),
+    lambda s, slot, value: s[1].add(value),
+    lambda s, slot, value: s[1].get(),
+    lambda s, slot, value: s[2].append(value),
+    lambda s, slot, value: s[2].pop() if s[2] else None,
+    lambda s, slot, value: s[2].__setitem__(0, value) if s[2] else None,
+    lambda s, slot, value: s[2].clear(),
+    lambda s, slot, value: list(s[2]),
+    lambda s, slot, value: s[3].__setitem__(slot, value),
+    lambda s, slot, value: s[3].pop(slot, "none"),
+    lambda s, slot, value: s[3].setdefault(slot, value),
+    lambda s, slot, value: s[3].get(slot),
+    lambda s, slot, value: s[3].update({slot: value, "z": 1}),
+    lambda s, slot, value: s[3].popitem() if s[3] else None,
+    lambda s, slot, value: s[3].items(),
+    lambda s, slot, value: s[3].clear(),
+]
+operations = st.lists(st.tuples(st.sampled_from(OPERATIONS), slots, values), max_size=12)
+
+
+def look(states: tuple[object, ...]) -> str:
+    value, fold, many, mapped = states
+    found = value.get("none"), fold.get("none"), list(many), mapped.items()  # type: ignore[attr-defined, call-overload]
+    return repr(found)
+
+
+@given(before=operations, after=operations)
+@settings(max_examples=150)
+def test_serialised_states_are_those_of_the_reference_and_can_be_undone(
+    before: list[tuple[Callable[..., object], object, object]],
+    after: list[tuple[Callable[..., object], object, object]],
+) -> None:
+    """Two implementations with nothing in common; what is put and got is spoilt at once."""
+    table = StateTable(DECLARED, [])
+    serialise(table)
+    states = table.states("key")
+    undos: Undo = []
+    plain_states = tuple(plain_state(declared, undos) for declared in DECLARED)
+
+    def apply(found: list[tuple[Callable[..., object], object, object]]) -> None:
+        for operation, slot, value in found:
+            one, other = deepcopy(value), deepcopy(value)
+            results = operation(states, slot, one), operation(plain_states, slot, other)
+            assert repr(results[0]) == repr(results[1])
+            for spoilt in (one, other, *results):
+                spoil(spoilt)
+            assert look(states) == look(plain_states)
+
+    apply(before)
+    mark, shown = len(table.journal), look(states)
+    undos.clear()
+    apply(after)
+    undo(table.journal[mark:])
+    for take_back in reversed(undos):
+        take_back()
+    assert look(states) == look(plain_states) == shown
+
+
+huge = st.integers(2**62, 2**65) | st.integers(-(2**65), -(2**62)) | st.just("\ud800")
+perhaps = st.recursive(
+    atoms | huge | st.sampled_from([Number.ONE, Name.A, bytearray(b"x"), float("nan")]),
+    lambda inner: st.lists(inner, max_size=3).map(tuple) | st.lists(inner, max_size=2),
+    max_leaves=6,
+)
+
+
+def may_be_stored(value: object) -> bool:
+    try:
+        return frozen(value) is value
+    except PayloadError:
+        return False
+
+
+@given(st.lists(perhaps, max_size=4))
+def test_exactly_what_is_immutable_and_can_be_stored_is_kept_as_it_is(found: list[object]) -> None:
+    slots = range(len(found))
+    assert may_be_kept(slots, found) == all(map(may_be_stored, found))
+
+
+def is_like_others(slot: object) -> bool:
+    """Whether a slot may equal one of another type: 1 is 1.0 is True."""
+    return isinstance(slot, (bool, float)) or (
+        isinstance(slot, tuple) and any(map(is_like_others, slot))
+    )
+
+
+@given(st.lists(atoms | huge | plain, min_size=1, max_size=4))
+def test_a_slot_is_kept_as_it_is_if_it_can_be_stored_and_is_like_no_other(
+    slots: list[object],
+) -> None:
+    kept = may_be_kept(slots, [None] * len(slots))
+    assert kept == all(may_be_stored(slot) and not is_like_others(slot) for slot in slots)
+
+
+def test_one_key_of_a_map_has_one_form() -> None:
+    assert repr([slot_of(key) for key in (True, 1.0, -0.0, 2.5, (False, (7.0,)))]) == (
+        "[1, 1, 0, 2.5, (0, (7,))]"
+    )
+    with pytest.raises(PayloadError, match="NaN"):
+        slot_of(("a", float("nan")))
+
+
+# The wire ---------------------------------------------------------------------------------------
+
+odd = st.one_of(
+    st.sampled_from([Number.ONE, 1, True, 1.0, Name.A, "a", None, b"x", bytearray(b"x")]),
+    st.lists(st.sampled_from([Name.A, "a", Number.ONE, 1]), max_size=2),
+)
+rows = st.one_of(
+    odd,
+    st.lists(odd, min_size=2, max_size=2),
+    st.tuples(odd, odd),
+    st.builds(Pair, odd, odd),
+)
+
+
+@given(st.lists(rows, max_size=6) | st.lists(st.builds(Pair, odd, odd) | st.tuples(odd, odd)))
+def test_nobody_can_tell_from_the_bytes_of_rows_whether_they_have_travelled_before(
+    found: list[object],
+) -> None:
+    """Checksums run over them, and outputs that came late are encoded from decoded ones."""
+    packed = pack_rows(found)
+    assert pack_rows(unpack_rows(packed)) == packed

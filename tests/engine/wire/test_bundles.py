@@ -1,0 +1,122 @@
+"""Outputs come out of a blob as they went in, and a checksum does not depend on bundles."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.labels import Label
+from driftline.engine.order.steps import FAILURES
+from driftline.engine.wire.bundles import from_blob, payload_columns, running_checksum, to_blob
+from driftline.engine.wire.codec import pack, travelled
+from tests.engine.state.values import as_tuples, exact, scalars, travelling
+
+labels = st.lists(st.integers(0, 2**62), min_size=2, max_size=4).map(tuple)
+outputs = st.lists(
+    st.tuples(labels, st.sampled_from([0, 1, FAILURES]), travelling), min_size=1, max_size=6
+)
+
+
+@given(outputs)
+def test_outputs_come_back_in_their_order(found: list[tuple[Label, int, object]]) -> None:
+    blob = to_blob(
+        [label for label, _, _ in found],
+        [sink for _, sink, _ in found],
+        [value for _, _, value in found],
+    )
+    items = [(item.label, item.sink, item.value) for item in from_blob(blob)]
+    assert exact(items) == exact([(label, sink, as_tuples(value)) for label, sink, value in found])
+
+
+def test_the_same_outputs_are_the_same_bytes() -> None:
+    """The guard of determinism compares bytes: lists and tuples must not differ."""
+    one = to_blob([(1, 0), (1, 1)], [0, 0], [("a", 1), ("b", [2])])
+    assert one == to_blob([(1, 0), (1, 1)], [0, 0], [("a", 1), ("b", (2,))])
+    other = to_blob([(1, 0), (1, 1)], [0, 0], [("a", 1), ("b", (2.0,))])
+    assert one != other
+
+
+@given(st.lists(st.binary(max_size=20), max_size=6), st.integers(0, 6))
+def test_a_checksum_goes_on_where_it_stood(blobs: list[bytes], cut: int) -> None:
+    whole = half = 0
+    for blob in blobs:
+        whole = running_checksum(whole, blob)
+    for blob in blobs[:cut]:
+        half = running_checksum(half, blob)
+    for blob in blobs[cut:]:
+        half = running_checksum(half, blob)
+    assert half == whole
+
+
+def test_a_checksum_tells_the_order_of_blobs() -> None:
+    one = running_checksum(running_checksum(0, b"a"), b"b")
+    assert one != running_checksum(running_checksum(0, b"b"), b"a")
+
+
+@given(
+    st.integers(1, 3).flatmap(
+        lambda width: st.lists(st.tuples(*[scalars] * width), min_size=1, max_size=6)
+    )
+)
+@settings(max_examples=150)
+def test_payloads_of_one_width_can_be_read_as_columns(rows: list[tuple[object, ...]]) -> None:
+    blob = to_blob([(1, i) for i in range(len(rows))], [0] * len(rows), rows)
+    found = payload_columns(blob, len(rows[0]))
+    assert exact([tuple(column) for column in found]) == exact(list(zip(*rows, strict=True)))
+
+
+@pytest.mark.parametrize("rows", [[(1, 2, 3)], [(1,), (2,)], [(1, 2, 3), (1, 2, 3)]], ids=range(3))
+def test_payloads_of_another_width_are_told(rows: list[object]) -> None:
+    blob = to_blob([(1, i) for i in range(len(rows))], [0] * len(rows), rows)
+    with pytest.raises(MalformedMessage, match="not tuples of 2"):
+        payload_columns(blob, 2)
+
+
+@pytest.mark.parametrize("rows", [[(1, 2), (3,)], [1], ["ab"], [(1, 2), "ab"]], ids=range(4))
+def test_payloads_that_are_not_tuples_of_one_width_are_told(rows: list[object]) -> None:
+    blob = to_blob([(1, i) for i in range(len(rows))], [0] * len(rows), rows)
+    with pytest.raises(MalformedMessage):
+        payload_columns(blob, 2)
+
+
+@given(st.binary(max_size=60))
+def test_arbitrary_bytes_are_no_blob(data: bytes) -> None:
+    with pytest.raises(MalformedMessage):
+        from_blob(data)
+
+
+label_columns = (1, -1, ((1, 0),))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (),
+        7,
+        (label_columns, 0),
+        (label_columns, 0, (2, -1, (1, 2))),
+        ((2, -1, ((1, 0), (1, 1))), (0,), (2, -1, (1, 2))),
+        (label_columns, (0, 0), (1, -1, (1,))),
+        (label_columns, 0, (3, -1, (1, 2))),
+        ((), 0, (1, -1, (1,))),
+    ],
+    ids=range(8),
+)
+def test_blobs_whose_parts_do_not_fit_are_malformed(parts: object) -> None:
+    with pytest.raises(MalformedMessage):
+        from_blob(pack(parts))
+
+
+@pytest.mark.parametrize("parts", [(7, 0, 7), (label_columns, None, (1, -1, (1,)))], ids=range(2))
+def test_blobs_with_parts_of_wrong_types_are_malformed(parts: object) -> None:
+    with pytest.raises(MalformedMessage):
+        from_blob(pack(parts))
+
+
+@given(travelling, travelling)
+@settings(max_examples=100)
+def test_a_payload_never_changes_what_another_is(one: object, other: object) -> None:
+    blob = to_blob([(1, 0), (1, 1)], [0, 1], [one, other])
+    assert exact([item.value for item in from_blob(blob)]) == exact(
+        [travelled(one), travelled(other)]
+    )

@@ -1,0 +1,213 @@
+"""What is decoded is what was encoded, in every type; what was not encoded is refused."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
+from driftline.engine.state.managed import MapState, StateTable
+from driftline.engine.wire.codec import (
+    PLAIN,
+    from_columns,
+    labels_to_columns,
+    pack,
+    to_columns,
+    travelled,
+    unpack,
+)
+from driftline.engine.wire.messages import columns
+from tests.engine.state.values import as_tuples, exact, scalars, travelling
+
+
+def through_the_wire(rows: Sequence[object]) -> list[object]:
+    encoded = unpack(pack(to_columns(rows)))
+    assert isinstance(encoded, tuple)
+    return from_columns(columns(encoded))
+
+
+@given(travelling)
+def test_a_value_comes_back_as_it_was_with_tuples_for_lists(value: object) -> None:
+    assert exact(travelled(value)) == exact(as_tuples(value))
+    assert exact(travelled(travelled(value))) == exact(travelled(value))
+
+
+@given(st.lists(travelling, max_size=6))
+def test_rows_of_any_kind_come_back_as_if_each_had_travelled(rows: list[object]) -> None:
+    assert exact(through_the_wire(rows)) == exact([travelled(row) for row in rows])
+
+
+@given(st.integers(0, 3).flatmap(lambda n: st.lists(st.tuples(*[scalars] * n), max_size=6)))
+@settings(max_examples=200)
+def test_tuples_of_one_width_come_back_in_every_type(rows: list[tuple[object, ...]]) -> None:
+    assert exact(through_the_wire(rows)) == exact(rows)
+
+
+alike = st.sampled_from([1, 1.0, True, 0, 0.0, -0.0, False, float("nan"), "", b"", None, "a", ()])
+
+
+@given(st.lists(st.tuples(alike, alike), min_size=2, max_size=5))
+@settings(max_examples=300)
+def test_equal_values_of_other_types_are_never_written_as_one(
+    rows: list[tuple[object, object]],
+) -> None:
+    assert exact(through_the_wire(rows)) == exact(rows)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [()],
+        [(), ()],
+        [(1,), (1, 2)],
+        [(1, 2), ()],
+        [(1,), [1]],
+        [[1], [1]],
+        [(1, 2), "ab"],
+        ["ab", "cd"],
+        [{"a": 1}, {"a": 1}],
+        [None, None],
+        [(1,), (True,), (1,)],
+        [(1,), (1.0,), (1,)],
+        [(0.0,), (-0.0,)],
+        [((1,),), ((True,),)],
+        [([1],), ([1],)],
+    ],
+)
+def test_rows_that_are_hard_to_tell_apart_come_back(rows: list[object]) -> None:
+    assert exact(through_the_wire(rows)) == exact([travelled(row) for row in rows])
+
+
+@given(st.lists(st.lists(st.integers(0, 2**62), min_size=2, max_size=4).map(tuple), max_size=8))
+def test_labels_of_one_or_of_several_lengths_come_back(found: list[tuple[int, ...]]) -> None:
+    encoded = unpack(pack(labels_to_columns(found)))
+    assert isinstance(encoded, tuple)
+    assert from_columns(columns(encoded)) == found
+
+
+def test_a_column_that_never_changes_is_written_once() -> None:
+    document = "a long identity of a document" * 10
+    one = len(pack(to_columns([(document, 0)])))
+    many = len(pack(to_columns([(document, number % 100) for number in range(100)])))
+    assert many < one + 150
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{1, 2}, object(), 2**64, -(2**63) - 1, 1j, "\ud800", [object()], {"a": {1}}, range(3), len],
+)
+def test_a_value_that_cannot_travel_is_refused_and_does_no_harm_to_the_next(value: object) -> None:
+    with pytest.raises(PayloadError, match="cannot travel"):
+        pack(value)
+    assert unpack(pack((1, "a"))) == (1, "a")
+
+
+def test_a_value_that_is_nested_too_deeply_is_refused() -> None:
+    value: object = ()
+    for _ in range(5000):
+        value = (value,)
+    with pytest.raises(PayloadError):
+        pack(value)
+    assert unpack(pack((1, "a"))) == (1, "a")
+
+
+def test_a_map_state_as_a_payload_travels_as_its_content_or_is_refused() -> None:
+    table = StateTable((MapState[str, int]("map"),), [])
+    state = table["key"]
+    assert isinstance(state, MapState)
+    state["b"] = 2
+    state["a"] = 1
+    try:
+        found = travelled(("before", state, "after"))
+    except PayloadError:
+        return
+    assert found == ("before", {"a": 1, "b": 2}, "after")
+
+
+@given(st.binary(max_size=60))
+@settings(max_examples=400)
+def test_arbitrary_bytes_are_decoded_or_malformed_and_nothing_else(data: bytes) -> None:
+    with suppress(MalformedMessage):
+        unpack(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        b"\x92\x01",
+        b"\x01\x01",
+        b"\xa2\xff\xff",
+        b"\x81\x80\x01",  # a map as a key
+        b"\xdd\xff\xff\xff\xff",  # an array of 2^32 - 1
+        b"\xdb\xff\xff\xff\xff",
+        b"\xc7\x05\xff\x00\x00\x00\x00\x00",  # a timestamp of wrong length
+        b"\x91" * 5000 + b"\x90",
+        b"\x81" * 5000,
+    ],
+)
+def test_bytes_that_pack_never_makes_are_malformed(data: bytes) -> None:
+    with pytest.raises(MalformedMessage):
+        unpack(data)
+
+
+@pytest.mark.parametrize("data", [msgpack.packb(msgpack.ExtType(5, b"x"))])
+def test_extension_types_are_malformed_since_pack_has_no_use_for_them(data: bytes) -> None:
+    with pytest.raises(MalformedMessage):
+        unpack(data)
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        (2, PLAIN, (1,)),
+        (1, PLAIN, (1, 2)),
+        (-1, PLAIN, ()),
+        (3, 0, ()),
+        (2, 0, ((1, 2), (1,))),
+        (2, 0, (7, (1, 2))),
+        (2, 0, ((1, 2, 3),)),
+        (-1, 1, (7,)),
+        (2**40, 1, (7,)),
+        (2**62, PLAIN, ()),
+        (2, 0, (None,)),
+    ],
+)
+def test_columns_that_do_not_fit_are_malformed(encoded: tuple[int, int, Sequence[object]]) -> None:
+    with pytest.raises(MalformedMessage):
+        from_columns(encoded)
+
+
+@given(travelling)
+@settings(max_examples=200)
+def test_any_value_in_the_place_of_columns_is_decoded_or_malformed(value: object) -> None:
+    found = travelled((value,)) if not isinstance(value, tuple) else travelled(value)
+    assert isinstance(found, tuple)
+    try:
+        count, mask, parts = columns(found)
+        rows = from_columns((count, mask, parts))
+    except MalformedMessage:
+        return
+    assert len(rows) == count
+
+
+@given(st.integers(-4, 6), st.integers(-4, 9), st.lists(travelling, max_size=3))
+@settings(max_examples=200)
+def test_columns_are_decoded_to_the_announced_number_of_rows_or_malformed(
+    count: int, mask: int, parts: list[object]
+) -> None:
+    try:
+        rows = from_columns((count, mask, parts))
+    except MalformedMessage:
+        return
+    assert len(rows) == count
+
+
+def test_every_error_is_one_of_ours() -> None:
+    assert issubclass(PayloadError, DriftlineError)
+    assert issubclass(MalformedMessage, DriftlineError)

@@ -1,0 +1,372 @@
+"""Messages come back as they were sent, and nothing else is ever taken for one."""
+
+import dataclasses
+from random import Random
+from typing import get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftline.engine.errors import MalformedMessage, PayloadError
+from driftline.engine.wire import messages
+from driftline.engine.wire.codec import Columns, pack, unpack
+from driftline.engine.wire.messages import (
+    MAGIC,
+    Acknowledge,
+    BeginEpoch,
+    Committed,
+    Frame,
+    Header,
+    Hello,
+    Message,
+    Prepare,
+    Stop,
+    columns,
+    decode,
+    encode,
+)
+from driftline.engine.wire.party import Party
+from tests.engine.state.values import as_tuples, exact, travelling
+
+KINDS = sorted(
+    (
+        kind
+        for kind in vars(messages).values()
+        if isinstance(kind, type) and issubclass(kind, Message) and kind is not Message
+    ),
+    key=lambda kind: kind.kind,
+)
+
+
+def of_type(wanted: object) -> st.SearchStrategy[object]:
+    """Values of the type of a field."""
+    if wanted is int:
+        return st.integers(-(2**63), 2**63 - 1)
+    if wanted is str:
+        return st.text(max_size=8)
+    if wanted is bytes:
+        return st.binary(max_size=8)
+    if wanted == Columns:
+        return st.tuples(st.integers(0, 9), st.integers(-1, 3), st.lists(travelling, max_size=3))
+    assert get_origin(wanted) is tuple, wanted
+    parts = get_args(wanted)
+    if parts[-1] is Ellipsis:
+        return st.lists(of_type(parts[0]), max_size=3).map(tuple)
+    return st.tuples(*map(of_type, parts))
+
+
+def made(kind: type[Message]) -> st.SearchStrategy[Message]:
+    hints = get_type_hints(kind)
+    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    return st.builds(kind, **{name: of_type(hints[name]) for name in names})
+
+
+any_message = st.one_of([made(kind) for kind in KINDS])
+headers = st.builds(Header, st.text(max_size=6), st.integers(0, 99), st.integers(0, 99))
+
+
+def fields_of(message: Message) -> dict[str, object]:
+    names = [field.name for field in dataclasses.fields(message)]  # type: ignore[arg-type]
+    return {name: getattr(message, name) for name in names}
+
+
+# Encoding -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@given(data=st.data(), header=headers)
+@settings(max_examples=15)
+def test_every_kind_of_message_comes_back_as_it_was(
+    kind: type[Message], data: st.DataObject, header: Header
+) -> None:
+    message = data.draw(made(kind))
+    got_header, got = decode(encode(header, message))
+    assert got_header == header
+    assert type(got) is kind
+    assert exact(fields_of(got)) == exact(as_tuples(fields_of(message)))
+
+
+def test_kinds_are_told_apart_by_their_numbers() -> None:
+    numbers = [kind.kind for kind in KINDS]
+    assert len(numbers) > 20
+    assert len(set(numbers)) == len(numbers)
+
+
+def test_a_payload_that_cannot_travel_is_refused_when_it_is_sent() -> None:
+    with pytest.raises(PayloadError):
+        encode(
+            Header("a", 1, 1),
+            Frame(0, 0, 1, 1, (((1, -1, [(1, 0)]), object(), ()),), ()),  # type: ignore[arg-type]
+        )
+
+
+# Malformed bytes ------------------------------------------------------------------------------
+
+
+def survives(data: bytes) -> bool:
+    """Whether bytes are a message; anything but a message and MalformedMessage is an error."""
+    try:
+        header, message = decode(data)
+    except MalformedMessage:
+        return False
+    assert (type(header.sender), type(header.incarnation)) == (str, int)
+    assert type(message) in KINDS
+    return True
+
+
+@given(st.binary(max_size=80))
+@settings(max_examples=300)
+def test_arbitrary_bytes_are_no_message(data: bytes) -> None:
+    assert not survives(data)
+
+
+@given(any_message, headers, st.integers(0, 2**32))
+@settings(max_examples=300)
+def test_a_mutated_message_is_a_message_or_malformed(
+    message: Message, header: Header, seed: int
+) -> None:
+    chance = Random(seed)
+    data = bytearray(encode(header, message))
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(data))
+        change = chance.choice(["flip", "set", "cut", "insert", "drop"])
+        if change == "flip":
+            data[at] ^= 1 << chance.randrange(8)
+        elif change == "set":
+            data[at] = chance.randrange(256)
+        elif change == "cut" and len(data) > 2:
+            del data[1 + at // 2 :]
+        elif change == "insert":
+            data.insert(at, chance.randrange(256))
+        elif len(data) > 2:
+            del data[at]
+    survives(bytes(data))
+
+
+@given(any_message, headers)
+def test_a_message_that_is_cut_off_or_goes_on_is_malformed(
+    message: Message, header: Header
+) -> None:
+    data = encode(header, message)
+    assert not survives(data + b"\x00")
+    for end in range(0, len(data), max(1, len(data) // 20)):
+        assert not survives(data[:end])
+
+
+@given(travelling, st.integers(0, 60))
+@settings(max_examples=200)
+def test_any_value_in_the_place_of_a_message_or_of_a_part_is_refused_or_fits(
+    value: object, at: int
+) -> None:
+    survives(pack(value))
+    parts: list[object] = [MAGIC, "a", 1, 1, 10, 0, 1, 1, ((1, 2),)]
+    parts[at % len(parts)] = value
+    survives(pack(parts))
+
+
+@pytest.mark.parametrize(
+    ("parts", "what"),
+    [
+        ((), "not a Driftline message"),
+        ((MAGIC, "a", 1, 1), "not a Driftline message"),
+        ((MAGIC + 1, "a", 1, 1, 21, 5), "not a Driftline message"),
+        ({0: MAGIC}, "not a Driftline message"),
+        ((MAGIC, b"a", 1, 1, 21, 5), "header"),
+        ((MAGIC, "a", True, 1, 21, 5), "header"),
+        ((MAGIC, "a", 1, 1.0, 21, 5), "header"),
+        ((MAGIC, "a", 1, 1, 999, 5), "unknown kind"),
+        ((MAGIC, "a", 1, 1, (21,), 5), "unknown kind"),
+        ((MAGIC, "a", 1, 1, 21.0, 5), "unknown kind"),
+        ((MAGIC, "a", 1, 1, 21), r"BeginEpoch with fields of types \(\)"),
+        ((MAGIC, "a", 1, 1, 21, 5, 6), r"BeginEpoch with fields of types \(int, int\)"),
+        ((MAGIC, "a", 1, 1, 21, "5"), r"BeginEpoch with fields of types \(str\)"),
+        ((MAGIC, "a", 1, 1, 21, True), r"BeginEpoch with fields of types \(bool\)"),
+        ((MAGIC, "a", 1, 1, 21, None), r"BeginEpoch with fields of types \(NoneType\)"),
+    ],
+)
+def test_each_part_of_a_message_is_checked(parts: object, what: str) -> None:
+    with pytest.raises(MalformedMessage, match=what):
+        decode(pack(parts))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Acknowledge((5,), (), 0),  # type: ignore[arg-type]
+        Acknowledge(((0, None, 5),), (), 0),  # type: ignore[arg-type]
+        Acknowledge((), ((0, 1),), 0),  # type: ignore[arg-type]
+        Acknowledge((), (("1", 2, 3),), 0),  # type: ignore[arg-type]
+        messages.Recover(1, 1, 1, 1, ((1, 2, 3),)),  # type: ignore[arg-type]
+        messages.Bundle("b", 1, (1,), (b"x",), 1, 1),  # type: ignore[arg-type]
+        messages.Bundle("b", 1, (1, 2), ("x",), 1, 1),  # type: ignore[arg-type]
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_the_inside_of_a_field_is_checked_too(message: Message) -> None:
+    """ "Decoding checks kind, number and types of the fields: what a role gets is well-formed"."""
+    with pytest.raises(MalformedMessage):
+        decode(encode(Header("a", 1, 1), message))
+
+
+@pytest.mark.parametrize(
+    "value", [(), (1, 2), (1, 2, 3), (1, 2, "abc"), ("1", 2, ()), (1, 2, ()) * 2]
+)
+def test_a_block_of_columns_has_a_count_a_mask_and_a_sequence(value: tuple[object, ...]) -> None:
+    with pytest.raises(MalformedMessage):
+        columns(value)
+
+
+# Channels -------------------------------------------------------------------------------------
+
+
+class Listener(Party):
+    """Notes what it is handed."""
+
+    def __init__(self, name: str = "me") -> None:
+        super().__init__(name)
+        self.heard: list[tuple[str, Message]] = []
+        self.lost: list[str] = []
+
+    def handle(self, sender: str, message: Message) -> None:
+        if isinstance(message, Stop):
+            raise MalformedMessage("not for me")
+        self.heard.append((sender, message))
+
+    def channel_lost(self, sender: str) -> None:
+        self.lost.append(sender)
+
+
+def pair() -> tuple[Party, Listener]:
+    sender, listener = Listener("sender"), Listener("me")
+    sender.enter(1)
+    listener.enter(1)
+    return sender, listener
+
+
+def sent(party: Party, *numbers: int) -> list[bytes]:
+    for number in numbers:
+        party.send("me", BeginEpoch(number))
+    found = [data for _, data in party.outbox]
+    party.outbox.clear()
+    return found
+
+
+def heard(party: Listener) -> list[int]:
+    return [message.number for _, message in party.heard if isinstance(message, BeginEpoch)]
+
+
+@given(st.lists(st.integers(0, 9), max_size=40))
+@settings(max_examples=200)
+def test_whatever_arrives_what_is_handled_is_a_beginning_of_what_was_sent(
+    arrivals: list[int],
+) -> None:
+    """Repeats and losses: messages are handled in order, each once, up to the first lost one."""
+    sender, listener = pair()
+    data = sent(sender, *range(10))
+    reached = 0
+    lost = False
+    for number in arrivals:
+        listener.receive(data[number])
+        lost = lost or number > reached
+        reached += number == reached and not lost
+        assert heard(listener) == list(range(reached))
+        assert listener.lost == ["sender"] * lost
+
+
+def test_a_gap_is_told_once_and_nothing_more_is_handled_until_the_next_incarnation() -> None:
+    sender, listener = pair()
+    data = sent(sender, 1, 2, 3, 4)
+    for number in (0, 2, 3, 1):
+        listener.receive(data[number])
+    assert heard(listener) == [1]
+    assert listener.lost == ["sender"]
+    for party in (sender, listener):
+        party.enter(2)
+    for message in sent(sender, 5, 6):
+        listener.receive(message)
+    assert heard(listener) == [1, 5, 6]
+
+
+def test_a_loss_on_one_channel_does_not_touch_the_others() -> None:
+    sender, listener = pair()
+    other = Listener("other")
+    other.enter(1)
+    listener.receive(sent(sender, 1, 2)[1])
+    listener.receive(sent(other, 7)[0])
+    assert heard(listener) == [7]
+    assert listener.lost == ["sender"]
+
+
+def test_messages_of_another_incarnation_are_dropped_without_a_trace() -> None:
+    sender, listener = pair()
+    old = sent(sender, 1, 2)
+    listener.enter(2)
+    sender.enter(2)
+    new = sent(sender, 3)
+    sender.enter(3)
+    newer = sent(sender, 4, 5)
+    for data in (old[1], newer[1], new[0], old[0], newer[0]):
+        listener.receive(data)
+    assert heard(listener) == [3]
+    assert listener.lost == []
+    assert listener.malformed == 0
+
+
+def test_control_messages_are_neither_numbered_nor_dropped_by_incarnation() -> None:
+    sender, listener = pair()
+    sender.send("me", BeginEpoch(1))
+    sender.send("me", Hello("address", "process", 1, 0))
+    sender.send("me", BeginEpoch(2))
+    first, hello, second = (data for _, data in sender.outbox)
+    listener.receive(hello)
+    listener.receive(first)
+    listener.receive(hello)
+    listener.receive(second)
+    listener.enter(2)
+    listener.receive(hello)
+    assert listener.lost == []
+    assert heard(listener) == [1, 2]
+    assert [type(message) for _, message in listener.heard].count(Hello) == 3
+
+
+def test_channels_are_numbered_for_each_receiver() -> None:
+    sender, listener = pair()
+    sender.send("me", Prepare(1, 1))
+    sender.send("somebody", Prepare(2, 2))
+    sender.send("me", Committed(3, 2, 3))
+    for to, data in sender.outbox:
+        if to == "me":
+            listener.receive(data)
+    assert listener.lost == []
+    assert [message for _, message in listener.heard] == [Prepare(1, 1), Committed(3, 2, 3)]
+
+
+@given(st.lists(st.binary(max_size=30), min_size=1, max_size=5))
+def test_malformed_bytes_are_counted_and_do_no_harm_to_a_channel(garbage: list[bytes]) -> None:
+    sender, listener = pair()
+    first, second = sent(sender, 1, 2)
+    listener.receive(first)
+    for data in garbage:
+        listener.receive(data)
+    listener.receive(second)
+    assert listener.malformed == len(garbage)
+    assert heard(listener) == [1, 2]
+
+
+def test_what_a_role_refuses_counts_as_malformed() -> None:
+    sender, listener = pair()
+    sender.send("me", Stop("", "", ""))
+    listener.receive(sender.outbox[0][1])
+    assert listener.malformed == 1
+
+
+def test_incarnations_only_grow() -> None:
+    _, listener = pair()
+    with pytest.raises(AssertionError):
+        listener.enter(1)
+
+
+def test_what_is_sent_is_msgpack_and_begins_with_the_mark_of_the_project() -> None:
+    parts = unpack(encode(Header("a", 2, 3), BeginEpoch(4)))
+    assert parts == (MAGIC, "a", 2, 3, BeginEpoch.kind, 4)
