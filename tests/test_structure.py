@@ -41,6 +41,7 @@ SANS_IO = (
     "deploy/member.py",
     "deploy/node.py",
     "deploy/pace.py",
+    "deploy/peers.py",
     "deploy/restoring.py",
     "deploy/tracking.py",
     "engine/alignment.py",
