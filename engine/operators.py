@@ -19,7 +19,7 @@ from engine.context import Failure
 from engine.flow import Function, Vertex
 from engine.labels import Label
 from engine.runs import Labels, Run, numbered, select, times
-from engine.values import copies
+from engine.values import as_it_is, copies
 
 Values = list[object]
 Signs = list[int] | None
@@ -228,7 +228,12 @@ class FanOut:
 
 
 def iterable(outputs: object) -> Values:
-    """The outputs that a user function returned or yields. Raises TypeError for anything else."""
-    if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes)):
+    """The outputs that a user function returned or yields, each as it is when it is yielded.
+
+    Raises TypeError for anything else.
+    """
+    if isinstance(outputs, (list, tuple)):
         return list(outputs)
+    if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes)):
+        return list(map(as_it_is, outputs))
     raise TypeError(f"the function must return an iterable of outputs, not {outputs!r:.100}")

@@ -153,6 +153,15 @@ def copies(values: list[object]) -> list[object]:
     return list(values) if kept is values else list(map(output, kept))
 
 
+def as_it_is(value: object) -> object:
+    """An output that nothing changes any more: itself, or a copy if it can be changed."""
+    try:
+        hash(value)
+    except TypeError:
+        [value] = copies([value])
+    return value
+
+
 def holds(kind: type, values: Iterable[object]) -> bool:
     """Whether something of a type is among values, or in those that are sequences and dicts."""
     return any(
