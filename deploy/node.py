@@ -144,9 +144,10 @@ class Node(Member):
         if isinstance(message, Frame):
             if not 0 <= message.port < len(self.plan.ports):
                 raise MalformedMessage(f"a frame for port {message.port}, which the flow has not")
-            self._admit(sender, message.feeder, arrived_block(message))
-            if message.cells or message.covered:
+            block = arrived_block(message)
+            if message.cells or message.covered:  # first: it may be refused
                 self._tracking.acknowledge(message.cells, message.covered)
+            self._admit(sender, message.feeder, block)
         elif isinstance(message, Acknowledge):
             self._tracking.acknowledge(message.cells, message.covered)
         elif isinstance(message, BundleStored):
@@ -263,8 +264,7 @@ class Node(Member):
     # Elements.
 
     def _admit(self, sender: str, feeder: int, block: Block) -> None:
-        admitted = self.assembly.admit(sender, feeder, block)
-        if admitted is not None:
+        if (admitted := self.assembly.admit(sender, feeder, block)) is not None:
             self._waiting.add(admitted)
 
     def turn(self) -> bool:
