@@ -144,9 +144,10 @@ class Node(Member):
         if isinstance(message, Frame):
             if not 0 <= message.port < len(self.plan.ports):
                 raise MalformedMessage(f"a frame for port {message.port}, which the flow has not")
-            self._admit(sender, message.feeder, arrived_block(message))
-            if message.cells:
+            block = arrived_block(message)
+            if message.cells or message.covered:  # first: it may be refused
                 self._tracking.acknowledge(message.cells, message.covered)
+            self._admit(sender, message.feeder, block)
         elif isinstance(message, Acknowledge):
             self._tracking.acknowledge(message.cells, message.covered)
         elif isinstance(message, BundleStored):
@@ -185,8 +186,7 @@ class Node(Member):
 
     def tick(self, now: float) -> float:
         if self.running and now >= self._tracking.tell_by:
-            self._send_all(self._peers.acknowledge(*self._tracking.for_peers()))
-            self.send("master", self._tracking.for_master())
+            self._tell_all()
         self._ask_consumer(now)
         return super().tick(now)
 
@@ -197,7 +197,7 @@ class Node(Member):
         if self.running:
             if self._begun:  # peers without a tracker, too: a marker that they miss was lost
                 self._send_all(self._peers.nothing_new())
-            self.send("master", self._tracking.for_master())
+            self._tell_all()
 
     def done(self, job: Job, result: object) -> None:
         if job is self._restoring.load:
@@ -264,8 +264,7 @@ class Node(Member):
     # Elements.
 
     def _admit(self, sender: str, feeder: int, block: Block) -> None:
-        admitted = self.assembly.admit(sender, feeder, block)
-        if admitted is not None:
+        if (admitted := self.assembly.admit(sender, feeder, block)) is not None:
             self._waiting.add(admitted)
 
     def turn(self) -> bool:
@@ -288,7 +287,8 @@ class Node(Member):
         while self._stage < self.plan.stages:
             stage, self._stage = self._stage, self._stage + 1
             self._work_off(stage)
-            self._acknowledge()
+            if self._peers.waiting:
+                self._acknowledge()
             if self.outbox and (self._own or self._waiting.any(self._stage)):
                 return True  # others can work meanwhile
         if self._stage > self.plan.stages:
@@ -296,7 +296,6 @@ class Node(Member):
         self._stage += 1
         if self._tracking.news or self._applying.due:
             self._advance()
-            self._acknowledge()
         return self._send_bundle()
 
     def _end_turn(self) -> bool:
@@ -306,10 +305,9 @@ class Node(Member):
         if number := self.assembly.end_turn(self._tracking.acks, whole=not rest):
             self._snapshots.begin(number, INFINITY)
         if self._tracking.acks:
-            told = self._tracking.end_turn(self.now)
+            self._acknowledge()
             self._advance()
             self._send_bundle()
-            self._send_all(self._peers.acknowledge(*told))
         more, job = self._snapshots.step()
         if job is not None:
             self.jobs.append(job)
@@ -421,9 +419,11 @@ class Node(Member):
             self.barrier.advance(self._tracking.final_outputs(self._waiting.first(-1)))
 
     def _acknowledge(self) -> None:
-        """Let frames that wait leave, and tell peers of what they were made of."""
-        if self._peers.waiting:
-            self._send_all(self._peers.acknowledge(*self._tracking.end_turn(self.now)))
+        self._send_all(self._peers.acknowledge(*self._tracking.end_turn(self.now)))
+
+    def _tell_all(self) -> None:
+        self._send_all(self._peers.acknowledge(*self._tracking.for_peers()))
+        self.send("master", self._tracking.for_master())
 
     # Snapshots.
 

@@ -18,7 +18,7 @@ from typing import Protocol
 from driftline.engine.flow.context import Failure
 from driftline.engine.flow.flow import Function, Vertex
 from driftline.engine.labels import Label
-from driftline.engine.state.values import copies
+from driftline.engine.state.values import as_it_is, copies
 from driftline.engine.wire.runs import Labels, Run, numbered, select, times
 
 Values = list[object]
@@ -228,7 +228,12 @@ class FanOut:
 
 
 def iterable(outputs: object) -> Values:
-    """The outputs that a user function returned or yields. Raises TypeError for anything else."""
-    if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes)):
+    """The outputs that a user function returned or yields, each as it is when it is yielded.
+
+    Raises TypeError for anything else.
+    """
+    if isinstance(outputs, (list, tuple)):
         return list(outputs)
+    if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes)):
+        return list(map(as_it_is, outputs))
     raise TypeError(f"the function must return an iterable of outputs, not {outputs!r:.100}")

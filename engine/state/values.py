@@ -36,7 +36,7 @@ from driftline.engine.wire.codec import exact, pack, unpack, why_not
 ATOMS = frozenset((type(None), bool, int, float, str, bytes))
 """The immutable types that the wire format has; tuples of them are immutable, too."""
 
-_SLOTS = frozenset((type(None), int, str, bytes))
+_SLOTS: frozenset[type] = frozenset((type(None), int, str, bytes, tuple))
 """Types of keys of a map that equal no key of another type but such as are not kept."""
 
 
@@ -79,14 +79,19 @@ def is_plain(value: object) -> bool:
 
 
 def all_plain(values: Sequence[object]) -> bool:
-    """Whether all values are plain: level by level, for the tuples among them, however deep."""
+    """Whether all values are plain."""
+    return _all_of(_PLAIN, values)
+
+
+def _all_of(kinds: frozenset[type], values: Sequence[object]) -> bool:
+    """Whether all values, and all in tuples among them, level by level, are of these types."""
     while True:
-        kinds = {*map(type, values)}
-        if not kinds <= _PLAIN:
+        found = {*map(type, values)}
+        if not found <= kinds:
             return False
-        if tuple not in kinds:
+        if tuple not in found:
             return True
-        values = [*chain.from_iterable(_tuples(kinds, values))]
+        values = [*chain.from_iterable(_tuples(found, values))]
 
 
 def _tuples(kinds: set[type], values: Sequence[object]) -> Iterable[Iterable[object]]:
@@ -153,6 +158,15 @@ def copies(values: list[object]) -> list[object]:
     return list(values) if kept is values else list(map(output, kept))
 
 
+def as_it_is(value: object) -> object:
+    """An output that nothing changes any more: itself, or a copy if it can be changed."""
+    try:
+        hash(value)
+    except TypeError:
+        [value] = copies([value])
+    return value
+
+
 def holds(kind: type, values: Iterable[object]) -> bool:
     """Whether something of a type is among values, or in those that are sequences and dicts."""
     return any(
@@ -201,21 +215,13 @@ def _copy(value: object) -> object:
 def may_be_kept(slots: Sequence[object], values: Sequence[object]) -> bool:
     """Whether states can keep these slots and values as they are: they are plain, snapshots can
     store them, and no slot is NaN. On the hot path."""
-    if not _SLOTS.issuperset(map(type, slots)) and not all(map(_is_slot, slots)):
-        return False
-    if not all_plain(values):
+    if not (_all_of(_SLOTS, slots) and _all_of(_PLAIN, values)):
         return False
     try:
         _as_in_a_row([*{*slots}, *values])  # nearly always there are few slots
     except PayloadError:
         return False
     return True
-
-
-def _is_slot(value: object) -> bool:
-    if isinstance(value, tuple) and type(value) is tuple:
-        return all(map(_is_slot, value))
-    return type(value) in _SLOTS
 
 
 def slot_of(key: object) -> object:

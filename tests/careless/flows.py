@@ -372,6 +372,31 @@ sets.source("records").flat_map(different_words, name="words").key_by(0).scan(
     name="pairs",
 ).sink()
 
+
+def growing(record: Record) -> Iterator[dict[str, object]]:
+    """Yields the same dict again and again, and clears it in the end."""
+    found: dict[str, object] = {"key": record["key"]}
+    for word in str(record["text"]).split():
+        found[word] = record["id"]
+        yield found
+    found.clear()
+
+
+def latest(
+    context: Context, found: dict[str, object], last: ValueState[object]
+) -> Iterator[dict[str, object]]:
+    yield found
+    found["last"] = last.get()
+    yield found
+    last.set(len(found))
+    found.clear()
+
+
+yielded = Flow("yielded")
+yielded.source("records").flat_map(growing).key_by("key").process(
+    latest, ValueState[object]("last"), name="latest"
+).sink()
+
 # What the language itself makes easy to get wrong ------------------------------------------------
 
 
@@ -455,4 +480,5 @@ ALL = (
     "shared",
     "any_case",
     "prices",
+    "yielded",
 )

@@ -82,7 +82,7 @@ def test_nodes_and_master_are_killed(
     nodes: str, ordering: str, seed: int, documents: Path, reference: list[str], tmp_path: Path
 ) -> None:
     report = tmp_path / "report.json"
-    more = ("--nodes", nodes, "--ordering", ordering, "--window", "4", "--kill-every", "3")
+    more = ("--nodes", nodes, "--ordering", ordering, "--window", "4", "--kill-every", "2")
     done = driftline(
         *_arguments(documents, tmp_path / "out", *more, "--seed", str(seed)),
         "--json", report, timeout=TIMEOUT_S,

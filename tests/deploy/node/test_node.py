@@ -77,6 +77,24 @@ def test_an_idle_front_is_asked_though_no_frontier_can_move_before_it_answers() 
     assert ("front-1", AskPromise(9)) in running.said()
 
 
+def test_what_travels_in_a_frame_counts_as_if_it_came_by_itself() -> None:
+    running = Running()
+    running.tell("front-1", Promise(1, 0, 1, 1))
+    [shuffled] = [port.number for port in running.node.plan.ports if port.feeders]
+    piece = (1, -1, [(5, 0)]), pack_rows([{"id": 1, "key": OURS, "text": "x"}]), ()
+    running.tell("node-1", Frame(0, shuffled, 5, 99, (piece,), (), (), ((0, 0, 8),)))
+    assert ("front-1", AskPromise(8)) in running.said()
+
+
+def test_a_frame_is_taken_as_a_whole_or_not_at_all() -> None:
+    running = Running()
+    [shuffled] = [port.number for port in running.node.plan.ports if port.feeders]
+    piece = (1, -1, [(5, 0)]), pack_rows([{"id": 1, "key": OURS, "text": "x"}]), ()
+    running.tell("node-1", Frame(0, shuffled, 5, 99, (piece,), (), ((99, 1, 1),)))
+    running.said()
+    assert (running.node.malformed, running.node.assembly.figures()["elements"]) == (1, 0)
+
+
 def test_payloads_that_cannot_be_read_stop_the_run_and_say_so() -> None:
     running = Running()
     piece = (1, -1, [(5, 0)]), b"\xc1", ()

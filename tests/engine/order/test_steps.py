@@ -1,6 +1,6 @@
 """Stateless steps: labels of outputs, tombstones that pass through, failures that stay alone."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -150,6 +150,17 @@ def test_what_is_no_iterable_of_outputs_is_refused(value: object) -> None:
     with pytest.raises(TypeError, match="must return an iterable of outputs"):
         iterable(value)
     assert iterable(number for number in (1, 2)) == [1, 2]
+
+
+def test_what_a_generator_yields_is_not_what_it_makes_of_it_later() -> None:
+    def growing() -> Iterator[dict[str, int]]:
+        found: dict[str, int] = {}
+        for word in "ab":
+            found[word] = len(found)
+            yield found
+        found.clear()
+
+    assert iterable(growing()) == [{"a": 0}, {"a": 0, "b": 1}]
 
 
 @given(elements)

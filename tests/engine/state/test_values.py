@@ -283,6 +283,13 @@ def test_a_slot_is_kept_as_it_is_if_it_can_be_stored_and_is_like_no_other(
     assert kept == all(may_be_stored(slot) and not is_like_others(slot) for slot in slots)
 
 
+def test_values_and_slots_may_be_nested_deeper_than_a_function_can_call_itself() -> None:
+    deep: object = ()
+    for _ in range(900):
+        deep = (deep,)
+    assert may_be_kept([deep], [deep]) == may_be_stored(deep)
+
+
 def test_one_key_of_a_map_has_one_form() -> None:
     assert repr([slot_of(key) for key in (True, 1.0, -0.0, 2.5, (False, (7.0,)))]) == (
         "[1, 1, 0, 2.5, (0, (7,))]"
