@@ -47,7 +47,7 @@ class Runs:
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with suppress(OSError):
                 words = path.read_bytes()
-                if b"driftline.deploy.process" in words and str(self.output).encode() in words:
+                if b"driftline.deploy.host.process" in words and str(self.output).encode() in words:
                     found.append(int(path.parent.name))
         return found
 

@@ -19,7 +19,9 @@ from unittest.mock import patch
 import driftline.deploy.host.process
 from driftline import main
 from driftline.coordinator.registry import ClusterState, FileRegistry
+from driftline.deploy.host.child import command
 from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.supervisor import MODULE
 from driftline.deploy.parties.master import Master
 from driftline.engine.wire.messages import Message, decode
 from driftline.engine.wire.party import Party
@@ -103,10 +105,17 @@ def run_process(config: str) -> int:
     return driftline.deploy.host.process.main(config)
 
 
+def _dying(module: str, *arguments: object) -> list[str]:
+    """What to execute instead of a node or the master: this file."""
+    if module != MODULE:
+        return command(module, *arguments)
+    return [sys.executable, "-m", "tests.deploy.run.dying", *map(str, arguments)]
+
+
 if __name__ == "__main__":
     if FILE in os.environ:
         sys.exit(run_process(sys.argv[1]))
     os.environ["PYTHONHASHSEED"] = "0"  # otherwise the command would begin again
     os.environ[POINT], os.environ[FILE], *sys.argv[1:] = sys.argv[1:]
-    with patch("driftline.deploy.host.supervisor.MODULE", "tests.deploy.run.dying"):
+    with patch("driftline.deploy.host.child.command", _dying):
         main()

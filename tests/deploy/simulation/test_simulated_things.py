@@ -176,7 +176,7 @@ def test_the_failure_of_a_drawn_flow_shows_the_flow() -> None:
     with patch("driftline.deploy.simulation.simulation.judge", lambda *_: "wrong"):
         result = CliRunner().invoke(simulate, ["driftline.deploy.simulation.drawn", "--seed", "3"])
     assert result.exit_code == 1
-    assert "driftline simulate deploy.simulation.drawn --seed 3 --policy" in result.output
+    assert "driftline simulate driftline.deploy.simulation.drawn --seed 3 --policy" in result.output
     assert "flow drawn-3:" in result.output
 
 

@@ -165,7 +165,7 @@ def test_a_seed_is_a_trace(seed: int) -> None:
 def test_a_seed_is_a_trace_in_every_process() -> None:
     """Nothing depends on hash(), whose values differ from process to process."""
     code = (
-        "from tests.deploy.test_simulation import _digest\n"
+        "from tests.deploy.simulation.test_simulation import _digest\n"
         "print(_digest(range(1, 8)))\n"
     )  # fmt: skip
     printed = {
