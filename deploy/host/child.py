@@ -11,8 +11,10 @@ import os
 import sys
 from pathlib import Path
 
-_PACKAGE = str(Path(os.path.abspath(__file__)).parents[2])
+_PACKAGE = Path(os.path.abspath(__file__)).parents[2]
 """The folder `driftline`; not resolved, as the folders in it may be links."""
+
+_ROOT = str(_PACKAGE.parent)
 
 
 def command(module: str, *arguments: object) -> list[str]:
@@ -28,19 +30,17 @@ def environment() -> dict[str, str]:
 def hide_checkout() -> None:
     """Precondition: `driftline` is imported. Then a checkout need not be among the paths: a flow
     may have an `engine.py` or an `index` of its own."""
-    root = os.path.dirname(_PACKAGE)
-    if os.path.islink(os.path.join(_PACKAGE, "engine")):
-        sys.path[:] = [path for path in sys.path if os.path.abspath(path) != root]
+    if (_PACKAGE / "engine").is_symlink():
+        sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _ROOT]
 
 
 def _run() -> None:
     from runpy import run_module
 
-    root = os.path.dirname(_PACKAGE)
-    sys.path.insert(0, root)
+    sys.path.insert(0, _ROOT)
     import driftline.engine  # noqa: F401  # from here on its folders are found without the path
 
-    sys.path.remove(root)
+    sys.path.remove(_ROOT)
     hide_checkout()
     sys.argv[:] = sys.argv[1:]
     run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -22,28 +22,32 @@ class Peers:
     """The other nodes."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._last: dict[str, Made | None] = dict.fromkeys(names)
-        self.waiting = False
-        """Whether a frame waits for the acknowledgement that it is to take with it."""
+        self._names = tuple(names)
+        self._last: dict[str, Made] = {}
+        """The frames that wait for the acknowledgement that they are to take with them."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a frame waits."""
+        return bool(self._last)
 
     def frame(self, to: str, made: Made) -> Post:
         """A frame is made for a node. Returns what may leave: the one before it."""
-        before, self._last[to] = self._last[to], made
-        self.waiting = True
+        before = self._last.get(to)
+        self._last[to] = made
         return [] if before is None else [(to, to_frame(before))]
 
     def acknowledge(self, cells: Cells, covered: Intervals) -> Post:
         """What has been worked off; no frame waits any longer."""
         post: Post = []
-        for to, made in self._last.items():
+        for to in self._names:
+            made = self._last.pop(to, None)
             if made is not None:
                 post.append((to, to_frame(made, cells, covered)))
-                self._last[to] = None
             elif cells or covered:
                 post.append((to, Acknowledge(cells, covered, 0)))
-        self.waiting = False
         return post
 
     def nothing_new(self) -> Post:
         """What shows whether something before it was lost."""
-        return [(to, NOTHING_NEW) for to in self._last]
+        return [(to, NOTHING_NEW) for to in self._names]

@@ -160,11 +160,8 @@ def copies(values: list[object]) -> list[object]:
 
 def as_it_is(value: object) -> object:
     """An output that nothing changes any more: itself, or a copy if it can be changed."""
-    try:
-        hash(value)
-    except TypeError:
-        [value] = copies([value])
-    return value
+    [kept] = kept_outputs([value])
+    return output(kept)
 
 
 def holds(kind: type, values: Iterable[object]) -> bool:

@@ -61,9 +61,8 @@ def open_source(
     if not path.exists():
         raise Unavailable(f"{path}: there is no such file")
     if (path / "data.mdb").is_file():
-        from driftline.engine.sources.logs.logged import (
-            LoggedSource,  # needs LMDB, which files do not
-        )
+        # Here, as it needs LMDB, which files do not.
+        from driftline.engine.sources.logs.logged import LoggedSource
 
         return LoggedSource(path)
     if not path.is_file():
