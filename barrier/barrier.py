@@ -14,8 +14,8 @@ from driftline.engine.errors import FunctionFailed, StateMismatch
 from driftline.engine.flow.context import describe
 from driftline.engine.labels import Label
 from driftline.engine.order.steps import FAILURES, Signs, Values
+from driftline.engine.wire.label_columns import Labels
 from driftline.engine.wire.messages import Bundle
-from driftline.engine.wire.runs import Labels
 
 NOTHING = -1
 """The t_last of a consumer that has no bundle yet."""

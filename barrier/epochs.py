@@ -1,7 +1,7 @@
 """The barrier of two-phase: outputs wait for the epoch that they were made in to be committed.
 
 As Flink's transactional sinks do (State management in Apache Flink, section 4.2; thesis, 4.1.3):
-`seal` ends the epoch of a sink's segment when its inputs are aligned, the sealed outputs become
+`seal` ends the epoch of a sink's chain when its inputs are aligned, the sealed outputs become
 durable with the node's part of the snapshot (pre-commit), and `commit` lets them go once the
 coordinator has decided. t_last is the number of the last epoch that the consumer has, which
 makes a repeated commit harmless.
@@ -14,7 +14,7 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.labels import INFINITY
 from driftline.engine.order.steps import Signs, Values
 from driftline.engine.wire.bundles import running_checksum, to_blob
-from driftline.engine.wire.runs import Labels
+from driftline.engine.wire.label_columns import Labels
 
 Output = tuple[tuple[int, ...], int, object]
 
@@ -24,12 +24,12 @@ class EpochBarrier(Barrier):
 
     def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
         super().__init__(name, groups, dead_letters)
-        self.segment = 0
-        """The port whose segment is at work: segments do not pass from epoch to epoch together."""
+        self.chain = 0
+        """The port whose chain is at work: chains do not pass from epoch to epoch together."""
         self.open: dict[int, list[Output]] = {}
-        """Per segment, the outputs of its current epoch."""
+        """Per chain, the outputs of its current epoch."""
         self.sealing: dict[int, list[Output]] = {}
-        """Outputs of segments that have ended an epoch which others have not."""
+        """Outputs of chains that have ended an epoch which others have not."""
         self.sealed: dict[int, tuple[bytes, ...]] = {}
         """Outputs of epochs that are pre-committed and not yet committed."""
         self.complete = False
@@ -39,18 +39,18 @@ class EpochBarrier(Barrier):
     ) -> None:
         assert signs is None or signs == [1], "only an ordered barrier can take outputs back"
         self.check_failure(sink, labels[0], values[0])
-        outputs = self.open.setdefault(self.segment, [])
+        outputs = self.open.setdefault(self.chain, [])
         outputs += [(label, sink, value) for label, value in zip(labels, values, strict=True)]
 
     def advance(self, frontier: int) -> None:
         self.complete = frontier >= INFINITY
 
-    def seal(self, segment: int, epoch: int) -> None:
-        """A segment has ended an epoch."""
-        self.sealing.setdefault(epoch, []).extend(self.open.pop(segment, ()))
+    def seal(self, chain: int, epoch: int) -> None:
+        """A chain has ended an epoch."""
+        self.sealing.setdefault(epoch, []).extend(self.open.pop(chain, ()))
 
     def pre_commit(self, epoch: int) -> tuple[tuple[int, tuple[bytes, ...]], ...]:
-        """All segments have: the outputs to make durable before the epoch counts as prepared.
+        """All chains have: the outputs to make durable before the epoch counts as prepared.
 
         They include those of earlier epochs that this barrier does not know to be committed; each
         keeps its number, by which the consumer's t_last tells what it has already.

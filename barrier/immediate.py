@@ -10,8 +10,8 @@ from driftline.barrier.barrier import Barrier
 from driftline.engine.labels import INFINITY
 from driftline.engine.order.steps import Signs, Values
 from driftline.engine.wire.bundles import to_blob
+from driftline.engine.wire.label_columns import Labels
 from driftline.engine.wire.messages import Bundle
-from driftline.engine.wire.runs import Labels
 
 
 class ImmediateBarrier(Barrier):

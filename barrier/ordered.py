@@ -12,13 +12,13 @@ from collections import deque
 from heapq import heappop, heappush
 
 from driftline.barrier.barrier import ADVICE, Barrier
-from driftline.barrier.held import Held
+from driftline.barrier.pending import Pending
 from driftline.engine.errors import NotDeterministic, StateMismatch
 from driftline.engine.labels import INFINITY
 from driftline.engine.order.steps import Signs, Values, by_time
 from driftline.engine.wire.bundles import from_blob, running_checksum, to_blob
 from driftline.engine.wire.codec import exact
-from driftline.engine.wire.runs import Labels
+from driftline.engine.wire.label_columns import Labels
 
 ENCODE_AHEAD_UP_TO = 4
 """Times that may be pending for outputs to be encoded before they are final."""
@@ -38,7 +38,7 @@ class OrderedBarrier(Barrier):
         super().__init__(name, groups, dead_letters)
         self.moved_to = start - 1
         self.checksum = checksum
-        self.pending: dict[int, Held] = {}
+        self.pending: dict[int, Pending] = {}
         self.times: list[int] = []
         """A heap of the times in `pending`."""
         self.history: deque[tuple[int, int]] = deque([(start - 1, checksum)])
@@ -55,10 +55,10 @@ class OrderedBarrier(Barrier):
             whole = len(part[0]) == len(labels)
             self._held(time).add(sink, *part, packed if whole else b"")
 
-    def _held(self, time: int) -> Held:
+    def _held(self, time: int) -> Pending:
         held = self.pending.get(time)
         if held is None:
-            held = self.pending[time] = Held()
+            held = self.pending[time] = Pending()
             heappush(self.times, time)
         return held
 
@@ -85,7 +85,7 @@ class OrderedBarrier(Barrier):
                     return True
         return False
 
-    def _encoded(self, held: Held) -> bytes:
+    def _encoded(self, held: Pending) -> bytes:
         """The blob of outputs, empty if none is left. Raises FunctionFailed."""
         if held.blob is not None:
             return held.blob

@@ -16,7 +16,7 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.labels import INFINITY
 from driftline.engine.order.steps import Signs, Values
 from driftline.engine.wire.bundles import running_checksum, to_blob
-from driftline.engine.wire.runs import Labels
+from driftline.engine.wire.label_columns import Labels
 
 
 class ProductionBarrier(Barrier):

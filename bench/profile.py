@@ -1,6 +1,6 @@
 """The profile: what each step of the data path costs, process by process.
 
-The real parts (codec, segments, keyed operator, barrier, snapshots) are put together as a node
+The real parts (codec, chains, keyed operator, barrier, snapshots) are put together as a node
 puts them together and are handed documents in blocks, all in this process; between two steps a
 clock of this thread's CPU time is read. The parts of all nodes are there; they take turns to map a
 block. Not in it: ZeroMQ, acknowledgements, waiting. For whole processes while they run there is
@@ -18,7 +18,7 @@ from rich.table import Table
 from driftline.barrier.barrier import NOTHING
 from driftline.bench.floor import Documents
 from driftline.deploy.work.assembly import Assembly, assemble
-from driftline.deploy.work.blocks import Block, Piece, bounds, in_order
+from driftline.deploy.work.blocks import Batch, Block, bounds, in_order
 from driftline.deploy.work.leaving import Leaving, arrived_block, to_frame
 from driftline.deploy.work.tracking import Acks
 from driftline.engine.flow.plan import plan
@@ -192,17 +192,17 @@ class _DataPath:
             if not blocks:
                 continue  # nothing for this node in this block
             assembly.enter(self.keyed.number, blocks)
-            pieces = in_order(blocks)
-            ordered = list(zip(pieces, [*bounds(pieces)[1:], frontier], strict=True))
+            batches = in_order(blocks)
+            ordered = list(zip(batches, [*bounds(batches)[1:], frontier], strict=True))
             clock.lap("label order")
-            for piece, bound in ordered:
-                elements = piece.elements()
+            for batch, bound in ordered:
+                elements = batch.elements()
                 clock.lap("shuffle decode")
                 assembly.gates[self.keyed.number].push(*elements)
                 clock.lap("keyed and hold")
                 assembly.close(self.keyed.number, bound)
                 clock.lap(CLOSING[self.policy.ordered])
-                self.elements += len(piece.labels)
+                self.elements += len(batch.labels)
             assembly.barrier.advance(frontier)
             clock.lap("barrier")
             self._deliver(assembly)
@@ -213,12 +213,12 @@ class _DataPath:
         """What a node makes of a block, as it arrives at each node."""
         self._map(mapper, time, documents)
         shuffled: list[list[Block]] = [[] for _ in range(NODES)]
-        for port, node, first, pieces in self.leaving[mapper].take(self.source.number):
+        for port, node, first, batches in self.leaving[mapper].take(self.source.number):
             head = port, first, next(self.ids)
             if node == mapper:
-                shuffled[node].append(Block(*head, pieces))
+                shuffled[node].append(Block(*head, batches))
             else:
-                sent = encode(HEADER, to_frame((self.source.number, *head, pieces)))
+                sent = encode(HEADER, to_frame((self.source.number, *head, batches)))
                 self.clock.lap("shuffle encode")
                 shuffled[node].append(self._received(sent))
                 self.clock.lap("shuffle decode")
@@ -231,13 +231,13 @@ class _DataPath:
         clock.start()
         labels: list[Label] = [(number, 0) for number in range(time, time + len(documents))]
         head = self.source.number, time, next(self.ids)
-        sent = encode(HEADER, to_frame((0, *head, [Piece(labels, values, None)])))
+        sent = encode(HEADER, to_frame((0, *head, [Batch(labels, values, None)])))
         clock.lap("front encode")
         block = self._received(sent)
         clock.lap("front decode")
         assembly.enter(self.source.number, [block])
-        for piece in block.pieces:
-            elements = piece.elements()
+        for batch in block.batches:
+            elements = batch.elements()
             clock.lap("front decode")
             assembly.gates[self.source.number].push(*elements)
             clock.lap("map and shuffle")

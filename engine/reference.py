@@ -108,7 +108,7 @@ class _Made:
         return ""
 
     def problem(self) -> str:
-        """Why it cannot leave its segment; empty if it can."""
+        """Why it cannot leave its chain; empty if it can."""
         if problem := self.cannot_travel():
             return problem
         value, fields = self.value, self.fields

@@ -32,11 +32,11 @@ from driftline.engine.wire.bundles import from_blob
 from driftline.engine.wire.codec import pack, unpack
 from driftline.pipeline import PARTITIONS
 from driftline.pipeline.arrow import Batches, apply, numbers, read_numbers
+from driftline.pipeline.chains import TEXT_SHOWN, Job
 from driftline.pipeline.failures import explained
 from driftline.pipeline.found import Piece, pieces_of, same_line
 from driftline.pipeline.rows import OUTPUT, SCHEMA, STATE, Row, read_rows, write_rows
 from driftline.pipeline.runner import outputs_of, prepared
-from driftline.pipeline.segments import TEXT_SHOWN, Job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

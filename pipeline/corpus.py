@@ -26,11 +26,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from driftline.engine.sources import BadRecord, Source
-from driftline.engine.sources.files.parts import Part, in_parts, starts
+from driftline.engine.sources.files.splits import Split, splits_of, starts
 from driftline.pipeline.arrow import Batches, apply, as_batch, chunks, numbers, read_numbers
 from driftline.pipeline.failures import explained
 from driftline.pipeline.outputs import Drafts, claimed, set_aside
-from driftline.pipeline.runner import PARTS_PER_CORE, counted
+from driftline.pipeline.runner import SPLITS_PER_CORE, counted
 from driftline.pipeline.session import literal
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ def make_corpus(spark: SparkSession, source: Source, output: Path, form: str) ->
     from pyspark.sql import functions as f
 
     with claimed(output), explained():
-        parts = in_parts(source, PARTS_PER_CORE * spark.sparkContext.defaultParallelism)
+        parts = splits_of(source, SPLITS_PER_CORE * spark.sparkContext.defaultParallelism)
         firsts = starts(counted(spark, parts))
-        task = WritePart(source.name, parts, firsts, output, form)
+        task = WriteSplit(source.name, parts, firsts, output, form)
         made = apply(numbers(spark, len(firsts)), task, "documents long, bad_records long")
         (total,) = made.agg(f.sum("documents"), f.sum("bad_records")).collect()
     return Made(*total)
@@ -86,11 +86,11 @@ def read_corpus(spark: SparkSession, directory: Path, form: str) -> DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class WritePart:
+class WriteSplit:
     """Reads parts and writes their documents. Takes rows whose column is the number of a part."""
 
     name: str
-    parts: Sequence[Part]
+    parts: Sequence[Split]
     firsts: Sequence[tuple[int, int]]
     """(row, time) of the first of each part"""
     output: Path

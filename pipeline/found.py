@@ -19,7 +19,7 @@ from driftline.engine.labels import Label
 from driftline.engine.order.steps import FAILURES
 from driftline.engine.sinks.jsonl import file_name
 from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
-from driftline.engine.sources.files.parts import FilePart, in_parts_of_lines
+from driftline.engine.sources.files.splits import FileSplit, line_splits
 
 Line = tuple[int, Label | None, str]
 """(sink, label, line); the label is None where there is none to be read."""
@@ -45,7 +45,7 @@ class LinesPiece:
 
     file: str
     sink: int
-    part: FilePart
+    part: FileSplit
 
     def lines(self, flow: Flow) -> Iterator[Line]:
         for raw in self.part.lines():
@@ -117,11 +117,11 @@ def _json_lines(directory: Path, flow: Flow, count: int) -> Iterator[Piece]:
                 f"{path} belongs to none of the sinks of flow {flow.name!r} "
                 f"({', '.join(sinks)}): is it the output of another flow?"
             )
-        for part in in_parts_of_lines(path, count):
+        for part in line_splits(path, count):
             yield LinesPiece(str(path), sink, part)
     for path in sorted((directory / DEAD_LETTERS).glob("*.jsonl")):
         if not path.name.startswith("input-"):  # records that could not be read are no outputs
-            for part in in_parts_of_lines(path, count):
+            for part in line_splits(path, count):
                 yield LinesPiece(str(path), FAILURES, part)
 
 

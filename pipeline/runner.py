@@ -28,18 +28,18 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.sinks import Lines
 from driftline.engine.snapshots.savepoint import Savepoint, begin, complete
 from driftline.engine.sources import Source
-from driftline.engine.sources.files.parts import Count, Part, in_parts, starts
+from driftline.engine.sources.files.splits import Count, Split, splits_of, starts
 from driftline.pipeline import PARTITIONS
 from driftline.pipeline.arrow import Batches, apply, numbers, read_numbers
+from driftline.pipeline.chains import BEGIN, Job, KeyedTask, ReadTask
 from driftline.pipeline.failures import explained
 from driftline.pipeline.outputs import WRITTEN, WriteLines, claimed
 from driftline.pipeline.rows import LAST, READ, SCHEMA, SET_ASIDE
-from driftline.pipeline.segments import BEGIN, Job, KeyedTask, ReadTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PARTS_PER_CORE = 4
+SPLITS_PER_CORE = 4
 """Parts that an input is read in."""
 
 
@@ -144,13 +144,13 @@ def _begins(job: Job, spark: SparkSession, port: int) -> DataFrame:
 
 
 def _read(job: Job, spark: SparkSession, front: int, source: Source) -> DataFrame:
-    count = PARTS_PER_CORE * spark.sparkContext.defaultParallelism
-    parts = in_parts(source, count, job.since)
+    count = SPLITS_PER_CORE * spark.sparkContext.defaultParallelism
+    parts = splits_of(source, count, job.since)
     task = ReadTask(job, front, parts, starts(counted(spark, parts)))
     return apply(numbers(spark, len(parts)), task, SCHEMA)
 
 
-def counted(spark: SparkSession, parts: Sequence[Part]) -> list[Count]:
+def counted(spark: SparkSession, parts: Sequence[Split]) -> list[Count]:
     """How much is in each part, by a job; where there is one only, nobody needs to know."""
     if len(parts) == 1:
         return [Count(0, 0)]

@@ -356,7 +356,7 @@ class Node(Member):
                 self._end_epoch(port.number)
 
     def _apply(self, port: Port, blocks: list[Block], complete: int) -> None:
-        """Let blocks through a port's segment, and send on what that makes."""
+        """Let blocks through a port's chain, and send on what that makes."""
         alignments = self.assembly.alignments
         epoch_ends = bool(alignments) and alignments[port.number].complete
         tokens, rest = self._applying.apply(port, blocks, complete, whole=epoch_ends)
@@ -374,13 +374,13 @@ class Node(Member):
             self._send_on(port.number)
 
     def _send_on(self, feeder: int) -> None:
-        """Send what a segment has made."""
-        for port, node, time, pieces in self._applying.leaving.take(feeder):
+        """Send what a chain has made."""
+        for port, node, time, batches in self._applying.leaving.take(feeder):
             id = self.new_id()
             self._count(port, time, id)
-            made, to = (feeder, port, time, id, pieces), f"node-{node}"
+            made, to = (feeder, port, time, id, batches), f"node-{node}"
             if node == self.index:
-                self._own.append((feeder, Block(port, time, id, pieces)))
+                self._own.append((feeder, Block(port, time, id, batches)))
             elif self.policy.ordered:
                 self._send_all(self._peers.frame(to, made))
             elif not self.assembly.keep(to, frame := to_frame(made)):

@@ -23,8 +23,8 @@ from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import owner, root_group
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.policy import Output, Policy
-from driftline.engine.sources import BadRecord, Kept, LiveSource, Source
-from driftline.engine.wire.codec import labels_to_columns, pack_rows
+from driftline.engine.sources import BadRecord, CachedSource, LiveSource, Source
+from driftline.engine.wire.codec import encode_label_list, pack_rows
 from driftline.engine.wire.messages import (
     AskPromise,
     BeginEpoch,
@@ -76,7 +76,7 @@ class Front(Member):
         self.groups = plan.flow.groups
         self.policy = policy
         self.live = source if isinstance(source, LiveSource) else None
-        self.source = source if isinstance(source, LiveSource) else Kept(source)
+        self.source = source if isinstance(source, LiveSource) else CachedSource(source)
         self.new_id = new_id
         self.window = window
         self.on_bad = on_bad
@@ -233,8 +233,8 @@ class Front(Member):
             end = batches[nodes[i + 1]][0][0][0] if i + 1 < len(nodes) else self.next
             # Up to the first root of the next frame, all roots are in this one or in one before.
             covers = (self._covered, end)
-            piece = labels_to_columns(labels), pack_rows(values), ()
-            frame = Frame(self.index, self.index, labels[0][0], 0, (piece,), covers)
+            batch = encode_label_list(labels), pack_rows(values), ()
+            frame = Frame(self.index, self.index, labels[0][0], 0, (batch,), covers)
             self.send(f"node-{node}", frame)
             self._covered = end
         if self._covered < self.next or self._durable < self._now_durable():

@@ -22,9 +22,9 @@ from driftline.deploy.run.survey import LOG, OUTPUT, STORE, Found
 from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
 from driftline.engine.lmdbs import DATA, every_row, reported
 from driftline.engine.sinks import jsonl, lmdb
+from driftline.engine.sinks.commit_record import CommitRecord
 from driftline.engine.sinks.directory import read_mark
 from driftline.engine.sinks.directory import reported as output_reported
-from driftline.engine.sinks.progress import Progress
 from driftline.engine.snapshots.store import check_parts
 from driftline.engine.sources.logs.inputlog import check_log
 from driftline.engine.wire.marks import MARK, Mark
@@ -102,9 +102,9 @@ def _output(here: Found) -> Found:
         mark = read_mark(directory, here.index)
         record = directory / ".driftline" / f"barrier-{here.index}.progress"
         rows = directory / f"barrier-{here.index}"
-        progress, damage = Progress(), list[str]()
+        progress, damage = CommitRecord(), list[str]()
         if record.exists():
-            progress = Progress.decode(record.read_bytes(), str(record))
+            progress = CommitRecord.decode(record.read_bytes(), str(record))
             damage = jsonl.damage_in(directory, here.index)
         elif (rows / DATA).exists():
             progress, damage = lmdb.committed_in(rows), lmdb.damage_in(rows)

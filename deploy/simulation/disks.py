@@ -151,7 +151,7 @@ class LogDisk:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.kept: dict[int, bytes] = {}
+        self.changelog: dict[int, bytes] = {}
         """Time -> entry as it is stored."""
         self.ever: list[Entry] = []
         """All entries that there have been."""
@@ -173,13 +173,13 @@ class LogDisk:
         """The first entries with time >= `start`. Raises StateMismatch if one is damaged."""
         first = bisect_left(self._times, start)
         times = self._times[first : first + limit if limit >= 0 else None]
-        return [decode_entry(encode_number(t), self.kept[t], self.name) for t in times]
+        return [decode_entry(encode_number(t), self.changelog[t], self.name) for t in times]
 
     def carry_out(self, job: Job) -> object:
         assert isinstance(job, WriteGroup)
         for entry in job.entries:
             assert entry.time > self.last_time, "times have to grow"
-            self.kept[entry.time] = encode_entry(entry)
+            self.changelog[entry.time] = encode_entry(entry)
             self.ever.append(entry)
             self._sequences[entry.producer] = entry.sequence
             self._times.append(entry.time)
@@ -187,7 +187,7 @@ class LogDisk:
         below = bisect_left(self._times, job.trim)
         gone = min(below, TRIM_MAX)
         for time in self._times[:gone]:
-            del self.kept[time]
+            del self.changelog[time]
         del self._times[:gone]
         return gone < below
 
@@ -198,7 +198,7 @@ class LogDisk:
         if not self._times:
             return ""
         time = chance.choice(self._times)
-        self.kept[time] = flipped(self.kept[time], chance)
+        self.changelog[time] = flipped(self.changelog[time], chance)
         return self.name
 
 

@@ -1,4 +1,4 @@
-"""What a node runs in one incarnation: segments, gates, barrier, and how snapshots are cut.
+"""What a node runs in one incarnation: chains, gates, barrier, and how snapshots are cut.
 
 This is the only place where a policy becomes parts; the node that works with them does not ask
 which policy it is.
@@ -23,9 +23,9 @@ from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.flow.flow import Vertex
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import Owners, owned_by
+from driftline.engine.order.chains import Chains
 from driftline.engine.order.ends import Maker, Outbound
 from driftline.engine.order.keyed import Arrival, Keyed
-from driftline.engine.order.segments import Segments
 from driftline.engine.order.speculative import Speculative
 from driftline.engine.order.steps import Failures, Step
 from driftline.engine.policy import Output, Policy, SnapshotCut
@@ -47,7 +47,7 @@ class Assembly:
 
     plan: Plan
     barrier: Barrier
-    segments: Segments
+    chains: Chains
     keyed: dict[str, Keyed]
     gates: list[Gate]
     alignments: dict[int, Alignment[Block]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Assembly:
 
     def __post_init__(self) -> None:
         self.leaving = {port.number: [] for port in self.plan.ports}
-        for (feeder, port), outbounds in self.segments.outbounds.items():
+        for (feeder, port), outbounds in self.chains.outbounds.items():
             self.leaving[feeder].append((port, outbounds))
 
     def load(self, segments: list[bytes], start: int) -> Iterator[None]:
@@ -73,7 +73,7 @@ class Assembly:
         return block
 
     def enter(self, port: int, blocks: list[Block]) -> None:
-        """A port's segment is about to work these blocks off."""
+        """A port's chain is about to work these blocks off."""
 
     def keep(self, to: str, frame: Frame) -> bool:
         """Whether a frame that has been made may not leave yet."""
@@ -107,7 +107,7 @@ class Assembly:
 
     def encode_early(self, rows: int) -> bool:
         """Do a little of what the next snapshot will need. Returns whether there was anything."""
-        done = [step.kept.encode_early(rows) for step in self.keyed.values()]
+        done = [step.changelog.encode_early(rows) for step in self.keyed.values()]
         return any(done)
 
     def capture(self, time: int) -> Capture:
@@ -115,7 +115,7 @@ class Assembly:
         capture = Capture()
         for step in self.keyed.values():
             step.settle(time, exactly=True)
-            capture.take(step.kept)
+            capture.take(step.changelog)
         return capture
 
     @property
@@ -178,7 +178,7 @@ class EpochAssembly(Assembly):
 
     def enter(self, port: int, blocks: list[Block]) -> None:
         if isinstance(self.barrier, EpochBarrier):
-            self.barrier.segment = port
+            self.barrier.chain = port
 
     def capture(self, time: int) -> Capture:
         capture, self.taken = self.taken, Capture()
@@ -202,7 +202,7 @@ class EpochAssembly(Assembly):
         vertex = self.plan.ports[port].vertex
         step = self.keyed.get(vertex.name)
         if step is not None:
-            self.taken.take(step.kept)
+            self.taken.take(step.changelog)
         if isinstance(self.barrier, EpochBarrier):
             self.barrier.seal(port, epoch)
         self.ended.add(port)
@@ -311,7 +311,7 @@ class ProductionAssembly(Assembly):
             self.ledger.keep_outputs(self.number, outputs)
         self.ledger.keep_changes()
         capture = Capture()
-        for kept in (*(step.kept for step in self.keyed.values()), self.ledger.kept):
+        for kept in (*(step.changelog for step in self.keyed.values()), self.ledger.changelog):
             capture.take(kept)
         while capture.step():  # at once: everything waits for it
             pass
@@ -386,20 +386,20 @@ def assemble(
         step = keyed[vertex.name] = order(vertex, after, failures, record, maker)
         return step
 
-    segments = Segments(plan, Owners(nodes, plan.flow.groups), barrier, make)
+    chains = Chains(plan, Owners(nodes, plan.flow.groups), barrier, make)
     gates = [
         BufferingGate(entry, port.stage, new_id)
         if policy.ordering == "buffered" and port.vertex.keyed
         else Gate(entry)
-        for port, entry in zip(plan.ports, segments.entries, strict=True)
+        for port, entry in zip(plan.ports, chains.entries, strict=True)
     ]
     if isinstance(barrier, ProductionBarrier):
         return ProductionAssembly(
-            plan, barrier, segments, keyed, gates,
+            plan, barrier, chains, keyed, gates,
             index=index, me=f"node-{index}", outputs=barrier, number=number,
         )  # fmt: skip
     if policy.cut not in (SnapshotCut.MARKERS, SnapshotCut.ALIGNED_MARKERS):
-        return Assembly(plan, barrier, segments, keyed, gates)
+        return Assembly(plan, barrier, chains, keyed, gates)
     alignments = {
         port.number: Alignment[Block](
             {(f"front-{port.front}", port.number)}
@@ -409,7 +409,7 @@ def assemble(
         )
         for port in plan.ports
     }
-    return EpochAssembly(plan, barrier, segments, keyed, gates, alignments)
+    return EpochAssembly(plan, barrier, chains, keyed, gates, alignments)
 
 
 def _delivered_in(about: object, snapshot: int) -> tuple[int, object]:

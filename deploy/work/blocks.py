@@ -16,7 +16,7 @@ from driftline.engine.flow.plan import Plan, Port
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.order.steps import MANY, Elements, Signs, Values, by_time, chosen
 from driftline.engine.wire.codec import pack_rows, unpack_rows
-from driftline.engine.wire.runs import Labels, divided, times
+from driftline.engine.wire.label_columns import Labels, divided, times
 
 _time_of, _roots_of = attrgetter("time"), attrgetter("roots")
 _second = itemgetter(1)
@@ -25,7 +25,7 @@ SPECULATE_UP_TO = 4
 """Roots that may be unsettled at a port while elements are applied in whatever order they come."""
 
 
-class Piece:
+class Batch:
     """Elements of one port. Their payloads are decoded no sooner than they are applied."""
 
     __slots__ = ("labels", "payloads", "signs")
@@ -48,57 +48,57 @@ class Piece:
             raise MalformedMessage(f"{len(values)} payloads for {len(self.labels)} labels")
         return self.labels, values, self.signs
 
-    def cut(self, count: int) -> tuple[Piece, Piece]:
+    def cut(self, count: int) -> tuple[Batch, Batch]:
         """The first `count` elements, and the others. Raises MalformedMessage."""
         labels, values, signs = self.elements()
         here, rest = divided(labels, count)
         return (
-            Piece(here, values[:count], signs and signs[:count]),
-            Piece(rest, values[count:], signs and signs[count:]),
+            Batch(here, values[:count], signs and signs[:count]),
+            Batch(rest, values[count:], signs and signs[count:]),
         )
 
 
 class Block:
-    """Elements of one port, from one frame, in pieces.
+    """Elements of one port, from one frame, in batches.
 
     `time`: the tracking time; `covers`: the times of the front that are done with it, if it is from
     a front; `first` and `last`: the smallest and largest time of an element; `roots`: how many
     different times that are not counted yet; `corrects`: whether something is taken back.
     """
 
-    __slots__ = ("corrects", "covers", "first", "id", "last", "pieces", "port", "roots", "time")
+    __slots__ = ("batches", "corrects", "covers", "first", "id", "last", "port", "roots", "time")
 
     def __init__(
         self,
         port: int,
         time: int,
         id: int,
-        pieces: list[Piece],
+        batches: list[Batch],
         covers: tuple[int, ...] = (),
     ) -> None:
         self.port = port
         self.time = time
         self.id = id
-        self.pieces = pieces
+        self.batches = batches
         self.covers = covers
         self.corrects = False
         different: set[int] = set()
-        for piece in pieces:
-            self.corrects |= piece.signs is not None
-            different.update(times(piece.labels))
+        for batch in batches:
+            self.corrects |= batch.signs is not None
+            different.update(times(batch.labels))
         self.roots = len(different)
         self.first = min(different)
         self.last = max(different)
 
     def part(self, time: int, *, before: bool) -> Block:
         """The elements before a time, with the block's id; or the others, with none yet (0)."""
-        pieces: list[Piece] = []
-        for piece in self.pieces:
-            inside = [(t < time) is before for t in times(piece.labels)]
+        batches: list[Batch] = []
+        for batch in self.batches:
+            inside = [(t < time) is before for t in times(batch.labels)]
             if any(inside):
                 whole = all(inside)
-                pieces.append(piece if whole else Piece(*chosen(piece.elements(), inside)))
-        part = Block(self.port, self.time, self.id if before else 0, pieces)
+                batches.append(batch if whole else Batch(*chosen(batch.elements(), inside)))
+        part = Block(self.port, self.time, self.id if before else 0, batches)
         if not before:
             part.time = part.first
         return part
@@ -118,7 +118,7 @@ class Waiting:
         """Let a block wait."""
         self._blocks[self._stage_of[block.port]].append(block)
 
-    def put_back(self, port: int, rest: list[Piece], id: int) -> Block:
+    def put_back(self, port: int, rest: list[Batch], id: int) -> Block:
         """Let the rest of blocks wait as a block of its own, under the smallest time in it.
 
         It comes before what comes now, which may take it back.
@@ -196,22 +196,22 @@ def may_go(blocks: list[Block], unsettled: int, complete: int) -> tuple[list[Blo
     return now, later
 
 
-def in_order(blocks: list[Block]) -> list[Piece]:
-    """The pieces of blocks of one port as they are best worked off: in label order.
+def in_order(blocks: list[Block]) -> list[Batch]:
+    """The batches of blocks of one port as they are best worked off: in label order.
 
     Elements with one label stay in the order of arrival: a tombstone must not overtake its element.
     """
-    pieces = [piece for block in blocks for piece in block.pieces]
-    if len(pieces) == 1:
-        return pieces
+    batches = [batch for block in blocks for batch in block.batches]
+    if len(batches) == 1:
+        return batches
     if any(block.corrects for block in blocks):
-        return [_merged(pieces)]
-    pieces.sort(key=_first_label)
-    spans = [(min(found), max(found)) for found in (times(piece.labels) for piece in pieces)]
+        return [_merged(batches)]
+    batches.sort(key=_first_label)
+    spans = [(min(found), max(found)) for found in (times(batch.labels) for batch in batches)]
     if all(one[1] <= other[0] for one, other in pairwise(spans)):
-        return pieces
-    parts = sorted((part for piece in pieces for part in _parts(piece)), key=_first_label)
-    ordered: list[Piece] = []
+        return batches
+    parts = sorted((part for batch in batches for part in _parts(batch)), key=_first_label)
+    ordered: list[Batch] = []
     for small, run in groupby(parts, key=lambda part: len(part.labels) < MANY):
         if small:
             ordered.append(_merged(run))
@@ -220,28 +220,28 @@ def in_order(blocks: list[Block]) -> list[Piece]:
     return ordered
 
 
-def bounds(pieces: list[Piece]) -> list[int]:
-    """For each piece the smallest time that comes with it, or after it."""
-    first = [min(times(piece.labels)) for piece in reversed(pieces)]
+def bounds(batches: list[Batch]) -> list[int]:
+    """For each batch the smallest time that comes with it, or after it."""
+    first = [min(times(batch.labels)) for batch in reversed(batches)]
     return list(accumulate(first, min))[::-1]
 
 
-def _parts(piece: Piece) -> list[Piece]:
-    """The parts of a piece that are of one time each; one that is stays packed."""
-    if len(times(piece.labels)) == 1:
-        return [piece]
-    return [Piece(*part) for _, part in by_time(piece.elements())]
+def _parts(batch: Batch) -> list[Batch]:
+    """The parts of a batch that are of one time each; one that is stays packed."""
+    if len(times(batch.labels)) == 1:
+        return [batch]
+    return [Batch(*part) for _, part in by_time(batch.elements())]
 
 
-def _merged(pieces: Iterable[Piece]) -> Piece:
-    """The elements of pieces in label order; those with one label as they come."""
+def _merged(batches: Iterable[Batch]) -> Batch:
+    """The elements of batches in label order; those with one label as they come."""
     elements: list[tuple[Label, object, int]] = []
-    for labels, values, signs in (piece.elements() for piece in pieces):
+    for labels, values, signs in (batch.elements() for batch in batches):
         elements += zip(labels, values, signs or [1] * len(labels), strict=True)
     elements.sort(key=itemgetter(0))
     labels, values, signs = map(list, zip(*elements, strict=True))
-    return Piece(labels, values, None if min(signs) > 0 else signs)
+    return Batch(labels, values, None if min(signs) > 0 else signs)
 
 
-def _first_label(piece: Piece) -> Label:
-    return piece.labels[0]
+def _first_label(batch: Batch) -> Label:
+    return batch.labels[0]

@@ -1,4 +1,4 @@
-"""Gates: what stands between the arrival of a block and its segment.
+"""Gates: what stands between the arrival of a block and its chain.
 
 `Gate` lets everything through at once. `BufferingGate` is the buffered ordering that the
 literature compares with: elements wait until the frontier of their stage has passed them and are
@@ -15,9 +15,9 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from operator import itemgetter
 
-from driftline.deploy.work.blocks import Piece
+from driftline.deploy.work.blocks import Batch
 from driftline.engine.order.steps import Signs, Step, Values
-from driftline.engine.wire.runs import Labels
+from driftline.engine.wire.label_columns import Labels
 
 Token = tuple[int, int, int]
 """(stage, time, id): to be acknowledged when it is given, and again when it is taken."""
@@ -40,7 +40,7 @@ class Gate:
         """What is below the frontier of the stage may go now. Returns whether there is anything."""
         return False
 
-    def take(self, frontier: int, room: int) -> tuple[Piece, list[Token]]:
+    def take(self, frontier: int, room: int) -> tuple[Batch, list[Token]]:
         """Elements below the frontier of the stage, in order, and the tokens of their times.
 
         At most `room` of them; the token of a time goes with its last element.
@@ -81,7 +81,7 @@ class BufferingGate(Gate):
         self.released = max(self.released, frontier)
         return bool(self.times) and self.times[0] < frontier
 
-    def take(self, frontier: int, room: int) -> tuple[Piece, list[Token]]:
+    def take(self, frontier: int, room: int) -> tuple[Batch, list[Token]]:
         tokens = []
         elements: list[tuple[tuple[int, ...], object]] = []
         while self.due(frontier) and room:
@@ -95,4 +95,4 @@ class BufferingGate(Gate):
             del self.held[heappop(self.times)]
             tokens.append(token)
         labels, values = zip(*elements, strict=True)
-        return Piece(list(labels), list(values), None), tokens
+        return Batch(list(labels), list(values), None), tokens

@@ -1,8 +1,8 @@
 """The pace of a node: how much work fits into one turn, so that messages are seen in between.
 
 Takes what elements of each port have cost so far and the time (a clock that the driver gives); says
-how much of a piece may be worked off now. A turn begins nothing more once its time is over, but one
-piece is always worked off, however long it takes. Nothing here is needed for correctness.
+how much of a batch may be worked off now. A turn begins nothing more once its time is over, but one
+batch is always worked off, however long it takes. Nothing here is needed for correctness.
 
 After a death a node is *careful*: from a time on it goes element by element, and notes each before
 it is applied, so that it is known afterwards which one it was at.
@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from driftline.deploy.work.blocks import Piece
+from driftline.deploy.work.blocks import Batch
 from driftline.engine.flow.flow import Vertex
 from driftline.engine.flow.plan import Plan
-from driftline.engine.wire.runs import times
+from driftline.engine.wire.label_columns import times
 
 TURN_S = 0.1
 """After this time a turn begins nothing more."""
@@ -67,8 +67,8 @@ class Pace:
         """(seconds, elements), the older the less: per port, then per port for what it held."""
         self._last = self._until = 0.0
         self.steps = 0
-        """Pieces that were worked off: a sign of progress."""
-        self.at: tuple[int, Piece] | None = None
+        """Batches that were worked off: a sign of progress."""
+        self.at: tuple[int, Batch] | None = None
         """(port, what is being applied there)"""
 
     def begin(self) -> None:
@@ -78,7 +78,7 @@ class Pace:
 
     @property
     def over(self) -> bool:
-        """Whether the time of the turn is over, as of the last piece."""
+        """Whether the time of the turn is over, as of the last batch."""
         return self._last > self._until
 
     def step(self) -> bool:
@@ -95,22 +95,22 @@ class Pace:
         left = self._until - self._last
         return max(1, int(left * elements / seconds)) if seconds else UNBOUNDED
 
-    def cut(self, port: int, piece: Piece) -> tuple[Piece, Piece | None]:
-        """What of a piece is to be applied now, and the rest."""
+    def cut(self, port: int, batch: Batch) -> tuple[Batch, Batch | None]:
+        """What of a batch is to be applied now, and the rest."""
         seconds, elements = self._spent[port]  # nearly always all of it: without another call
         is_careful = self._careful_from >= 0
-        if len(piece.labels) * seconds <= (self._until - self._last) * elements and not is_careful:
-            return piece, None
-        count = self.room(port, max(times(piece.labels)) if is_careful else 0)
-        return (piece, None) if len(piece.labels) <= count else piece.cut(count)
+        if len(batch.labels) * seconds <= (self._until - self._last) * elements and not is_careful:
+            return batch, None
+        count = self.room(port, max(times(batch.labels)) if is_careful else 0)
+        return (batch, None) if len(batch.labels) <= count else batch.cut(count)
 
-    def begin_piece(self, port: int, piece: Piece) -> None:
-        """A piece is about to be applied."""
-        self.at = port, piece
+    def begin_batch(self, port: int, batch: Batch) -> None:
+        """A batch is about to be applied."""
+        self.at = port, batch
         if self._careful_from >= 0:
-            self._note(self._shown(port, piece))
+            self._note(self._shown(port, batch))
 
-    def end_piece(self, port: int, count: int) -> None:
+    def end_batch(self, port: int, count: int) -> None:
         """So many elements have been applied."""
         now = self._clock()
         seconds, elements = self._spent[port]
@@ -134,8 +134,8 @@ class Pace:
         at = self.at
         if at is None:
             return "what belongs to no element"
-        port, piece = at
-        labels = piece.labels
+        port, batch = at
+        labels = batch.labels
         of = "" if len(labels) == 1 else f"one of {len(labels)} elements from "
         return f"{self._operator(port)}, {of}label {list(labels[0])}"
 
@@ -148,9 +148,9 @@ class Pace:
             return f"a function after source {vertex.name!r}"
         return f"operator {vertex.name!r} or a function after it"
 
-    def _shown(self, port: int, piece: Piece) -> str:
+    def _shown(self, port: int, batch: Batch) -> str:
         vertex = self._vertex(port)
-        labels, values, _ = piece.elements()
+        labels, values, _ = batch.elements()
         key = ""
         if vertex.key is not None:
             try:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
 from driftline.engine.errors import MalformedMessage
-from driftline.engine.state.changelog import Kept
+from driftline.engine.state.changelog import Changelog
 from driftline.engine.state.managed import Change, MapState, States, StateTable
 from driftline.engine.wire.messages import Frame, Header, decode, encode
 
@@ -35,19 +35,19 @@ class Ledger:
     """What a node has had of others, and what it has made for them."""
 
     def __init__(self) -> None:
-        journal: list[Change] = []
-        self._next = MapState[int, int]("next").fresh(None, journal)
+        undo_log: list[Change] = []
+        self._next = MapState[int, int]("next").fresh(None, undo_log)
         """Front -> the record to be worked off next has at least this time."""
-        self._received = MapState[int, int]("received").fresh(None, journal)
+        self._received = MapState[int, int]("received").fresh(None, undo_log)
         """Id -> time, of the frames of nodes that have been worked off."""
-        self._sent = MapState[int, tuple[int, str, bytes]]("sent").fresh(None, journal)
+        self._sent = MapState[int, tuple[int, str, bytes]]("sent").fresh(None, undo_log)
         """Id -> (time, receiver, frame)"""
-        self._outputs = MapState[int, Outputs]("outputs").fresh(None, journal)
+        self._outputs = MapState[int, Outputs]("outputs").fresh(None, undo_log)
         """Number of a production -> what it has for the consumer."""
         states = States((self._next, self._received, self._sent, self._outputs))
-        self.table = StateTable(states, journal)
+        self.table = StateTable(states, undo_log)
         self.table[None] = states
-        self.kept = Kept(LEDGER, states)
+        self.changelog = Changelog(LEDGER, states)
         self._times: list[tuple[int, int]] = []
         """A heap of (time, id) of all frames received and sent."""
 
@@ -119,8 +119,8 @@ class Ledger:
 
     def keep_changes(self) -> None:
         """Keep what has changed for the next part of the store."""
-        self.kept.keep(self.table.journal)
-        self.table.journal.clear()
+        self.changelog.keep(self.table.undo_log)
+        self.table.undo_log.clear()
 
     def loaded(self) -> None:
         """The rows have been read back."""

@@ -1,7 +1,7 @@
-"""The plan: a flow cut into segments at its shuffles, the same on every node.
+"""The plan: a flow cut into chains at its shuffles, the same on every node.
 
-A *port* is where frames enter a segment: a source (fed by its front) or a keyed operator (fed by
-the shuffle before it). `stage` numbers the segments along the longest way from a source, so a
+A *port* is where frames enter a chain: a source (fed by its front) or a keyed operator (fed by
+the shuffle before it). `stage` numbers the chains along the longest way from a source, so a
 port's frames are made only in earlier stages; that is what lets trackers say for a stage how
 far its input is complete. The stage after the last stands for what is held back on its way out.
 """
@@ -15,7 +15,7 @@ from driftline.engine.wire.codec import pack
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An entry of a segment. `feeders`: ports whose segments send to it; empty for a source."""
+    """An entry of a chain. `feeders`: ports whose chains send to it; empty for a source."""
 
     number: int
     vertex: Vertex
@@ -46,8 +46,8 @@ class Plan:
         return next(port for port in self.ports if port.vertex.number == vertex)
 
     def sinks_of(self, port: Port) -> list[Vertex]:
-        """Sinks that a port's segment can reach without a shuffle."""
-        return [v for v in segment_of(self.flow, port.vertex) if v.kind == "sink"]
+        """Sinks that a port's chain can reach without a shuffle."""
+        return [v for v in chain_of(self.flow, port.vertex) if v.kind == "sink"]
 
     def identity(self) -> str:
         """Tells apart flows whose state does not fit each other."""
@@ -72,7 +72,7 @@ def plan(flow: Flow) -> Plan:
     numbers = {vertex.number: i for i, vertex in enumerate(entries)}
     feeders: dict[int, list[int]] = {i: [] for i in range(len(entries))}
     for i, entry in enumerate(entries):
-        for vertex in segment_of(flow, entry):
+        for vertex in chain_of(flow, entry):
             for after in flow.outputs_of(vertex.number):
                 if after.keyed and i not in feeders[numbers[after.number]]:
                     feeders[numbers[after.number]].append(i)
@@ -87,11 +87,11 @@ def plan(flow: Flow) -> Plan:
 
 
 def functions_follow(flow: Flow, vertex: Vertex) -> bool:
-    """Whether outputs of a vertex come to functions before they leave the segment."""
-    return any(after.function is not None for after in segment_of(flow, vertex)[1:])
+    """Whether outputs of a vertex come to functions before they leave the chain."""
+    return any(after.function is not None for after in chain_of(flow, vertex)[1:])
 
 
-def segment_of(flow: Flow, entry: Vertex) -> list[Vertex]:
+def chain_of(flow: Flow, entry: Vertex) -> list[Vertex]:
     """The entry and every vertex that its elements reach before the next shuffle."""
     found = [entry]
     for vertex in found:

@@ -1,4 +1,4 @@
-"""What a keyed operator has applied and not settled: blocks of elements, as columns."""
+"""What a keyed operator has applied and not settled: batches of elements, as columns."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from itertools import accumulate, compress
 
 from driftline.engine.labels import Label
 from driftline.engine.order.steps import Values
-from driftline.engine.state.changelog import Kept
+from driftline.engine.state.changelog import Changelog
 from driftline.engine.state.managed import Change
-from driftline.engine.wire.runs import Labels, select, times
+from driftline.engine.wire.label_columns import Labels, select, times
 
 Arrived = tuple[Label, object, object, int]
 """(label, key, payload, sign) of an element that is late, or of a tombstone."""
@@ -22,13 +22,13 @@ class Applied:
     """
 
     __slots__ = (
+        "chunk",
         "ends",
-        "journal",
         "keys",
         "labels",
         "last",
-        "piece",
         "results",
+        "undo_log",
         "undone",
         "values",
     )
@@ -39,14 +39,14 @@ class Applied:
         self.values = values
         self.results: Values = []
         self.ends: list[int] | None = []
-        """Where the changes of each element end in the journal; None: to be found, by the keys."""
-        self.journal: list[Change] = []
+        """Where the changes of each element end in the undo_log; None: to be found, by the keys."""
+        self.undo_log: list[Change] = []
         self.undone: set[int] = set()
         """Positions of elements that are not in force any more."""
         self.last = max(times(labels), default=0)
         """The largest time."""
-        self.piece = b""
-        """What is left of a block that is closed: its changes, for the next snapshot."""
+        self.chunk = b""
+        """What is left of a batch that is closed: its changes, for the next snapshot."""
 
     def add(self, label: Label, key: object, value: object, result: object, end: int) -> None:
         """Append an element."""
@@ -80,31 +80,31 @@ class Applied:
         """What an element has changed."""
         if self.ends is None:
             counts = dict.fromkeys(self.keys, 0)
-            for state, _, _, _ in self.journal:
+            for state, _, _, _ in self.undo_log:
                 counts[state.key] += 1
             self.ends = list(accumulate(counts.values()))
-        return self.journal[self.ends[at - 1] if at else 0 : self.ends[at]]
+        return self.undo_log[self.ends[at - 1] if at else 0 : self.ends[at]]
 
     def in_force(self) -> list[int]:
         """Positions of the elements that have not been undone."""
         return [at for at in range(len(self.labels)) if at not in self.undone]
 
-    def close(self, kept: Kept) -> None:
+    def close(self, kept: Changelog) -> None:
         """Nothing will come that is before any of these elements: drop what undoing needs.
 
-        A block that is not of one time, or is small, or removes something, stays as it is.
+        A batch that is not of one time, or is small, or removes something, stays as it is.
         """
         if not self.undone and self.labels and min(times(self.labels)) == self.last:
-            piece = kept.piece(self.journal)
-            if piece is not None:
-                self.piece = piece
+            chunk = kept.chunk(self.undo_log)
+            if chunk is not None:
+                self.chunk = chunk
                 self.labels, self.keys, self.values = [], [], []
-                self.results, self.ends, self.journal = [], [], []
+                self.results, self.ends, self.undo_log = [], [], []
 
     def final_changes(self) -> list[Change]:
         """What the elements in force have changed."""
         if not self.undone:
-            return self.journal
+            return self.undo_log
         return [change for at in self.in_force() for change in self.changes(at)]
 
     def keys_from(self, time: int) -> Iterator[object]:
@@ -119,6 +119,8 @@ class Applied:
         for at in self.in_force():
             label = self.labels[at]
             if (label[0] < frontier) is before:
-                part.journal += self.changes(at)
-                part.add(label, self.keys[at], self.values[at], self.results[at], len(part.journal))
+                part.undo_log += self.changes(at)
+                part.add(
+                    label, self.keys[at], self.values[at], self.results[at], len(part.undo_log)
+                )
         return part

@@ -1,4 +1,4 @@
-"""The ends of a segment: what leaves it for other segments, or as an output.
+"""The ends of a chain: what leaves it for other chains, or as an output.
 
 Here payloads are packed, once, while they are in the processor's caches. So it is here that an
 output is found out which cannot travel, or does not have the fields that were declared: it becomes
@@ -30,18 +30,18 @@ from driftline.engine.state.values import ATOMS
 from driftline.engine.wire.codec import (
     PLAIN,
     Columns,
+    encode_rows,
     pack_nested,
-    to_columns,
     travelled,
     unpack_rows,
 )
-from driftline.engine.wire.runs import Labels
+from driftline.engine.wire.label_columns import Labels
 
 _EXACT = ATOMS | {tuple, list, dict}
 
 
 class Maker:
-    """A function whose outputs reach the end of a segment without another function's work.
+    """A function whose outputs reach the end of a chain without another function's work.
 
     `functions_follow`: whether functions come between it and the ends.
     """
@@ -77,7 +77,7 @@ class Maker:
     def pack(self, values: Values) -> bytes:
         """Outputs in the wire format. Raises PayloadError if one is refused."""
         try:
-            columns = to_columns(values)
+            columns = encode_rows(values)
             if self.fields is not None:
                 self._check_fields(columns, values)
             return pack_nested(columns)
@@ -91,12 +91,12 @@ class Maker:
                 if problem := not_of_fields(value, self.fields):
                     raise PayloadError(problem)
 
-    def without_refused(self, block: Elements, failures: Failures) -> Elements:
+    def without_refused(self, batch: Elements, failures: Failures) -> Elements:
         """The elements that are not refused; the others become failures."""
-        labels, values, signs = block
+        labels, values, signs = batch
         found = list(map(self._or_failure, labels, values))
         good = failures.sort_out(labels, found, signs)
-        return block if good is None else chosen(block, good)
+        return batch if good is None else chosen(batch, good)
 
     def _or_failure(self, label: Label, output: object) -> object:
         problem = self.refuses(output)
@@ -124,32 +124,32 @@ class Sink:
         try:
             packed = self.maker.pack(values)
         except PayloadError:
-            block = self.maker.without_refused((labels, values, signs), self.failures)
-            if block[0]:
-                self.push(*block)
+            batch = self.maker.without_refused((labels, values, signs), self.failures)
+            if batch[0]:
+                self.push(*batch)
             return
         self.barrier.hold(self.number, labels, values, signs, packed)
 
 
 class Outbound:
-    """Blocks waiting to leave this node for one port on one node."""
+    """Batches waiting to leave this node for one port on one node."""
 
-    __slots__ = ("blocks",)
+    __slots__ = ("batches",)
 
     def __init__(self) -> None:
-        self.blocks: list[tuple[Elements, bytes]] = []
+        self.batches: list[tuple[Elements, bytes]] = []
         """Each with its payloads in the wire format, if it is worth keeping them."""
 
-    def add(self, block: Elements, packed: bytes) -> None:
-        """Append a block; small ones are joined."""
-        if self.blocks and len(self.blocks[-1][0][0]) + len(block[0]) < MANY:
-            self.blocks[-1] = _joined(self.blocks[-1][0], block), b""
-        elif block[0]:
-            self.blocks.append((block, packed))
+    def add(self, batch: Elements, packed: bytes) -> None:
+        """Append a batch; small ones are joined."""
+        if self.batches and len(self.batches[-1][0][0]) + len(batch[0]) < MANY:
+            self.batches[-1] = _joined(self.batches[-1][0], batch), b""
+        elif batch[0]:
+            self.batches.append((batch, packed))
 
     def take(self) -> list[tuple[Elements, bytes]]:
         """Everything that waits; nothing waits any more."""
-        taken, self.blocks = self.blocks, []
+        taken, self.batches = self.batches, []
         return taken
 
 
@@ -184,14 +184,14 @@ class Shuffle:
         self.maker = maker
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
-        block = labels, values, signs
+        batch = labels, values, signs
         try:
-            self._send(block, self._owners(values))
+            self._send(batch, self._owners(values))
         except PayloadError:
-            block = self.maker.without_refused(block, self.failures)
-            block, owners = self._with_owners(block)
-            if block[0]:
-                self._send(block, owners)
+            batch = self.maker.without_refused(batch, self.failures)
+            batch, owners = self._with_owners(batch)
+            if batch[0]:
+                self._send(batch, owners)
 
     def _owners(self, values: Values) -> list[int]:
         """The owner of each element. Raises PayloadError if that cannot be told of all at once."""
@@ -208,22 +208,22 @@ class Shuffle:
         except BaseException as error:
             raise PayloadError("one of the elements has no key") from error
 
-    def _with_owners(self, block: Elements) -> tuple[Elements, list[int]]:
+    def _with_owners(self, batch: Elements) -> tuple[Elements, list[int]]:
         """The elements that have a key, with their owners; the others become failures."""
 
         def owner(value: object) -> int:
             return self.owners.of([self.key(value)])[0]
 
-        labels, values, signs = block
+        labels, values, signs = batch
         found = called(owner, self.name, list(map(travelled, values)))
         good = self.failures.sort_out(labels, found, signs)
         if good is not None:
-            block = chosen(block, good)
-        return block, [o for o in found if isinstance(o, int)]
+            batch = chosen(batch, good)
+        return batch, [o for o in found if isinstance(o, int)]
 
-    def _send(self, block: Elements, owners: list[int]) -> None:
+    def _send(self, batch: Elements, owners: list[int]) -> None:
         parts = [
-            block if len(self.outbounds) == 1 else chosen(block, [o == node for o in owners])
+            batch if len(self.outbounds) == 1 else chosen(batch, [o == node for o in owners])
             for node in range(len(self.outbounds))
         ]
         packed = [self.maker.pack(part[1]) for part in parts]  # of all, before any is on its way

@@ -4,8 +4,8 @@
 matter of `engine.order.speculative`.
 
 A function may change its argument, and what it has put into a state or given away: arguments are
-kept as `engine.state.values` keeps them, and where a block's changes cannot be kept as they are,
-the block is taken back and applied anew to states that serialise (`engine.state.serialised`). So a
+kept as `engine.state.values` keeps them, and where a batch's changes cannot be kept as they are,
+the batch is taken back and applied anew to states that serialise (`engine.state.serialised`). So a
 function that raises is called once for an element in an order, and always with what arrived.
 """
 
@@ -21,7 +21,7 @@ from driftline.engine.flow.flow import Vertex
 from driftline.engine.labels import Label
 from driftline.engine.order.ends import Maker
 from driftline.engine.order.steps import Failures, Signs, Step, Values, children, chosen, iterable
-from driftline.engine.state.changelog import Kept
+from driftline.engine.state.changelog import Changelog
 from driftline.engine.state.managed import ALL, MISSING, Change, MapState, StateTable, undo
 from driftline.engine.state.serialised import serialise
 from driftline.engine.state.values import (
@@ -36,7 +36,7 @@ from driftline.engine.state.values import (
     stored,
 )
 from driftline.engine.wire.codec import travelled
-from driftline.engine.wire.runs import Labels
+from driftline.engine.wire.label_columns import Labels
 
 
 class Keyed:
@@ -66,12 +66,12 @@ class Keyed:
         self.record = record
         self.maker = maker or Maker(vertex.name, vertex.fields)
         self._has_maps = any(isinstance(state, MapState) for state in vertex.states)
-        self.journal: list[Change] = []
-        """The changes of the block that is being applied."""
-        self.table = StateTable(vertex.states, self.journal)
-        self.kept = Kept(vertex.name, vertex.states)
+        self.undo_log: list[Change] = []
+        """The changes of the batch that is being applied."""
+        self.table = StateTable(vertex.states, self.undo_log)
+        self.changelog = Changelog(vertex.name, vertex.states)
         self.given: Values = []
-        """The results of the block as they are kept while what comes next works on them."""
+        """The results of the batch as they are kept while what comes next works on them."""
         self.to_serialise = False
         """Whether states have to serialise for a function that has raised."""
         self.gives_own = False
@@ -83,7 +83,7 @@ class Keyed:
         """Elements that were undone for the sake of late ones, and applied again."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
-        """Take a block of elements."""
+        """Take a batch of elements."""
         raise NotImplementedError
 
     def close(self, frontier: int) -> None:
@@ -92,7 +92,7 @@ class Keyed:
     def settle(self, frontier: int, exactly: bool = False) -> None:
         """Elements with a time below the frontier are final.
 
-        Blocks from the first one on that is only partly final are left for later, unless `exactly`.
+        Batches from the first one on that is only partly final are left for later, unless `exactly`.
         """
 
     def arrived(self, values: Values) -> tuple[Values, list[object], Values]:
@@ -111,7 +111,7 @@ class Keyed:
     def call(self, label: Label, key: object, value: object) -> object:
         """The result of the user function: an output, a list of outputs, or a Failure."""
         states = self.table.states(key)
-        before = len(self.journal)
+        before = len(self.undo_log)
         try:
             if self.many:
                 outputs = iterable(self.function(Context(label, key), value, *states))
@@ -123,7 +123,7 @@ class Keyed:
 
     def failed(self, key: object, value: object, error: BaseException, before: int) -> Failure:
         """The function has raised: what it has changed since then is taken back."""
-        if not self.can_keep(self.journal[before:]):
+        if not self.can_keep(self.undo_log[before:]):
             self.to_serialise = True  # it may tell what it has seen in its states
         self.take_back(before)
         return Failure.of(self.vertex.name, key, value, error)
@@ -145,7 +145,7 @@ class Keyed:
 
     def call_again(self, label: Label, key: object, kept: object) -> object:
         """`call` for one element that has been kept; `given` is its result as it is kept."""
-        before = len(self.journal)
+        before = len(self.undo_log)
         result = self.call(label, key, fresh(kept))
         while self.begins_again([result], before):
             result = self.call(label, key, fresh(kept))
@@ -162,14 +162,14 @@ class Keyed:
         )
 
     def begins_again(self, results: Values, before: int = 0) -> bool:
-        """Whether what a block has changed or given cannot be kept; if it can, `given` is how.
+        """Whether what a batch has changed or given cannot be kept; if it can, `given` is how.
 
-        `before`: how many changes in the journal are not the block's. If it begins again, it is
+        `before`: how many changes in the undo_log are not the batch's. If it begins again, it is
         taken back, and when it is applied anew all can be kept: states serialise; an output that
         holds a state itself, which the next element of its key changes, is copied; and one that
         functions come to see is brought to the form in which values travel.
         """
-        if self.to_serialise or not self.can_keep(self.journal[before:]):
+        if self.to_serialise or not self.can_keep(self.undo_log[before:]):
             serialise(self.table)
             self.to_serialise = False
         elif not self._must_own(results):
@@ -207,14 +207,14 @@ class Keyed:
         return [kept_outputs(r, True) if isinstance(r, list) else r for r in results]
 
     def take_back(self, before: int) -> None:
-        """Undo the changes in the journal but for the first `before`."""
-        undo(self.journal[before:])
-        del self.journal[before:]
+        """Undo the changes in the undo_log but for the first `before`."""
+        undo(self.undo_log[before:])
+        del self.undo_log[before:]
 
     def keep(self, changes: list[Change]) -> list[object]:
         """These changes are final. Returns the keys that lost something."""
         if self.record:
-            return self.kept.keep(changes)
+            return self.changelog.keep(changes)
         return [state.key for state, _, _, new in changes if new is MISSING]
 
     def reclaim(self, keys: Iterable[object]) -> None:
@@ -230,17 +230,17 @@ class Keyed:
             labels, results, signs = chosen((labels, results, signs), good)
         self.maker.labels, self.maker.keys = labels, keys
         if self.many:
-            for block in children(labels, results, signs):  # type: ignore[arg-type]
-                if self.gives_own and (good := self.failures.sort_out(*block)) is not None:
-                    block = chosen(block, good)
-                if block[0]:
-                    self.after.push(*block)
+            for batch in children(labels, results, signs):  # type: ignore[arg-type]
+                if self.gives_own and (good := self.failures.sort_out(*batch)) is not None:
+                    batch = chosen(batch, good)
+                if batch[0]:
+                    self.after.push(*batch)
         elif labels:
             self.after.push(labels, results, signs)
 
     def validate(self) -> None:
         """Assert what can be checked of the invariant."""
-        assert not self.journal
+        assert not self.undo_log
 
 
 class Arrival(Keyed):
@@ -253,17 +253,17 @@ class Arrival(Keyed):
         results = self._apply(labels, keys, values)
         while self.begins_again(results):
             results = self._apply(labels, keys, list(map(fresh, kept)))
-        self.reclaim(self.keep(self.journal))
-        self.journal.clear()
+        self.reclaim(self.keep(self.undo_log))
+        self.undo_log.clear()
         self.emit(labels, keys, results, None)
 
     def _apply(self, labels: Labels, keys: list[object], values: Values) -> Values:
-        call, apply, journal = self.call, self.apply, self.journal
+        call, apply, undo_log = self.call, self.apply, self.undo_log
         if apply is None:
             return list(map(call, labels, keys, values))
         results: Values = []
         for key, value, state in zip(keys, values, map(self.table.__getitem__, keys), strict=True):
-            before = len(journal)
+            before = len(undo_log)
             try:
                 results.append(apply(value, state))
             except BaseException as error:

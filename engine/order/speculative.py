@@ -10,9 +10,9 @@ the settled state, give; and what was sent downstream and not taken back are exa
 of the elements in force. `settle` lets go of what is final; its changes, read forwards, are what
 the next snapshot writes.
 
-What has been applied is kept as it came, in columns, block by block; the elements of one key are
-looked for only where a block comes that is not after all others. So on the hot path the order
-costs a comparison per block. Late by k elements: 2k applications, and a look at what has been
+What has been applied is kept as it came, in columns, batch by batch; the elements of one key are
+looked for only where a batch comes that is not after all others. So on the hot path the order
+costs a comparison per batch. Late by k elements: 2k applications, and a look at what has been
 applied since.
 """
 
@@ -32,7 +32,7 @@ from driftline.engine.order.steps import Failures, Signs, Step, Values
 from driftline.engine.state.managed import undo
 from driftline.engine.state.values import exactly, fresh, output
 from driftline.engine.wire.codec import exact
-from driftline.engine.wire.runs import Labels, times
+from driftline.engine.wire.label_columns import Labels, times
 
 _label_of = itemgetter(0)
 
@@ -49,7 +49,7 @@ class Speculative(Keyed):
         maker: Maker | None = None,
     ) -> None:
         super().__init__(vertex, after, failures, record, maker)
-        self.blocks: list[Applied] = []
+        self.batches: list[Applied] = []
         """What is not settled, in the order in which it was applied."""
         self._open: list[Applied] = []
         """Those of them that may still be closed."""
@@ -72,20 +72,20 @@ class Speculative(Keyed):
         different = set(keys)
         in_time = first > self.last
         since = {} if in_time else self._applied_since(min(labels), different)
-        block = Applied(labels, keys, kept)
+        batch = Applied(labels, keys, kept)
         late: list[Arrived] = []
         if since or len(different) < len(keys):
-            late = self._apply_in_turn(block, since, values)
-        elif not self._apply_at_once(block, values):
-            late = self._apply_in_turn(block, since, list(map(fresh, kept)))
-        results = block.results
-        block.results = self.given
-        self._append(block)
-        self.emit(block.labels, block.keys, results, None)
+            late = self._apply_in_turn(batch, since, values)
+        elif not self._apply_at_once(batch, values):
+            late = self._apply_in_turn(batch, since, list(map(fresh, kept)))
+        results = batch.results
+        batch.results = self.given
+        self._append(batch)
+        self.emit(batch.labels, batch.keys, results, None)
         if late:
             self._correct(late)
 
-    def _apply_at_once(self, block: Applied, values: Values) -> bool:
+    def _apply_at_once(self, batch: Applied, values: Values) -> bool:
         """Apply elements of different keys, none late: the hot path of the whole system.
 
         Returns False if the function raises, or its changes cannot be kept as they are; then
@@ -93,75 +93,75 @@ class Speculative(Keyed):
         """
         try:
             if self.apply is None:
-                block.results = list(map(self.call, block.labels, block.keys, values))
+                batch.results = list(map(self.call, batch.labels, batch.keys, values))
             else:
-                states = map(self.table.__getitem__, block.keys)
-                block.results = list(map(self.apply, values, states))
+                states = map(self.table.__getitem__, batch.keys)
+                batch.results = list(map(self.apply, values, states))
         except KeyboardInterrupt:
             raise
         except BaseException:
             self.take_back(0)
             return False
-        if len(block.results) < len(values):  # `map` takes StopIteration for its own end
+        if len(batch.results) < len(values):  # `map` takes StopIteration for its own end
             self.take_back(0)
             return False
-        if self.begins_again(block.results):
+        if self.begins_again(batch.results):
             return False
-        block.ends = None  # as no two elements are of one key, it can be found when it is needed
+        batch.ends = None  # as no two elements are of one key, it can be found when it is needed
         return True
 
     def _apply_in_turn(
         self,
-        block: Applied,
+        batch: Applied,
         since: Mapping[object, list[tuple[Applied, int]]],
         values: Values,
     ) -> list[Arrived]:
         """Apply the elements that are not late; `since`: what was applied from the first on.
 
-        Those that are late are taken out of the block, and returned.
+        Those that are late are taken out of the batch, and returned.
         """
-        on_time = self._try_in_turn(block, since, values)
-        while self.begins_again(block.results):
-            on_time = self._try_in_turn(block, since, list(map(fresh, block.values)))
-        return block.without_late(on_time)
+        on_time = self._try_in_turn(batch, since, values)
+        while self.begins_again(batch.results):
+            on_time = self._try_in_turn(batch, since, list(map(fresh, batch.values)))
+        return batch.without_late(on_time)
 
     def _try_in_turn(
         self,
-        block: Applied,
+        batch: Applied,
         since: Mapping[object, list[tuple[Applied, int]]],
         values: Values,
     ) -> list[bool]:
         """Apply the elements that are not late. Returns which were not."""
-        call, apply, journal = self.call, self.apply, self.journal
+        call, apply, undo_log = self.call, self.apply, self.undo_log
         last = {key: found[-1][0].labels[found[-1][1]] for key, found in since.items()}
-        block.results, block.ends = [], []
-        note, end = block.results.append, block.ends.append
+        batch.results, batch.ends = [], []
+        note, end = batch.results.append, batch.ends.append
         on_time: list[bool] = []
-        elements = zip(block.labels, block.keys, values, strict=True)
+        elements = zip(batch.labels, batch.keys, values, strict=True)
         for (label, key, value), state in zip(
-            elements, map(self.table.__getitem__, block.keys), strict=True
+            elements, map(self.table.__getitem__, batch.keys), strict=True
         ):
             if last.get(key, label) > label:
                 on_time.append(False)
                 continue
             on_time.append(True)
             last[key] = label
-            before = len(journal)
+            before = len(undo_log)
             try:
                 note(call(label, key, value) if apply is None else apply(value, state))
             except BaseException as error:
                 note(self.failed(key, value, error, before))
-            end(len(journal))
+            end(len(undo_log))
         return on_time
 
-    def _append(self, block: Applied) -> None:
-        """Keep a block whose changes are in the journal."""
-        if block.labels:
-            self.last = max(self.last, block.last)
-            block.journal = self.journal[:]
-            self.journal.clear()
-            self.blocks.append(block)
-            self._open.append(block)
+    def _append(self, batch: Applied) -> None:
+        """Keep a batch whose changes are in the undo_log."""
+        if batch.labels:
+            self.last = max(self.last, batch.last)
+            batch.undo_log = self.undo_log[:]
+            self.undo_log.clear()
+            self.batches.append(batch)
+            self._open.append(batch)
 
     def _correct(self, arrived: list[Arrived]) -> None:
         """Put elements (sign +1) into their places, take others (sign -1) out of theirs."""
@@ -181,11 +181,11 @@ class Speculative(Keyed):
     ) -> dict[object, list[tuple[Applied, int]]]:
         """For each of the keys its elements in force from a label on, in label order."""
         found: dict[object, list[tuple[Applied, int]]] = {}
-        for block in self.blocks:
-            if block.last >= label[0]:
-                for at, key in enumerate(block.keys):
-                    if key in keys and block.labels[at] >= label and at not in block.undone:
-                        found.setdefault(key, []).append((block, at))
+        for batch in self.batches:
+            if batch.last >= label[0]:
+                for at, key in enumerate(batch.keys):
+                    if key in keys and batch.labels[at] >= label and at not in batch.undone:
+                        found.setdefault(key, []).append((batch, at))
         return found
 
     def _correct_key(
@@ -199,12 +199,12 @@ class Speculative(Keyed):
         """Undo back to the first of the elements, and apply what belongs there from then on."""
         to = min(arrived, key=_label_of)[0]
         there: list[_There] = []
-        for block, at in reversed(applied):
-            if block.labels[at] < to:
+        for batch, at in reversed(applied):
+            if batch.labels[at] < to:
                 break
-            undo(block.changes(at))
-            block.undone.add(at)
-            there.append((block.labels[at], block.values[at], True, block.results[at]))
+            undo(batch.changes(at))
+            batch.undone.add(at)
+            there.append((batch.labels[at], batch.values[at], True, batch.results[at]))
         there.reverse()
         for label, _, value, sign in arrived:
             if sign > 0:
@@ -225,7 +225,7 @@ class Speculative(Keyed):
         for label, value, was_applied, before in there:
             self.call_again(label, key, value)
             [kept] = self.given
-            again.add(label, key, value, kept, len(self.journal))
+            again.add(label, key, value, kept, len(self.undo_log))
             if not was_applied:
                 out.add(label, key, kept, 1)
                 continue
@@ -238,54 +238,54 @@ class Speculative(Keyed):
         self.closed = max(self.closed, frontier)
         if self.record:
             left = []
-            for block in self._open:
-                if block.last < frontier:
-                    block.close(self.kept)
+            for batch in self._open:
+                if batch.last < frontier:
+                    batch.close(self.changelog)
                 else:
-                    left.append(block)
+                    left.append(batch)
             self._open = left
 
     def settle(self, frontier: int, exactly: bool = False) -> None:
-        # Block by block: the rows of a key have to be in label order.
+        # Batch by batch: the rows of a key have to be in label order.
         lost: list[object] = []
         done = 0
-        while done < len(self.blocks) and self.blocks[done].last < frontier:
-            lost += self._keep_block(self.blocks[done])
+        while done < len(self.batches) and self.batches[done].last < frontier:
+            lost += self._keep_batch(self.batches[done])
             done += 1
-        del self.blocks[:done]
+        del self.batches[:done]
         if exactly:
             left = []
-            for block in self.blocks:
-                if block.last < frontier:
-                    lost += self._keep_block(block)
-                elif block.piece or min(times(block.labels)) >= frontier:
-                    left.append(block)
+            for batch in self.batches:
+                if batch.last < frontier:
+                    lost += self._keep_batch(batch)
+                elif batch.chunk or min(times(batch.labels)) >= frontier:
+                    left.append(batch)
                 else:
-                    lost += self.keep(block.part(frontier, before=True).final_changes())
-                    left.append(block.part(frontier, before=False))
-            self.blocks = [block for block in left if block.piece or block.labels]
-        self._open = [block for block in self.blocks if not block.piece]
+                    lost += self.keep(batch.part(frontier, before=True).final_changes())
+                    left.append(batch.part(frontier, before=False))
+            self.batches = [batch for batch in left if batch.chunk or batch.labels]
+        self._open = [batch for batch in self.batches if not batch.chunk]
         self.closed = max(self.closed, frontier)
         if lost:
-            needed = {key for block in self.blocks for key in block.keys_from(frontier)}
+            needed = {key for batch in self.batches for key in batch.keys_from(frontier)}
             self.reclaim(key for key in lost if key not in needed)
 
-    def _keep_block(self, block: Applied) -> list[object]:
-        if block.piece:
-            self.kept.add(block.piece)
+    def _keep_batch(self, batch: Applied) -> list[object]:
+        if batch.chunk:
+            self.changelog.add(batch.chunk)
             return []
-        return self.keep(block.final_changes())
+        return self.keep(batch.final_changes())
 
     def validate(self) -> None:
         super().validate()
         latest: dict[object, Label] = {}
-        for block in self.blocks:
-            assert block.piece or block.last == max(times(block.labels))
-            for at in block.in_force():
-                label, key = block.labels[at], block.keys[at]
+        for batch in self.batches:
+            assert batch.chunk or batch.last == max(times(batch.labels))
+            for at in batch.in_force():
+                label, key = batch.labels[at], batch.keys[at]
                 assert latest.get(key, ()) <= label, f"key {key!r}: {label} after {latest[key]}"
                 latest[key] = label
-        assert all(block.last <= self.last for block in self.blocks)
+        assert all(batch.last <= self.last for batch in self.batches)
 
 
 _There = tuple[Label, object, bool, object]

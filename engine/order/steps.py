@@ -1,8 +1,8 @@
-"""Steps: the operators of a segment on a node, joined so that one pushes into the next.
+"""Steps: the operators of a chain on a node, joined so that one pushes into the next.
 
 A step is handed elements as columns: labels, payloads, and signs (+1, or -1 for a tombstone;
-None when all are +1, as nearly always). It works on the whole block and pushes the result on:
-per element there are a few operations in C or in one tight loop, everything else is per block.
+None when all are +1, as nearly always). It works on the whole batch and pushes the result on:
+per element there are a few operations in C or in one tight loop, everything else is per batch.
 
 A user function that raises makes a `Failure` at the element's label instead of an output
 (design: errors are outputs); the element goes no further.
@@ -19,22 +19,22 @@ from driftline.engine.flow.context import Failure
 from driftline.engine.flow.flow import Function, Vertex
 from driftline.engine.labels import Label
 from driftline.engine.state.values import as_it_is, copies
-from driftline.engine.wire.runs import Labels, Run, numbered, select, times
+from driftline.engine.wire.label_columns import LabelColumn, Labels, numbered, select, times
 
 Values = list[object]
 Signs = list[int] | None
 Elements = tuple[Labels, Values, Signs]
-"""A block: labels, payloads, and signs (None: all +1) of elements."""
+"""A batch: labels, payloads, and signs (None: all +1) of elements."""
 
 MANY = 16
-"""Elements from which on a block is worth being one of its own."""
+"""Elements from which on a batch is worth being one of its own."""
 
 
 class Step(Protocol):
-    """Takes blocks of elements."""
+    """Takes batches of elements."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
-        """Work on a block. The three columns are of one length and belong to the step now."""
+        """Work on a batch. The three columns are of one length and belong to the step now."""
 
 
 class Hold(Protocol):
@@ -109,7 +109,7 @@ class Stateless:
     def outputs(
         self, labels: Labels, values: Values, results: Values, signs: Signs
     ) -> list[Elements]:
-        """The outputs of a block, in blocks."""
+        """The outputs of a batch, in batches."""
         raise NotImplementedError
 
 
@@ -165,9 +165,9 @@ def called(function: Function, name: str, values: Values) -> Values:
     return results
 
 
-def chosen(block: Elements, those: Sequence[object]) -> Elements:
-    """Those elements of a block for which this is true."""
-    labels, values, signs = block
+def chosen(batch: Elements, those: Sequence[object]) -> Elements:
+    """Those elements of a batch for which this is true."""
+    labels, values, signs = batch
     return (
         select(labels, those),
         list(compress(values, those)),
@@ -175,12 +175,12 @@ def chosen(block: Elements, those: Sequence[object]) -> Elements:
     )
 
 
-def by_time(block: Elements) -> list[tuple[int, Elements]]:
-    """The parts of a block that are of one time each: runs of equal times, in its order."""
-    labels, values, signs = block
+def by_time(batch: Elements) -> list[tuple[int, Elements]]:
+    """The parts of a batch that are of one time each: runs of equal times, in its order."""
+    labels, values, signs = batch
     found = times(labels)
-    if len(found) == 1:  # nearly always: a block of one root
-        return [(found[0], block)]
+    if len(found) == 1:  # nearly always: a batch of one root
+        return [(found[0], batch)]
     parts: list[tuple[int, Elements]] = []
     start = 0
     rows = list(labels)
@@ -193,15 +193,15 @@ def by_time(block: Elements) -> list[tuple[int, Elements]]:
 
 
 def children(labels: Labels, made: list[Values], signs: Signs) -> list[Elements]:
-    """The outputs `made` of the elements with these labels, in blocks.
+    """The outputs `made` of the elements with these labels, in batches.
 
-    The outputs of an element that makes many are a block of their own: what they have in common,
+    The outputs of an element that makes many are a batch of their own: what they have in common,
     as the id of a document, is then written once, and is one object again where they arrive.
     """
     every = signs or [1] * len(labels)
     if sum(map(len, made)) >= MANY * len(labels):
         return [
-            (Run(label, range(len(outputs))), outputs, signs and [sign] * len(outputs))
+            (LabelColumn(label, range(len(outputs))), outputs, signs and [sign] * len(outputs))
             for label, outputs, sign in zip(labels, made, every, strict=True)
             if outputs
         ]

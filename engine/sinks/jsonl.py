@@ -29,10 +29,10 @@ from driftline.engine.durable import make_directory, replace_file, sync_director
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.order.steps import FAILURES
+from driftline.engine.sinks.commit_record import CommitRecord
 from driftline.engine.sinks.consumer import Last, items_of
 from driftline.engine.sinks.directory import OutputDirectory, reported
 from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
-from driftline.engine.sinks.progress import Progress
 from driftline.engine.wire.marks import NOBODY, Mark
 from driftline.engine.wire.messages import Bundle
 
@@ -55,7 +55,7 @@ class JsonLinesConsumer:
         for sink in range(self._sinks):
             self.paths[sink] = directory / f"{file_name(self._lines.names[sink])}-{number}.jsonl"
         self._files: dict[int, int] = {}
-        self._progress: Progress | None = None
+        self._progress: CommitRecord | None = None
         """What is committed; None when that has to be read first."""
         self._writes = False
         """Whether something was written, so that the files hold nothing but what is committed."""
@@ -82,7 +82,7 @@ class JsonLinesConsumer:
                 length, checksum = files.get(name, (0, 0))
                 self._append(sink, length, text)
                 files[name] = length + len(text), crc32(text, checksum)
-            after = Progress.of(bundle, tuple((name, *file) for name, file in files.items()))
+            after = CommitRecord.of(bundle, tuple((name, *file) for name, file in files.items()))
             replace_file(self._record, after.encode())
             self._progress = after
 
@@ -124,7 +124,7 @@ class JsonLinesConsumer:
 
     # Recovery.
 
-    def _committed(self) -> Progress:
+    def _committed(self) -> CommitRecord:
         """What is committed; all of it is there."""
         if self._progress is None:
             progress = self._read_progress()
@@ -157,16 +157,16 @@ class JsonLinesConsumer:
                 self._cut(progress)
                 self._writes = True
 
-    def _cut(self, progress: Progress) -> None:
+    def _cut(self, progress: CommitRecord) -> None:
         lengths = {name: length for name, length, _ in progress.files}
         for sink, path in self.paths.items():
             if _size(path) or sink != FAILURES:  # dead letters get a file when there is one
                 os.ftruncate(self._file(sink), lengths.get(self._name(sink), 0))
 
-    def _read_progress(self) -> Progress:
+    def _read_progress(self) -> CommitRecord:
         sync_directory(self._claim.hidden)  # what we see now must not be gone tomorrow
         if self._record.exists():
-            return Progress.decode(self._record.read_bytes(), str(self._record))
+            return CommitRecord.decode(self._record.read_bytes(), str(self._record))
         # The record is written before any file is: files without one have lost theirs.
         for path in self.paths.values():
             if _size(path):
@@ -174,8 +174,8 @@ class JsonLinesConsumer:
                     f"{path} has outputs, but {self._record}, which tells how many of them are "
                     f"delivered, is missing. {_ADVICE}"
                 )
-        replace_file(self._record, Progress().encode())
-        return Progress()
+        replace_file(self._record, CommitRecord().encode())
+        return CommitRecord()
 
 
 def damage_in(directory: Path, number: int) -> list[str]:
@@ -192,7 +192,7 @@ def damage_in(directory: Path, number: int) -> list[str]:
             if _size(path)
         ]
     found = []
-    for name, length, checksum in Progress.decode(record.read_bytes(), str(record)).files:
+    for name, length, checksum in CommitRecord.decode(record.read_bytes(), str(record)).files:
         path = directory / name
         if not name.endswith((f"-{number}.jsonl", f"/{number}.jsonl")):
             return [f"{record} is that of other files, {name} among them. {_ADVICE}"]
@@ -204,7 +204,7 @@ def damage_in(directory: Path, number: int) -> list[str]:
     return found
 
 
-def bytes_after(directory: Path, progress: Progress) -> int:
+def bytes_after(directory: Path, progress: CommitRecord) -> int:
     """Bytes in the files of a barrier that are not committed."""
     return sum(max(0, _size(directory / name) - length) for name, length, _ in progress.files)
 

@@ -26,9 +26,9 @@ from driftline.engine.errors import MalformedMessage, PayloadError, StateMismatc
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
 from driftline.engine.lmdbs import check_roots, open_environment, reported
+from driftline.engine.sinks.commit_record import CommitRecord
 from driftline.engine.sinks.consumer import Last, items_of
 from driftline.engine.sinks.directory import OutputDirectory
-from driftline.engine.sinks.progress import Progress
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.marks import NOBODY, Mark
@@ -59,7 +59,7 @@ class LmdbConsumer:
         self._sinks = len(flow.sinks)
         self._claim = OutputDirectory(path, barrier, f"LMDB\n{identity}", "*", mark)
         self.path = path / f"barrier-{self._claim.number}"
-        self._progress: Progress | None = None
+        self._progress: CommitRecord | None = None
         """What is committed; None when that has to be read first."""
         try:
             with _reported(self.path):
@@ -90,7 +90,7 @@ class LmdbConsumer:
 
     def _write(
         self, rows: list[tuple[bytes, bytes]], bundle: Bundle, before: tuple[int, int]
-    ) -> Progress | None:
+    ) -> CommitRecord | None:
         """All or nothing. Returns None if the address space is too small."""
         total = before
         try:
@@ -100,17 +100,19 @@ class LmdbConsumer:
                     while not txn.put(key + _number(copy), value, overwrite=False):
                         copy += 1
                     total = _with_row(total, key + _number(copy), value)
-                progress = Progress.of(bundle, rows=total)
+                progress = CommitRecord.of(bundle, rows=total)
                 txn.put(_PROGRESS, progress.encode())
         except lmdb.MapFullError:
             return None
         return progress
 
-    def _committed(self) -> Progress:
+    def _committed(self) -> CommitRecord:
         if self._progress is None:
             with _reported(self.path), self._env.begin() as txn:
                 found = txn.get(_PROGRESS)
-            self._progress = Progress() if found is None else Progress.decode(found, str(self.path))
+            self._progress = (
+                CommitRecord() if found is None else CommitRecord.decode(found, str(self.path))
+            )
         return self._progress
 
 
@@ -160,11 +162,11 @@ def _rows(path: Path) -> Iterator[Iterator[tuple[bytes, bytes]]]:
         yield ((bytes(k), bytes(v)) for k, v in cursor.iternext() if k != _PROGRESS)
 
 
-def committed_in(path: Path) -> Progress:
+def committed_in(path: Path) -> CommitRecord:
     """What the environment of a barrier says was committed to it. Raises as `read_items` does."""
     with _reading(path) as txn:
         about = txn.get(_PROGRESS)
-    return Progress() if about is None else Progress.decode(bytes(about), str(path))
+    return CommitRecord() if about is None else CommitRecord.decode(bytes(about), str(path))
 
 
 def damage_in(path: Path) -> list[str]:

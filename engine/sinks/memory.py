@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from driftline.engine.sinks.commit_record import CommitRecord
 from driftline.engine.sinks.consumer import Last, items_of
-from driftline.engine.sinks.progress import Progress
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Bundle
 
@@ -15,7 +15,7 @@ class MemoryConsumer:
         self.items: list[Item] = []
         """All items, in the order in which they came."""
         self.by_barrier: dict[str, list[Item]] = {}
-        self._progress: dict[str, Progress] = {}
+        self._progress: dict[str, CommitRecord] = {}
 
     def deliver(self, bundle: Bundle) -> None:
         """Keep the items and the bundle."""
@@ -24,7 +24,7 @@ class MemoryConsumer:
         items = items_of(bundle)
         self.items += items
         self.by_barrier.setdefault(bundle.barrier, []).extend(items)
-        self._progress[bundle.barrier] = Progress.of(bundle)
+        self._progress[bundle.barrier] = CommitRecord.of(bundle)
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
         """The last bundle of a barrier."""
@@ -33,5 +33,5 @@ class MemoryConsumer:
     def close(self) -> None:
         """Nothing to release."""
 
-    def _of(self, barrier: str) -> Progress:
-        return self._progress.get(barrier, Progress())
+    def _of(self, barrier: str) -> CommitRecord:
+        return self._progress.get(barrier, CommitRecord())

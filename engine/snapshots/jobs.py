@@ -20,12 +20,12 @@ from driftline.engine.compared.ledger import LEDGER, Ledger
 from driftline.engine.errors import MalformedMessage, SnapshotDamaged
 from driftline.engine.flow.flow import Flow
 from driftline.engine.keygroups import GroupCache
-from driftline.engine.state.changelog import Kept, Row, encoded
+from driftline.engine.state.changelog import Changelog, Row, encoded
 from driftline.engine.state.managed import ALL, MISSING, StateTable
 from driftline.engine.state.serialised import serialise
 from driftline.engine.state.values import Frozen, keep_frozen
-from driftline.engine.wire.codec import from_columns, unpack_all
-from driftline.engine.wire.messages import columns
+from driftline.engine.wire.codec import decode_rows, unpack_all
+from driftline.engine.wire.messages import checked_columns
 from driftline.engine.wire.party import Job
 
 _last = itemgetter(-1)
@@ -96,7 +96,7 @@ class Capture:
         self._taken: list[Iterator[bytes]] = []
         self._work = self._steps()
 
-    def take(self, kept: Kept) -> None:
+    def take(self, kept: Changelog) -> None:
         """Take what an operator has kept. What it keeps from now on is for the next snapshot."""
         self._taken.append(kept.take())
 
@@ -105,12 +105,12 @@ class Capture:
         return next(self._work, False)
 
     def _steps(self) -> Iterator[bool]:
-        pieces = []
-        for piece in chain.from_iterable(self._taken):
-            pieces.append(piece)
+        chunks = []
+        for chunk in chain.from_iterable(self._taken):
+            chunks.append(chunk)
             yield True
-        if pieces:
-            self.segments = {MIXED: b"".join(pieces)}
+        if chunks:
+            self.segments = {MIXED: b"".join(chunks)}
 
 
 def restore(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> None:
@@ -162,7 +162,7 @@ def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:
             if not isinstance(part, tuple):
                 raise MalformedMessage("not a part of a segment")
             operator, state, encoded = part
-            yield operator, state, from_columns(columns(encoded))  # type: ignore[misc]
+            yield operator, state, decode_rows(checked_columns(encoded))  # type: ignore[misc]
     except (MalformedMessage, TypeError, ValueError) as error:
         raise SnapshotDamaged(f"a segment cannot be read: {error}") from None
 
@@ -170,9 +170,9 @@ def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:
 def by_group(
     groups: int, segment: bytes, rows_at_once: int = MERGED_AT_ONCE
 ) -> Iterator[tuple[int, bytes]]:
-    """The pieces of a mixed segment by key group: (group, piece), after a little work each.
+    """The chunks of a mixed segment by key group: (group, chunk), after a little work each.
 
-    Some pieces are empty, so that no step takes long.
+    Some chunks are empty, so that no step takes long.
     """
     group_of = GroupCache(groups)
     parted: dict[tuple[int, str, str], list[Row]] = {}
@@ -191,9 +191,9 @@ def by_group(
 def merge(
     flow: Flow, segments: Iterable[bytes], rows_at_once: int = MERGED_AT_ONCE
 ) -> Iterator[bytes]:
-    """One segment that does what a sequence of segments does: its pieces, after a little work each.
+    """One segment that does what a sequence of segments does: its chunks, after a little work each.
 
-    Some pieces are empty, so that no step takes long.
+    Some chunks are empty, so that no step takes long.
     """
     tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.keyed}
     tables[LEDGER] = Ledger().table
@@ -204,15 +204,15 @@ def merge(
             done = 0
             yield b""
     for name, table in tables.items():
-        yield from _pieces(name, table, table, rows_at_once)
+        yield from _chunks(name, table, table, rows_at_once)
 
 
 def as_segment(operator: str, table: StateTable, keys: Collection[object]) -> bytes:
     """A segment with all that an operator holds for these keys; empty if that is nothing."""
-    return b"".join(_pieces(operator, table, keys, MERGED_AT_ONCE))
+    return b"".join(_chunks(operator, table, keys, MERGED_AT_ONCE))
 
 
-def _pieces(
+def _chunks(
     operator: str, table: StateTable, keys: Collection[object], rows_at_once: int
 ) -> Iterator[bytes]:
     for index, state in enumerate(table.declared):

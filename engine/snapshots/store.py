@@ -241,18 +241,18 @@ class PartStore:
             if group != MIXED:
                 groups.setdefault(group, []).append(segment)
                 continue
-            for found, piece in by_group(self._flow.groups, segment, self._rows_at_once):
-                if piece:
-                    groups.setdefault(found, []).append(piece)
+            for found, chunk in by_group(self._flow.groups, segment, self._rows_at_once):
+                if chunk:
+                    groups.setdefault(found, []).append(chunk)
                 yield
         # A removed slot may still be in an older part: then rows are only put one after the other.
         joined: dict[int, bytes] = {}
         for group, parts in groups.items():
-            pieces = []
-            for piece in parts if before else merge(self._flow, parts, self._rows_at_once):
-                pieces.append(piece)
+            chunks = []
+            for chunk in parts if before else merge(self._flow, parts, self._rows_at_once):
+                chunks.append(chunk)
                 yield
-            joined[group] = b"".join(pieces)
+            joined[group] = b"".join(chunks)
         self._write(
             chosen[-1], as_part(chosen[-1], joined, about.meta, before, about.taken), chosen
         )

@@ -5,8 +5,8 @@ for time, document in strict(source.read(1)):
     ...
 """
 
+from driftline.engine.sources.cached import CachedSource
 from driftline.engine.sources.files.files import FileSource, open_source
-from driftline.engine.sources.kept import Kept
 from driftline.engine.sources.live import LiveSource, QueueSource
 from driftline.engine.sources.memory import ListSource
 from driftline.engine.sources.repeat import Repeated
@@ -16,8 +16,8 @@ from driftline.engine.sources.texts.zipf import ZipfSource
 
 __all__ = [
     "BadRecord",
+    "CachedSource",
     "FileSource",
-    "Kept",
     "ListSource",
     "LiveSource",
     "QueueSource",

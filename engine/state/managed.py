@@ -1,7 +1,7 @@
 """Managed state: what a keyed operator remembers, in types that can be undone.
 
 A user declares a state once (``MapState("postings")``) and gets it per key as an argument of the
-function. Every mutation leaves one change ``(state, slot, old, new)`` in the journal of the
+function. Every mutation leaves one change ``(state, slot, old, new)`` in the undo_log of the
 operator, in O(1). Read backwards the changes undo an element that came too early; read forwards,
 once their element is final, they are exactly what a snapshot has to write. So neither a
 roll-back nor a snapshot ever copies a state.
@@ -55,12 +55,12 @@ class State:
     name: str
     key: object
     """The key that it is the state of."""
-    journal: list[Change]
+    undo_log: list[Change]
     """Where its changes go."""
     overwrites = False
     """Whether every change replaces the whole state, so that a snapshot needs only the last."""
 
-    def fresh(self, key: object, journal: list[Change]) -> State:
+    def fresh(self, key: object, undo_log: list[Change]) -> State:
         """An empty state like this one, of a key."""
         raise NotImplementedError
 
@@ -84,7 +84,7 @@ Change = tuple[State, object, object, object]
 class ValueState(State, Generic[V]):
     """One value per key."""
 
-    __slots__ = ("data", "journal", "key", "name")
+    __slots__ = ("data", "key", "name", "undo_log")
 
     overwrites = True
 
@@ -92,9 +92,9 @@ class ValueState(State, Generic[V]):
         self.name = name
         self.data: object = MISSING
 
-    def fresh(self, key: object, journal: list[Change]) -> ValueState[V]:
+    def fresh(self, key: object, undo_log: list[Change]) -> ValueState[V]:
         made = type(self)(self.name)
-        made.key, made.journal = key, journal
+        made.key, made.undo_log = key, undo_log
         return made
 
     @overload
@@ -107,13 +107,13 @@ class ValueState(State, Generic[V]):
 
     def set(self, value: V) -> None:
         """Replace the value."""
-        self.journal.append((self, None, self.data, value))
+        self.undo_log.append((self, None, self.data, value))
         self.data = value
 
     def clear(self) -> None:
         """Forget the value."""
         if self.data is not MISSING:
-            self.journal.append((self, None, self.data, MISSING))
+            self.undo_log.append((self, None, self.data, MISSING))
             self.data = MISSING
 
     def is_empty(self) -> bool:
@@ -136,16 +136,16 @@ class ReducingState(ValueState[V]):
         super().__init__(name)
         self.reduce = reduce
 
-    def fresh(self, key: object, journal: list[Change]) -> ReducingState[V]:
+    def fresh(self, key: object, undo_log: list[Change]) -> ReducingState[V]:
         made = type(self)(self.name, self.reduce)
-        made.key, made.journal = key, journal
+        made.key, made.undo_log = key, undo_log
         return made
 
     def add(self, value: V) -> V:
         """Fold a value in and return the new total."""
         old = self.data
         new = value if old is MISSING else self.reduce(cast(V, old), value)
-        self.journal.append((self, None, old, new))
+        self.undo_log.append((self, None, old, new))
         self.data = new
         return new
 
@@ -153,20 +153,20 @@ class ReducingState(ValueState[V]):
 class ListState(State, Generic[V]):
     """A list per key."""
 
-    __slots__ = ("data", "journal", "key", "name")
+    __slots__ = ("data", "key", "name", "undo_log")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.data: list[V] = []
 
-    def fresh(self, key: object, journal: list[Change]) -> ListState[V]:
+    def fresh(self, key: object, undo_log: list[Change]) -> ListState[V]:
         made = type(self)(self.name)
-        made.key, made.journal = key, journal
+        made.key, made.undo_log = key, undo_log
         return made
 
     def append(self, value: V) -> None:
         """Add at the end."""
-        self.journal.append((self, len(self.data), MISSING, value))
+        self.undo_log.append((self, len(self.data), MISSING, value))
         self.data.append(value)
 
     def extend(self, values: Iterable[V]) -> None:
@@ -177,13 +177,13 @@ class ListState(State, Generic[V]):
     def pop(self) -> V:
         """Remove and return the last one. Raises IndexError when there is none."""
         value = self.data.pop()
-        self.journal.append((self, len(self.data), value, MISSING))
+        self.undo_log.append((self, len(self.data), value, MISSING))
         return value
 
     def clear(self) -> None:
         """Remove everything, in O(1)."""
         if self.data:
-            self.journal.append((self, ALL, self.data, MISSING))
+            self.undo_log.append((self, ALL, self.data, MISSING))
             self.data = []
 
     @overload
@@ -197,7 +197,7 @@ class ListState(State, Generic[V]):
         if isinstance(index, slice):
             raise TypeError("a slice of a ListState cannot be set: set its items one by one")
         position = range(len(self.data))[index]
-        self.journal.append((self, position, self.data[position], value))
+        self.undo_log.append((self, position, self.data[position], value))
         self.data[position] = value
 
     def __len__(self) -> int:
@@ -234,16 +234,16 @@ class MapState(dict[K, V], State):
     after an undo or a recovery. `popitem` takes the last one in that order.
     """
 
-    __slots__ = ("journal", "key", "name")
+    __slots__ = ("key", "name", "undo_log")
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
 
-    def fresh(self, key: object, journal: list[Change]) -> MapState[K, V]:
+    def fresh(self, key: object, undo_log: list[Change]) -> MapState[K, V]:
         made = self.__new__(type(self))  # an empty dictionary needs no more
         made.name = self.name
-        made.key, made.journal = key, journal
+        made.key, made.undo_log = key, undo_log
         return made
 
     def __setitem__(self, key: K, value: V) -> None:
@@ -251,9 +251,9 @@ class MapState(dict[K, V], State):
         before = len(self)
         old = _dict_setdefault(self, key, value)
         if len(self) > before:
-            self.journal.append((self, key, MISSING, value))
+            self.undo_log.append((self, key, MISSING, value))
         else:
-            self.journal.append((self, key, old, value))
+            self.undo_log.append((self, key, old, value))
             _dict_set(self, key, value)
 
     def __delitem__(self, key: K) -> None:
@@ -263,13 +263,13 @@ class MapState(dict[K, V], State):
         """Remove a key that has this value."""
         if type(key) not in _UNLIKE_OTHERS:  # to undo it the key is needed that was there
             key = cast(K, slot_of(key))
-        self.journal.append((self, key, value, MISSING))
+        self.undo_log.append((self, key, value, MISSING))
         dict.__delitem__(self, key)
 
     def clear(self) -> None:
         """Remove everything."""
         if self:
-            self.journal.append((self, ALL, dict(dict.items(self)), MISSING))
+            self.undo_log.append((self, ALL, dict(dict.items(self)), MISSING))
             dict.clear(self)
 
     def __iter__(self) -> Iterator[K]:
@@ -387,19 +387,19 @@ class StateTable(dict[object, State | States]):
     A new key gets fresh states; a hit is a plain dict hit. Once it is `serialised`, so are they.
     """
 
-    def __init__(self, declared: tuple[State, ...], journal: list[Change]) -> None:
+    def __init__(self, declared: tuple[State, ...], undo_log: list[Change]) -> None:
         super().__init__()
         self.declared = declared
-        self.journal = journal
+        self.undo_log = undo_log
         self.convert: Callable[[State], None] | None = None
         """What makes a new state serialised, if they are to be."""
 
     def __missing__(self, key: object) -> State | States:
         found: State | States
         if len(self.declared) == 1:
-            found = self.declared[0].fresh(key, self.journal)
+            found = self.declared[0].fresh(key, self.undo_log)
         else:
-            found = States(state.fresh(key, self.journal) for state in self.declared)
+            found = States(state.fresh(key, self.undo_log) for state in self.declared)
         self[key] = found
         if self.convert is not None:
             for state in self.states(key):

@@ -2,7 +2,7 @@
 
 They mean what those of `engine.state.managed` mean, and share nothing with them but the form in
 which a value is kept (`engine.state.values`): dictionaries and lists of such values, and for each
-change a function that takes it back. No journal, no undo records, no conversions.
+change a function that takes it back. No undo_log, no undo records, no conversions.
 """
 
 from __future__ import annotations

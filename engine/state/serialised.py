@@ -2,12 +2,12 @@
 
 A value that a function can change is kept as its bytes from the moment it is put, and each `get`
 gives a fresh one (`engine.state.values`): what was put cannot be changed behind the back of the
-journal, and what was got is changed in vain unless it is put again. What cannot be stored is
+undo_log, and what was got is changed in vain unless it is put again. What cannot be stored is
 refused there and then, with the user's line in the error.
 
-An operator begins with the states of `engine.state.managed`, which check nothing. The first block
+An operator begins with the states of `engine.state.managed`, which check nothing. The first batch
 of elements whose changes cannot be kept as they are is taken back, the states of all keys become
-serialised, in place, and the block is applied anew (`engine.order.keyed`).
+serialised, in place, and the batch is applied anew (`engine.order.keyed`).
 
     >>> table = StateTable((ValueState("last"),), [])
     >>> serialise(table)

@@ -11,10 +11,10 @@ from zlib import crc32
 
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.labels import Label
-from driftline.engine.wire import runs
-from driftline.engine.wire.codec import PLAIN, from_columns, pack, pack_rows, unpack
-from driftline.engine.wire.messages import columns
-from driftline.engine.wire.runs import Labels
+from driftline.engine.wire import label_columns
+from driftline.engine.wire.codec import PLAIN, decode_rows, pack, pack_rows, unpack
+from driftline.engine.wire.label_columns import Labels
+from driftline.engine.wire.messages import checked_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,12 @@ def to_blob(
     if not isinstance(sinks, int) and sinks.count(sinks[0]) == len(sinks):
         sinks = sinks[0]  # equal outputs have equal bytes, however they came
     # An array of three, each packed by itself.
-    return _THREE + pack(runs.to_columns(labels)) + pack(sinks) + (packed or pack_rows(values))
+    return (
+        _THREE
+        + pack(label_columns.encode_labels(labels))
+        + pack(sinks)
+        + (packed or pack_rows(values))
+    )
 
 
 _THREE = b"\x93"
@@ -48,8 +53,8 @@ def from_blob(blob: bytes) -> list[Item]:
     if not isinstance(parts, tuple) or len(parts) != 3:
         raise MalformedMessage("not a blob of outputs")
     try:
-        labels = from_columns(columns(parts[0]))
-        values = from_columns(columns(parts[2]))
+        labels = decode_rows(checked_columns(parts[0]))
+        values = decode_rows(checked_columns(parts[2]))
         sinks = [parts[1]] * len(labels) if isinstance(parts[1], int) else list(parts[1])
     except TypeError as error:
         raise MalformedMessage(f"not a blob of outputs: {error}") from None
@@ -71,9 +76,9 @@ def payload_columns(blob: bytes, width: int) -> list[Sequence[object]]:
     parts = unpack(blob)
     if not isinstance(parts, tuple) or len(parts) != 3:
         raise MalformedMessage("not a blob of outputs")
-    count, mask, cols = columns(parts[2])
+    count, mask, cols = checked_columns(parts[2])
     if mask == PLAIN:
-        rows = from_columns((count, mask, cols))
+        rows = decode_rows((count, mask, cols))
         if not all(isinstance(row, tuple) and len(row) == width for row in rows):
             raise MalformedMessage(f"payloads are not tuples of {width}")
         cols = list(zip(*rows, strict=True))

@@ -6,13 +6,13 @@ these. Sequences always come back as tuples, and instances of subclasses as what
 this format, also when sender and receiver are the same node, so that a user function sees the
 same types wherever its input came from. Nothing is ever unpickled or evaluated.
 
-`to_columns` turns rows of equal width into columns and writes a column whose value never changes
+`encode_rows` turns rows of equal width into columns and writes a column whose value never changes
 once. In a frame with the children of one document the document's label and its id therefore
 cost a few bytes, not a few bytes per word, and both directions run at the speed of C.
 
-    >>> to_columns([(7, 0, 1), (7, 0, 2)])
+    >>> encode_rows([(7, 0, 1), (7, 0, 2)])
     (2, 3, [7, 0, (1, 2)])
-    >>> from_columns((2, 3, [7, 0, (1, 2)]))
+    >>> decode_rows((2, 3, [7, 0, (1, 2)]))
     [(7, 0, 1), (7, 0, 2)]
 """
 
@@ -31,7 +31,7 @@ Columns = tuple[int, int, Sequence[object]]
 PLAIN = -1
 
 MAX_ROWS = 2**24
-"""Largest block that is accepted: a foreign message must not make us allocate without bound."""
+"""Largest batch that is accepted: a foreign message must not make us allocate without bound."""
 
 _packer = msgpack.Packer(autoreset=True, use_bin_type=True)
 _inner_packer = msgpack.Packer(autoreset=True, use_bin_type=True)
@@ -102,7 +102,7 @@ def exact(value: object) -> bytes:
             return str(error).encode()
 
 
-def to_columns(rows: Sequence[object]) -> Columns:
+def encode_rows(rows: Sequence[object]) -> Columns:
     """Encode rows; sequences of one width become columns, anything else stays as it is.
 
     Values that are equal once they have travelled are encoded alike, lists and tuples, for example:
@@ -118,8 +118,8 @@ def to_columns(rows: Sequence[object]) -> Columns:
     return _transpose(rows)  # type: ignore[arg-type]  # which are tuples by now
 
 
-def labels_to_columns(labels: Sequence[tuple[int, ...]]) -> Columns:
-    """`to_columns` for rows that are known to be tuples of integers."""
+def encode_label_list(labels: Sequence[tuple[int, ...]]) -> Columns:
+    """`encode_rows` for rows that are known to be tuples of integers."""
     if len(labels) < 2:
         return len(labels), PLAIN, labels
     return _transpose(labels, of_integers=True)
@@ -135,13 +135,13 @@ def _transpose(rows: Sequence[tuple[object, ...]], of_integers: bool = False) ->
         columns: list[tuple[object, ...]] = list(zip(*rows, strict=True))
     except ValueError:  # not of one width
         return count, PLAIN, rows
-    return columns_of(count, columns, of_integers) if columns else (count, PLAIN, rows)
+    return encode_columns(count, columns, of_integers) if columns else (count, PLAIN, rows)
 
 
-def columns_of(
+def encode_columns(
     count: int, columns: Sequence[Sequence[object]], of_integers: bool = False
 ) -> Columns:
-    """`to_columns` for rows that are columns already, of `count` values each, at least one."""
+    """`encode_rows` for rows that are columns already, of `count` values each, at least one."""
     written: list[object] = list(columns)
     mask = 0
     for i, column in enumerate(columns):
@@ -176,12 +176,12 @@ def _is_int(kind: type) -> bool:
     return issubclass(kind, int) and kind is not bool
 
 
-def from_columns(encoded: Columns) -> list[object]:
-    """Decode `to_columns`. Raises MalformedMessage if the parts do not fit together."""
+def decode_rows(encoded: Columns) -> list[object]:
+    """Decode `encode_rows`. Raises MalformedMessage if the parts do not fit together."""
     try:
         count, mask, columns = encoded
         if count > MAX_ROWS:
-            raise MalformedMessage(f"{count} rows in one block, more than {MAX_ROWS}")
+            raise MalformedMessage(f"{count} rows in one batch, more than {MAX_ROWS}")
         if mask == PLAIN:
             rows: list[object] = list(columns)
         else:
@@ -204,7 +204,7 @@ def from_columns(encoded: Columns) -> list[object]:
 def pack_rows(rows: Sequence[object]) -> bytes:
     """Encode rows, as columns if they are alike. Raises PayloadError."""
     try:
-        return pack_nested(to_columns(rows))
+        return pack_nested(encode_rows(rows))
     except Exception as error:  # also what comparing strange objects raises
         raise PayloadError(next(filter(None, map(why_not, rows)), str(error))) from None
 
@@ -217,7 +217,7 @@ def pack_nested(columns: Sequence[object]) -> bytes:
 
 def unpack_rows(data: bytes) -> list[object]:
     """Decode `pack_rows`. Raises MalformedMessage for anything else."""
-    return from_columns(unpack(data))  # type: ignore[arg-type]  # which is checked there
+    return decode_rows(unpack(data))  # type: ignore[arg-type]  # which is checked there
 
 
 NESTING_MAX = 1000

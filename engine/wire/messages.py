@@ -30,8 +30,8 @@ from driftline.engine.wire.codec import Columns, pack, unpack
 MAGIC = 0xD73
 """Says also which format of messages it is; 0xD72 are those of producers."""
 
-Pieces = tuple[tuple[Columns, bytes, tuple[int, ...]], ...]
-"""Blocks of elements: labels, payloads, and signs, none where all are +1."""
+Batches = tuple[tuple[Columns, bytes, tuple[int, ...]], ...]
+"""Batches of elements: labels, payloads, and signs, none where all are +1."""
 
 M = TypeVar("M", bound="Message")
 
@@ -67,8 +67,8 @@ def _message(kind: int, *, control: bool = False) -> Callable[[type[M]], type[M]
         hints = get_type_hints(made)
         names = [field.name for field in dataclasses.fields(made)]  # type: ignore[arg-type]
         types = tuple(get_origin(hints[name]) or hints[name] for name in names)
-        # Whoever takes pieces has to look into them anyway.
-        nested = [i for i, n in enumerate(names) if types[i] is tuple and hints[n] != Pieces]
+        # Whoever takes batches has to look into them anyway.
+        nested = [i for i, n in enumerate(names) if types[i] is tuple and hints[n] != Batches]
         deep = [(i, _check(hints[names[i]])) for i in nested]
         _KINDS[kind] = made, types, deep
         _FIELDS[made] = _getter(names)
@@ -130,7 +130,7 @@ def decode(data: bytes) -> tuple[Header, Message]:
 
 @_message(1)
 class Frame(Message):
-    """Elements from one segment on one node (or from a front) to one port on one node.
+    """Elements from one chain on one node (or from a front) to one port on one node.
 
     `time`, the tracking time, is never above a time in the frame; `id` is random, 63 bits.
     `covers` is empty but for frames of fronts, which have no id: (since, until) says that once the
@@ -143,7 +143,7 @@ class Frame(Message):
     port: int
     time: int
     id: int
-    pieces: Pieces
+    batches: Batches
     covers: tuple[int, ...] = ()
     cells: tuple[tuple[int, int, int], ...] = ()
     covered: tuple[tuple[int, int, int], ...] = ()
@@ -151,7 +151,7 @@ class Frame(Message):
 
 @_message(2)
 class Marker(Message):
-    """The end of an epoch on the channel from a feeder's segment on the sender to a port."""
+    """The end of an epoch on the channel from a feeder's chain on the sender to a port."""
 
     feeder: int
     port: int
@@ -419,10 +419,10 @@ class LastBundle(Message):
     checksum: int
 
 
-def columns(value: tuple[object, ...]) -> Columns:
-    """Check the shape of a block of columns. Raises MalformedMessage."""
+def checked_columns(value: tuple[object, ...]) -> Columns:
+    """Check the shape of a batch of columns. Raises MalformedMessage."""
     if len(value) == 3:
         count, mask, cols = value
         if type(count) is int and type(mask) is int and isinstance(cols, (tuple, list)):
             return count, mask, cols
-    raise MalformedMessage("not a block of columns")
+    raise MalformedMessage("not a batch of columns")

@@ -68,7 +68,7 @@ outputs = st.lists(
 def test_outputs_leave_once_in_label_order_and_only_below_the_frontier(
     found: list[tuple[Label, int, object]], seed: int, extra: list[tuple[Label, int, object]]
 ) -> None:
-    """Whatever the order of arrival, the blocks, the tombstones and the consumer's pace."""
+    """Whatever the order of arrival, the batches, the tombstones and the consumer's pace."""
     chance = Random(seed)
     spread = chance.choice([0.0, 5.0])
     events: list[tuple[float, Output]] = []
@@ -87,12 +87,12 @@ def test_outputs_leave_once_in_label_order_and_only_below_the_frontier(
         size = 1
         while size < min(len(arrivals), chance.randint(1, 5)) and arrivals[size][1] == sink:
             size += 1
-        block, arrivals = arrivals[:size], arrivals[size:]
-        signs = [sign for _, _, _, sign in block]
+        batch, arrivals = arrivals[:size], arrivals[size:]
+        signs = [sign for _, _, _, sign in batch]
         barrier.hold(
             sink,
-            [label for label, _, _, _ in block],
-            [value for _, _, value, _ in block],
+            [label for label, _, _, _ in batch],
+            [value for _, _, value, _ in batch],
             None if all(sign > 0 for sign in signs) else signs,
         )
         least = min((label[0] for label, _, _, _ in arrivals), default=20)
@@ -390,12 +390,12 @@ def epochs() -> EpochBarrier:
 
 
 def fill(barrier: EpochBarrier, epoch: int, *found: tuple[int, object]) -> object:
-    """Make outputs (segment, payload) of an epoch; what is pre-committed, as it is read back."""
-    for number, (segment, value) in enumerate(found):
-        barrier.segment = segment
+    """Make outputs (chain, payload) of an epoch; what is pre-committed, as it is read back."""
+    for number, (chain, value) in enumerate(found):
+        barrier.chain = chain
         barrier.hold(0, [(epoch, 0, number)], [value], None)
-    for segment in range(2):
-        barrier.seal(segment, epoch)
+    for chain in range(2):
+        barrier.seal(chain, epoch)
     return travelled(barrier.pre_commit(epoch))
 
 
@@ -430,14 +430,14 @@ def test_a_repeated_commit_changes_nothing() -> None:
     assert barrier.take_bundle(1) is None
 
 
-def test_a_segment_that_is_ahead_makes_outputs_of_the_next_epoch() -> None:
+def test_a_chain_that_is_ahead_makes_outputs_of_the_next_epoch() -> None:
     barrier = epochs()
     connected(barrier)
-    for segment, value in ((0, "old"), (1, "old too")):
-        barrier.segment = segment
-        barrier.hold(0, [(segment, 0)], [value], None)
+    for chain, value in ((0, "old"), (1, "old too")):
+        barrier.chain = chain
+        barrier.hold(0, [(chain, 0)], [value], None)
     barrier.seal(0, 1)
-    barrier.segment = 0
+    barrier.chain = 0
     barrier.hold(0, [(7, 0)], ["new"], None)
     barrier.seal(1, 1)
     barrier.pre_commit(1)

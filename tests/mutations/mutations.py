@@ -24,7 +24,7 @@ import driftline.coordinator.registry
 import driftline.deploy.parties.master
 import driftline.deploy.work.assembly
 import driftline.engine.order.speculative
-import driftline.engine.sinks.progress
+import driftline.engine.sinks.commit_record
 import driftline.engine.snapshots.store
 import driftline.engine.sources.logs.inputlog
 from driftline.acker.tracker import Tracker
@@ -42,7 +42,7 @@ from driftline.deploy.parties.intake import Intake
 from driftline.deploy.parties.master import Master
 from driftline.deploy.parties.member import Member
 from driftline.deploy.work.assembly import Post, ProductionAssembly
-from driftline.deploy.work.blocks import Piece, Waiting
+from driftline.deploy.work.blocks import Batch, Waiting
 from driftline.deploy.work.leaving import Leaving
 from driftline.deploy.work.tracking import Acks, Cells, Intervals
 from driftline.engine.compared.alignment import Alignment
@@ -57,6 +57,7 @@ from driftline.engine.sinks.jsonl import JsonLinesConsumer
 from driftline.engine.sinks.memory import MemoryConsumer
 from driftline.engine.snapshots.jobs import Capture
 from driftline.engine.sources.logs.received import Receipt, ReceivedSource
+from driftline.engine.wire.label_columns import Labels
 from driftline.engine.wire.messages import (
     AskPromise,
     Bundle,
@@ -71,7 +72,6 @@ from driftline.engine.wire.messages import (
     Stop,
 )
 from driftline.engine.wire.party import Job, Party
-from driftline.engine.wire.runs import Labels
 
 Mutation = Callable[[], AbstractContextManager[object]]
 
@@ -305,7 +305,7 @@ def checksums_of_records_are_not_compared() -> Iterator[None]:
     with (
         patch.object(driftline.coordinator.registry, "crc32", crc32),
         patch.object(driftline.engine.sources.logs.inputlog, "crc32", crc32),
-        patch.object(driftline.engine.sinks.progress, "crc32", crc32),
+        patch.object(driftline.engine.sinks.commit_record, "crc32", crc32),
     ):
         yield
 
@@ -449,9 +449,9 @@ def frames_are_tracked_under_an_earlier_time() -> AbstractContextManager[object]
     """What is made of new records is tracked under the time of one that was had before."""
     take = Leaving.take
 
-    def mutated(self: Leaving, feeder: int) -> Iterator[tuple[int, int, int, list[Piece]]]:
-        for port, node, time, pieces in take(self, feeder):
-            yield port, node, max(0, time - 1), pieces
+    def mutated(self: Leaving, feeder: int) -> Iterator[tuple[int, int, int, list[Batch]]]:
+        for port, node, time, batches in take(self, feeder):
+            yield port, node, max(0, time - 1), batches
 
     return patch.object(Leaving, "take", mutated)
 
@@ -482,7 +482,7 @@ def blocks_are_settled_out_of_order() -> AbstractContextManager[object]:
     settle = Speculative.settle
 
     def mutated(self: Speculative, frontier: int, exactly: bool = False) -> None:
-        self.blocks.sort(key=lambda block: block.last)
+        self.batches.sort(key=lambda block: block.last)
         settle(self, frontier, exactly)
 
     return patch.object(Speculative, "settle", mutated)

@@ -22,7 +22,7 @@ from driftline.engine.sinks import JsonLinesConsumer, LmdbConsumer
 from driftline.engine.sinks.lines import Lines
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources import ListSource, open_source
-from driftline.engine.sources.files import parts as parts_module
+from driftline.engine.sources.files import splits as parts_module
 from driftline.engine.sources.logs.inputlog import InputLog, WriteGroup
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.bundles import to_blob

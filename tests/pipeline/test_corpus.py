@@ -23,7 +23,7 @@ from driftline.engine.sources import (
     open_source,
     strict,
 )
-from driftline.engine.sources.files import parts as parts_module
+from driftline.engine.sources.files import splits as parts_module
 from driftline.engine.sources.texts.words import words
 from driftline.index.flow import inverted_index
 from driftline.pipeline import pictures

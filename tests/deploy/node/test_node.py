@@ -81,24 +81,24 @@ def test_what_travels_in_a_frame_counts_as_if_it_came_by_itself() -> None:
     running = Running()
     running.tell("front-1", Promise(1, 0, 1, 1))
     [shuffled] = [port.number for port in running.node.plan.ports if port.feeders]
-    piece = (1, -1, [(5, 0)]), pack_rows([{"id": 1, "key": OURS, "text": "x"}]), ()
-    running.tell("node-1", Frame(0, shuffled, 5, 99, (piece,), (), (), ((0, 0, 8),)))
+    batch = (1, -1, [(5, 0)]), pack_rows([{"id": 1, "key": OURS, "text": "x"}]), ()
+    running.tell("node-1", Frame(0, shuffled, 5, 99, (batch,), (), (), ((0, 0, 8),)))
     assert ("front-1", AskPromise(8)) in running.said()
 
 
 def test_a_frame_is_taken_as_a_whole_or_not_at_all() -> None:
     running = Running()
     [shuffled] = [port.number for port in running.node.plan.ports if port.feeders]
-    piece = (1, -1, [(5, 0)]), pack_rows([{"id": 1, "key": OURS, "text": "x"}]), ()
-    running.tell("node-1", Frame(0, shuffled, 5, 99, (piece,), (), ((99, 1, 1),)))
+    batch = (1, -1, [(5, 0)]), pack_rows([{"id": 1, "key": OURS, "text": "x"}]), ()
+    running.tell("node-1", Frame(0, shuffled, 5, 99, (batch,), (), ((99, 1, 1),)))
     running.said()
     assert (running.node.malformed, running.node.assembly.figures()["elements"]) == (1, 0)
 
 
 def test_payloads_that_cannot_be_read_stop_the_run_and_say_so() -> None:
     running = Running()
-    piece = (1, -1, [(5, 0)]), b"\xc1", ()
-    running.tell("front-0", Frame(0, 0, 5, 0, (piece,), (0, 6)))
+    batch = (1, -1, [(5, 0)]), b"\xc1", ()
+    running.tell("front-0", Frame(0, 0, 5, 0, (batch,), (0, 6)))
     [failed] = [message for _, message in running.said() if isinstance(message, Failed)]
     assert (failed.error, "msgpack" in failed.text) == ("MalformedMessage", True)
 
@@ -113,8 +113,8 @@ def test_what_comes_while_outputs_leave_is_worked_off_without_waiting_for_more()
         return running.node.assembly.figures()["elements"]
 
     def frame(time: int) -> Frame:
-        piece = (1, -1, [(time, 0)]), pack_rows([record]), ()
-        return Frame(0, 0, time, 0, (piece,), (time, time + 1))
+        batch = (1, -1, [(time, 0)]), pack_rows([record]), ()
+        return Frame(0, 0, time, 0, (batch,), (time, time + 1))
 
     running.tell("front-0", Promise(0, 0, 5, INFINITY))
     running.tell("front-1", Promise(1, 0, INFINITY, INFINITY))
@@ -149,8 +149,8 @@ class Delivering(Running):
     def deliver(self) -> Bundle:
         """The next bundle, on its way."""
         record = {"id": self.next, "key": OURS, "text": "x"}
-        piece = (1, -1, [(self.next, 0)]), pack_rows([record]), ()
-        self.tell("front-0", Frame(0, 0, self.next, 0, (piece,), (self.next, self.next + 1)))
+        batch = (1, -1, [(self.next, 0)]), pack_rows([record]), ()
+        self.tell("front-0", Frame(0, 0, self.next, 0, (batch,), (self.next, self.next + 1)))
         self.next += 1
         return the(Bundle, self.said())
 

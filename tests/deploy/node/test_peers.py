@@ -1,7 +1,7 @@
 """Frames and acknowledgements leave as few messages, in the order in which they were made."""
 
 from driftline.deploy.node.peers import Peers
-from driftline.deploy.work.blocks import Piece
+from driftline.deploy.work.blocks import Batch
 from driftline.deploy.work.leaving import Made, to_frame
 from driftline.engine.wire.codec import pack_rows
 from driftline.engine.wire.messages import Acknowledge
@@ -10,7 +10,7 @@ CELLS, COVERED = ((1, 4, 99),), ((0, 4, 5),)
 
 
 def made(port: int) -> Made:
-    return 0, port, 4, 10 + port, [Piece([(4, 0, port)], pack_rows([port]), None)]
+    return 0, port, 4, 10 + port, [Batch([(4, 0, port)], pack_rows([port]), None)]
 
 
 def test_the_acknowledgement_travels_in_the_last_frame_for_each_node() -> None:

@@ -20,7 +20,7 @@ from driftline.engine.snapshots.jobs import StoreSnapshot
 from driftline.engine.snapshots.store import PartStore
 from driftline.engine.sources import LiveSource
 from driftline.engine.state.managed import ValueState
-from driftline.engine.wire.codec import labels_to_columns, pack_rows, unpack_rows
+from driftline.engine.wire.codec import encode_label_list, pack_rows, unpack_rows
 from driftline.engine.wire.messages import (
     Acknowledge,
     AskPromise,
@@ -102,8 +102,8 @@ class Single:
         labels: list[Label] = [(time, 0) for time, _ in records]
         values = [word for _, word in records]
         covers = (since, records[-1][0] + 1)
-        piece = labels_to_columns(labels), pack_rows(values), ()
-        self.tell("front-0", Frame(0, FIRST.number, records[0][0], 0, (piece,), covers))
+        batch = encode_label_list(labels), pack_rows(values), ()
+        self.tell("front-0", Frame(0, FIRST.number, records[0][0], 0, (batch,), covers))
 
     def write(self, fails: bool = False) -> list[Job]:
         """Let the disk do what it was asked for."""
@@ -115,7 +115,7 @@ class Single:
 
 
 def words(frame: Frame) -> list[object]:
-    return [word for _, payloads, _ in frame.pieces for word in unpack_rows(payloads)]
+    return [word for _, payloads, _ in frame.batches for word in unpack_rows(payloads)]
 
 
 def test_nothing_leaves_before_it_is_durable_and_all_of_it_then() -> None:
@@ -199,8 +199,8 @@ def test_records_that_were_had_are_dropped_and_the_rest_is_tracked_under_its_own
 
 def test_a_frame_that_was_had_is_acknowledged_and_dropped() -> None:
     single = Single()
-    piece = labels_to_columns([(4, 0)]), pack_rows([OURS]), ()
-    frame = Frame(FIRST.number, SECOND.number, 4, 99, (piece,), ())
+    batch = encode_label_list([(4, 0)]), pack_rows([OURS]), ()
+    frame = Frame(FIRST.number, SECOND.number, 4, 99, (batch,), ())
     single.tell("node-1", frame)
     said(single.node)
     single.write()

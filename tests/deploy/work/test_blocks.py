@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.deploy.work.blocks import Block, Piece, bounds, in_order, may_go
+from driftline.deploy.work.blocks import Batch, Block, bounds, in_order, may_go
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.order.steps import MANY
 from driftline.engine.wire.codec import pack_rows
-from driftline.engine.wire.runs import Run, times
+from driftline.engine.wire.label_columns import LabelColumn, times
 
 large = st.integers(MANY, 2 * MANY).map(lambda count: [count])
 small = st.lists(st.integers(1, 3), min_size=1, max_size=4)
@@ -17,38 +17,38 @@ small = st.lists(st.integers(1, 3), min_size=1, max_size=4)
 
 @st.composite
 def arrivals(draw: st.DrawFn) -> list[Block]:
-    """Blocks of two nodes: each has large pieces of one time, and small ones of several."""
-    senders: list[list[Piece]] = [[], []]
+    """Blocks of two nodes: each has large batches of one time, and small ones of several."""
+    senders: list[list[Batch]] = [[], []]
     time = 0
     for sizes in draw(st.lists(st.one_of(large, small), min_size=1, max_size=8)):
         sender = senders[draw(st.integers(0, 1))]
         if len(sizes) == 1 and sizes[0] >= MANY:
             time += 1
             payloads: list[object] = [(time, child) for child in range(sizes[0])]
-            sender.append(Piece(Run((time, 0), range(sizes[0])), pack_rows(payloads), None))
+            sender.append(Batch(LabelColumn((time, 0), range(sizes[0])), pack_rows(payloads), None))
             continue
         labels: list[Label] = []
         for size in sizes:
-            time += draw(st.integers(1, 2))  # another piece may have a time in between
+            time += draw(st.integers(1, 2))  # another batch may have a time in between
             labels += [(time, 0, child) for child in range(size)]
         pairs: list[object] = [(label[0], label[2]) for label in labels]
-        sender.append(Piece(labels, pack_rows(pairs), None))
+        sender.append(Batch(labels, pack_rows(pairs), None))
         time -= draw(st.integers(0, len(sizes) - 1))
     return [
-        Block(0, pieces[0].labels[0][0], number, pieces) for number, pieces in enumerate(senders, 1)
-        if pieces
+        Block(0, batches[0].labels[0][0], number, batches) for number, batches in enumerate(senders, 1)
+        if batches
     ]  # fmt: skip
 
 
-def elements(pieces: list[Piece]) -> list[tuple[Label, object]]:
-    found = [piece.elements() for piece in pieces]
+def elements(batches: list[Batch]) -> list[tuple[Label, object]]:
+    found = [batch.elements() for batch in batches]
     return [pair for labels, values, _ in found for pair in zip(labels, values, strict=True)]
 
 
 @given(arrivals())
 def test_nothing_is_lost_and_no_time_comes_after_a_later_one(blocks: list[Block]) -> None:
     ordered = in_order(blocks)
-    arrived = [element for block in blocks for element in elements(block.pieces)]
+    arrived = [element for block in blocks for element in elements(block.batches)]
     assert sorted(elements(ordered)) == sorted(arrived)
     found = [label[0] for label, _ in elements(ordered)]
     assert found == sorted(found)
@@ -56,16 +56,16 @@ def test_nothing_is_lost_and_no_time_comes_after_a_later_one(blocks: list[Block]
 
 @given(arrivals())
 def test_no_element_comes_after_its_bound(blocks: list[Block]) -> None:
-    pieces = in_order(blocks)
-    for at, bound in enumerate(bounds(pieces)):
-        assert bound == min(min(times(piece.labels)) for piece in pieces[at:])
+    batches = in_order(blocks)
+    for at, bound in enumerate(bounds(batches)):
+        assert bound == min(min(times(batch.labels)) for batch in batches[at:])
 
 
-def test_a_large_piece_stays_whole_though_small_ones_overlap() -> None:
-    whole = Piece(Run((5, 0), range(MANY)), pack_rows(list(range(MANY))), None)
-    across = Piece([(4, 0), (6, 0)], pack_rows(["before", "after"]), None)
+def test_a_large_batch_stays_whole_though_small_ones_overlap() -> None:
+    whole = Batch(LabelColumn((5, 0), range(MANY)), pack_rows(list(range(MANY))), None)
+    across = Batch([(4, 0), (6, 0)], pack_rows(["before", "after"]), None)
     ordered = in_order([Block(0, 5, 1, [whole]), Block(0, 4, 2, [across])])
-    assert [piece.labels[0][0] for piece in ordered] == [4, 5, 6]
+    assert [batch.labels[0][0] for batch in ordered] == [4, 5, 6]
     assert ordered[1] is whole
 
 
@@ -92,10 +92,10 @@ def test_no_tombstone_overtakes_its_element_and_no_element_the_tombstone_before(
         complete = complete + data.draw(st.integers(0, 1)) if here else INFINITY
         if here:
             labels, values, signs = map(list, zip(*here, strict=True))
-            piece = Piece(labels, values, signs if -1 in signs else None)
-            waiting.append(Block(0, data.draw(st.integers(0, min(times(labels)))), 1, [piece]))
+            batch = Batch(labels, values, signs if -1 in signs else None)
+            waiting.append(Block(0, data.draw(st.integers(0, min(times(labels)))), 1, [batch]))
         now, later = may_go(waiting, data.draw(st.sampled_from([0, 99])), complete)
-        taken = [piece.elements() for piece in in_order(now)] if now else []
+        taken = [batch.elements() for batch in in_order(now)] if now else []
         found = [
             element
             for labels, values, signs in taken
@@ -103,7 +103,7 @@ def test_no_tombstone_overtakes_its_element_and_no_element_the_tombstone_before(
         ]
         until = data.draw(st.integers(1, max(len(found), 1)))  # no time for the others
         applied += found[:until]
-        rest = [Piece([e[0]], [e[1]], [e[2]]) for e in found[until:]]
+        rest = [Batch([e[0]], [e[1]], [e[2]]) for e in found[until:]]
         waiting = ([Block(0, min(e[0][0] for e in found[until:]), 1, rest)] if rest else []) + later
     for time in range(10):
         label = (time, 0)
@@ -113,4 +113,4 @@ def test_no_tombstone_overtakes_its_element_and_no_element_the_tombstone_before(
 def test_payloads_that_do_not_fit_their_labels_are_malformed() -> None:
     for payloads in (pack_rows(["only one"]), b"\xc1", b"", b"\x07"):
         with pytest.raises(MalformedMessage):
-            Piece([(1, 0), (2, 0)], payloads, None).elements()
+            Batch([(1, 0), (2, 0)], payloads, None).elements()

@@ -12,14 +12,14 @@ from driftline.deploy.node.node import Node
 from driftline.deploy.simulation.flows import two_fronts
 from driftline.deploy.simulation.scenario import scenario
 from driftline.deploy.simulation.simulation import Simulation
-from driftline.deploy.work.blocks import Piece
+from driftline.deploy.work.blocks import Batch
 from driftline.deploy.work.pace import AT_FIRST, CARELESS, TURN_S, Pace
 from driftline.engine.flow.plan import plan
 from driftline.engine.labels import Label
 from driftline.engine.policy import policy
 from driftline.engine.wire.codec import pack_rows
+from driftline.engine.wire.label_columns import LabelColumn
 from driftline.engine.wire.party import Party
-from driftline.engine.wire.runs import Run
 
 
 class Clock:
@@ -32,27 +32,27 @@ class Clock:
         return self.now
 
 
-def piece(count: int, time: int = 5) -> Piece:
+def batch(count: int, time: int = 5) -> Batch:
     payloads: list[object] = list(range(count))
-    return Piece(Run((time, 0), range(count)), pack_rows(payloads), None)
+    return Batch(LabelColumn((time, 0), range(count)), pack_rows(payloads), None)
 
 
-def work(pace: Pace, clock: Clock, left: Piece | None, each_s: float) -> list[int]:
-    """Work a piece off with elements that take so long. Returns how many each turn took."""
+def work(pace: Pace, clock: Clock, left: Batch | None, each_s: float) -> list[int]:
+    """Work a batch off with elements that take so long. Returns how many each turn took."""
     taken = []
     while left is not None:
         pace.begin()
         here, left = pace.cut(0, left)
-        pace.begin_piece(0, here)
+        pace.begin_batch(0, here)
         clock.now += each_s * len(here.labels)
-        pace.end_piece(0, len(here.labels))
+        pace.end_batch(0, len(here.labels))
         taken.append(len(here.labels))
     return taken
 
 
 def test_a_turn_takes_what_fits_once_it_is_known_what_an_element_costs() -> None:
     clock = Clock()
-    first, *others, _ = work(Pace(plan(two_fronts), clock), clock, piece(1000), 0.01)
+    first, *others, _ = work(Pace(plan(two_fronts), clock), clock, batch(1000), 0.01)
     assert first <= AT_FIRST
     assert len(others) > 50
     assert all(0.5 < count * 0.01 / TURN_S < 1.5 for count in others[10:])
@@ -61,23 +61,23 @@ def test_a_turn_takes_what_fits_once_it_is_known_what_an_element_costs() -> None
 def test_elements_that_are_quick_are_never_parted() -> None:
     clock = Clock()
     pace = Pace(plan(two_fronts), clock)
-    work(pace, clock, piece(AT_FIRST), 2e-6)
-    assert work(pace, clock, piece(10_000), 2e-6) == [10_000]
+    work(pace, clock, batch(AT_FIRST), 2e-6)
+    assert work(pace, clock, batch(10_000), 2e-6) == [10_000]
 
 
 def test_an_element_that_takes_longer_than_a_turn_is_worked_off_all_the_same() -> None:
     clock = Clock()
-    taken = work(Pace(plan(two_fronts), clock), clock, piece(AT_FIRST + 20), 7.0)
+    taken = work(Pace(plan(two_fronts), clock), clock, batch(AT_FIRST + 20), 7.0)
     assert taken[1:] == [1] * (len(taken) - 1)
 
 
 def test_without_a_clock_nothing_is_parted() -> None:
-    assert work(Pace(plan(two_fronts)), Clock(), piece(100_000), 1.0) == [100_000]
+    assert work(Pace(plan(two_fronts)), Clock(), batch(100_000), 1.0) == [100_000]
 
 
 def test_what_is_cut_is_all_there_in_its_order() -> None:
     labels: list[Label] = [(1, 0), (2, 0), (3, 0)]
-    whole = Piece(labels, pack_rows(["a", "b", "c"]), [1, -1, 1])
+    whole = Batch(labels, pack_rows(["a", "b", "c"]), [1, -1, 1])
     here, rest = whole.cut(2)
     assert here.elements() == (labels[:2], ["a", "b"], [1, -1])
     assert rest.elements() == (labels[2:], ["c"], [1])
@@ -87,16 +87,16 @@ def test_after_a_death_elements_are_noted_one_by_one_until_the_run_is_past_it() 
     clock = Clock()
     notes: list[str] = []
     pace = Pace(plan(two_fronts), clock, careful=(5, 6), note=notes.append)
-    assert work(pace, clock, piece(3, time=4), 0.0) == [3]
-    assert work(pace, clock, piece(3, time=5), 0.0) == [1, 1, 1]
+    assert work(pace, clock, batch(3, time=4), 0.0) == [3]
+    assert work(pace, clock, batch(3, time=5), 0.0) == [1, 1, 1]
     said = [note for note in notes if note]
     assert "label [5, 0, 1]" in said[2]
     assert "record 1" in said[2]
     assert notes[-1] == ""
     pace.moved_to(6)
-    assert work(pace, clock, piece(2), 0.0) == [1, 1]
+    assert work(pace, clock, batch(2), 0.0) == [1, 1]
     pace.moved_to(7)
-    assert work(pace, clock, piece(2), 0.0) == [2]
+    assert work(pace, clock, batch(2), 0.0) == [2]
 
 
 class Hurried(Simulation):

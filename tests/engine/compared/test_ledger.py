@@ -17,7 +17,7 @@ from driftline.engine.snapshots.jobs import (
     restore,
 )
 from driftline.engine.snapshots.store import PartStore
-from driftline.engine.wire.codec import labels_to_columns, pack_rows
+from driftline.engine.wire.codec import encode_label_list, pack_rows
 from driftline.engine.wire.messages import Frame, Header, encode
 
 NOBODY = Header("", 0, 0)
@@ -27,8 +27,8 @@ FLOW.source("in").sink()
 
 
 def frame(id: int, time: int, payload: object = "x") -> Frame:
-    piece = labels_to_columns([(time, 0)]), pack_rows([payload]), ()
-    return Frame(0, 1, time, id, (piece,), ())
+    batch = encode_label_list([(time, 0)]), pack_rows([payload]), ()
+    return Frame(0, 1, time, id, (batch,), ())
 
 
 def kept(ledger: Ledger) -> list[tuple[str, bytes]]:
@@ -39,7 +39,7 @@ def written(ledger: Ledger) -> bytes:
     """The rows of what has changed since the last call."""
     ledger.keep_changes()
     capture = Capture()
-    capture.take(ledger.kept)
+    capture.take(ledger.changelog)
     while capture.step():
         pass
     return b"".join(capture.segments.values())

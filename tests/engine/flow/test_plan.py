@@ -72,7 +72,7 @@ def test_frames_are_made_only_in_earlier_stages() -> None:
     assert made.stages == 4
 
 
-def test_a_segment_that_reaches_a_port_on_two_ways_feeds_it_once() -> None:
+def test_a_chain_that_reaches_a_port_on_two_ways_feeds_it_once() -> None:
     flow = Flow("two ways")
     source = flow.source("in")
     keyed(source.map(str).union(source.filter(str), source), "op").sink()

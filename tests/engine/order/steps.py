@@ -5,7 +5,7 @@ from collections import defaultdict
 from driftline.engine.labels import Label
 from driftline.engine.order.steps import FAILURES, Failures, Signs, Values
 from driftline.engine.wire.codec import pack
-from driftline.engine.wire.runs import Labels
+from driftline.engine.wire.label_columns import Labels
 
 Output = tuple[Label, int, object]
 """(label, sink, payload); sink FAILURES for a failure"""

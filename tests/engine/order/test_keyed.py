@@ -134,8 +134,8 @@ def held(table: StateTable) -> Held:
 def one_by_one(vertex: Vertex, elements: Sequence[Element]) -> tuple[list[object], Held]:
     """Outputs (label, sink, payload or error) and states of elements applied in this order."""
     assert vertex.function is not None
-    journal: list[Change] = []
-    table = StateTable(vertex.states, journal)
+    undo_log: list[Change] = []
+    table = StateTable(vertex.states, undo_log)
     outputs: list[object] = []
     for label, value in elements:
         try:
@@ -147,9 +147,9 @@ def one_by_one(vertex: Vertex, elements: Sequence[Element]) -> tuple[list[object
                 numbered = enumerate(list(made))  # type: ignore[call-overload]
                 outputs += [((*label, number), 0, output) for number, output in numbered]
         except ValueError as error:
-            undo(journal)
+            undo(undo_log)
             outputs.append((label, FAILURES, f"ValueError: {error}"))
-        journal.clear()
+        undo_log.clear()
     return sorted(outputs, key=repr), held(table)
 
 
@@ -168,11 +168,11 @@ def net(collected: Collected) -> list[object]:
 
 @dataclass
 class Story:
-    """Blocks of (label, payload, sign) in order of arrival, and the elements that remain."""
+    """Batches of (label, payload, sign) in order of arrival, and the elements that remain."""
 
-    blocks: list[list[tuple[Label, Payload, int]]] = field(default_factory=list)
+    batches: list[list[tuple[Label, Payload, int]]] = field(default_factory=list)
     frontiers: list[int] = field(default_factory=list)
-    """After each block: no later block has an element with a smaller time."""
+    """After each batch: no later batch has an element with a smaller time."""
     exactly: list[bool] = field(default_factory=list)
     snapshots: list[bool] = field(default_factory=list)
     survivors: list[Element] = field(default_factory=list)
@@ -212,7 +212,7 @@ def stories(draw: st.DrawFn) -> Story:
     arrivals = [element for _, element in events]
     while arrivals:
         size = chance.randint(1, 5)
-        story.blocks.append(arrivals[:size])
+        story.batches.append(arrivals[:size])
         arrivals = arrivals[size:]
         least = min((label[0] for label, _, _ in arrivals), default=20)
         story.frontiers.append(chance.choice([0, chance.randint(0, least), least]))
@@ -221,11 +221,11 @@ def stories(draw: st.DrawFn) -> Story:
     return story
 
 
-def push(step: Keyed, block: Sequence[tuple[Label, Payload, int]]) -> None:
-    signs = [sign for _, _, sign in block]
+def push(step: Keyed, batch: Sequence[tuple[Label, Payload, int]]) -> None:
+    signs = [sign for _, _, sign in batch]
     step.push(
-        [label for label, _, _ in block],
-        [payload for _, payload, _ in block],
+        [label for label, _, _ in batch],
+        [payload for _, payload, _ in batch],
         None if all(sign > 0 for sign in signs) else signs,
     )
     step.validate()
@@ -242,8 +242,8 @@ def test_the_net_output_is_that_of_the_surviving_elements_in_label_order(
 ) -> None:
     flow = flow_of(kind)
     step, collected = make(Speculative, flow)
-    for block in story.blocks:
-        push(step, block)
+    for batch in story.batches:
+        push(step, batch)
     outputs, states = one_by_one(flow.vertices[1], story.survivors)
     event(f"tombstones: {bool(collected.tombstones)}")
     assert net(collected) == outputs
@@ -257,8 +257,8 @@ def test_settling_what_is_final_changes_neither_outputs_nor_states(kind: str, st
     flow = flow_of(kind)
     step, collected = make(Speculative, flow)
     frontier = 0
-    for block, to, exactly in zip(story.blocks, story.frontiers, story.exactly, strict=True):
-        push(step, block)
+    for batch, to, exactly in zip(story.batches, story.frontiers, story.exactly, strict=True):
+        push(step, batch)
         frontier = max(frontier, to)
         step.settle(frontier, exactly)
         step.validate()
@@ -269,24 +269,24 @@ def test_settling_what_is_final_changes_neither_outputs_nor_states(kind: str, st
     assert held(step.table) == states
 
 
-def restored(flow: Flow, segments: Sequence[bytes]) -> Held:
+def restored(flow: Flow, chains: Sequence[bytes]) -> Held:
     table = StateTable(flow.vertices[1].states, [])
-    restore({"op": table}, segments)
+    restore({"op": table}, chains)
     return held(table)
 
 
 def snapshot(step: Keyed, before: int) -> list[bytes]:
     step.settle(before, exactly=True)
-    return segments_of(taken(step))
+    return chains_of(taken(step))
 
 
 def taken(step: Keyed) -> Capture:
     capture = Capture()
-    capture.take(step.kept)
+    capture.take(step.changelog)
     return capture
 
 
-def segments_of(capture: Capture) -> list[bytes]:
+def chains_of(capture: Capture) -> list[bytes]:
     while capture.step():
         pass
     return list(capture.segments.values())
@@ -301,18 +301,18 @@ def test_snapshots_at_any_frontier_hold_the_state_as_of_that_frontier(
     flow = flow_of(kind)
     vertex = flow.vertices[1]
     step, _ = make(Speculative, flow)
-    segments: list[bytes] = []
+    chains: list[bytes] = []
     frontier = 0
-    for block, to, wanted in zip(story.blocks, story.frontiers, story.snapshots, strict=True):
-        push(step, block)
+    for batch, to, wanted in zip(story.batches, story.frontiers, story.snapshots, strict=True):
+        push(step, batch)
         frontier = max(frontier, to)
         step.settle(frontier)
         if wanted:
-            segments += snapshot(step, frontier)
+            chains += snapshot(step, frontier)
             final = [element for element in story.survivors if element[0][0] < frontier]
-            assert restored(flow, segments) == one_by_one(vertex, final)[1]
-    segments += snapshot(step, INFINITY)
-    assert restored(flow, segments) == one_by_one(vertex, story.survivors)[1]
+            assert restored(flow, chains) == one_by_one(vertex, final)[1]
+    chains += snapshot(step, INFINITY)
+    assert restored(flow, chains) == one_by_one(vertex, story.survivors)[1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -325,27 +325,27 @@ def test_closing_what_nothing_can_come_before_changes_neither_outputs_nor_snapsh
     vertex = flow.vertices[1]
     step, collected = make(Speculative, flow)
     assert isinstance(step, Speculative)
-    segments: list[bytes] = []
+    chains: list[bytes] = []
     complete = delivered = closed = 0
     with patch.object(driftline.engine.state.changelog, "MANY", 1):
-        for block, to, exactly, wanted in zip(
-            story.blocks, story.frontiers, story.exactly, story.snapshots, strict=True
+        for batch, to, exactly, wanted in zip(
+            story.batches, story.frontiers, story.exactly, story.snapshots, strict=True
         ):
-            push(step, block)
+            push(step, batch)
             delivered, complete = complete, max(complete, to)
             step.close(complete)
             step.validate()
-            closed += sum(bool(block.piece) for block in step.blocks)
+            closed += sum(bool(batch.chunk) for batch in step.batches)
             step.settle(delivered, exactly)
             if wanted:
-                segments += snapshot(step, delivered)
+                chains += snapshot(step, delivered)
                 final = [element for element in story.survivors if element[0][0] < delivered]
-                assert restored(flow, segments) == one_by_one(vertex, final)[1]
-        segments += snapshot(step, INFINITY)
+                assert restored(flow, chains) == one_by_one(vertex, final)[1]
+        chains += snapshot(step, INFINITY)
     event(f"closed: {bool(closed)}")
     outputs, states = one_by_one(vertex, story.survivors)
     assert net(collected) == outputs
-    assert held(step.table) == restored(flow, segments) == states
+    assert held(step.table) == restored(flow, chains) == states
 
 
 def test_what_is_closed_is_kept_as_bytes_only() -> None:
@@ -353,20 +353,20 @@ def test_what_is_closed_is_kept_as_bytes_only() -> None:
     assert isinstance(step, Speculative)
     elements = [((7, 0, number), (f"key {number}", "x"), 1) for number in range(MANY)]
     push(step, elements)
-    [block] = step.blocks
+    [batch] = step.batches
     step.close(7)
-    assert (len(block.piece), len(block.journal)) == (0, MANY)
+    assert (len(batch.chunk), len(batch.undo_log)) == (0, MANY)
     step.close(8)
-    assert len(block.piece) > MANY
-    assert block.journal == block.values == block.results == []
+    assert len(batch.chunk) > MANY
+    assert batch.undo_log == batch.values == batch.results == []
 
 
-def test_rows_of_a_key_come_in_label_order_though_its_blocks_settle_in_another() -> None:
+def test_rows_of_a_key_come_in_label_order_though_its_batches_settle_in_another() -> None:
     flow = flow_of("join")
     step, _ = make(Speculative, flow)
     push(step, [((1, 0), ("a", "x"), 1), ((9, 0), ("b", "z"), 1)])
     push(step, [((2, 0), ("a", "y"), 1)])
-    step.settle(5)  # the second block is final, the first only in part
+    step.settle(5)  # the second batch is final, the first only in part
     assert restored(flow, snapshot(step, 5)) == {"a": [{None: "xy"}]}
 
 
@@ -387,18 +387,18 @@ def test_input_in_order_is_never_taken_back(kind: str, story: Story) -> None:
 @given(stories())
 def test_an_output_that_stays_the_same_after_a_replay_is_not_sent_again(story: Story) -> None:
     step, collected = make(Speculative, flow_of("only_itself"))
-    for block in story.blocks:
-        for element in block:
+    for batch in story.batches:
+        for element in batch:
             push(step, [element])
     sent = [(label, value, sign) for label, _, value, sign in collected.pushed]
-    assert sorted(sent) == sorted(element for block in story.blocks for element in block)
+    assert sorted(sent) == sorted(element for batch in story.batches for element in batch)
 
 
 @given(stories())
 def test_no_output_is_sent_twice_without_being_taken_back_in_between(story: Story) -> None:
     step, collected = make(Speculative, flow_of("join"))
-    for block in story.blocks:
-        push(step, block)
+    for batch in story.batches:
+        push(step, batch)
     there: dict[Label, list[object]] = {}
     for label, _, value, sign in collected.pushed:
         here = there.setdefault(label, [])
@@ -528,7 +528,7 @@ def test_memory_of_settled_elements_is_given_back() -> None:
         push(step, [((time, 0), ("a", "x"), 1), ((time, 1), ("b", "x"), 1)])
         push(step, [((time, 0, 1), ("a", "y"), 1), ((time, 0, 1), ("a", "y"), -1)])
         step.settle(time - 2)
-    assert sum(len(block.labels) for block in step.blocks) < 20
+    assert sum(len(batch.labels) for batch in step.batches) < 20
 
 
 # Arrival --------------------------------------------------------------------------------------
@@ -559,7 +559,7 @@ def test_without_an_order_a_snapshot_holds_the_epochs_that_have_ended(
 ) -> None:
     flow = flow_of(kind)
     step, _ = make(Arrival, flow)
-    segments: list[bytes] = []
+    chains: list[bytes] = []
     before: list[Element] = []
     captures: list[Capture] = []
     for elements in epochs:
@@ -567,8 +567,8 @@ def test_without_an_order_a_snapshot_holds_the_epochs_that_have_ended(
         captures.append(taken(step))  # written when the next epoch has begun
     for elements, capture in zip(epochs, captures, strict=True):
         before += elements
-        segments += segments_of(capture)
-        assert restored(flow, segments) == one_by_one(flow.vertices[1], before)[1]
+        chains += chains_of(capture)
+        assert restored(flow, chains) == one_by_one(flow.vertices[1], before)[1]
 
 
 def test_stories_are_not_dull() -> None:
@@ -578,7 +578,7 @@ def test_stories_are_not_dull() -> None:
     @given(stories())
     @settings(max_examples=100)
     def look(story: Story) -> None:
-        arrivals = [label for block in story.blocks for label, _, _ in block]
+        arrivals = [label for batch in story.batches for label, _, _ in batch]
         late.append(any(one > other for one, other in pairwise(arrivals)))
 
     look()

@@ -10,8 +10,8 @@ from driftline.engine.flow.flow import Flow, Vertex
 from driftline.engine.flow.plan import plan
 from driftline.engine.keygroups import Owners, group_of, owner
 from driftline.engine.labels import Label
+from driftline.engine.order.chains import Chains
 from driftline.engine.order.ends import Maker, Outbound, Shuffle
-from driftline.engine.order.segments import Segments
 from driftline.engine.order.speculative import Speculative
 from driftline.engine.order.steps import (
     FAILURES,
@@ -26,7 +26,7 @@ from driftline.engine.order.steps import (
 )
 from driftline.engine.reference import interpret
 from driftline.engine.state.managed import ValueState
-from driftline.engine.wire.runs import Labels
+from driftline.engine.wire.label_columns import Labels
 from tests.careless.flows import AnyCase
 from tests.engine.order.steps import Collected
 
@@ -45,11 +45,11 @@ def vertex(kind: str, function: Callable[..., object]) -> Vertex:
     return Vertex(1, kind, "op", (0,), function)
 
 
-def push(step: Step, block: list[Element]) -> None:
-    signs = [sign for _, _, sign in block]
+def push(step: Step, batch: list[Element]) -> None:
+    signs = [sign for _, _, sign in batch]
     step.push(
-        [label for label, _, _ in block],
-        [value for _, value, _ in block],
+        [label for label, _, _ in batch],
+        [value for _, value, _ in batch],
         None if all(sign > 0 for sign in signs) else signs,
     )
 
@@ -112,15 +112,15 @@ def shown(collected: Collected) -> list[object]:
 
 
 @pytest.mark.parametrize(("kind", "function"), STEPS)
-@given(block=elements)
-def test_a_block_becomes_what_its_elements_become_one_by_one(
-    kind: type[Stateless], function: Callable[..., object], block: list[Element]
+@given(batch=elements)
+def test_a_batch_becomes_what_its_elements_become_one_by_one(
+    kind: type[Stateless], function: Callable[..., object], batch: list[Element]
 ) -> None:
     """Also where a function raises: the others are not taken with it, a tombstone takes back."""
     collected = Collected()
     name = {Map: "map", Filter: "filter", FlatMap: "flat_map"}[kind]
-    push(kind(vertex(name, function), function, collected, collected.failures), block)
-    outputs = [output for element in block for output in wanted(kind, function, element)]
+    push(kind(vertex(name, function), function, collected, collected.failures), batch)
+    outputs = [output for element in batch for output in wanted(kind, function, element)]
     assert shown(collected) == sorted(outputs, key=repr)
 
 
@@ -164,14 +164,14 @@ def test_what_a_generator_yields_is_not_what_it_makes_of_it_later() -> None:
 
 
 @given(elements)
-def test_a_fan_out_gives_every_edge_everything_under_its_own_number(block: list[Element]) -> None:
+def test_a_fan_out_gives_every_edge_everything_under_its_own_number(batch: list[Element]) -> None:
     edges = [Collected(), Collected(), Collected()]
-    push(FanOut(list(edges)), block)
+    push(FanOut(list(edges)), batch)
     for number, edge in enumerate(edges):
-        assert edge.pushed == [((*label, number), 0, value, sign) for label, value, sign in block]
+        assert edge.pushed == [((*label, number), 0, value, sign) for label, value, sign in batch]
 
 
-def test_an_edge_may_change_its_block_without_others_seeing_it() -> None:
+def test_an_edge_may_change_its_batch_without_others_seeing_it() -> None:
     class Greedy(Collected):
         def push(self, labels: Labels, values: list[object], signs: list[int] | None) -> None:
             values.clear()
@@ -195,7 +195,7 @@ def shuffle(key: Callable[..., object], nodes: int) -> tuple[Shuffle, list[Outbo
 
 
 def taken(outbound: Outbound) -> list[Element]:
-    """The elements of the blocks that wait."""
+    """The elements of the batches that wait."""
     return [
         element
         for (labels, values, signs), _ in outbound.take()
@@ -203,19 +203,19 @@ def taken(outbound: Outbound) -> list[Element]:
     ]
 
 
-@given(blocks=st.lists(elements, max_size=4), nodes=st.integers(1, 4))
+@given(batches=st.lists(elements, max_size=4), nodes=st.integers(1, 4))
 @settings(max_examples=100)
 def test_each_element_goes_once_and_unchanged_to_the_owner_of_its_key_in_order(
-    blocks: list[list[Element]], nodes: int
+    batches: list[list[Element]], nodes: int
 ) -> None:
     step, outbounds, barrier = shuffle(lambda value: value, nodes)
-    for block in blocks:
-        push(step, block)
+    for batch in batches:
+        push(step, batch)
     for node, outbound in enumerate(outbounds):
         mine = [
             element
-            for block in blocks
-            for element in block
+            for batch in batches
+            for element in batch
             if owner(group_of(element[1]), nodes) == node
         ]
         assert taken(outbound) == mine
@@ -223,19 +223,19 @@ def test_each_element_goes_once_and_unchanged_to_the_owner_of_its_key_in_order(
     assert barrier.pushed == []
 
 
-@given(block=elements, nodes=st.integers(1, 3))
+@given(batch=elements, nodes=st.integers(1, 3))
 def test_a_key_function_that_raises_fails_its_element_and_no_other(
-    block: list[Element], nodes: int
+    batch: list[Element], nodes: int
 ) -> None:
     step, outbounds, barrier = shuffle(picky, nodes)
-    push(step, block)
-    good = [(label, sign) for label, value, sign in block if int(str(value)) % 3]
+    push(step, batch)
+    good = [(label, sign) for label, value, sign in batch if int(str(value)) % 3]
     sent: list[tuple[Label, int]] = []
     for outbound in outbounds:
         sent += [(label, sign) for label, _, sign in taken(outbound)]
     assert sorted(sent) == sorted(good)
     failed = [(label, sign) for label, _, _, sign in barrier.pushed]
-    assert failed == [(label, sign) for label, value, sign in block if int(str(value)) % 3 == 0]
+    assert failed == [(label, sign) for label, value, sign in batch if int(str(value)) % 3 == 0]
     for _, sink, value, _ in barrier.pushed:
         assert sink == FAILURES
         assert isinstance(value, tuple)
@@ -251,7 +251,7 @@ def test_a_key_that_cannot_be_one_fails_its_element(key: object) -> None:
     assert sent == [(2, 0)]
 
 
-# Segments -------------------------------------------------------------------------------------
+# Chains -------------------------------------------------------------------------------------
 
 
 def diamond() -> Flow:
@@ -281,14 +281,14 @@ def diamond() -> Flow:
     st.randoms(use_true_random=False),
 )
 @settings(max_examples=100)
-def test_segments_joined_by_hand_give_what_the_reference_gives(
+def test_chains_joined_by_hand_give_what_the_reference_gives(
     left: list[tuple[int, object]], right: list[tuple[int, object]], chance: object
 ) -> None:
     """Roots arrive in any order, the sources interleaved; the net output is that of the order."""
     flow = diamond()
     barrier = Collected()
     made = plan(flow)
-    segments = Segments(
+    chains = Chains(
         made,
         Owners(1),
         barrier,
@@ -298,13 +298,13 @@ def test_segments_joined_by_hand_give_what_the_reference_gives(
     roots += [(1, (time, 1), value) for time, value in right]
     chance.shuffle(roots)  # type: ignore[attr-defined]
     for port, label, value in roots:
-        segments.entries[port].push([label], [value], None)
+        chains.entries[port].push([label], [value], None)
         busy = True
         while busy:
             busy = False
-            for (_, to), outbounds in segments.outbounds.items():
-                for block, _ in outbounds[0].take():
-                    segments.entries[to].push(*block)
+            for (_, to), outbounds in chains.outbounds.items():
+                for batch, _ in outbounds[0].take():
+                    chains.entries[to].push(*batch)
                     busy = True
     wanted = list(interpret(flow, [sorted(left), sorted(right)], dead_letters=True))
     assert [(item.label, item.sink) for item in wanted] == sorted(
@@ -321,8 +321,8 @@ def test_every_sink_and_failure_has_its_own_number() -> None:
     numbers.map(double, name="a").sink("doubled")
     numbers.map(picky, name="b").sink("picked")
     barrier = Collected()
-    segments = Segments(plan(flow), Owners(1), barrier, lambda *_: barrier)
-    segments.entries[0].push([(1, 0), (2, 0)], [1, 3], None)
+    chains = Chains(plan(flow), Owners(1), barrier, lambda *_: barrier)
+    chains.entries[0].push([(1, 0), (2, 0)], [1, 3], None)
     assert [(label, sink) for label, sink, _ in barrier.net()] == [
         ((1, 0, 0), 0),
         ((1, 0, 1), 1),

@@ -12,7 +12,7 @@ import pytest
 
 from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
 from driftline.engine.sinks import NO_BUNDLE, Consumer, Last, MemoryConsumer
-from driftline.engine.sinks import progress as progress_module
+from driftline.engine.sinks import commit_record as progress_module
 from driftline.engine.wire.bundles import to_blob
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import Bundle

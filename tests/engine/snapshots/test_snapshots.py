@@ -23,9 +23,9 @@ from driftline.engine.snapshots.jobs import (
     restore,
 )
 from driftline.engine.snapshots.store import NEWEST, LmdbStore, PartStore
-from driftline.engine.state.changelog import EARLY_FROM, MANY, Kept
+from driftline.engine.state.changelog import EARLY_FROM, MANY, Changelog
 from driftline.engine.state.managed import ListState, MapState, StateTable, ValueState
-from driftline.engine.wire.codec import pack, to_columns
+from driftline.engine.wire.codec import encode_rows, pack
 from driftline.engine.wire.party import Job
 
 FLOW = Flow("snapshots", groups=4)
@@ -57,12 +57,12 @@ class Table(StateTable):
 
     def __init__(self, vertex: Vertex) -> None:
         super().__init__(vertex.states, [])
-        self.kept = Kept(vertex.name, vertex.states)
+        self.changelog = Changelog(vertex.name, vertex.states)
 
     def keep(self) -> None:
         """All changes are final."""
-        self.kept.keep(self.journal)
-        self.journal.clear()
+        self.changelog.keep(self.undo_log)
+        self.undo_log.clear()
 
 
 def tables() -> dict[str, Table]:
@@ -130,7 +130,7 @@ def change(found: dict[str, Table], made: list[Step]) -> None:
 def capture(found: Mapping[str, Table]) -> dict[int, bytes]:
     capture = Capture()
     for table in found.values():
-        capture.take(table.kept)
+        capture.take(table.changelog)
     while capture.step():
         pass
     return capture.segments
@@ -176,10 +176,10 @@ def test_a_mixed_segment_is_parted_by_key_group_and_nothing_is_lost(
     for made in intervals:
         change(found, made)
         for segment in capture(found).values():
-            for group, piece in by_group(FLOW.groups, segment, rows_at_once):
-                parts.setdefault(group, []).append(piece)
-    for group, pieces in parts.items():
-        for _, _, rows in read_segment(b"".join(pieces)):
+            for group, chunk in by_group(FLOW.groups, segment, rows_at_once):
+                parts.setdefault(group, []).append(chunk)
+    for group, chunks in parts.items():
+        for _, _, rows in read_segment(b"".join(chunks)):
             assert {group_of(row[0], FLOW.groups) for row in rows} == {group}
     assert loaded(map(b"".join, parts.values())) == held(found)
 
@@ -208,8 +208,8 @@ def test_the_rows_of_small_blocks_are_encoded_early_a_few_at_a_time() -> None:
     for number in range(EARLY_FROM):
         state[number % 100] = number
         table.keep()
-    assert table.kept.encode_early(1000)
-    assert not table.kept.encode_early(1000), "few are left"
+    assert table.changelog.encode_early(1000)
+    assert not table.changelog.encode_early(1000), "few are left"
     state[7] = "last"
     table.keep()
     again = {"third": Table(MAPPED)}
@@ -232,7 +232,7 @@ def test_what_changes_while_a_snapshot_is_written_goes_into_the_next() -> None:
     before = held(found)
     under_way = Capture()
     for table in found.values():
-        under_way.take(table.kept)
+        under_way.take(table.changelog)
     while under_way.step():
         change(found, [("append", "a", 2), ("set", "b", 2), ("set", "c", 2)])
     segments = list(under_way.segments.values())
@@ -270,7 +270,7 @@ def test_a_key_that_was_emptied_does_not_come_back() -> None:
 
 
 def test_state_that_the_flow_does_not_have_is_damage_and_not_dropped() -> None:
-    segment = pack(("first", "unknown", to_columns([("a", None, 1)])))
+    segment = pack(("first", "unknown", encode_rows([("a", None, 1)])))
     with pytest.raises(SnapshotDamaged, match="'unknown' of operator 'first'"):
         loaded([segment])
 

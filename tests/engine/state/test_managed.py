@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from driftline.engine.flow.flow import Flow
 from driftline.engine.snapshots.jobs import Capture, restore
-from driftline.engine.state.changelog import Kept
+from driftline.engine.state.changelog import Changelog
 from driftline.engine.state.managed import (
     Change,
     ListState,
@@ -89,11 +89,11 @@ class StateMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.journal: list[Change] = []
-        self.table = StateTable(DECLARED, self.journal)
+        self.undo_log: list[Change] = []
+        self.table = StateTable(DECLARED, self.undo_log)
         self.value, self.list, self.map, self.total = self.states()
         self.twin = Twin()
-        self.kept = Kept("op", DECLARED)
+        self.changelog = Changelog("op", DECLARED)
         self.elements: list[tuple[Twin, tuple[Change, ...]]] = []
         """Elements that are not final: the twin before, and the changes."""
         self.final = Twin()
@@ -171,15 +171,15 @@ class StateMachine(RuleBasedStateMachine):
         """The element at work ends, and others come and end."""
         for made in [[], *others]:
             self.change(made)
-            self.elements.append((self.before, tuple(self.journal)))
-            self.journal.clear()
+            self.elements.append((self.before, tuple(self.undo_log)))
+            self.undo_log.clear()
             self.before = deepcopy(self.twin)
 
     @rule(count=st.integers(1, 4))
     def undo_latest(self, count: int) -> None:
         """Undo what the element at work has done so far, and some elements before it."""
-        undo(self.journal)
-        self.journal.clear()
+        undo(self.undo_log)
+        self.undo_log.clear()
         self.twin = self.before
         for _ in range(min(count, len(self.elements))):
             self.twin, changes = self.elements.pop()
@@ -190,7 +190,7 @@ class StateMachine(RuleBasedStateMachine):
     def settle_oldest(self, count: int) -> None:
         """The changes of the oldest elements are final."""
         for _, changes in self.elements[:count]:
-            self.kept.keep(changes)
+            self.changelog.keep(changes)
         del self.elements[:count]
         self.final = deepcopy(self.elements[0][0] if self.elements else self.before)
 
@@ -198,7 +198,7 @@ class StateMachine(RuleBasedStateMachine):
     def snapshot(self) -> None:
         """Rows of all snapshots so far, replayed, give the state as of what is final."""
         capture = Capture()
-        capture.take(self.kept)
+        capture.take(self.changelog)
         while capture.step():
             pass
         self.segments += capture.segments.values()
@@ -206,13 +206,13 @@ class StateMachine(RuleBasedStateMachine):
         restore({"op": table}, self.segments)
         assert shown(table) == self.final.shown()
 
-    @precondition(lambda self: not self.journal and not self.elements)
+    @precondition(lambda self: not self.undo_log and not self.elements)
     @rule()
     def recover(self) -> None:
         """Go on from the snapshot instead."""
         self.settle_oldest(99)
         self.snapshot()
-        self.table = StateTable(DECLARED, self.journal)
+        self.table = StateTable(DECLARED, self.undo_log)
         restore({"op": self.table}, self.segments)
         self.value, self.list, self.map, self.total = self.states()
 
@@ -256,8 +256,8 @@ TestStateMachine = StateMachine.TestCase
 
 
 def fresh(declared: State) -> tuple[State, list[Change]]:
-    journal: list[Change] = []
-    return StateTable((declared,), journal).states("key")[0], journal
+    undo_log: list[Change] = []
+    return StateTable((declared,), undo_log).states("key")[0], undo_log
 
 
 def test_a_value_that_was_never_set_is_the_default_and_none_can_be_a_value() -> None:
@@ -287,7 +287,7 @@ def test_a_list_is_read_like_a_list() -> None:
 def test_the_order_of_a_map_does_not_depend_on_how_it_came_about(
     keys: list[object], seed: int
 ) -> None:
-    state, journal = fresh(MapState[object, object]("map"))
+    state, undo_log = fresh(MapState[object, object]("map"))
     assert isinstance(state, MapState)
     chance = Random(seed)
     for key in keys:
@@ -296,11 +296,11 @@ def test_the_order_of_a_map_does_not_depend_on_how_it_came_about(
             del state[key]
             state[key] = "value"
         if chance.random() < 0.3:
-            mark = len(journal)
+            mark = len(undo_log)
             state.clear()
             state["other"] = 1
-            undo(journal[mark:])
-            del journal[mark:]
+            undo(undo_log[mark:])
+            del undo_log[mark:]
     assert list(state) == sorted(keys, key=pack)
     assert state.keys() == [key for key, _ in state.items()]
 
@@ -347,12 +347,12 @@ def test_a_copy_of_a_map_is_in_the_order_of_its_keys(
 
 def test_an_undone_removal_brings_back_the_key_as_it_was() -> None:
     """1, 1.0 and True are one key of a map; the one that was put first stays."""
-    state, journal = fresh(MapState[object, object]("map"))
+    state, undo_log = fresh(MapState[object, object]("map"))
     assert isinstance(state, MapState)
     state[1] = "value"
-    mark = len(journal)
+    mark = len(undo_log)
     del state[True]
-    undo(journal[mark:])
+    undo(undo_log[mark:])
     assert exact(state.keys()) == "[1]"
 
 
@@ -376,15 +376,15 @@ def test_a_map_changes_as_a_dictionary_does_and_each_change_can_be_undone(
     after: dict[str, int] | None,
     serialised: bool,
 ) -> None:
-    state, journal = fresh(MapState[str, int]("map"))
+    state, undo_log = fresh(MapState[str, int]("map"))
     assert isinstance(state, MapState)
     if serialised:
         as_serialised(state)
     state.update(z=2, a=1)
-    before = len(journal)
+    before = len(undo_log)
     assert change(state) == result
     assert state.copy() == (after if after is not None else result)
-    undo(journal[before:])
+    undo(undo_log[before:])
     assert state.items() == [("a", 1), ("z", 2)]
 
 

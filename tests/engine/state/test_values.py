@@ -238,10 +238,10 @@ def test_serialised_states_are_those_of_the_reference_and_can_be_undone(
             assert look(states) == look(plain_states)
 
     apply(before)
-    mark, shown = len(table.journal), look(states)
+    mark, shown = len(table.undo_log), look(states)
     undos.clear()
     apply(after)
-    undo(table.journal[mark:])
+    undo(table.undo_log[mark:])
     for take_back in reversed(undos):
         take_back()
     assert look(states) == look(plain_states) == shown

@@ -12,21 +12,21 @@ from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadErr
 from driftline.engine.state.managed import MapState, StateTable
 from driftline.engine.wire.codec import (
     PLAIN,
-    from_columns,
-    labels_to_columns,
+    decode_rows,
+    encode_label_list,
+    encode_rows,
     pack,
-    to_columns,
     travelled,
     unpack,
 )
-from driftline.engine.wire.messages import columns
+from driftline.engine.wire.messages import checked_columns
 from tests.engine.state.values import as_tuples, exact, scalars, travelling
 
 
 def through_the_wire(rows: Sequence[object]) -> list[object]:
-    encoded = unpack(pack(to_columns(rows)))
+    encoded = unpack(pack(encode_rows(rows)))
     assert isinstance(encoded, tuple)
-    return from_columns(columns(encoded))
+    return decode_rows(checked_columns(encoded))
 
 
 @given(travelling)
@@ -84,15 +84,15 @@ def test_rows_that_are_hard_to_tell_apart_come_back(rows: list[object]) -> None:
 
 @given(st.lists(st.lists(st.integers(0, 2**62), min_size=2, max_size=4).map(tuple), max_size=8))
 def test_labels_of_one_or_of_several_lengths_come_back(found: list[tuple[int, ...]]) -> None:
-    encoded = unpack(pack(labels_to_columns(found)))
+    encoded = unpack(pack(encode_label_list(found)))
     assert isinstance(encoded, tuple)
-    assert from_columns(columns(encoded)) == found
+    assert decode_rows(checked_columns(encoded)) == found
 
 
 def test_a_column_that_never_changes_is_written_once() -> None:
     document = "a long identity of a document" * 10
-    one = len(pack(to_columns([(document, 0)])))
-    many = len(pack(to_columns([(document, number % 100) for number in range(100)])))
+    one = len(pack(encode_rows([(document, 0)])))
+    many = len(pack(encode_rows([(document, number % 100) for number in range(100)])))
     assert many < one + 150
 
 
@@ -180,7 +180,7 @@ def test_extension_types_are_malformed_since_pack_has_no_use_for_them(data: byte
 )
 def test_columns_that_do_not_fit_are_malformed(encoded: tuple[int, int, Sequence[object]]) -> None:
     with pytest.raises(MalformedMessage):
-        from_columns(encoded)
+        decode_rows(encoded)
 
 
 @given(travelling)
@@ -189,8 +189,8 @@ def test_any_value_in_the_place_of_columns_is_decoded_or_malformed(value: object
     found = travelled((value,)) if not isinstance(value, tuple) else travelled(value)
     assert isinstance(found, tuple)
     try:
-        count, mask, parts = columns(found)
-        rows = from_columns((count, mask, parts))
+        count, mask, parts = checked_columns(found)
+        rows = decode_rows((count, mask, parts))
     except MalformedMessage:
         return
     assert len(rows) == count
@@ -202,7 +202,7 @@ def test_columns_are_decoded_to_the_announced_number_of_rows_or_malformed(
     count: int, mask: int, parts: list[object]
 ) -> None:
     try:
-        rows = from_columns((count, mask, parts))
+        rows = decode_rows((count, mask, parts))
     except MalformedMessage:
         return
     assert len(rows) == count

@@ -22,7 +22,7 @@ from driftline.engine.wire.messages import (
     Message,
     Prepare,
     Stop,
-    columns,
+    checked_columns,
     decode,
     encode,
 )
@@ -214,7 +214,7 @@ def test_the_inside_of_a_field_is_checked_too(message: Message) -> None:
 )
 def test_a_block_of_columns_has_a_count_a_mask_and_a_sequence(value: tuple[object, ...]) -> None:
     with pytest.raises(MalformedMessage):
-        columns(value)
+        checked_columns(value)
 
 
 # Channels -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Segments: the steps between two shuffles, joined so that one pushes into the next."""
+"""Chains: the steps between two shuffles, joined so that one pushes into the next."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ KeyedStep = Callable[[Vertex, Step, Failures, Maker], Step]
 """Makes the step of a keyed operator: what differs between the orders."""
 
 
-class Segments:
-    """All segments of a plan on one node: `entries[p]` takes what arrives at port p.
+class Chains:
+    """All chains of a plan on one node: `entries[p]` takes what arrives at port p.
 
-    `outbounds[p, q][n]` collects what the segment of port p sends to port q of node n.
+    `outbounds[p, q][n]` collects what the chain of port p sends to port q of node n.
     """
 
     def __init__(self, plan: Plan, owners: Owners, barrier: Hold, keyed: KeyedStep) -> None:
@@ -40,22 +40,22 @@ class Segments:
             for port in plan.ports
             for before in port.feeders
         }
-        self.entries: list[Step] = [_Segment(self, port).entry() for port in plan.ports]
+        self.entries: list[Step] = [_Chain(self, port).entry() for port in plan.ports]
 
 
 _STATELESS: dict[str, type[Stateless]] = {"map": Map, "filter": Filter, "flat_map": FlatMap}
 
 
-class _Segment:
-    """Joins the steps of one segment.
+class _Chain:
+    """Joins the steps of one chain.
 
     A vertex reached on several ways gets one step for each function whose outputs reach it: where
-    a segment ends, it has to be known whose they are.
+    a chain ends, it has to be known whose they are.
     """
 
-    def __init__(self, segments: Segments, port: Port) -> None:
-        self.all = segments
-        self.flow = segments.plan.flow
+    def __init__(self, chains: Chains, port: Port) -> None:
+        self.all = chains
+        self.flow = chains.plan.flow
         self.port = port
         self.steps: dict[tuple[int, str], Step] = {}
 

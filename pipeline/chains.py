@@ -20,9 +20,9 @@ from driftline.engine.flow.flow import Flow, Vertex
 from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.keygroups import GroupCache, Owners, owned_by
 from driftline.engine.labels import INFINITY, Label
+from driftline.engine.order.chains import Chains
 from driftline.engine.order.ends import Maker
 from driftline.engine.order.keyed import Arrival
-from driftline.engine.order.segments import Segments
 from driftline.engine.order.steps import (
     FAILURES,
     Elements,
@@ -33,13 +33,13 @@ from driftline.engine.order.steps import (
 )
 from driftline.engine.snapshots.jobs import restore
 from driftline.engine.snapshots.savepoint import Savepoint, write_table
-from driftline.engine.sources.files.parts import Part
+from driftline.engine.sources.files.splits import Split
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.state.managed import StateTable
 from driftline.engine.state.values import thawed
 from driftline.engine.wire.bundles import to_blob
 from driftline.engine.wire.codec import exact, pack, pack_rows, travelled, unpack_rows
-from driftline.engine.wire.runs import Labels
+from driftline.engine.wire.label_columns import Labels
 from driftline.pipeline import PARTITIONS
 from driftline.pipeline.arrow import Batches, read_numbers
 from driftline.pipeline.rows import (
@@ -106,7 +106,7 @@ class _Working:
         self.keyed: dict[str, Arrival] = {}
         self.groups = GroupCache(job.flow.groups)
         self.parts = Owners(job.partitions, job.flow.groups)
-        self.segments = Segments(self.plan, Owners(1, job.flow.groups), self, self._make)
+        self.segments = Chains(self.plan, Owners(1, job.flow.groups), self, self._make)
         self._held: dict[int, list[tuple[Label, int, object]]] = {}
         """Per time, (label, sink, payload)."""
         gc.disable()  # as in the nodes: nothing here makes cycles
@@ -157,7 +157,7 @@ class ReadTask:
 
     job: Job
     front: int
-    parts: list[Part]
+    parts: list[Split]
     firsts: list[tuple[int, int]]
     """(row, time) of the first of each part"""
 

@@ -1,13 +1,13 @@
-"""The labels of a block: a list, or a *run* of labels that differ in one number only.
+"""The labels of a batch: a list, or a *run* of labels that differ in one number only.
 
-The outputs of one element are a run, and so are the roots of one front. As nearly all blocks are
-one or the other, nearly everywhere a block's labels are one column of numbers: on the wire, at the
+The outputs of one element are a run, and so are the roots of one front. As nearly all batches are
+one or the other, nearly everywhere a batch's labels are one column of numbers: on the wire, at the
 operators, at the barrier, in a blob. Label by label they are looked at only when one comes late.
 
-    >>> run = Run((7, 0), (2, 5))
+    >>> run = LabelColumn((7, 0), (2, 5))
     >>> list(run)
     [(7, 0, 2), (7, 0, 5)]
-    >>> to_columns(run) == labels_to_columns(list(run))
+    >>> encode_labels(run) == encode_label_list(list(run))
     True
 """
 
@@ -19,12 +19,12 @@ from operator import itemgetter
 
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.labels import Label
-from driftline.engine.wire.codec import PLAIN, Columns, from_columns, labels_to_columns
+from driftline.engine.wire.codec import PLAIN, Columns, decode_rows, encode_label_list
 
 _time_of = itemgetter(0)
 
 
-class Run:
+class LabelColumn:
     """Labels (*head, number, *tail). Never changes."""
 
     __slots__ = ("head", "numbers", "tail")
@@ -44,67 +44,67 @@ class Run:
         return (*self.head, self.numbers[index], *self.tail)
 
 
-Labels = Run | list[Label]
+Labels = LabelColumn | list[Label]
 
 
 def select(labels: Labels, chosen: Iterable[object]) -> Labels:
     """The labels for which `chosen` is true."""
-    if isinstance(labels, Run):
-        return Run(labels.head, list(compress(labels.numbers, chosen)), labels.tail)
+    if isinstance(labels, LabelColumn):
+        return LabelColumn(labels.head, list(compress(labels.numbers, chosen)), labels.tail)
     return list(compress(labels, chosen))
 
 
 def divided(labels: Labels, count: int) -> tuple[Labels, Labels]:
     """The first `count` labels, and the others."""
-    if isinstance(labels, Run):
+    if isinstance(labels, LabelColumn):
         head, numbers, tail = labels.head, labels.numbers, labels.tail
-        return Run(head, numbers[:count], tail), Run(head, numbers[count:], tail)
+        return LabelColumn(head, numbers[:count], tail), LabelColumn(head, numbers[count:], tail)
     return labels[:count], labels[count:]
 
 
 def numbered(labels: Labels, number: int) -> Labels:
     """The labels of the children with this number."""
-    if isinstance(labels, Run):
-        return Run(labels.head, labels.numbers, (*labels.tail, number))
+    if isinstance(labels, LabelColumn):
+        return LabelColumn(labels.head, labels.numbers, (*labels.tail, number))
     return [(*label, number) for label in labels]
 
 
 def times(labels: Labels) -> Sequence[int]:
     """The time of each label, or just one where all have the same."""
-    if isinstance(labels, Run):
+    if isinstance(labels, LabelColumn):
         return labels.head[:1] or labels.numbers
     return list(map(_time_of, labels))
 
 
 def in_order(labels: Labels) -> bool:
     """Whether no label is smaller than the one before."""
-    if isinstance(labels, Run):
+    if isinstance(labels, LabelColumn):
         return list(labels.numbers) == sorted(labels.numbers)
     return labels == sorted(labels)
 
 
-def to_columns(labels: Labels) -> Columns:
+def encode_labels(labels: Labels) -> Columns:
     """Encode labels. Equal labels have equal bytes, run or not."""
-    if not isinstance(labels, Run):
-        return labels_to_columns(labels)
+    if not isinstance(labels, LabelColumn):
+        return encode_label_list(labels)
     numbers = labels.numbers
     if len(numbers) < 2 or numbers[0] == numbers[-1]:
-        return labels_to_columns(list(labels))
+        return encode_label_list(list(labels))
     varies = len(labels.head)
     mask = (1 << varies + 1 + len(labels.tail)) - 1 & ~(1 << varies)
     return len(numbers), mask, (*labels.head, list(numbers), *labels.tail)
 
 
-def from_columns_of_labels(encoded: Columns) -> Labels:
-    """Decode `to_columns`. Raises MalformedMessage."""
+def decode_labels(encoded: Columns) -> Labels:
+    """Decode `encode_labels`. Raises MalformedMessage."""
     count, mask, columns = encoded
     varying = [] if mask == PLAIN else [i for i, _ in enumerate(columns) if not mask >> i & 1]
     if len(varying) != 1:
-        return from_columns(encoded)  # type: ignore[return-value]
+        return decode_rows(encoded)  # type: ignore[return-value]
     (at,) = varying
     head, numbers, tail = columns[:at], columns[at], columns[at + 1 :]
     if not isinstance(numbers, tuple) or len(numbers) != count:
         raise MalformedMessage(f"{count} labels announced, other than that there")
     if not {*map(type, head), *map(type, numbers), *map(type, tail)} == {int}:
         raise MalformedMessage("labels of something else than integers")
-    return Run(tuple(head), numbers, tuple(tail))  # type: ignore[arg-type]
+    return LabelColumn(tuple(head), numbers, tuple(tail))  # type: ignore[arg-type]

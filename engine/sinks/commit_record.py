@@ -24,7 +24,7 @@ _FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CommitRecord:
     """The last bundle, the key groups that it speaks for, and what was committed up to it."""
 
     groups: tuple[int, int] = (0, 0)
@@ -39,11 +39,11 @@ class Progress:
         bundle: Bundle,
         files: tuple[tuple[str, int, int], ...] = (),
         rows: tuple[int, int] = (0, 0),
-    ) -> Progress:
+    ) -> CommitRecord:
         """The progress when a bundle is stored."""
         size = sum(map(len, bundle.blobs))
         blobs = bundle.blobs if size <= KEPT_BYTES else ()
-        return Progress(bundle.groups, Last(bundle.t_last, bundle.checksum, blobs), files, rows)
+        return CommitRecord(bundle.groups, Last(bundle.t_last, bundle.checksum, blobs), files, rows)
 
     def of_groups(self, groups: tuple[int, int], where: str) -> Last:
         """The last bundle, for a barrier with these key groups. Raises StateMismatch.
@@ -74,7 +74,7 @@ class Progress:
         return crc32(data).to_bytes(4, "big") + data
 
     @staticmethod
-    def decode(data: bytes, where: str) -> Progress:
+    def decode(data: bytes, where: str) -> CommitRecord:
         """What `encode` made. Raises StateMismatch for anything else."""
         if len(data) < 5 or crc32(data[4:]) != int.from_bytes(data[:4], "big"):
             raise StateMismatch(
@@ -89,4 +89,4 @@ class Progress:
                 "go on with that one, or give another --output"
             )
         _, groups, t_last, checksum, blobs, files, rows = parts
-        return Progress(groups, Last(t_last, checksum, blobs), files, rows)
+        return CommitRecord(groups, Last(t_last, checksum, blobs), files, rows)

@@ -1,4 +1,4 @@
-"""Parts of a source, read by themselves, are the source: same records, same times."""
+"""Splits of a source, read by themselves, are the source: same records, same times."""
 
 import bz2
 import json
@@ -10,27 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.engine.sources import Source, ZipfSource, open_source
-from driftline.engine.sources.files import parts as parts_module
-from driftline.engine.sources.files.parts import in_parts, starts
+from driftline.engine.sources.files import splits as splits_module
+from driftline.engine.sources.files.splits import splits_of, starts
 
 PAGE = (
     "<page><title>T {n}</title><ns>{ns}</ns><id>{id}</id>"
-    "<revision><text>lead {n}\n== Part ==\nmore\n== Empty ==\n</text></revision></page>\n"
+    "<revision><text>lead {n}\n== Split ==\nmore\n== Empty ==\n</text></revision></page>\n"
 )
 HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/"><siteinfo/>\n'
 
 
 def together(source: Source, count: int) -> tuple[list[object], int]:
-    """What the parts give, and how many there were. They travel on the way."""
-    parts = pickle.loads(pickle.dumps(in_parts(source, count)))
-    firsts = starts(part.count() for part in parts)
-    read = [r for part, first in zip(parts, firsts, strict=False) for r in part.read(*first)]
-    return read, len(parts)
+    """What the splits give, and how many there were. They travel on the way."""
+    splits = pickle.loads(pickle.dumps(splits_of(source, count)))
+    firsts = starts(split.count() for split in splits)
+    read = [r for split, first in zip(splits, firsts, strict=False) for r in split.read(*first)]
+    return read, len(splits)
 
 
 @pytest.fixture(autouse=True)
-def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts_module, "PART_BYTES_MIN", 16)
+def _small_splits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splits_module, "SPLIT_BYTES_MIN", 16)
 
 
 def pages(numbers: range, bad: int = -1) -> str:
@@ -47,7 +47,7 @@ def pages(numbers: range, bad: int = -1) -> str:
     st.integers(1, 9),
     st.booleans(),
 )
-def test_parts_of_json_lines_are_the_file(
+def test_splits_of_json_lines_are_the_file(
     tmp_path_factory: pytest.TempPathFactory, found: list[str], count: int, ends: bool
 ) -> None:
     path = tmp_path_factory.mktemp("lines") / "records.jsonl"
@@ -57,7 +57,7 @@ def test_parts_of_json_lines_are_the_file(
 
 @pytest.mark.parametrize("sections", [False, True])
 @pytest.mark.parametrize("bad", [-1, 17])
-def test_parts_of_a_dump_are_the_dump(tmp_path: Path, sections: bool, bad: int) -> None:
+def test_splits_of_a_dump_are_the_dump(tmp_path: Path, sections: bool, bad: int) -> None:
     path = tmp_path / "dump.xml"
     path.write_text(HEAD + pages(range(1, 41), bad) + "</mediawiki>")
     read, count = together(open_source(path, sections=sections), 4)
@@ -66,7 +66,7 @@ def test_parts_of_a_dump_are_the_dump(tmp_path: Path, sections: bool, bad: int) 
 
 
 @pytest.mark.parametrize("sections", [False, True])
-def test_parts_of_a_multistream_dump_are_the_dump(tmp_path: Path, sections: bool) -> None:
+def test_splits_of_a_multistream_dump_are_the_dump(tmp_path: Path, sections: bool) -> None:
     streams = [HEAD, *(pages(range(n, n + 10)) for n in range(1, 61, 10)), "</mediawiki>"]
     path = tmp_path / "dump.xml.bz2"
     path.write_bytes(b"".join(bz2.compress(stream.encode()) for stream in streams))
@@ -81,10 +81,10 @@ def test_nothing_is_read_behind_the_place_where_a_dump_breaks_off(tmp_path: Path
     read, count = together(open_source(path), 4)
     whole = list(open_source(path).read(1))
     assert count == 4
-    assert read[:-1] == whole[:-1]  # the last one tells of the place, which is that in the part
+    assert read[:-1] == whole[:-1]  # the last one tells of the place, which is that in the split
 
 
-def test_what_cannot_be_cut_is_one_part(tmp_path: Path) -> None:
+def test_what_cannot_be_cut_is_one_split(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("id,text\n" + "".join(f'{n},"a\nb"\n' for n in range(50)))
     read, count = together(open_source(path), 4)

@@ -6,29 +6,31 @@ from hypothesis import strategies as st
 
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.labels import Label
-from driftline.engine.wire import runs
-from driftline.engine.wire.codec import Columns, labels_to_columns, pack, unpack
-from driftline.engine.wire.messages import columns
-from driftline.engine.wire.runs import Labels, Run, numbered, select
+from driftline.engine.wire import label_columns
+from driftline.engine.wire.codec import Columns, encode_label_list, pack, unpack
+from driftline.engine.wire.label_columns import LabelColumn, Labels, numbered, select
+from driftline.engine.wire.messages import checked_columns
 
 parts = st.lists(st.integers(0, 4), max_size=3).map(tuple)
 numbers = st.lists(st.integers(0, 5), min_size=1, max_size=6)
-some_runs = st.builds(Run, parts, numbers, st.lists(st.integers(0, 4), min_size=1).map(tuple))
+some_runs = st.builds(
+    LabelColumn, parts, numbers, st.lists(st.integers(0, 4), min_size=1).map(tuple)
+)
 lists = st.lists(st.lists(st.integers(0, 5), min_size=2, max_size=4).map(tuple), min_size=1)
 some_labels: st.SearchStrategy[Labels] = some_runs | lists
 
 
 def sent(labels: Labels) -> Labels:
-    encoded = unpack(pack(runs.to_columns(labels)))
+    encoded = unpack(pack(label_columns.encode_labels(labels)))
     assert isinstance(encoded, tuple)
-    return runs.from_columns_of_labels(columns(encoded))
+    return label_columns.decode_labels(checked_columns(encoded))
 
 
 @given(some_labels)
 def test_labels_come_back_and_their_bytes_do_not_tell_a_run_from_a_list(labels: Labels) -> None:
     assert list(sent(labels)) == list(labels)
-    assert pack(runs.to_columns(labels)) == pack(labels_to_columns(list(labels)))
-    assert pack(runs.to_columns(sent(labels))) == pack(labels_to_columns(list(labels)))
+    assert pack(label_columns.encode_labels(labels)) == pack(encode_label_list(list(labels)))
+    assert pack(label_columns.encode_labels(sent(labels))) == pack(encode_label_list(list(labels)))
 
 
 @given(some_labels, st.data())
@@ -39,17 +41,17 @@ def test_a_run_is_its_labels(labels: Labels, data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.booleans(), min_size=len(labels), max_size=len(labels)))
     assert list(select(labels, chosen)) == select(as_list, chosen)
     assert list(numbered(labels, 7)) == numbered(as_list, 7)
-    assert runs.in_order(labels) == runs.in_order(as_list)
-    found = list(runs.times(labels))
-    assert found in (runs.times(as_list), [as_list[0][0]])
+    assert label_columns.in_order(labels) == label_columns.in_order(as_list)
+    found = list(label_columns.times(labels))
+    assert found in (label_columns.times(as_list), [as_list[0][0]])
     assert set(found) == {label[0] for label in as_list}
 
 
 def test_roots_and_children_are_runs_when_they_arrive() -> None:
     roots: list[Label] = [(5, 0), (6, 0), (9, 0)]
-    assert isinstance(sent(roots), Run)
-    assert isinstance(sent(Run((5, 0), range(3))), Run)
-    assert not isinstance(sent([(5, 0, 1), (6, 0, 2)]), Run)
+    assert isinstance(sent(roots), LabelColumn)
+    assert isinstance(sent(LabelColumn((5, 0), range(3))), LabelColumn)
+    assert not isinstance(sent([(5, 0, 1), (6, 0, 2)]), LabelColumn)
 
 
 @pytest.mark.parametrize(
@@ -66,4 +68,4 @@ def test_roots_and_children_are_runs_when_they_arrive() -> None:
 )
 def test_columns_that_are_no_labels_are_refused(encoded: Columns) -> None:
     with pytest.raises(MalformedMessage):
-        runs.from_columns_of_labels(encoded)
+        label_columns.decode_labels(encoded)

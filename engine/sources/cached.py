@@ -19,7 +19,7 @@ KEPT_MAX = 100_000
 Record = tuple[int, object] | BadRecord
 
 
-class Kept:
+class CachedSource:
     """Another source, with the latest records in memory. One reader at a time."""
 
     def __init__(self, source: Source) -> None:

@@ -1,16 +1,16 @@
-"""A source in parts that are read in parallel, with the same times as when it is read as one.
+"""A source in splits that are read in parallel, with the same times as when it is read as one.
 
-A record's time is its number in the whole source, so where a part begins is known only when those
-before it have been counted. Reading is therefore done in two steps: `count` every part (in
-parallel; parts of made-up text know without looking), add up, `read` every part from its number on.
+A record's time is its number in the whole source, so where a split begins is known only when those
+before it have been counted. Reading is therefore done in two steps: `count` every split (in
+parallel; splits of made-up text know without looking), add up, `read` every split from its number on.
 
 What can be cut: formats of one record a line, and XML dumps between pages, where the file is
 not compressed; multistream bzip2 dumps between streams, as Wikimedia publishes them. Everything
-else, and what is small, is one part.
+else, and what is small, is one split.
 
     >>> from driftline.engine.sources.texts.zipf import ZipfSource
-    >>> parts = in_parts(ZipfSource(5, words_per_document=1), 2)
-    >>> [[time for time, _ in part.read(1, 1)] for part in parts]
+    >>> splits = splits_of(ZipfSource(5, words_per_document=1), 2)
+    >>> [[time for time, _ in split.read(1, 1)] for split in splits]
     [[1, 2], [3, 4, 5]]
 """
 
@@ -34,8 +34,8 @@ from driftline.engine.sources.source import BadRecord, Source
 from driftline.engine.sources.texts.pages import page_rows
 from driftline.engine.sources.texts.zipf import ZipfSource
 
-PART_BYTES_MIN = 2**20
-"""Parts of files are not smaller."""
+SPLIT_BYTES_MIN = 2**20
+"""Splits of files are not smaller."""
 
 _PAGE = re.compile(rb"<page[\s>]")
 _STREAM = re.compile(rb"BZh[1-9]1AY&SY")
@@ -44,15 +44,15 @@ _ROOT = re.compile(rb"<(mediawiki|pages)[\s>]")
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Rows and documents of a part; `broken`: nothing that comes after it can be known."""
+    """Rows and documents of a split; `broken`: nothing that comes after it can be known."""
 
     rows: int
     documents: int
     broken: bool = False
 
 
-class Part(Protocol):
-    """A part of a source. Can be sent to another process."""
+class Split(Protocol):
+    """A split of a source. Can be sent to another process."""
 
     def count(self) -> Count:
         """How much is in it."""
@@ -61,8 +61,8 @@ class Part(Protocol):
         """Its records, where its first row and its first document have these numbers."""
 
 
-def in_parts(source: Source, count: int, since: int = 1) -> list[Part]:
-    """A source in at most so many parts, in order; nothing before `since` is needed."""
+def splits_of(source: Source, count: int, since: int = 1) -> list[Split]:
+    """A source in at most so many splits, in order; nothing before `since` is needed."""
     if isinstance(source, ZipfSource):
         bounds = _bounds(1, source.documents + 1, count)
         return [Span(source, start, stop) for start, stop in bounds]
@@ -70,20 +70,20 @@ def in_parts(source: Source, count: int, since: int = 1) -> list[Part]:
         cuts = _cuts(source.path, source.rows, count)
         if len(cuts) > 2:
             return [
-                FilePart(source.path, source.rows, source.shape, begin, end)
+                FileSplit(source.path, source.rows, source.shape, begin, end)
                 for begin, end in pairwise(cuts)
             ]
     return [Span(source, max(1, since), INFINITY)]
 
 
-def in_parts_of_lines(path: Path, count: int) -> list[FilePart]:
-    """A file of lines that is not compressed in at most so many parts, for `FilePart.lines`."""
+def line_splits(path: Path, count: int) -> list[FileSplit]:
+    """A file of lines that is not compressed in at most so many splits, for `FileSplit.lines`."""
     cuts = _cuts(path, text_rows, count) or [0, path.stat().st_size]
-    return [FilePart(path, text_rows, Shape(), begin, end) for begin, end in pairwise(cuts)]
+    return [FileSplit(path, text_rows, Shape(), begin, end) for begin, end in pairwise(cuts)]
 
 
 def starts(counts: Iterable[Count]) -> list[tuple[int, int]]:
-    """The numbers of the first row and document of each part; none after a broken one."""
+    """The numbers of the first row and document of each split; none after a broken one."""
     row = time = 1
     found = []
     for count in counts:
@@ -114,7 +114,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class FilePart:
+class FileSplit:
     """The rows of a file that begin in [begin, end), in bytes as the file lies on disk."""
 
     path: Path
@@ -158,10 +158,10 @@ class FilePart:
             yield Malformed(str(broken), "", ends=True)
 
     def _blocks(self) -> Iterator[bytes]:
-        """What the format would be given if the file held only this part."""
+        """What the format would be given if the file held only this split."""
         if self.rows is not page_rows:
             if self.begin:
-                yield b"\n"  # the first line of a part has no byte order mark
+                yield b"\n"  # the first line of a split has no byte order mark
             yield from self._raw()
             return
         is_last = self.end >= self.path.stat().st_size
@@ -184,7 +184,7 @@ class FilePart:
             raise Broken(f"the file cannot be read on: {error}") from None
 
     def _streams(self) -> Iterator[bytes]:
-        """Decompressed: every stream begins and ends within the part."""
+        """Decompressed: every stream begins and ends within the split."""
         stream = bz2.BZ2Decompressor()
         try:
             for block in self._raw():
@@ -207,9 +207,9 @@ def _bounds(first: int, last: int, count: int) -> list[tuple[int, int]]:
 
 
 def _cuts(path: Path, rows: Format, count: int) -> list[int]:
-    """Where parts begin, and the end of the file; [] if the file cannot be cut."""
+    """Where splits begin, and the end of the file; [] if the file cannot be cut."""
     size = path.stat().st_size
-    count = min(count, size // PART_BYTES_MIN)
+    count = min(count, size // SPLIT_BYTES_MIN)
     find: Callable[[mmap.mmap, int], int]
     if count < 2:
         return []
