@@ -1,20 +1,39 @@
-"""The tracker of progress: which elements have been fully processed, and so are final.
+"""The tracker of progress: says which elements have been worked off, and so are final.
 
-Every frame has a random id. Its sender and its receiver each have it XORed into the cell of
-(stage, tracking time); a node does so with one combined acknowledgement once it has fully
-processed a frame: the id received and the ids of all frames sent because of it. So a cell is zero
-iff nothing of that tracking time is in flight to that stage, but for a chance of 2^-63 (Storm's
+Every frame has a random id. Its sender and its receiver each XOR the id into the cell of
+(stage, tracking time). A node that has worked off a frame does so with one acknowledgement: the id
+of that frame and the ids of all frames that it has sent because of it. So a cell is zero iff no
+frame of that tracking time is under way to that stage, except with probability 2^-63 (Storm's
 acker; Delivery, consistency, and determinism, section V-A1).
 
-Fronts need no cells: their frames, and their promises where there are no frames, *cover* intervals
-of times, each beginning where the last one ended. Stage 0 is done with a front as far as intervals
-without a gap have been worked off. So a root costs no message of its own.
+Fronts need no cells. Their frames *cover* intervals of times, and promises cover the times without
+a frame; each interval begins where the one before it ends. Stage 0 is done with a front up to the
+end of the intervals that have been worked off without a gap. So a root costs no message.
+
+An example: one front, one node, two stages. The record of time 1 makes a frame with id 77 for
+stage 1; both are worked off, then the front ends.
+
+    >>> from driftline.engine.labels import INFINITY
+    >>> tracker = Tracker(stages=2, fronts=1, nodes=1)
+    >>> tracker.promise(front=0, since=0, until=0, durable=INFINITY)
+    >>> tracker.acknowledge([(1, 1, 77)], covered=[(0, 0, 2)])  # stage 0 is done with times 0, 1
+    >>> tracker.frontiers()  # of stage 0, of stage 1, of outputs: 77 is under way
+    (2, 1, 1)
+    >>> tracker.acknowledge([(1, 1, 77)])  # 77 XOR 77 = 0: stage 1 is done with it
+    >>> tracker.frontiers()
+    (2, 2, 2)
+    >>> tracker.promise(front=0, since=2, until=INFINITY, durable=INFINITY)  # the front has ended
+    >>> tracker.processed == INFINITY, tracker.delivered
+    (True, 0)
+    >>> tracker.deliver(node=0, time=INFINITY)  # the consumer has all outputs of node 0
+    >>> tracker.delivered == INFINITY
+    True
 
 Takes: covered intervals, acknowledgements, deliveries. Gives: `frontiers`, `processed`,
 `delivered`, and `to_ask`. Invariant: no frontier ever decreases.
 
-XOR is not idempotent: whoever calls must apply each batch exactly once (`engine.wire.party`).
-Cost: O(log n) per cell touched, O(stages + fronts) per look at the frontier.
+Precondition: each acknowledgement is applied exactly once, as XOR is not idempotent
+(`engine.wire.party` sees to it). Cost: O(log n) per cell, O(stages + fronts) per `frontiers`.
 """
 
 from collections.abc import Sequence
@@ -31,25 +50,28 @@ class Tracker:
         self._cells: list[dict[int, int]] = [{} for _ in range(stages + 1)]
         self._times: list[list[int]] = [[] for _ in range(stages + 1)]
         self._next = [start] * fronts
-        """Per front: stage 0 is done with everything below."""
-        self._chain = [0] * fronts
-        """Where the covered interval has to begin that continues those without a gap."""
+        """Per front: stage 0 is done with all smaller times."""
+        self._covered = [0] * fronts
+        """Per front: all smaller times are in covered intervals, without a gap."""
         self._beyond: list[dict[int, int]] = [{} for _ in range(fronts)]
-        """Per front, since -> until of intervals that lie behind a gap."""
+        """Per front, since -> until of covered intervals that lie behind a gap."""
         self._sent = [0] * fronts
-        """What fronts have said that they have sent up to."""
+        """Per front: it has sent everything below this time."""
         self._durable = [start] * fronts
         self._delivered = [0] * nodes
         self._asked = [start] * fronts
         self._last: tuple[int, ...] = (start,) * (stages + 1)
 
     def promise(self, front: int, since: int, until: int, durable: int) -> None:
-        """A front has nothing but what it has sent; what is below `durable` is not forgotten.
+        """A front will send no record with a time in [since, until).
 
-        Raises MalformedMessage for a front that is none.
+        `durable`: its records below this time will survive a crash of the front. Raises
+        MalformedMessage if there is no such front.
         """
         if not 0 <= front < len(self._next):
-            raise MalformedMessage(f"a promise of front {front}, which the flow has not")
+            raise MalformedMessage(
+                f"a promise of front {front}, but the flow has {len(self._next)} fronts"
+            )
         self._durable[front] = max(self._durable[front], durable)
         self._sent[front] = max(self._sent[front], since)
         self._cover(front, since, until)
@@ -59,16 +81,17 @@ class Tracker:
         beyond = self._beyond[front]
         if until > since:
             beyond[since] = until
-        while (end := beyond.pop(self._chain[front], 0)) > 0:
-            self._chain[front] = end
-        self._next[front] = max(self._next[front], self._chain[front])
+        while (end := beyond.pop(self._covered[front], 0)) > 0:
+            self._covered[front] = end
+        self._next[front] = max(self._next[front], self._covered[front])
 
     def acknowledge(
         self, cells: Sequence[tuple[int, int, int]], covered: Sequence[tuple[int, int, int]] = ()
     ) -> None:
-        """Apply a batch of (stage, time, xor of ids) and (front, since, until) as a whole.
+        """A node has worked off frames: cells (stage, time, XOR of ids), and covered intervals
+        (front, since, until).
 
-        Raises MalformedMessage, with nothing applied, for what does not fit the flow.
+        Raises MalformedMessage, and applies nothing, if there is no such stage or front.
         """
         stages = [stage for stage, _, _ in cells] or [0]
         fronts = [front for front, _, _ in covered] or [0]
@@ -76,7 +99,7 @@ class Tracker:
             0 <= min(stages) <= max(stages) < len(self._cells)
             and 0 <= min(fronts) <= max(fronts) < len(self._next)
         ):
-            raise MalformedMessage("an acknowledgement that does not fit the flow")
+            raise MalformedMessage("an acknowledgement for a stage or a front that is not there")
         for stage, time, ids in cells:
             self._flip(stage, time, ids)
         for front, since, until in covered:
@@ -87,9 +110,9 @@ class Tracker:
         self._delivered[node] = max(self._delivered[node], time)
 
     def frontiers(self) -> tuple[int, ...]:
-        """Per stage: every element with a smaller time has been fully processed there.
+        """Per stage: every element with a smaller time has been worked off there and before.
 
-        The last number is the frontier of outputs; it also waits until inputs are durable.
+        The last number is the frontier of outputs, which also waits until inputs are durable.
         """
         low = min(self._next)
         frontiers = []
@@ -110,39 +133,40 @@ class Tracker:
 
     @property
     def durable(self) -> int:
-        """Inputs below this time are not forgotten."""
+        """Inputs below this time survive a crash of their front."""
         return min(self._durable)
 
     @property
     def processed(self) -> int:
-        """Nothing below this time needs any more work, delivery aside."""
+        """All elements below this time have been worked off in all stages."""
         return self.frontiers()[-1]
 
     @property
     def delivered(self) -> int:
-        """Consumers have everything below this time."""
+        """Consumers have all outputs below this time."""
         return min(self.processed, *self._delivered)
 
     def to_ask(self) -> list[tuple[int, int]]:
-        """(front, time): idle fronts whose missing promise alone holds back others' roots.
+        """(front, time): idle fronts to be asked for a promise up to a time.
 
-        A front is named once for each time that it is needed up to; and none that has not been
-        heard of: it may not have begun, and what came too early would count as lost.
+        Only their missing promises hold the frontier back behind the other fronts. A front is named
+        once for each time. A front that has promised nothing yet is not named: it may not be in
+        this incarnation yet, and would take the question for a lost message.
         """
         needed = max(self._next)
         if needed >= INFINITY:
             needed = max((n for n in self._next if n < INFINITY), default=0)
         asked = []
         for front, promised in enumerate(self._next):
-            heard_of = self._chain[front] > 0
-            if heard_of and promised < needed and self._asked[front] < needed:
+            has_begun = self._covered[front] > 0
+            if has_begun and promised < needed and self._asked[front] < needed:
                 self._asked[front] = needed
                 asked.append((front, needed))
         return asked
 
     def oldest(self) -> tuple[int, int] | None:
-        """(time, stage) of the oldest work in flight, as far as it is known."""
-        self.frontiers()  # clears what is done off the heaps
+        """(time, stage) of the oldest frame under way that the tracker knows of, if any."""
+        self.frontiers()  # removes finished times from the heaps
         work = [(times[0], stage) for stage, times in enumerate(self._times) if times]
         for done, sent in zip(self._next, self._sent, strict=True):
             if done < sent:

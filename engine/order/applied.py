@@ -1,4 +1,21 @@
-"""What a keyed operator has applied and not settled: batches of elements, as columns."""
+"""Applied batches: the elements that a keyed operator has applied and may still undo, as columns.
+
+Two elements of different keys, each with the change of state that it made; the first is undone:
+
+    >>> from driftline.engine.state.managed import ValueState
+    >>> log = []
+    >>> states = [ValueState("n").fresh(key, log) for key in "ab"]
+    >>> batch = Applied([(1, 0), (2, 0)], ["a", "b"], [10, 20])
+    >>> batch.results = [None, None]
+    >>> for state, value in zip(states, batch.values):
+    ...     state.set(value)
+    >>> batch.undo_log, batch.ends = log, [1, 2]
+    >>> [(slot, new) for state, slot, old, new in batch.changes(1)]
+    [(None, 20)]
+    >>> batch.undone.add(0)
+    >>> [new for state, slot, old, new in batch.final_changes()], list(batch.keys_from(2))
+    ([20], ['b'])
+"""
 
 from __future__ import annotations
 
@@ -12,13 +29,15 @@ from driftline.engine.state.managed import Change
 from driftline.engine.wire.label_columns import Labels, select, times
 
 Arrived = tuple[Label, object, object, int]
-"""(label, key, payload, sign) of an element that is late, or of a tombstone."""
+"""(label, key, payload, sign) of a late element, or of a tombstone"""
 
 
 class Applied:
-    """Elements that were applied one after the other and are not settled, as columns.
+    """A batch of elements that were applied one after the other and are not settled.
 
-    Payloads and results are as `engine.state.values` keeps them: no function can change them.
+    Payloads and results are in the form of `engine.state.values`, which no function can change.
+    An element is in force unless its position is in `undone`. A batch is *closed* when nothing
+    earlier can come any more: then it holds only its `chunk`.
     """
 
     __slots__ = (
@@ -39,17 +58,17 @@ class Applied:
         self.values = values
         self.results: Values = []
         self.ends: list[int] | None = []
-        """Where the changes of each element end in the undo_log; None: to be found, by the keys."""
+        """Per element, the position in the undo log behind its changes; None: found by key."""
         self.undo_log: list[Change] = []
         self.undone: set[int] = set()
-        """Positions of elements that are not in force any more."""
+        """Positions of the elements that have been undone."""
         self.last = max(times(labels), default=0)
-        """The largest time."""
+        """The largest time of an element."""
         self.chunk = b""
-        """What is left of a batch that is closed: its changes, for the next snapshot."""
+        """The changes of a closed batch, encoded for the changelog; empty while it is open."""
 
     def add(self, label: Label, key: object, value: object, result: object, end: int) -> None:
-        """Append an element."""
+        """Append an element; `end`: the position in the undo log behind its changes."""
         assert isinstance(self.labels, list)
         assert self.ends is not None
         self.labels.append(label)
@@ -60,7 +79,7 @@ class Applied:
         self.last = max(self.last, label[0])
 
     def without_late(self, on_time: list[bool]) -> list[Arrived]:
-        """Let go of the elements that have not been applied, and return them."""
+        """Remove the elements that have not been applied, and return them."""
         if all(on_time):
             return []
         late = [
@@ -77,7 +96,7 @@ class Applied:
         return late
 
     def changes(self, at: int) -> list[Change]:
-        """What an element has changed."""
+        """The changes of state that the element at a position made."""
         if self.ends is None:
             counts = dict.fromkeys(self.keys, 0)
             for state, _, _, _ in self.undo_log:
@@ -86,41 +105,41 @@ class Applied:
         return self.undo_log[self.ends[at - 1] if at else 0 : self.ends[at]]
 
     def in_force(self) -> list[int]:
-        """Positions of the elements that have not been undone."""
+        """The positions of the elements in force."""
         return [at for at in range(len(self.labels)) if at not in self.undone]
 
-    def close(self, kept: Changelog) -> None:
-        """Nothing will come that is before any of these elements: drop what undoing needs.
+    def close(self, changelog: Changelog) -> None:
+        """Encode the changes, and drop everything that only undoing needs.
 
-        A batch that is not of one time, or is small, or removes something, stays as it is.
+        Precondition: nothing earlier than these elements will come. A batch of several times, a
+        small one, and one that removes something from a state stay open.
         """
         if not self.undone and self.labels and min(times(self.labels)) == self.last:
-            chunk = kept.chunk(self.undo_log)
+            chunk = changelog.chunk(self.undo_log)
             if chunk is not None:
                 self.chunk = chunk
                 self.labels, self.keys, self.values = [], [], []
                 self.results, self.ends, self.undo_log = [], [], []
 
     def final_changes(self) -> list[Change]:
-        """What the elements in force have changed."""
+        """The changes of the elements in force."""
         if not self.undone:
             return self.undo_log
         return [change for at in self.in_force() for change in self.changes(at)]
 
     def keys_from(self, time: int) -> Iterator[object]:
-        """The keys of elements from a time on."""
+        """The keys of the elements with this time or a later one."""
         if self.last < time:
             return iter(())
         return (key for label, key in zip(self.labels, self.keys, strict=True) if label[0] >= time)
 
-    def part(self, frontier: int, *, before: bool) -> Applied:
-        """The elements in force with times below the frontier, or the others."""
-        part = Applied([], [], [])
+    def split(self, frontier: int) -> tuple[Applied, Applied]:
+        """The elements in force with times below the frontier, and the others."""
+        below, others = Applied([], [], []), Applied([], [], [])
         for at in self.in_force():
             label = self.labels[at]
-            if (label[0] < frontier) is before:
-                part.undo_log += self.changes(at)
-                part.add(
-                    label, self.keys[at], self.values[at], self.results[at], len(part.undo_log)
-                )
-        return part
+            half = below if label[0] < frontier else others
+            half.undo_log += self.changes(at)
+            end = len(half.undo_log)
+            half.add(label, self.keys[at], self.values[at], self.results[at], end)
+        return below, others

@@ -1,4 +1,4 @@
-"""Chains: the steps between two shuffles, joined so that one pushes into the next."""
+"""Operator chains: the steps between two shuffles, joined so that each pushes into the next."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from driftline.engine.order.steps import (
 )
 
 KeyedStep = Callable[[Vertex, Step, Failures, Maker], Step]
-"""Makes the step of a keyed operator: what differs between the orders."""
+"""Makes the step of a keyed operator: `Speculative` or `Arrival`."""
 
 
 class Chains:
-    """All chains of a plan on one node: `entries[p]` takes what arrives at port p.
+    """All chains of a plan on one node.
 
-    `outbounds[p, q][n]` collects what the chain of port p sends to port q of node n.
+    `entries[p]`: the first step of the chain at port p; `outbounds[p, q][n]`: the batches that this
+    chain has for port q on node n.
     """
 
     def __init__(self, plan: Plan, owners: Owners, barrier: Hold, keyed: KeyedStep) -> None:
@@ -49,8 +50,8 @@ _STATELESS: dict[str, type[Stateless]] = {"map": Map, "filter": Filter, "flat_ma
 class _Chain:
     """Joins the steps of one chain.
 
-    A vertex reached on several ways gets one step for each function whose outputs reach it: where
-    a chain ends, it has to be known whose they are.
+    A vertex gets one step for each operator whose outputs reach it: the ends of the chain have to
+    know which operator has made an output.
     """
 
     def __init__(self, chains: Chains, port: Port) -> None:

@@ -1,8 +1,8 @@
-"""The ends of a chain: what leaves it for other chains, or as an output.
+"""The ends of a chain: `Shuffle` hands elements to other chains, `Sink` outputs to the barrier.
 
-Here payloads are packed, once, while they are in the processor's caches. So it is here that an
-output is found out which cannot travel, or does not have the fields that were declared: it becomes
-a failure of the function that made it, the *maker*, as if that had raised.
+Payloads are packed here, once, while they are in the processor's caches. An output that cannot be
+packed, or that has not the fields that its operator declares, becomes a failure of the function
+that made it (the *maker*), as if the function had raised.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _EXACT = ATOMS | {tuple, list, dict}
 
 
 class Maker:
-    """A function whose outputs reach the end of a chain without another function's work.
+    """The operator whose outputs reach an end of a chain unchanged.
 
-    `functions_follow`: whether functions come between it and the ends.
+    `functions_follow`: whether functions of the same chain see its outputs, too.
     """
 
     __slots__ = ("fields", "functions_follow", "keys", "labels", "name")
@@ -53,11 +53,11 @@ class Maker:
         self.fields = fields
         self.functions_follow = functions_follow
         self.labels: Labels = []
-        """Of the elements that a keyed operator has just applied."""
+        """The labels of the elements that the operator has just applied, if it is a keyed one."""
         self.keys: Sequence[object] = ()
 
     def refuses(self, output: object) -> str:
-        """What is wrong with an output; empty if nothing is."""
+        """Why an output cannot leave the chain; empty if it can."""
         try:
             travelled(output)
         except (PayloadError, MalformedMessage) as error:
@@ -65,7 +65,7 @@ class Maker:
         return not_of_fields(output, self.fields)
 
     def failure(self, label: Label, output: object, problem: str) -> Failure:
-        """The failure that an output is instead."""
+        """The failure that stands for an output that cannot leave the chain."""
         return Failure.of_output(self.name, self._key_of(label), output, problem)
 
     def _key_of(self, label: Label) -> object:
@@ -75,13 +75,13 @@ class Maker:
         return None
 
     def pack(self, values: Values) -> bytes:
-        """Outputs in the wire format. Raises PayloadError if one is refused."""
+        """Outputs in the wire format. Raises PayloadError if one of them cannot leave the chain."""
         try:
             columns = encode_rows(values)
             if self.fields is not None:
                 self._check_fields(columns, values)
             return pack_nested(columns)
-        except Exception as error:  # also what comparing strange objects raises
+        except Exception as error:  # a user's class may raise anything when it is compared
             raise PayloadError(str(error)) from None
 
     def _check_fields(self, columns: Columns, values: Values) -> None:
@@ -92,7 +92,7 @@ class Maker:
                     raise PayloadError(problem)
 
     def without_refused(self, batch: Elements, failures: Failures) -> Elements:
-        """The elements that are not refused; the others become failures."""
+        """The elements that can leave the chain; the others are reported as failures."""
         labels, values, signs = batch
         found = list(map(self._or_failure, labels, values))
         good = failures.sort_out(labels, found, signs)
@@ -104,7 +104,7 @@ class Maker:
 
 
 def not_of_fields(output: object, fields: Fields) -> str:
-    """In how far an output does not have the fields that its operator declares."""
+    """How an output differs from the fields that its operator declares; empty if it has them."""
     if fields is None or (isinstance(output, (tuple, list)) and len(output) == len(fields)):
         return ""
     has = f"has {len(output)} values" if isinstance(output, (tuple, list)) else "is no sequence"
@@ -112,7 +112,7 @@ def not_of_fields(output: object, fields: Fields) -> str:
 
 
 class Sink:
-    """The end of the flow on this node: outputs go to the barrier."""
+    """A sink of the flow: hands outputs to the node's barrier."""
 
     def __init__(self, number: int, barrier: Hold, maker: Maker, failures: Failures) -> None:
         self.number = number
@@ -138,17 +138,17 @@ class Outbound:
 
     def __init__(self) -> None:
         self.batches: list[tuple[Elements, bytes]] = []
-        """Each with its payloads in the wire format, if it is worth keeping them."""
+        """(batch, its payloads in the wire format, or nothing for small batches)"""
 
     def add(self, batch: Elements, packed: bytes) -> None:
-        """Append a batch; small ones are joined."""
+        """Append a batch; small batches are joined. `packed`: its payloads in the wire format."""
         if self.batches and len(self.batches[-1][0][0]) + len(batch[0]) < MANY:
             self.batches[-1] = _joined(self.batches[-1][0], batch), b""
         elif batch[0]:
             self.batches.append((batch, packed))
 
     def take(self) -> list[tuple[Elements, bytes]]:
-        """Everything that waits; nothing waits any more."""
+        """Remove and return all batches."""
         taken, self.batches = self.batches, []
         return taken
 
@@ -163,8 +163,8 @@ def _joined(one: Elements, other: Elements) -> Elements:
 class Shuffle:
     """Sends each element to the node that owns its key.
 
-    The key is that of the element as it arrives: its function is called here for the way, and
-    there for the state, and has to see the same.
+    The key function is called twice for an element: here, to find the node, and there, to find the
+    state. Both calls get the payload in the form in which it arrives there.
     """
 
     def __init__(
@@ -194,13 +194,13 @@ class Shuffle:
                 self._send(batch, owners)
 
     def _owners(self, values: Values) -> list[int]:
-        """The owner of each element. Raises PayloadError if that cannot be told of all at once."""
+        """The node of each element. Raises PayloadError if one of them may have no key."""
         kinds = set(map(type, values))
         direct = kinds <= ATOMS or (isinstance(self.key, itemgetter) and kinds <= _EXACT)
         try:
             arriving = values if direct else unpack_rows(self.maker.pack(values))
             keys = list(map(self.key, arriving))
-            if len(keys) < len(values):  # `map` takes StopIteration for its own end
+            if len(keys) < len(values):  # `map` ends at a StopIteration of the function
                 raise PayloadError("one of the elements has no key")
             return self.owners.of(keys)
         except (PayloadError, KeyboardInterrupt):
@@ -209,7 +209,7 @@ class Shuffle:
             raise PayloadError("one of the elements has no key") from error
 
     def _with_owners(self, batch: Elements) -> tuple[Elements, list[int]]:
-        """The elements that have a key, with their owners; the others become failures."""
+        """The elements that have a key, and their nodes; the others are reported as failures."""
 
         def owner(value: object) -> int:
             return self.owners.of([self.key(value)])[0]
@@ -222,10 +222,11 @@ class Shuffle:
         return batch, [o for o in found if isinstance(o, int)]
 
     def _send(self, batch: Elements, owners: list[int]) -> None:
-        parts = [
+        by_node = [
             batch if len(self.outbounds) == 1 else chosen(batch, [o == node for o in owners])
             for node in range(len(self.outbounds))
         ]
-        packed = [self.maker.pack(part[1]) for part in parts]  # of all, before any is on its way
-        for outbound, part, data in zip(self.outbounds, parts, packed, strict=True):
-            outbound.add(part, data)
+        # All are packed before one is added: a PayloadError must leave `outbounds` as they were.
+        packed = [self.maker.pack(values) for _, values, _ in by_node]
+        for outbound, own, data in zip(self.outbounds, by_node, packed, strict=True):
+            outbound.add(own, data)

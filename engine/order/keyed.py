@@ -1,12 +1,13 @@
-"""Keyed operators: state per key, and what all orders of elements share.
+"""Keyed operators: state per key, and everything that does not depend on the order of elements.
 
-`Arrival` applies elements as they come, for the modes that have no order. Label order is the
-matter of `engine.order.speculative`.
+`Arrival` applies elements in the order of their arrival, for the policies without an order;
+`engine.order.speculative` applies them in label order.
 
-A function may change its argument, and what it has put into a state or given away: arguments are
-kept as `engine.state.values` keeps them, and where a batch's changes cannot be kept as they are,
-the batch is taken back and applied anew to states that serialise (`engine.state.serialised`). So a
-function that raises is called once for an element in an order, and always with what arrived.
+A user function may go on changing its argument, a value that it has put into a state, and an output
+that it has returned. Nothing of the engine depends on such an object: payloads are stored in the
+form of `engine.state.values`, and where a batch has put or returned values that the function could
+still change, the batch is undone and applied again to states that serialise their values
+(`engine.state.serialised`). A function always gets the payload as it arrived.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ from driftline.engine.wire.label_columns import Labels
 
 
 class Keyed:
-    """What all orders share: the states, the call of the user function, the way out.
+    """The states of an operator, the call of its function, and the way of its outputs.
 
-    `record`: whether there are snapshots that final changes are kept for.
+    `record`: whether final changes go to the changelog, as there are snapshots; `maker`: tells
+    whose outputs these are where the chain ends.
     """
 
     def __init__(
@@ -60,27 +62,27 @@ class Keyed:
         self.function = vertex.function
         self.many = vertex.kind == "process"
         self.apply = self.function if len(vertex.states) == 1 and not self.many else None
-        """The function itself where it takes just an element and a state: the fast way."""
+        """The function, if it can be called without a wrapper: with an element and one state."""
         self.after = after
         self.failures = failures
         self.record = record
         self.maker = maker or Maker(vertex.name, vertex.fields)
         self._has_maps = any(isinstance(state, MapState) for state in vertex.states)
         self.undo_log: list[Change] = []
-        """The changes of the batch that is being applied."""
+        """The changes of the batch that is being applied, oldest first."""
         self.table = StateTable(vertex.states, self.undo_log)
         self.changelog = Changelog(vertex.name, vertex.states)
         self.given: Values = []
-        """The results of the batch as they are kept while what comes next works on them."""
+        """The results of the batch, in a form that later functions cannot change."""
         self.to_serialise = False
-        """Whether states have to serialise for a function that has raised."""
+        """Whether a function that raised has made it necessary that states serialise."""
         self.gives_own = False
-        """Whether each output is made one of its own as soon as the function has given it."""
+        """Whether each output is copied as soon as the function has returned it."""
         self.elements = 0
         self.late = 0
-        """Elements that came when something after them had been applied."""
+        """Elements that came after a later element of their key had been applied."""
         self.reapplied = 0
-        """Elements that were undone for the sake of late ones, and applied again."""
+        """Elements that were undone because of late ones, and applied again."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         """Take a batch of elements."""
@@ -90,22 +92,22 @@ class Keyed:
         """No element with a time below the frontier will come any more."""
 
     def settle(self, frontier: int, exactly: bool = False) -> None:
-        """Elements with a time below the frontier are final.
+        """Move the changes of elements below the frontier to the changelog: they are final.
 
-        Batches from the first one on that is only partly final are left for later, unless `exactly`.
+        Stops before the first batch that is only partly below the frontier, unless `exactly`.
         """
 
     def arrived(self, values: Values) -> tuple[Values, list[object], Values]:
-        """What has arrived: as it is kept, its keys, and as it is to be applied."""
+        """A batch's payloads as they are stored, its keys, and its payloads for the function."""
         kept = stored(values)
         keys = list(map(self.key, values))
         assert len(keys) == len(values), "every element that is sent has a key"
         if isinstance(self.key, itemgetter):
             return kept, keys, values
         if not ATOMS.issuperset(map(type, keys)) and not all_plain(keys):
-            keys = list(map(travelled, keys))  # a class of its own may have an equality of its own
+            keys = list(map(travelled, keys))  # a user's class may define its own equality
         if kept is not values:
-            values = list(map(fresh, kept))  # a key function may have changed its argument
+            values = list(map(fresh, kept))  # the key function may have changed its argument
         return kept, keys, values
 
     def call(self, label: Label, key: object, value: object) -> object:
@@ -122,20 +124,23 @@ class Keyed:
             return self.failed(key, value, error, before)
 
     def failed(self, key: object, value: object, error: BaseException, before: int) -> Failure:
-        """The function has raised: what it has changed since then is taken back."""
+        """Undo what a function changed before it raised. Returns the failure.
+
+        `before`: the length of the undo log before the call.
+        """
         if not self.can_keep(self.undo_log[before:]):
-            self.to_serialise = True  # it may tell what it has seen in its states
+            self.to_serialise = True  # the failure may depend on values that were changed in place
         self.take_back(before)
         return Failure.of(self.vertex.name, key, value, error)
 
     def _own(self, key: object, outputs: Values) -> Values:
-        """Outputs that nothing else can change; a failure instead of each that cannot travel."""
+        """Copies of outputs, so that nothing can change them; a Failure for one without a copy."""
         if not self.maker.functions_follow:
             return copies(outputs)
         return [self._arriving(key, output) for output in outputs]
 
     def _arriving(self, key: object, output: object) -> object:
-        """An output as it would arrive elsewhere, so that a function sees it in no other form."""
+        """An output as it would arrive on another node: functions see that form everywhere."""
         if is_plain(output):
             return output
         try:
@@ -144,7 +149,10 @@ class Keyed:
             return Failure.of_output(self.vertex.name, key, output, str(error))
 
     def call_again(self, label: Label, key: object, kept: object) -> object:
-        """`call` for one element that has been kept; `given` is its result as it is kept."""
+        """`call` for an element that was applied before. Sets `given` to its one result.
+
+        `kept`: its payload as it is stored.
+        """
         before = len(self.undo_log)
         result = self.call(label, key, fresh(kept))
         while self.begins_again([result], before):
@@ -152,22 +160,23 @@ class Keyed:
         return result
 
     def can_keep(self, changes: Sequence[Change]) -> bool:
-        """Whether changes can be kept as they are; states that serialise see to it themselves."""
-        if self.table.convert is not None or not changes:
+        """Whether no function can change the values in these changes any more."""
+        if self.table.convert is not None or not changes:  # states that serialise hold bytes
             return True
         _, slots, _, news = zip(*changes, strict=True)
-        return may_be_kept(slots, news) or may_be_kept(  # where something is removed
+        return may_be_kept(slots, news) or may_be_kept(  # again without what stands for a removal
             [slot for slot in slots if slot is not ALL],
             [new for new in news if new is not MISSING],
         )
 
     def begins_again(self, results: Values, before: int = 0) -> bool:
-        """Whether what a batch has changed or given cannot be kept; if it can, `given` is how.
+        """Whether a batch has to be applied again, as functions could change what it made.
 
-        `before`: how many changes in the undo_log are not the batch's. If it begins again, it is
-        taken back, and when it is applied anew all can be kept: states serialise; an output that
-        holds a state itself, which the next element of its key changes, is copied; and one that
-        functions come to see is brought to the form in which values travel.
+        Precondition: the undo log has the batch's changes from position `before` on. If True is
+        returned, they are undone, and the next attempt makes only what can be kept: states
+        serialise; an output that holds a MapState, which the next element of its key changes, is
+        copied; an output that another function will see gets the form in which values travel. If
+        False is returned, `given` has the results.
         """
         if self.to_serialise or not self.can_keep(self.undo_log[before:]):
             serialise(self.table)
@@ -178,7 +187,7 @@ class Keyed:
         return True
 
     def _must_own(self, results: Values) -> bool:
-        """Whether outputs have to be ones of their own from now on; sets `given`."""
+        """Sets `given`. Returns whether outputs have to be copied from now on, and are not yet."""
         self.given = self.kept_results(results)
         if self.given is results or self.gives_own:
             return False
@@ -197,7 +206,7 @@ class Keyed:
         return holds(MapState, outputs)
 
     def kept_results(self, results: Values) -> Values:
-        """Results as they can be kept: the same list if nothing can change them."""
+        """Results in a form that no function can change: the same list if they have it already."""
         if not self.many:
             return kept_outputs(results, self.maker.functions_follow)
         lists = [result for result in results if isinstance(result, list)]
@@ -207,23 +216,23 @@ class Keyed:
         return [kept_outputs(r, True) if isinstance(r, list) else r for r in results]
 
     def take_back(self, before: int) -> None:
-        """Undo the changes in the undo_log but for the first `before`."""
+        """Undo all changes in the undo log except the first `before`."""
         undo(self.undo_log[before:])
         del self.undo_log[before:]
 
     def keep(self, changes: list[Change]) -> list[object]:
-        """These changes are final. Returns the keys that lost something."""
+        """Add final changes to the changelog. Returns the keys from whose states they remove."""
         if self.record:
             return self.changelog.keep(changes)
         return [state.key for state, _, _, new in changes if new is MISSING]
 
     def reclaim(self, keys: Iterable[object]) -> None:
-        """Forget those keys that have nothing in their states."""
+        """Forget the keys whose states are empty."""
         for key in keys:
             self.table.reclaim(key)
 
     def emit(self, labels: Labels, keys: list[object], results: Values, signs: Signs) -> None:
-        """Send results on; failures go where failures go."""
+        """Send results to the next step, and failures to the barrier."""
         good = self.failures.sort_out(labels, results, signs)
         if good is not None:
             keys = list(compress(keys, good))
@@ -239,12 +248,12 @@ class Keyed:
             self.after.push(labels, results, signs)
 
     def validate(self) -> None:
-        """Assert what can be checked of the invariant."""
+        """Assert the invariant, as far as it can be checked."""
         assert not self.undo_log
 
 
 class Arrival(Keyed):
-    """No order: elements are applied as they come, and nothing can be undone."""
+    """Elements are applied in the order of their arrival, and are final at once."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         assert signs is None, "without an order nothing is ever taken back"

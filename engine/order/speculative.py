@@ -1,19 +1,43 @@
-"""Label order by speculation: elements are applied at once, and undone when one comes late.
+"""Label order by speculation: an element is applied at once, and undone when an earlier one comes.
 
 This is the drifting state of the model (design of FlameStream; Delivery, consistency, and
-determinism, section V). An element with the largest label of its key so far is applied at once.
-One that comes late is put in its place: what came after it is undone, it is applied, the rest is
-applied again, and outputs that are no longer true are taken back by tombstones.
+determinism, section V). An element that has the largest label of its key so far is applied at once.
+An element that comes late is put in its place: the later elements of its key are undone, it is
+applied, and they are applied again. Outputs that have changed are taken back by tombstones.
 
-Invariant: the states of a key equal those that its elements in force, applied in label order to
-the settled state, give; and what was sent downstream and not taken back are exactly the results
-of the elements in force. `settle` lets go of what is final; its changes, read forwards, are what
-the next snapshot writes.
+An example: running totals. Element 100 comes late, between 10 and 5:
 
-What has been applied is kept as it came, in columns, batch by batch; the elements of one key are
-looked for only where a batch comes that is not after all others. So on the hot path the order
-costs a comparison per batch. Late by k elements: 2k applications, and a look at what has been
-applied since.
+    >>> from driftline.engine.flow.flow import Flow
+    >>> from driftline.engine.state.managed import ReducingState
+    >>> class Next:
+    ...     def push(self, labels, values, signs):
+    ...         for label, value, sign in zip(labels, values, signs or [1] * len(values)):
+    ...             print(label, value if sign > 0 else f"{value} taken back")
+    >>> flow = Flow("totals")
+    >>> total = ReducingState("total", lambda a, b: a + b)
+    >>> keyed = flow.source("numbers").key_by(lambda number: "all")
+    >>> stream = keyed.scan(lambda number, total: total.add(number), total)
+    >>> totals = Speculative(flow.vertices[-1], Next(), Failures(None))
+    >>> totals.push([(1, 0)], [10], None)
+    (1, 0) 10
+    >>> totals.push([(3, 0)], [5], None)
+    (3, 0) 15
+    >>> totals.push([(2, 0)], [100], None)
+    (2, 0) 110
+    (3, 0) 15 taken back
+    (3, 0) 115
+    >>> totals.settle(4)  # no element below time 4 will come any more: nothing can be undone
+    >>> totals.push([(4, 0)], [1], None)
+    (4, 0) 116
+
+An element is *in force* from when it is applied until it is undone. Invariant: the states of a key
+are what its elements in force make of the settled state, applied in label order; and the outputs
+that were sent and not taken back are the results of the elements in force.
+
+Elements are kept batch by batch, in columns, in the order in which they were applied. Only a batch
+that is not later than all others makes the operator look for elements of its keys. So order costs
+one comparison per batch as long as nothing comes late. Cost of an element that is late by k
+elements of its key: 2k + 1 applications, and one pass over the batches that it is earlier than.
 """
 
 from __future__ import annotations
@@ -38,7 +62,7 @@ _label_of = itemgetter(0)
 
 
 class Speculative(Keyed):
-    """Label order, by applying at once and undoing when an element comes late."""
+    """A keyed operator in label order (see the module's docstring for an example)."""
 
     def __init__(
         self,
@@ -50,13 +74,13 @@ class Speculative(Keyed):
     ) -> None:
         super().__init__(vertex, after, failures, record, maker)
         self.batches: list[Applied] = []
-        """What is not settled, in the order in which it was applied."""
+        """Batches that are not settled, in the order in which they were applied."""
         self._open: list[Applied] = []
-        """Those of them that may still be closed."""
+        """The batches in `batches` that are not closed."""
         self.last = -1
-        """The largest time that was ever applied."""
+        """The largest time of all elements so far."""
         self.closed = 0
-        """No element with a time below this one may come any more."""
+        """Precondition of `push`: no element has a smaller time than this."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         first = min(times(labels))
@@ -70,8 +94,8 @@ class Speculative(Keyed):
             self._correct(list(zip(labels, keys, kept, signs, strict=True)))
             return
         different = set(keys)
-        in_time = first > self.last
-        since = {} if in_time else self._applied_since(min(labels), different)
+        is_latest = first > self.last
+        since = {} if is_latest else self._applied_since(min(labels), different)
         batch = Applied(labels, keys, kept)
         late: list[Arrived] = []
         if since or len(different) < len(keys):
@@ -86,10 +110,10 @@ class Speculative(Keyed):
             self._correct(late)
 
     def _apply_at_once(self, batch: Applied, values: Values) -> bool:
-        """Apply elements of different keys, none late: the hot path of the whole system.
+        """Apply a batch whose keys all differ, with no late element: the hot path of the system.
 
-        Returns False if the function raises, or its changes cannot be kept as they are; then
-        nothing has been done.
+        Returns False if the function raises, or if its changes cannot be kept as they are; then
+        the states are as before the call.
         """
         try:
             if self.apply is None:
@@ -107,7 +131,7 @@ class Speculative(Keyed):
             return False
         if self.begins_again(batch.results):
             return False
-        batch.ends = None  # as no two elements are of one key, it can be found when it is needed
+        batch.ends = None  # the keys all differ, so `Applied.changes` can find the ends by key
         return True
 
     def _apply_in_turn(
@@ -116,9 +140,10 @@ class Speculative(Keyed):
         since: Mapping[object, list[tuple[Applied, int]]],
         values: Values,
     ) -> list[Arrived]:
-        """Apply the elements that are not late; `since`: what was applied from the first on.
+        """Apply the elements of a batch that are not late.
 
-        Those that are late are taken out of the batch, and returned.
+        `since`: for each key its elements in force that are later than the batch's first label.
+        Returns the late elements, which are removed from the batch.
         """
         on_time = self._try_in_turn(batch, since, values)
         while self.begins_again(batch.results):
@@ -131,7 +156,7 @@ class Speculative(Keyed):
         since: Mapping[object, list[tuple[Applied, int]]],
         values: Values,
     ) -> list[bool]:
-        """Apply the elements that are not late. Returns which were not."""
+        """Apply the elements that are not late. Returns for each element whether it was applied."""
         call, apply, undo_log = self.call, self.apply, self.undo_log
         last = {key: found[-1][0].labels[found[-1][1]] for key, found in since.items()}
         batch.results, batch.ends = [], []
@@ -155,7 +180,7 @@ class Speculative(Keyed):
         return on_time
 
     def _append(self, batch: Applied) -> None:
-        """Keep a batch whose changes are in the undo_log."""
+        """Add a batch that has just been applied; its changes are in the undo log."""
         if batch.labels:
             self.last = max(self.last, batch.last)
             batch.undo_log = self.undo_log[:]
@@ -164,7 +189,7 @@ class Speculative(Keyed):
             self._open.append(batch)
 
     def _correct(self, arrived: list[Arrived]) -> None:
-        """Put elements (sign +1) into their places, take others (sign -1) out of theirs."""
+        """Insert late elements (sign +1) at their labels, and remove elements (sign -1)."""
         by_key: dict[object, list[Arrived]] = {}
         for element in arrived:
             by_key.setdefault(element[1], []).append(element)
@@ -179,7 +204,7 @@ class Speculative(Keyed):
     def _applied_since(
         self, label: Label, keys: Container[object]
     ) -> dict[object, list[tuple[Applied, int]]]:
-        """For each of the keys its elements in force from a label on, in label order."""
+        """Per key, (batch, position) of its elements in force from a label on, in label order."""
         found: dict[object, list[tuple[Applied, int]]] = {}
         for batch in self.batches:
             if batch.last >= label[0]:
@@ -196,9 +221,13 @@ class Speculative(Keyed):
         again: Applied,
         out: _Corrections,
     ) -> None:
-        """Undo back to the first of the elements, and apply what belongs there from then on."""
+        """Undo the elements of a key from the first label of `arrived` on, and apply all again.
+
+        `applied`: the elements of the key in force; `again` gets the elements that are applied
+        again, `out` the outputs and tombstones to send.
+        """
         to = min(arrived, key=_label_of)[0]
-        there: list[_There] = []
+        there: list[_Entry] = []
         for batch, at in reversed(applied):
             if batch.labels[at] < to:
                 break
@@ -208,7 +237,7 @@ class Speculative(Keyed):
         there.reverse()
         for label, _, value, sign in arrived:
             if sign > 0:
-                # Behind its equals: an element that is about to be taken back may still be there.
+                # Behind elements of the same label: one of them may be taken back in a moment.
                 at = bisect_right(there, label, key=_label_of)
                 self.late += at < len(there)
                 there.insert(at, (label, value, False, None))
@@ -246,7 +275,7 @@ class Speculative(Keyed):
             self._open = left
 
     def settle(self, frontier: int, exactly: bool = False) -> None:
-        # Batch by batch: the rows of a key have to be in label order.
+        # In order of application: the changelog has to have the rows of a key in label order.
         lost: list[object] = []
         done = 0
         while done < len(self.batches) and self.batches[done].last < frontier:
@@ -261,8 +290,9 @@ class Speculative(Keyed):
                 elif batch.chunk or min(times(batch.labels)) >= frontier:
                     left.append(batch)
                 else:
-                    lost += self.keep(batch.part(frontier, before=True).final_changes())
-                    left.append(batch.part(frontier, before=False))
+                    below, others = batch.split(frontier)
+                    lost += self.keep(below.final_changes())
+                    left.append(others)
             self.batches = [batch for batch in left if batch.chunk or batch.labels]
         self._open = [batch for batch in self.batches if not batch.chunk]
         self.closed = max(self.closed, frontier)
@@ -288,12 +318,12 @@ class Speculative(Keyed):
         assert all(batch.last <= self.last for batch in self.batches)
 
 
-_There = tuple[Label, object, bool, object]
-"""(label, payload, whether it has been applied before, and with which result)"""
+_Entry = tuple[Label, object, bool, object]
+"""(label, payload, whether it was applied before, its result then)"""
 
 
 class _Corrections:
-    """What has to be sent because an element came late: tombstones and new outputs."""
+    """The tombstones and new outputs that late elements cause."""
 
     __slots__ = ("keys", "labels", "results", "signs")
 
@@ -311,17 +341,17 @@ class _Corrections:
 
 
 def _made(result: object) -> object:
-    """A result that may have been kept, as the function made it."""
+    """A result as the function returned it. `result`: as `Keyed.kept_results` keeps it."""
     return list(map(output, result)) if type(result) is list else output(result)
 
 
 def _alike(one: object, other: object) -> bool:
-    """Whether two arguments that are kept are the same."""
+    """Whether two stored payloads are the same; 1, 1.0 and True are not."""
     return exactly(one) == exactly(other)
 
 
 def _same(one: object, other: object) -> bool:
-    """Whether two kept results look the same from outside; 1, 1.0 and True do not."""
+    """Whether two stored results would be sent as the same bytes; 1, 1.0 and True would not."""
     if isinstance(one, Failure) or isinstance(other, Failure):
         return one == other
     return exact(_made(one)) == exact(_made(other))

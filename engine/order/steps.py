@@ -1,11 +1,11 @@
 """Steps: the operators of a chain on a node, joined so that one pushes into the next.
 
-A step is handed elements as columns: labels, payloads, and signs (+1, or -1 for a tombstone;
-None when all are +1, as nearly always). It works on the whole batch and pushes the result on:
-per element there are a few operations in C or in one tight loop, everything else is per batch.
+A step takes a batch of elements, as columns: labels, payloads, and signs (+1, or -1 for a
+tombstone; None if all are +1). It applies its function to each payload in one tight loop; all other
+work is done once for the batch. Then it pushes its outputs into the next step.
 
-A user function that raises makes a `Failure` at the element's label instead of an output
-(design: errors are outputs); the element goes no further.
+Where a user function raises, a `Failure` with the element's label goes to the barrier: failures
+are outputs, too, so that they are in the same order in every replay.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from driftline.engine.wire.label_columns import LabelColumn, Labels, numbered, s
 Values = list[object]
 Signs = list[int] | None
 Elements = tuple[Labels, Values, Signs]
-"""A batch: labels, payloads, and signs (None: all +1) of elements."""
+"""A batch: labels, payloads, and signs (None: all are +1) of elements."""
 
 MANY = 16
-"""Elements from which on a batch is worth being one of its own."""
+"""Smaller batches are joined with others, larger ones are not."""
 
 
 class Step(Protocol):
     """Takes batches of elements."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
-        """Work on a batch. The three columns are of one length and belong to the step now."""
+        """Take a batch. The columns have one length, and belong to the step from now on."""
 
 
 class Hold(Protocol):
@@ -50,21 +50,24 @@ class Hold(Protocol):
 
 
 FAILURES = -1
-"""The number of the output that failures go to."""
+"""The number of the sink that failures go to."""
 
 
 class Failures:
-    """Where steps report failures."""
+    """Reports failures of user functions to the barrier."""
 
     def __init__(self, barrier: Hold) -> None:
         self.barrier = barrier
 
     def add(self, label: Label, failure: Failure, sign: int) -> None:
-        """Report one failure, or take it back."""
+        """Report a failure (sign +1), or take one back (sign -1)."""
         self.barrier.hold(FAILURES, [label], [failure.payload()], [sign])
 
     def sort_out(self, labels: Labels, results: Values, signs: Signs) -> list[bool] | None:
-        """Report the failures among results. Returns which are none; None if none is one."""
+        """Report the failures among results.
+
+        Returns for each result whether it is an output, or None if all are.
+        """
         if not countOf(map(type, results), Failure):
             return None
         for i, result in enumerate(results):
@@ -74,7 +77,7 @@ class Failures:
 
 
 class Stateless:
-    """Base of map, filter and flat_map: one user function and what comes after."""
+    """Base of map, filter and flat_map: calls a user function for each element."""
 
     def __init__(
         self,
@@ -89,7 +92,7 @@ class Stateless:
         self.after = after
         self.failures = failures
         self.functions_follow = functions_follow
-        """Whether functions see the outputs, which may change what others of them share."""
+        """Whether the next functions see the outputs: then each output is copied for them."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         results = called(self.function_of, self.name, values)
@@ -103,13 +106,13 @@ class Stateless:
             self.after.push(out_labels, outputs, out_signs)
 
     def function_of(self, value: object) -> object:
-        """What is called for each element."""
+        """The result of the user function, in the form that `outputs` takes."""
         return self.function(value)
 
     def outputs(
         self, labels: Labels, values: Values, results: Values, signs: Signs
     ) -> list[Elements]:
-        """The outputs of a batch, in batches."""
+        """The outputs of a batch. `results`: of the user function, without failures."""
         raise NotImplementedError
 
 
@@ -123,7 +126,7 @@ class Map(Stateless):
 
 
 class Filter(Stateless):
-    """The same element or nothing."""
+    """The elements for which the function returns something true."""
 
     def function_of(self, value: object) -> object:
         return bool(self.function(value))
@@ -137,7 +140,7 @@ class Filter(Stateless):
 
 
 class FlatMap(Stateless):
-    """Any number of outputs, each at the label of its input and its number."""
+    """Any number of outputs; their labels are that of the input with their number appended."""
 
     def function_of(self, value: object) -> object:
         return iterable(self.function(value))
@@ -149,15 +152,15 @@ class FlatMap(Stateless):
 
 
 def called(function: Function, name: str, values: Values) -> Values:
-    """The result of a function for each value: what it returns, or a Failure.
+    """What a function returns for each value, or a Failure where it raises.
 
-    The function is called once for each, whatever it does.
+    The function is called exactly once for each value.
     """
     results: Values = []
     add = results.append
     while len(results) < len(values):
         try:
-            # Not by `map`, which takes StopIteration out of the function for its own end.
+            # Not by `map`, which ends at a StopIteration of the function.
             for value in values[len(results) :] if results else values:
                 add(function(value))
         except BaseException as error:
@@ -165,38 +168,38 @@ def called(function: Function, name: str, values: Values) -> Values:
     return results
 
 
-def chosen(batch: Elements, those: Sequence[object]) -> Elements:
-    """Those elements of a batch for which this is true."""
+def chosen(batch: Elements, selectors: Sequence[object]) -> Elements:
+    """The elements of a batch whose selector is true. Precondition: one selector per element."""
     labels, values, signs = batch
     return (
-        select(labels, those),
-        list(compress(values, those)),
-        None if signs is None else list(compress(signs, those)),
+        select(labels, selectors),
+        list(compress(values, selectors)),
+        None if signs is None else list(compress(signs, selectors)),
     )
 
 
 def by_time(batch: Elements) -> list[tuple[int, Elements]]:
-    """The parts of a batch that are of one time each: runs of equal times, in its order."""
+    """A batch cut into smaller ones wherever the time changes: (time, batch), in its order."""
     labels, values, signs = batch
     found = times(labels)
     if len(found) == 1:  # nearly always: a batch of one root
         return [(found[0], batch)]
-    parts: list[tuple[int, Elements]] = []
+    batches: list[tuple[int, Elements]] = []
     start = 0
     rows = list(labels)
-    for time, run in groupby(found):
-        end = start + len(list(run))
-        part = rows[start:end], values[start:end], None if signs is None else signs[start:end]
-        parts.append((time, part))
+    for time, equal in groupby(found):
+        end = start + len(list(equal))
+        own = rows[start:end], values[start:end], None if signs is None else signs[start:end]
+        batches.append((time, own))
         start = end
-    return parts
+    return batches
 
 
 def children(labels: Labels, made: list[Values], signs: Signs) -> list[Elements]:
-    """The outputs `made` of the elements with these labels, in batches.
+    """Batches of outputs. `made`: the outputs of each of the elements with these labels.
 
-    The outputs of an element that makes many are a batch of their own: what they have in common,
-    as the id of a document, is then written once, and is one object again where they arrive.
+    The outputs of an element with many outputs are a batch of their own: a value that all of them
+    share, such as the id of a document, is then written once, and is one object where they arrive.
     """
     every = signs or [1] * len(labels)
     if sum(map(len, made)) >= MANY * len(labels):
@@ -216,7 +219,7 @@ def children(labels: Labels, made: list[Values], signs: Signs) -> list[Elements]
 
 
 class FanOut:
-    """A vertex with several edges: each appends its number to the path, and has its own copies."""
+    """An operator with several edges: each appends its number to labels, and gets own copies."""
 
     def __init__(self, edges: list[Step]) -> None:
         self.edges = edges
@@ -228,9 +231,9 @@ class FanOut:
 
 
 def iterable(outputs: object) -> Values:
-    """The outputs that a user function returned or yields, each as it is when it is yielded.
+    """The outputs that a user function returned, or yields; each as it is at the yield.
 
-    Raises TypeError for anything else.
+    Raises TypeError if the function returned something else.
     """
     if isinstance(outputs, (list, tuple)):
         return list(outputs)

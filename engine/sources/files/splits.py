@@ -1,8 +1,8 @@
 """A source in splits that are read in parallel, with the same times as when it is read as one.
 
 A record's time is its number in the whole source, so where a split begins is known only when those
-before it have been counted. Reading is therefore done in two steps: `count` every split (in
-parallel; splits of made-up text know without looking), add up, `read` every split from its number on.
+before it have been counted. Reading is therefore done in two steps: `count` every split, in
+parallel (splits of generated text know their count), then `read` every split from its number on.
 
 What can be cut: formats of one record a line, and XML dumps between pages, where the file is
 not compressed; multistream bzip2 dumps between streams, as Wikimedia publishes them. Everything
