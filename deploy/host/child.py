@@ -1,8 +1,9 @@
-"""How a process of ours is started: with the same Driftline, and nothing of the working directory.
+"""Child processes: they import the same Driftline as their parent, and nothing from the working
+directory.
 
-This file is what such a process executes: ``python -P .../child.py MODULE ARGUMENTS``. A file of
-the user's named `datetime.py` or `zmq.py` is then taken for nothing else, whatever folder the
-command was given in; the folder of a flow comes behind all others (`engine.flow.loading`).
+A child executes this file: ``python -P .../child.py MODULE ARGUMENTS``. So a user's file named
+`datetime.py` or `zmq.py` is never imported in place of the module of that name; and the folder of
+the flow is the last one that Python searches (`engine.flow.loading`).
 """
 
 from __future__ import annotations
@@ -12,24 +13,24 @@ import sys
 from pathlib import Path
 
 _PACKAGE = Path(os.path.abspath(__file__)).parents[2]
-"""The folder `driftline`; not resolved, as the folders in it may be links."""
+"""The folder `driftline`. It is not resolved, as the folders in it may be links."""
 
 _ROOT = str(_PACKAGE.parent)
 
 
 def command(module: str, *arguments: object) -> list[str]:
-    """What to execute to run a module of ours in a process of its own."""
+    """The command line that runs a module of ours in a process of its own."""
     return [sys.executable, "-P", __file__, module, *map(str, arguments)]
 
 
 def environment() -> dict[str, str]:
-    """In which environment: hashes of texts are the same in every process and replay."""
+    """The environment of a child: hashes of texts are the same in every process and replay."""
     return {"PYTHONHASHSEED": "0", **os.environ}
 
 
 def hide_checkout() -> None:
-    """Precondition: `driftline` is imported. Then a checkout need not be among the paths: a flow
-    may have an `engine.py` or an `index` of its own."""
+    """Remove a checkout of Driftline from Python's search path, so that a flow may import its own
+    `engine.py` or `index`. Precondition: `driftline` has been imported."""
     if (_PACKAGE / "engine").is_symlink():
         sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _ROOT]
 

@@ -1,11 +1,12 @@
-"""Deaths of processes: when who is started again, when that is no use any more, and what is said.
+"""Deaths of processes: decides when a process is started again, and when that is given up.
 
-Takes deaths and the progress of the run; gives the time of the next start, or None. Our own kills
-are no deaths.
+Takes deaths and the progress of the run; gives the time of the next start, or None. A process that
+the command has killed itself (`--kill-every`) does not count as dead.
 
-The record that kills a process is under way when it does. So the run is past it once everything is
-settled that was under way at the first death; until then each death of that process counts. What
-was under way and is not settled is what a process that is started again goes carefully with.
+A record that kills a process is under way at that moment. So the run is past that record once
+everything that was under way at the first death is settled; each death before that counts. The
+records that were under way then are the ones that the restarted process is careful with: it works
+them off one by one, and notes each before it begins.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from __future__ import annotations
 import signal
 
 DEATHS_MAX = 5
-"""Deaths of one process without progress of the run, unless said otherwise."""
+"""How often a process may die without progress of the run, by default."""
 
 FIRST_PAUSE_S = 0.1
-"""Before the second start in a row; it doubles."""
+"""The pause before the second start in a row; each further one is twice as long."""
 
 LONG_LIFE_S = 600.0
-"""Who has lived as long as this does not die in a loop: an idle run makes no progress."""
+"""A process that has lived for longer is in no crash loop, even if an idle run made no progress."""
 
 
 class Deaths:
@@ -30,17 +31,17 @@ class Deaths:
         self._settled = self._sent = 0
         self._counts: dict[str, int] = {}
         self._under_way: dict[str, int] = {}
-        """The last time that was under way at the first death that counts."""
+        """Process -> the last time that was under way at its first death that counts."""
         self._started: dict[str, float] = {}
 
     def started(self, name: str, now: float) -> None:
-        """A process begins to live."""
+        """A process has been started."""
         self._started[name] = now
 
     def moved(self, settled: int, sent: int) -> None:
-        """Everything below `settled` is done with, `sent` is the last time that is under way.
+        """The run has got further: all times below `settled` are done, `sent` is the last one sent.
 
-        A replay goes back with both; what counts is how far they ever were.
+        Both are smaller again during a replay; the largest values so far count.
         """
         self._settled = max(self._settled, settled)
         self._sent = max(self._sent, sent)
@@ -48,7 +49,7 @@ class Deaths:
             del self._under_way[name], self._counts[name]
 
     def died(self, name: str, now: float) -> float | None:
-        """When to start a process again that has died; None if that is no use any more."""
+        """When to start a process again that has died; None if it has died too often."""
         if now - self._started.get(name, now) > LONG_LIFE_S:
             self._counts.pop(name, None)
             self._under_way.pop(name, None)
@@ -59,7 +60,7 @@ class Deaths:
         return now + (FIRST_PAUSE_S * 2 ** (count - 2) if count > 1 else 0.0)
 
     def careful(self, name: str) -> tuple[int, int]:
-        """The first and last time that a process works off element by element; (-1, -1): none."""
+        """The first and last time that a process has to be careful with; (-1, -1): none."""
         last = self._under_way.get(name)
         return (-1, -1) if last is None else (self._settled, last)
 
@@ -68,7 +69,7 @@ _HINTS = {
     signal.SIGKILL: " (is there enough memory? The log of the kernel tells)",
     signal.SIGSEGV: " (code in C that a function calls, or a damaged file)",
     signal.SIGBUS: " (a file that has been truncated, or a full disk)",
-    signal.SIGABRT: " (code in C that gave up)",
+    signal.SIGABRT: " (code in C called abort)",
 }
 
 

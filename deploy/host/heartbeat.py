@@ -1,9 +1,10 @@
-"""The heartbeat: a sign of life from beside the loop, for as long as the loop is in one turn.
+"""The heartbeat: a thread that says that a process lives, while its loop is busy with one turn.
 
-Takes nothing; gives `Alive` (master). A user function may take as long as it likes: its process is
-not missing, and its work is not lost. That it takes long is told, again and again, with operator
-and label. A function in C that does not let go of the interpreter's lock silences the heartbeat,
-too; then the master waits longer for this process once it has come back (`Coordinator`).
+Takes nothing; gives `Alive` (master). So a user function may take as long as it likes: its process
+does not count as gone, nor its work as lost. A warning tells of the slow function, with operator
+and label, and again each time it has taken twice as long. A function in C that keeps the
+interpreter's lock silences the heartbeat, too; once its process is back, the master is more patient
+with it (`Coordinator`).
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from driftline.deploy.parties.member import HELLO_EVERY_S, Member
 log = logging.getLogger("driftline")
 
 SLOW_AFTER_S = 5.0
-"""How long a turn may take before it is told; then again whenever it has taken twice as long."""
+"""How long a turn may take before the first warning."""
 
 
 class Heartbeat:
-    """Speaks for the members of a runtime, in a thread of its own. A context manager."""
+    """Sends `Alive` for the members of a runtime from a thread of its own. A context manager."""
 
     def __init__(
         self, runtime: Runtime, members: Sequence[Member], slow_after_s: float = SLOW_AFTER_S
@@ -60,7 +61,7 @@ class Heartbeat:
                 self.beat(monotonic(), master)
 
     def beat(self, now: float, master: zmq.Socket[bytes]) -> None:
-        """Say that the members live, if their loop cannot."""
+        """Send `Alive` for each member, if the loop has been in the same turn since the last call."""
         turns = self._runtime.turns
         if self._runtime.waits or turns != self._turns:
             self._turns, self._since = turns, now

@@ -1,6 +1,6 @@
-"""The intake's socket: what producers send, and what they are answered, over a ZeroMQ ROUTER.
+"""The intake's socket: carries messages of producers, and answers, over a ZeroMQ ROUTER.
 
-A message is one part beside the route to its producer, which a ROUTER adds and takes off.
+A message has one part, and before it the route to its producer, which the ROUTER adds and removes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from driftline.engine.sources.logs.received import ReceivedSource
 log = logging.getLogger("driftline")
 
 QUEUED_MAX = 256
-"""Messages that wait in memory for each producer, outside the window."""
+"""Messages of each producer that may wait in ZeroMQ's memory, besides the intake's window."""
 
 DRAIN = 64
 """Messages that a turn takes at most."""
@@ -56,7 +56,7 @@ class IntakeSocket(Intake):
         self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def drain(self) -> None:
-        """Take what has come, as far as there is room."""
+        """Take the messages that have come, as far as there is room."""
         try:
             for _ in range(DRAIN):
                 if not self.room():
@@ -75,7 +75,7 @@ class IntakeSocket(Intake):
         self._context.destroy(linger=linger_ms)
 
     def _send_answers(self) -> None:
-        """One that cannot be sent is dropped: a producer asks again."""
+        """An answer that cannot be sent is dropped: its producer asks again."""
         for route, answer in self.answers:
             try:
                 self.socket.send_multipart((route, answer), zmq.NOBLOCK)

@@ -1,11 +1,11 @@
-"""The lifeline: no process of a run outlives the one that started it, not even by a moment.
+"""The lifeline: a child process ends as soon as its parent is gone.
 
-The parent holds the write end of a pipe, the child inherits the read end. When the parent is gone,
-however it went, the kernel closes the pipe, and the child ends at once: also while a user function
-keeps its loop busy, and also if the parent went before the child had begun. Where the kernel can
-tell by a signal (Linux), that is so even while a function in C holds the interpreter's lock.
+The parent holds the write end of a pipe, the child inherits the read end. When the parent ends, in
+whatever way, the kernel closes the pipe, and the child ends at once: also while a user function
+keeps its loop busy, and also if the parent ended before the child began. On Linux the kernel sends
+SIGKILL, so that even a function in C that holds the interpreter's lock does not keep it alive.
 
-`ended_in_order` is for the parent itself: a signal that asks it to end is an exit like any other.
+`ended_in_order` is for the parent: SIGTERM and SIGHUP unwind its stack.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from contextlib import contextmanager
 from types import FrameType
 
 ORPHANED = 70
-"""Exit status of a child whose parent is gone; nobody is there to see it."""
+"""Exit status of a child whose parent is gone, where the kernel does not kill it."""
 
 
 class Lifeline:
-    """The parent's end of a child's line. The child is started with `fd` among what it inherits.
+    """The parent's end of the pipe. Precondition: the child is started with `pass_fds=[fd]`.
 
-    Each child has a line of its own: whom the kernel tells belongs to the pipe, not the process.
+    Each child has a pipe of its own, as the kernel signals only one process for each pipe.
     """
 
     def __init__(self) -> None:
         self.fd, self._held = os.pipe()
 
     def started(self) -> None:
-        """The child has its end now."""
+        """Close the child's end here: the child has been started."""
         os.close(self.fd)
 
     def cut(self) -> None:
-        """Let go: a child that is still there ends."""
+        """Close the parent's end: the child ends, if it has not yet."""
         os.close(self._held)
 
 
@@ -58,17 +58,17 @@ def _wait(fd: int) -> None:
 
 @contextmanager
 def ended_in_order() -> Iterator[None]:
-    """While this lasts, SIGTERM and SIGHUP unwind the stack: exit status 128 + n."""
+    """Within this context SIGTERM and SIGHUP raise SystemExit with status 128 + n."""
     asked = (signal.SIGTERM, signal.SIGHUP)
 
     def end(number: int, frame: FrameType | None) -> None:
         for each in asked:
-            signal.signal(each, signal.SIG_IGN)  # once is enough: the next would cut this short
+            signal.signal(each, signal.SIG_IGN)  # a second signal must not interrupt the clean-up
         print(f"driftline: ended by {signal.Signals(number).name}", file=sys.stderr)
         raise SystemExit(128 + number)
 
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread is told of signals
+        yield  # only the main thread gets signals
         return
     before = {each: signal.signal(each, end) for each in asked}
     try:

@@ -1,4 +1,4 @@
-"""The limits of a run: how long what may take before somebody does, or says, something about it."""
+"""The limits of a run: after which time something counts as gone, lost or slow."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from driftline.deploy.parties.master import STALLED_AFTER_S
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """One for each option of `driftline run`."""
+    """Each is an option of `driftline run`."""
 
     missing_after_s: float = MISSING_AFTER_S
     """Silence after which a node or front counts as dead."""
     stalled_after_s: float = STALLED_AFTER_S
-    """How long work may stay unfinished while nobody is at work before it counts as lost."""
+    """How long work may stay unfinished, while no node works, before it counts as lost."""
     slow_after_s: float = SLOW_AFTER_S
-    """How long an element may take before it is told."""
+    """How long an element may take before a warning."""
     deaths: int = DEATHS_MAX
-    """Deaths of one process without progress of the run that end it."""
+    """How often a process may die without progress of the run; then the run ends."""
 
 
 LIMITS = Limits()
-"""Unless said otherwise."""
+"""The defaults."""

@@ -1,16 +1,16 @@
 """The ZeroMQ runtime: drives the parties of a process with real sockets, clock and disk.
 
-One single-threaded loop per process. A turn: take what has come (bounded), let the party work it
-off, send what it wants sent. The loop sleeps when there is nothing; it never spins and never waits
-for a disk: durable work is done by one background thread, in order.
+One single-threaded loop per process. A turn takes a bounded number of messages, lets the party work
+on them, and sends its messages. The loop sleeps while there is no message; it never spins, and
+never waits for a disk: one background thread carries out the durable jobs, in order.
 
-Sockets: a PULL for each party, and a PUSH for each that is sent to. Neither drops anything at a
-high-water mark (there is none; windows bound what is under way); what a reconnect loses is noticed
-by the numbers of the channel. The threads of the process send there, too: so a node waits at one
-socket, which is sooner awake than a poller is.
+Sockets: a PULL for each party, and a PUSH for each receiver. There is no high-water mark, so no
+message is dropped at one (windows bound how much is under way); the numbers of a channel show what
+a reconnect loses. The background threads send to the same PULL: so a node waits at one socket,
+which wakes up sooner than a poller over several.
 
-The cyclic garbage collector is off: reference counting frees all that the data path makes, and a
-collection would stop the loop for long.
+The cyclic garbage collector is off: reference counting frees everything that the data path makes,
+and a collection would stop the loop for long.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SWITCH_S = 0.0005
 """How long the background thread may keep the interpreter while the loop wants it."""
 
 _EVENTS = int(zmq.EVENTS)
-"""A plain number: an enumeration of pyzmq costs more than what is done with it."""
+"""A plain integer: pyzmq's enumeration costs more than the call that takes it."""
 
 _NOBLOCK = int(zmq.NOBLOCK)
 
@@ -63,10 +63,10 @@ class Runtime:
         self._disk = _Worker()
         self._inboxes: list[tuple[zmq.Socket[bytes], Party]] = []
         self._drains: dict[object, Callable[[], None]] = {}
-        """What to do when there is something to be had from a socket."""
+        """Socket -> takes the messages that have come there."""
         self.turns = 0
         self.waits = False
-        """Whether it waits for something to come, or takes it."""
+        """Whether the loop waits for messages, or takes them from a socket."""
 
     def add(self, party: Party, address: str) -> str:
         """Give a party an inbox. Returns its address; raises Unavailable if it is taken."""
@@ -98,10 +98,10 @@ class Runtime:
         room: Callable[[], bool],
         carry_out: CarryOut | None = None,
     ) -> None:
-        """Give a party a socket that it has made itself, to talk to others than parties.
+        """Add a party with a socket of its own, over which it talks to clients.
 
-        `drain` takes what has come; it is not called while there is no `room` for more. The party's
-        jobs and ticks are as any other's; it may have a store of its own.
+        `drain` takes the messages that have come; it is called only while there is `room`. The
+        party's ticks and jobs are as usual; `carry_out`: its own store, if it has one.
         """
         self._seats.append(_Seat(party, socket, room))
         self._drains[socket] = drain
@@ -109,12 +109,15 @@ class Runtime:
             self._stores[party.name] = carry_out
 
     def host(self, other: Party, partner: Party) -> None:
-        """Let a party live in a thread of its own beside its only partner: an embedded consumer."""
+        """Run a party in a thread of its own, for its one partner: an embedded consumer."""
         self._local[other.name] = LocalParty(other, self.connect(_inproc(partner)))
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Loop until the condition holds. A copy of the process that a user function has forked,
-        and that comes back, ends here: it has no sockets and no threads."""
+        """Loop until the condition holds.
+
+        If a user function forks, the copy of the process ends here when the function returns: it
+        has no sockets and no threads.
+        """
         quiet_collector()
         more, process = False, os.getpid()
         while not until():
@@ -151,7 +154,7 @@ class Runtime:
         return more
 
     def flush(self, party: Party) -> None:
-        """Send what a party wants sent, begin the jobs that it wants done."""
+        """Send the messages of a party, and begin its jobs."""
         for to, data in party.outbox:
             if to in self._local:
                 self._local[to].put(data)
@@ -165,7 +168,7 @@ class Runtime:
         party.jobs.clear()
 
     def close(self, linger_ms: int = 500) -> None:
-        """Send what is still to be sent, finish jobs, release the sockets."""
+        """Send all messages, finish all jobs, release the sockets."""
         for seat in self._seats:
             self.flush(seat.party)
         self._disk.stop()
@@ -176,25 +179,25 @@ class Runtime:
     def _send(self, party: Party, to: str, data: bytes) -> None:
         address = party.addresses.get(to)
         if address is None:
-            return  # nobody there yet: whoever needs it will ask
+            return  # the receiver has not said Hello yet; it will ask for what it needs
         known = self._outs.get((party.name, to))
         if known is None or known[0] != address:
             if known is not None:
                 known[1].close(linger=0)
             socket = self.connect(address)
-            # The send of pyzmq's C part: what is around it takes as long again.
+            # `send` of pyzmq's part in C: the Python method around it would take as long again.
             known = self._outs[party.name, to] = address, socket, super(zmq.Socket, socket).send
         known[2](data, _NOBLOCK)
 
     def connect(self, address: str) -> zmq.Socket[bytes]:
-        """A socket that sends to an address; for one thread."""
+        """A socket that sends to an address; only one thread may use it."""
         socket: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
         socket.set_hwm(0)
         socket.connect(address)
         return socket
 
     def _take(self, wait_ms: int) -> None:
-        """Take what has come; if that is nothing, wait for it."""
+        """Take the messages that have come; if there is none, wait for one."""
         if len(self._inboxes) == len(self._drains) == 1:
             self._take_from(*self._inboxes[0], wait_ms)
         else:
@@ -202,7 +205,7 @@ class Runtime:
                 self._drains[socket]()
 
     def _take_from(self, inbox: zmq.Socket[bytes], party: Party, wait_ms: int = 0) -> None:
-        """Hand a party what has come for it."""
+        """Hand a party the messages in its inbox, at most `DRAIN`."""
         look = inbox.get
         if wait_ms and not look(_EVENTS):
             inbox.set(zmq.RCVTIMEO, wait_ms)
@@ -212,7 +215,7 @@ class Runtime:
                 return
             self._hand(party, data)
         for _ in range(DRAIN):
-            # Cheaper than to run into `zmq.Again`, which would come in the middle of every hop.
+            # Cheaper than `zmq.Again`, which would be raised once in every turn.
             if not look(_EVENTS):
                 return
             self._hand(party, inbox.recv(zmq.NOBLOCK))
@@ -227,7 +230,7 @@ class Runtime:
 
 
 def quiet_collector() -> None:
-    """Keep the cyclic garbage collector, and other threads, out of a loop's way."""
+    """Turn the cyclic garbage collector off, and let threads hand over the interpreter quickly."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -235,12 +238,12 @@ def quiet_collector() -> None:
 
 
 def _inproc(party: Party) -> str:
-    """Where threads of this process reach a party's inbox."""
+    """The address of a party's inbox for threads of this process."""
     return f"inproc://inbox-of-{party.name}"
 
 
 class _Seat:
-    """A party in a runtime; and a socket that the loop wakes for only while there is room."""
+    """A party in a runtime, and its own socket, which wakes the loop only while there is room."""
 
     def __init__(
         self,
@@ -255,7 +258,7 @@ class _Seat:
         self._armed = False
 
     def arm(self, poller: zmq.Poller) -> None:
-        """Wake the loop for the socket, or not: what is not taken would wake it for ever."""
+        """Poll the socket only while there is room: otherwise the loop would spin."""
         if self._socket is not None and self._room() is not self._armed:
             self._armed = not self._armed
             if self._armed:
@@ -265,10 +268,10 @@ class _Seat:
 
 
 class _Worker:
-    """A thread that does things in order, and wakes the loop with an empty message each time."""
+    """A thread that carries out jobs in order, and wakes the loop with an empty message."""
 
     ring: zmq.Socket[bytes]
-    """Where the empty messages go."""
+    """Sends the empty messages."""
 
     def __init__(self) -> None:
         self._tasks: queue.SimpleQueue[tuple[Party, Job, CarryOut] | None] = queue.SimpleQueue()
@@ -276,14 +279,14 @@ class _Worker:
         self._thread: threading.Thread | None = None
 
     def put(self, party: Party, job: Job, work: CarryOut) -> None:
-        """Have a job of a party done."""
+        """Add a job of a party. `work` carries it out."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._loop, daemon=True)
             self._thread.start()
         self._tasks.put((party, job, work))
 
     def report(self) -> None:
-        """Tell parties what has been done. Raises ThreadDied."""
+        """Tell parties the results of their jobs. Raises ThreadDied."""
         while self._results:
             party, job, result = self._results.popleft()
             if isinstance(result, ThreadDied):
@@ -291,7 +294,7 @@ class _Worker:
             party.done(job, result)
 
     def stop(self) -> None:
-        """Finish what was begun."""
+        """Finish all jobs."""
         self._tasks.put(None)
         if self._thread is not None:
             self._thread.join(timeout=10)
@@ -312,18 +315,18 @@ class _Worker:
 
 
 class ThreadDied(Exception):
-    """A thread met what is no error of ours: its process cannot go on, and ends with the text."""
+    """An exception that is not ours ended a thread: its process ends, too, with this text."""
 
     @staticmethod
     def of(error: BaseException, during: str) -> ThreadDied:
-        """What the loop raises instead, whatever it was: even an exit of one thread only."""
+        """The exception that the loop raises for any exception of a thread, also a SystemExit."""
         died = ThreadDied(f"the thread for {during} died: {type(error).__name__}: {error}")
         died.__cause__ = error
         return died
 
 
 class LocalParty:
-    """A party in a thread of its own, with one other to talk to."""
+    """A party in a thread of its own, which talks to one partner."""
 
     def __init__(self, party: Party, partner: zmq.Socket[bytes]) -> None:
         self._party = party
@@ -343,7 +346,7 @@ class LocalParty:
             raise self._died
 
     def stop(self) -> None:
-        """Let it finish what it has got."""
+        """Let it work off all messages, and end."""
         self._tasks.put(None)
         self._thread.join(timeout=10)
 

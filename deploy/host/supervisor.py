@@ -1,8 +1,10 @@
-"""The local cluster: the node and master processes of a run on this machine, kept alive.
+"""The local cluster: starts the node and master processes of a run on this machine, and restarts
+them.
 
-A process that dies is started again; the coordinator does the rest. One that cannot start, or dies
-again and again while the run does not move on, ends the run with what it said and the record that
-it was at. What processes say is told as they say it.
+A process that dies is started again; the coordinator then recovers the run. A process that cannot
+start, or that dies again and again while the run makes no progress, ends the run; the error has the
+last lines that the process wrote, and the record that it was working on. Lines that processes write
+to standard error are told as they come.
 """
 
 from __future__ import annotations
@@ -29,16 +31,16 @@ from driftline.deploy.host.process import CANNOT_START, STOPPED, ProcessConfig, 
 from driftline.engine.errors import Unavailable
 
 MODULE = "driftline.deploy.host.process"
-"""What a process runs."""
+"""The module that a process runs."""
 
 SHOWN_MAX = 20
-"""Lines of one process that are told at a time, and that are remembered."""
+"""Lines of one process that are told at a time at most; as many are remembered."""
 
 SHOWN_FIRST = 5
-"""How many of them are the first ones, if there are more."""
+"""How many of these lines are the first ones, if lines are left out."""
 
 KEPT_BYTES = 1 << 20
-"""What a process has said is let go beyond this."""
+"""How much text of a process is kept."""
 
 
 class LocalCluster:
@@ -55,9 +57,9 @@ class LocalCluster:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._lifelines: dict[str, Lifeline] = {}
         self._start_at: dict[str, float] = {}
-        """Those that have died, and when they are started again."""
+        """Process that has died -> when it is started again."""
         self._killed: set[str] = set()
-        """Those whose death was our own doing."""
+        """Processes that `kill_one` has killed."""
         self._asked_again = False
         self._mouths: dict[str, _Mouth] = {}
 
@@ -76,9 +78,9 @@ class LocalCluster:
         self.stop(wait_s=0.0 if error is not None else 1.0)
 
     def supervise(self, settled: int = 0, sent: int = 0) -> None:
-        """Restart what has died. `settled`, `sent`: how far the run has got (see `Deaths`).
+        """Restart processes that have died. `settled`, `sent`: how far the run is (see `Deaths`).
 
-        Raises Unavailable if starting again does not help.
+        Raises Unavailable if a process cannot start, or has died too often.
         """
         now = monotonic()
         self.deaths.moved(settled, sent)
@@ -100,7 +102,7 @@ class LocalCluster:
                 self._start_at[name] = self._died(name, status, now)
 
     def _died(self, name: str, status: int, now: float) -> float:
-        """When to start it again. Raises Unavailable."""
+        """When to start a process that has died again. Raises Unavailable."""
         self._relay(name)
         said = "\n".join(self._mouths[name].last) or "it said nothing"
         if status == CANNOT_START:
@@ -140,9 +142,10 @@ class LocalCluster:
         return all(node.poll() == STOPPED for node in nodes)
 
     def ask_again(self) -> None:
-        """The master has ended, and we do not know why: another one can tell, by the registry.
+        """Start another master, which finds in the registry how the run ended.
 
-        Raises Unavailable if that has been tried.
+        Precondition: the master has ended, and has not said how. Raises Unavailable if this has
+        been tried before.
         """
         if self._asked_again:
             raise Unavailable("the master ended without a word")
@@ -155,7 +158,7 @@ class LocalCluster:
         return {name: process.pid for name, process in self._processes.items()}
 
     def stop(self, wait_s: float = 5.0) -> None:
-        """End all processes: those that do not end by themselves in time are killed."""
+        """Wait until all processes have ended, and kill those that have not after `wait_s`."""
         deadline = monotonic() + wait_s
         for name, process in self._processes.items():
             try:
@@ -195,10 +198,10 @@ class LocalCluster:
             )
 
     def _relay(self, name: str) -> None:
-        """Tell what a process has said since the last time."""
+        """Tell the lines that a process has written since the last call."""
         lines = self._mouths[name].said()
         left_out = max(0, len(lines) - SHOWN_MAX)
-        if left_out:  # the last lines matter most: those of a traceback say what it was
+        if left_out:  # most of the lines told are the last ones: a traceback ends with its cause
             lines[SHOWN_FIRST : SHOWN_FIRST + left_out] = [f"... ({left_out} lines more)"]
         for line in lines:
             self._tell(f"{name}: {line}")
@@ -206,9 +209,9 @@ class LocalCluster:
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """A process that is started now takes no SIGINT: a Ctrl-C is for the command, which ends it."""
+    """Processes started within this context ignore SIGINT: at a Ctrl-C the command ends them."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may say so
+        yield  # only the main thread may set a signal handler
         return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -218,19 +221,19 @@ def _deaf_to_interrupts() -> Iterator[None]:
 
 
 class _Mouth:
-    """Where a process writes what it has to say: a file, which never makes it wait."""
+    """The standard error of a process: a file, so that the process never waits for a reader."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as we do
         self.fd = self._file.fileno()
         fcntl.fcntl(self.fd, fcntl.F_SETFL, os.O_APPEND)  # so that it can be cut
         self.last: deque[str] = deque(maxlen=SHOWN_MAX)
-        """The last lines of all."""
+        """The last lines, for the error that ends the run."""
         self._at = 0
         self._begun = b""
 
     def said(self) -> list[str]:
-        """The whole lines since the last call."""
+        """The lines that were completed since the last call."""
         data = os.pread(self.fd, KEPT_BYTES, self._at)
         if not data:
             return []

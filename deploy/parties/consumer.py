@@ -1,14 +1,14 @@
-"""The consumer server: the role around a consumer, remote or beside a node.
+"""The consumer server: the party around a consumer, in a process of its own or beside a node.
 
-Takes `FetchLast` and `Bundle` (barriers). Gives `LastBundle`, `BundleStored`, or `Failed` where a
-repetition would not help (a payload that the target cannot hold, a directory of another run).
+Takes `FetchLast` and `Bundle` (barriers). Gives `LastBundle`, `BundleStored`, or `Failed` if trying
+again would not help (a payload that the target cannot hold, a directory of another run).
 
-The first question of an incarnation raises a fence: bundles of earlier ones, still on their way
-or from a node that does not know yet that it has been replaced, are not stored any more. A server
-that has just started has no fence, so it wants to be asked before it stores anything; a barrier
-that waits for an answer asks.
+The first `FetchLast` of an incarnation raises a fence: bundles of earlier incarnations are not
+stored any more, whether they are still under way or come from a node that has been replaced and
+does not know it. A server that has just started has no fence, so it stores nothing before the first
+`FetchLast`; a barrier sends one whenever it waits for an answer.
 
-Invariant: what is answered as stored is durable, and stored once.
+Invariant: a bundle that was answered with `BundleStored` is durable, and is stored once.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from driftline.engine.wire.party import Party, log
 
 
 class ConsumerServer(Party):
-    """Serves any number of barriers; `make` gives the consumer of each."""
+    """Serves any number of barriers. `make`: opens the consumer of a barrier, by its name."""
 
     def __init__(self, make: Callable[[str], Consumer]) -> None:
         super().__init__("consumer")
         self.fences: dict[str, int] = {}
-        """Per barrier, the highest incarnation that has asked."""
+        """Barrier -> the highest incarnation that has sent a `FetchLast`."""
         self.trouble: dict[str, str] = {}
-        """Per barrier, why its last message could not be dealt with, if so."""
+        """Barrier -> why its last message could not be carried out."""
         self._make = make
         self._consumers: dict[str, Consumer] = {}
 
@@ -94,7 +94,7 @@ class ConsumerServer(Party):
         return self._consumers[barrier]
 
     def _note(self, barrier: str, trouble: str) -> None:
-        """Log the beginning and the end of a trouble, not every attempt."""
+        """Log when trouble begins and when it ends, but not every attempt."""
         before = self.trouble.pop(barrier, "")
         if trouble:
             self.trouble[barrier] = trouble

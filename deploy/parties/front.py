@@ -1,15 +1,15 @@
-"""The front: where elements enter. Reads a source, gives labels, and can replay.
+"""The front: reads a source, gives each record its label, and sends it to a node. Can replay.
 
-Takes `Start`, `Progress`, `BeginEpoch`, `Committed` (master), `AskPromise` (master, node), and what
-every member takes.
-Gives frames (nodes); a `Promise` for times without a frame (all trackers); `Prepared` for an epoch.
+Takes `Start`, `Progress`, `BeginEpoch`, `Committed` (master), `AskPromise` (master, node), and the
+messages that every member takes. Gives frames (nodes); a `Promise` for times without a frame (all
+trackers); `Prepared` for an epoch; and the messages that every member gives.
 
-Invariants: times grow; frames and promises together cover all times up to `next`, without a gap;
-after `Start` with an offset the same records get the same labels again;
-at most `window` roots are unsettled, so a slow system slows the input instead of filling memory.
+Invariants: times grow; frames and promises together cover all times below `next`, without a gap;
+after a `Start` with an offset the same records get the same labels again; at most `window` records
+are under way, so a slow system slows the input down instead of filling memory.
 
-At low load a frame holds one record. Under load a turn takes what the window allows, and sends one
-frame to each node, tracked under the smallest time in it.
+At low load a frame holds one record. Under load a turn takes as many records as the window allows,
+and sends one frame to each node, tracked under the smallest time in it.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from driftline.engine.wire.messages import (
 )
 
 WINDOW = 384
-"""Roots that may be unsettled, unless said otherwise."""
+"""Records that may be under way, by default."""
 
 BATCH = 24
-"""Roots that one turn takes at most; more would let the other nodes wait."""
+"""Records that one turn takes at most; with more, the other nodes would wait."""
 
 Record = tuple[int, object] | BadRecord | None
 
@@ -81,24 +81,24 @@ class Front(Member):
         self.window = window
         self.on_bad = on_bad
         self.next = 1
-        """No record below this time will be sent any more in this incarnation."""
+        """All records below this time have been sent in this incarnation."""
         self.settled = 0
-        """Roots below this time count as done."""
+        """Records below this time are not under way any more."""
         self.taken = 0
-        """Records that have entered; a replay does not count."""
+        """Records that have been sent; a record that is sent again in a replay counts once."""
         self.furthest = 0
-        """The largest time that has ever entered."""
+        """The largest time that has been sent in any incarnation."""
         self._records: Iterator[Record] | None = None
         self._ended = False
         self._flight: deque[int] = deque()
         self._covered = 0
-        """Frames and promises cover the times below."""
+        """Frames and promises cover all times below this one."""
         self._durable = 0
-        """What was promised not to be forgotten."""
+        """The last promise said that records below this time survive a crash."""
         self._asked = 0
-        """A tracker wants to know that no record below this time will come."""
+        """A tracker has asked for a promise up to this time."""
         self._early = False
-        """Whether a record waits that may still be forgotten."""
+        """Whether a record waits until it is durable."""
         self._epochs: list[tuple[int, int]] = []
 
     @property
@@ -125,7 +125,7 @@ class Front(Member):
         if self._records is None:
             return
         self._promise()
-        for node in self._others:  # they have no tracker, but a marker that they miss was lost
+        for node in self._others:  # nodes without a tracker: shows them whether a marker was lost
             self.send(node, Promise(self.index, 0, 0, 0))
 
     def turn(self) -> bool:
@@ -175,7 +175,7 @@ class Front(Member):
             flight.popleft()
 
     def _pump(self, records: Iterator[Record]) -> bool:
-        """Send what may be sent. Returns whether there may be more at once."""
+        """Send records, as far as the window allows. Returns whether there may be more."""
         batches: dict[int, tuple[list[Label], list[object]]] = {}
         bad: list[BadRecord] = []
         room = min(BATCH, self.window - len(self._flight))
@@ -189,7 +189,7 @@ class Front(Member):
                 break
             if record is None:
                 if self.live is not None and self._asked > self.next and not self._early:
-                    # Nothing waits: the clock may move past what others have sent.
+                    # No record waits: the clock may move past the times of other fronts.
                     self.next = max(self.next, self.live.move_to(self._asked))
                 break
             taken += 1
@@ -211,12 +211,12 @@ class Front(Member):
             labels.append((time, self.index))
             values.append(payload)
         if bad and self.on_bad is not None:
-            self.on_bad(bad)  # before anything says that their times are done with
+            self.on_bad(bad)  # before a frame or a promise covers their times
         self._send(batches)
         return bool(taken) and taken == room and not self._ended
 
     def _once_durable(self, records: Iterator[Record], live: LiveSource) -> Iterator[Record]:
-        """Records of a live source, but none that may still be forgotten."""
+        """The records of a live source, each as soon as it is durable; None while one is not."""
         for record in records:
             while isinstance(record, tuple) and record[0] >= live.durable:
                 self._early = True
@@ -231,7 +231,7 @@ class Front(Member):
         for i, node in enumerate(nodes):
             labels, values = batches[node]
             end = batches[nodes[i + 1]][0][0][0] if i + 1 < len(nodes) else self.next
-            # Up to the first root of the next frame, all roots are in this one or in one before.
+            # All records before the first one of the next frame are in this frame or earlier ones.
             covers = (self._covered, end)
             batch = encode_label_list(labels), pack_rows(values), ()
             frame = Frame(self.index, self.index, labels[0][0], 0, (batch,), covers)

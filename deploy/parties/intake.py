@@ -1,21 +1,21 @@
-"""The intake: takes records of producers and hands them to a front's source.
+"""The intake: takes records from producers and hands them to a front's source.
 
-Takes and gives msgpack arrays; `deploy.host.intake_socket` carries them over ZeroMQ:
+Takes and gives msgpack arrays, which `deploy.host.intake_socket` carries over ZeroMQ:
 
     producer                                            front
     [MAGIC, HELLO, producer, session]                   [MAGIC, SYNC, session, acknowledged]
     [MAGIC, RECORD, producer, session, number, record]  [MAGIC, ACK, session, acknowledged]
     [MAGIC, END, producer, session, last number]        [MAGIC, ENDED, session, acknowledged]
 
-`acknowledged` stands for all records up to it: they are in the log. SYNC says besides that nothing
-above it has been taken, and nothing above it that was sent before will be: send it again. It
-answers a HELLO, and a record that came before an earlier one (which was lost in a reconnect).
-`session` is a number that a producer chooses each time it starts, larger than before: once a
-larger one is known, messages of a smaller one are answered with FENCED and that larger one, so
-that what a dead process has left in the network does not mix with what its successor sends.
+All records with numbers up to `acknowledged` are in the input log. SYNC also says that no later
+record has been taken, and that the producer has to send the later ones again. It answers a HELLO,
+and a record whose predecessor has not come (it was lost in a reconnect). `session` is a number that
+a producer chooses at its start, larger than in its last start. Once the intake knows a session, it
+answers messages of smaller ones with FENCED and the number that it knows: so messages that a dead
+producer has left in the network do not mix with those of its successor.
 
-Invariants: what is acknowledged is durable; a record is stored once, however often it comes. While
-the front's source has no room, nothing is taken, the sockets fill up, and producers wait.
+Invariants: an acknowledged record is durable; a record is stored once, however often it comes. While
+the front's source has no room, no record is taken, the sockets fill up, and producers wait.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ log = logging.getLogger("driftline")
 MAGIC = 0xD72
 
 WINDOW = 4096
-"""Records in memory that are not read or not stored yet, at most."""
+"""How many records may be in memory that are not read, or not stored, yet."""
 
 WINDOW_BYTES = 1 << 26
-"""Their size, at most, but for the last one."""
+"""How large these records may be together; the last one may exceed it."""
 
 MESSAGE_BYTES_MAX = 1 << 26
+"""The largest message that is taken from a producer."""
 
 
 class Kind(IntEnum):
-    """What a message is. Of answers to one producer, the larger one says more."""
+    """The kind of a message. Of two answers for a producer the larger one includes the other."""
 
     HELLO = 1
     RECORD = 2
@@ -60,18 +61,18 @@ _FIELDS = {Kind.HELLO: 4, Kind.RECORD: 6, Kind.END: 5}
 
 @dataclass(slots=True)
 class _Client:
-    """A producer as it was heard of last."""
+    """A producer, as of its last message."""
 
     session: int
     route: bytes
     answer: Kind = Kind.ACK
-    """What it will be told next."""
+    """The kind of the next answer."""
     early: bool = False
-    """It has been told that records before its latest ones are missing."""
+    """Whether it has been told that records before its latest ones are missing."""
 
 
 class Intake(Party):
-    """What stands before a source. Who drives it sends what is in `answers`, (route, answer)."""
+    """Takes messages of producers for a source. Its driver sends `answers`, (route, answer)."""
 
     def __init__(
         self,
@@ -88,12 +89,12 @@ class Intake(Party):
         self.answers: list[tuple[bytes, bytes]] = []
         self._clients: dict[str, _Client] = {}
         self._owed: dict[str, None] = {}
-        """Producers to be answered, once there is something to say."""
+        """The producers that wait for an answer."""
 
-    # What a runtime calls.
+    # Called by the runtime.
 
     def room(self) -> bool:
-        """Whether more records may come."""
+        """Whether the source has room for more records."""
         source = self.source
         return source.waiting < self.window and source.waiting_bytes < self.window_bytes
 
@@ -106,9 +107,10 @@ class Intake(Party):
         return False
 
     def done(self, job: Job, result: object) -> None:
-        """A group was written. Raises what kept it from being written.
+        """A group of records was written, or `result` is the error. Raises that error.
 
-        After a failed fsync nobody knows what the disk has: the process must end, and read it.
+        After a failed fsync it is unknown what is on the disk: the process has to end, and the next
+        one reads the log.
         """
         if isinstance(result, DriftlineError):
             raise result
@@ -119,7 +121,7 @@ class Intake(Party):
     # The protocol.
 
     def take(self, parts: list[bytes]) -> None:
-        """Take one message, whoever sent it."""
+        """Take one message of any sender: (route, data). A malformed one is counted and dropped."""
         try:
             if len(parts) != 2:
                 raise MalformedMessage(f"{len(parts)} parts instead of 2")
@@ -154,7 +156,7 @@ class Intake(Party):
         self._owed[producer] = None
 
     def _answer(self) -> None:
-        """Tell producers how far they are, in this turn or as soon as it is true."""
+        """Answer the producers whose answer is true by now; the others wait on."""
         source = self.source
         for producer in list(self._owed):
             client = self._clients[producer]

@@ -1,8 +1,8 @@
-"""The master: it knows how far the whole is, and decides.
+"""The master: a tracker and the coordinator, which decides on snapshots, recovery and the end.
 
-Takes `Promise` (fronts), `Acknowledge` (nodes), `Alive` and what the coordinator takes; gives
-`Progress` (nodes, fronts), `AskPromise` (fronts) and what the coordinator gives. What came in one
-turn is applied first; progress is told at most once a millisecond: nobody's outputs wait for it.
+Takes `Promise` (fronts), `Acknowledge` (nodes), `Alive`, and the messages of the coordinator. Gives
+`Progress` (nodes, fronts), `AskPromise` (fronts), and the messages of the coordinator. `Progress`
+is sent at most once a millisecond: no output waits for it.
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ from driftline.engine.wire.messages import (
 from driftline.engine.wire.party import Job, Party
 
 STALLED_AFTER_S = 10.0
-"""How long the oldest work may stay unfinished, with no node at work, before it counts as lost."""
+"""How long the oldest work may stay unfinished, while no node works, before it counts as lost."""
 
 HEARD_WITHIN_S = 0.6
-"""Who has not been heard for longer may be at work; members speak several times as often."""
+"""A member that has been silent for longer may be at work; members speak every 0.2 s."""
 
 REPEAT_EVERY_S = 1.0
+"""How often `Progress` is sent at least."""
 
 PROGRESS_EVERY_S = 0.001
-"""How often fronts are told of room in the window, and nodes of what is final, at most."""
+"""How often `Progress` is sent at most."""
 
 
 class Master(Party):
-    """Tracks progress and decides."""
+    """The master of a run. Its decisions are the coordinator's."""
 
     def __init__(
         self,
@@ -74,9 +75,9 @@ class Master(Party):
         self._oldest: tuple[int, int] | None = None
         self._oldest_since = 0.0
         self._steps: dict[str, int] = {}
-        """How much each member has done."""
+        """Member -> its steps of work so far."""
         self._worked = False
-        """Whether any has done something since the time was told last."""
+        """Whether a member has worked since the last tick."""
         self._repeated = 0.0
 
     @property
@@ -89,12 +90,12 @@ class Master(Party):
 
     @property
     def broken(self) -> bool:
-        """Whether only a new master can go on."""
+        """Whether this process cannot go on, but a new master can."""
         return self.coordinator.phase is Phase.BROKEN
 
     @property
     def waits_for(self) -> str:
-        """Where the run stands, and what it waits for; for people."""
+        """The state of the run, and what it waits for, for people."""
         oldest = self.tracker.oldest() if self.tracker is not None else None
         if oldest is None:
             return self.coordinator.waits_for
@@ -138,13 +139,13 @@ class Master(Party):
         self._pass_on()
 
     def _check_sender(self, sender: str, message: Message) -> None:
-        """Raises MalformedMessage for what nobody of this run would say."""
+        """Raises MalformedMessage if no member of this run sends such a message."""
         if sender not in self._members:
-            raise MalformedMessage(f"{sender!r} does not take part")
+            raise MalformedMessage(f"{sender!r} is no member of this run")
         if isinstance(message, Acknowledge) and sender not in self.coordinator.nodes:
-            raise MalformedMessage(f"an acknowledgement of {sender!r}")
+            raise MalformedMessage(f"an acknowledgement of {sender!r}, which is no node")
         if isinstance(message, Promise) and sender != f"front-{message.front}":
-            raise MalformedMessage(f"a promise of front {message.front} by {sender!r}")
+            raise MalformedMessage(f"a promise of front {message.front}, sent by {sender!r}")
 
     def channel_lost(self, sender: str) -> None:
         self.coordinator.lost(Lost(self.incarnation, f"the master misses messages of {sender}"))
@@ -175,7 +176,7 @@ class Master(Party):
             self.tick_by = min(self.tick_by, self._progress_at)
             if self.now >= self._progress_at or processed >= INFINITY:
                 self._tell_progress(processed, delivered)
-        if not self.policy.ordered:  # otherwise a node asks, which knows sooner
+        if not self.policy.ordered:  # in label order the nodes ask: their trackers know sooner
             for idle, time in self.tracker.to_ask():
                 self.send(self.coordinator.fronts[idle], AskPromise(time))
         return False
@@ -187,7 +188,7 @@ class Master(Party):
             self.send(name, Progress(processed, delivered))
 
     def _watch(self, now: float, tracker: Tracker) -> None:
-        """Notice what is lost without anybody having noticed."""
+        """Find work that was lost, although no channel has shown a gap."""
         oldest = tracker.oldest()
         worked = self._worked or not self.coordinator.all_heard(HEARD_WITHIN_S)
         self._worked = False
@@ -199,7 +200,7 @@ class Master(Party):
             self.coordinator.lost(Lost(self.incarnation, reason))
             return
         if now - self._repeated >= REPEAT_EVERY_S:
-            # Also when nothing has changed: it shows the others whether something was lost.
+            # `Progress` is sent again, changed or not: it shows the members whether one was lost.
             self._repeated = now
             self._progress = (-1, -1)
 
@@ -211,7 +212,7 @@ class Master(Party):
         self._progress = (-1, -1)
 
     def _pass_on(self) -> None:
-        """Send and write what the coordinator decided."""
+        """Send the messages of the coordinator, and begin its writes."""
         coordinator = self.coordinator
         self.jobs += coordinator.jobs
         coordinator.jobs = []

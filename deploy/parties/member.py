@@ -1,9 +1,9 @@
-"""Members: parties that the master counts on, nodes and fronts.
+"""Members: the parties that a run cannot do without, nodes and fronts.
 
-Takes `Stop`. Gives `Hello` again and again (who, where, in which incarnation, whether ready),
-`Alive` where work goes on, and, as often, what the master has to do something about: it may have
-been lost, or the master may be a new one. Once it has been told to stop it does nothing any more
-but to say `Goodbye` instead, for as long as its process lives.
+Takes `Stop`. Gives `Hello` every 0.2 s (name, address, incarnation, whether ready), `Alive` while
+it makes steps, and with each `Hello` its trouble, if it has any: an earlier message may be lost,
+or the master may be a new process. After a `Stop` a member does no work, and says `Goodbye` instead
+of `Hello` until its process ends.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ class Member(Party):
         super().__init__(name)
         self.process, self.address = process, address
         self.run = run
-        """What it takes part in; that another run is over is none of its business."""
+        """The run that it takes part in; a `Stop` of another run is ignored."""
         self.outcome: Stop | None = None
-        """How the run ended."""
+        """How the run ended; None while it goes on."""
         self.trouble: Message | None = None
-        """What the master has to do something about."""
+        """The reason why the master has to recover or end the run, if there is one."""
         self.ready = False
-        """Whether it is loaded and has all answers that it needs."""
+        """Whether it has its state, and all answers that it needs to begin."""
         self._next_hello = 0.0
         self._steps_told = 0
 
     @property
     def steps(self) -> int:
-        """Steps of work that were done so far: while they move, nothing is lost."""
+        """Steps of work so far: while the number grows, the oldest work is slow, not lost."""
         return 0
 
     @property
     def waits_for_disk(self) -> bool:
-        """Whether what others wait for is on its way to the disk: that is no idleness."""
+        """Whether others wait for something that is being written to disk: that is work, too."""
         return False
 
     @property
     def doing(self) -> str:
-        """What is being done, for people; another thread may ask."""
+        """The work under way, for people. May be called by another thread."""
         return "one turn"
 
     @property
@@ -59,8 +59,8 @@ class Member(Party):
             self.hello()
 
     def repeat(self) -> None:
-        """Tell again what the master needs to know. Also when nothing has changed: it shows the
-        master whether something was lost."""
+        """Send again what the master needs to know, changed or not: if a message was lost, the
+        master sees a gap."""
         raise NotImplementedError
 
     def tick(self, now: float) -> float:
@@ -70,7 +70,7 @@ class Member(Party):
         return self._next_hello
 
     def hello(self) -> None:
-        """Tell the master where we stand."""
+        """Tell the master how this member is."""
         if self.stopped:
             self.send("master", Goodbye(self.process))
             return
@@ -88,7 +88,7 @@ class Member(Party):
         return [("master", encode((self.name, self.incarnation, 0), alive))]
 
     def report(self, trouble: Message) -> None:
-        """Tell the master, and tell again until there is a new incarnation."""
+        """Tell the master of trouble, with each `Hello` until there is a new incarnation."""
         self.trouble = trouble
         self.send("master", trouble)
 
