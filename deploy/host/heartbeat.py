@@ -61,7 +61,7 @@ class Heartbeat:
                 self.beat(monotonic(), master)
 
     def beat(self, now: float, master: zmq.Socket[bytes]) -> None:
-        """Send `Alive` for each member, if the loop has been in the same turn since the last call."""
+        """Send `Alive` for each member, if the loop is in the same turn as at the last call."""
         turns = self._runtime.turns
         if self._runtime.waits or turns != self._turns:
             self._turns, self._since = turns, now

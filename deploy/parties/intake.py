@@ -14,8 +14,8 @@ a producer chooses at its start, larger than in its last start. Once the intake 
 answers messages of smaller ones with FENCED and the number that it knows: so messages that a dead
 producer has left in the network do not mix with those of its successor.
 
-Invariants: an acknowledged record is durable; a record is stored once, however often it comes. While
-the front's source has no room, no record is taken, the sockets fill up, and producers wait.
+Invariants: an acknowledged record is durable; a record is stored once, however often it comes.
+While the front's source has no room, no record is taken, the sockets fill up, and producers wait.
 """
 
 from __future__ import annotations
