@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from driftline import COMMANDS, run_reference
 from driftline.engine.flow.loading import load_flow
 
@@ -34,3 +36,14 @@ def test_importing_driftline_loads_nothing_that_a_flow_does_not_need() -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout == "set()\n"
+
+
+PACKAGES = {path.name for path in (ROOT / "driftline").iterdir() if path.is_symlink()}
+
+
+@pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_every_file_that_is_named_exists(page: str) -> None:
+    named = re.findall(r"`([a-z_]+/[\w./]*)`", (ROOT / page).read_text())
+    ours = [name for name in named if name.partition("/")[0] in PACKAGES | {"tests", "examples"}]
+    assert [name for name in ours if not (ROOT / name).exists()] == []
+    assert ours or page == "README.md"
