@@ -1,17 +1,18 @@
-"""The producer's side: sends records to a front and knows which of them will never be forgotten.
+"""The producer: sends records to a front, and knows which of them are stored for good.
 
-A record is taken exactly once, whatever happens to the network, the front or the producer, if
-whoever produces starts where the front says:
+A record is taken exactly once, whatever happens to the network, the front or the producer, if the
+program begins with the record after the last acknowledged one:
 
     with Producer("tcp://front:5555", "orders") as producer:
         for order in orders[producer.acknowledged :]:
             producer.send(order)
 
-On leaving the block everything is acknowledged, or Unavailable is raised. A producer's id is its
-for ever, and of one process at a time. Two producers need two ids.
+On leaving the block all records are acknowledged, or Unavailable is raised. The front numbers
+records by the producer's id: keep the id from start to start, and never let two processes send with
+one id at a time.
 
-There is no thread: lost records are sent again within `send` and `flush`. Who will not send
-anything for a while calls `flush` first. Memory: at most `window` records.
+There is no thread: lost records are sent again within `send` and `flush`. Call `flush` before a
+longer pause. Memory: at most `window` records.
 """
 
 from __future__ import annotations
@@ -36,22 +37,29 @@ from driftline.engine.sources.logs.inputlog import PRODUCER_BYTES_MAX
 from driftline.engine.wire.codec import pack
 
 WINDOW = 1000
-"""Records that may be unacknowledged."""
+"""How many records may be unacknowledged, by default."""
 
 TIMEOUT_S = 30.0
+"""How long to wait for the front, by default."""
 
 ASK_AFTER_S = 0.3
-"""How long a front may be silent before it is asked what it has."""
+"""How long a front may be silent before it is asked for its last number."""
 
 ASK_AFTER_S_MAX = 5.0
-"""It is asked less and less often: it may be busy."""
+"""The pause between two questions doubles up to this: the front may be busy."""
 
 HEARTBEAT_MS = 1000
-"""How often a connection is probed: a machine that vanishes says nothing."""
+"""How often a connection is probed: a machine that vanishes closes no connection."""
 
 
 class Producer:
-    """A connection to a front. Raises Unavailable if there is none within `timeout_s`."""
+    """A connection to a front, for one sequence of records. A context manager.
+
+    `address`: where `driftline run --input tcp://...` listens; `producer_id`: names this sequence of
+    records, in this start and all later ones, at most 256 bytes; `window`: how many records may be
+    unacknowledged; `timeout_s`: how long to wait for the front. Raises Unavailable if the front does
+    not answer in time, ValueError for an id that is empty or too long.
+    """
 
     def __init__(
         self,
@@ -68,13 +76,13 @@ class Producer:
         self.window = window
         self.timeout_s = timeout_s
         self.acknowledged = 0
-        """The front has stored the records up to this number for good."""
+        """The front has stored the records 1 to `acknowledged` for good."""
         self.sequence = 0
-        """The number of the last record."""
+        """The number of the last record that was sent."""
         self._session = time_ns()
         self._unacknowledged: dict[int, bytes] = {}
         self._sent = 0
-        """Records up to this number need not be sent any more, as far as is known."""
+        """Records up to this number have been sent, and not been asked for again."""
         self.ended = False
         """Whether the front takes no more records: the stream was ended."""
         self._synced = False
@@ -84,7 +92,7 @@ class Producer:
         self._ask_after_s = ASK_AFTER_S
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
-        # What waits in the queue of a connection that breaks is gone: keep it short, and here.
+        # ZeroMQ drops its queue when a connection breaks: records wait in `_unacknowledged`.
         self._socket.set_hwm(window)
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
@@ -117,7 +125,8 @@ class Producer:
     def send(self, payload: object) -> int:
         """Send a record; waits while the window is full. Returns its number.
 
-        Raises PayloadError for what cannot travel, Unavailable if the front does not answer.
+        Raises PayloadError if the record has values that the wire format has not, or is too large;
+        Unavailable if the front does not answer in time, or the stream was ended.
         """
         number = self.sequence + 1
         data = pack((MAGIC, Kind.RECORD, self.id, self._session, number, payload))
@@ -141,14 +150,17 @@ class Producer:
             raise self._refused()
 
     def end(self, timeout_s: float | None = None) -> None:
-        """End the stream: the front takes no more records, from no producer. May be repeated."""
+        """End the stream: the front takes no more records, from any producer. May be called again.
+
+        Raises Unavailable after the timeout.
+        """
         self.flush(timeout_s)
         self._ending = True
         self._ask_at = 0.0
         self._wait(lambda: self.ended, self.timeout_s if timeout_s is None else timeout_s)
 
     def close(self) -> None:
-        """Release the connection, whatever is acknowledged."""
+        """Close the connection at once: records that are not acknowledged may be lost."""
         self._context.destroy(linger=0)
 
     def _refused(self) -> Unavailable:
@@ -179,7 +191,7 @@ class Producer:
         return self._to_ask or self._sent < self.sequence
 
     def _push(self) -> None:
-        """Send what can be sent."""
+        """Send records, and the question if one is due, as far as the connection takes them."""
         send = self._socket.send
         try:
             while self._sent < self.sequence:
@@ -206,7 +218,7 @@ class Producer:
         if kind is Kind.FENCED and session > self._session:
             if self._synced:
                 raise Unavailable(f"another process sends as {self.id!r}: give each its own id")
-            self._session = session + 1  # the one before had a clock that was ahead
+            self._session = session + 1  # the clock of an earlier process was ahead of ours
             self._ask_at = 0.0
         if session != self._session:
             return
