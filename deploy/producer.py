@@ -55,10 +55,10 @@ HEARTBEAT_MS = 1000
 class Producer:
     """A connection to a front, for one sequence of records. A context manager.
 
-    `address`: where `driftline run --input tcp://...` listens; `producer_id`: names this sequence of
-    records, in this start and all later ones, at most 256 bytes; `window`: how many records may be
-    unacknowledged; `timeout_s`: how long to wait for the front. Raises Unavailable if the front does
-    not answer in time, ValueError for an id that is empty or too long.
+    `address`: where `driftline run --input tcp://...` listens; `producer_id`: names this sequence
+    of records, in this start and all later ones, at most 255 bytes; `window`: how many records may
+    be unacknowledged; `timeout_s`: how long to wait for the front. Raises Unavailable if the front
+    does not answer in time, ValueError for an id that is empty or too long.
     """
 
     def __init__(
