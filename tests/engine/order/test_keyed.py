@@ -17,7 +17,8 @@ from driftline.engine.labels import INFINITY, Label
 from driftline.engine.order.keyed import Arrival, Keyed
 from driftline.engine.order.speculative import Speculative
 from driftline.engine.order.steps import FAILURES
-from driftline.engine.snapshots.jobs import Capture, restore
+from driftline.engine.snapshots.jobs import Capture
+from driftline.engine.snapshots.merging import restore
 from driftline.engine.state.changelog import MANY
 from driftline.engine.state.managed import (
     Change,

@@ -17,11 +17,8 @@ from driftline.engine.snapshots.jobs import (
     Loaded,
     LoadSnapshot,
     StoreSnapshot,
-    by_group,
-    merge,
-    read_segment,
-    restore,
 )
+from driftline.engine.snapshots.merging import by_group, merge, read_segment, restore
 from driftline.engine.snapshots.store import NEWEST, LmdbStore, PartStore
 from driftline.engine.state.changelog import EARLY_FROM, MANY, Changelog
 from driftline.engine.state.managed import ListState, MapState, StateTable, ValueState

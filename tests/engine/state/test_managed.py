@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from driftline.engine.flow.flow import Flow
-from driftline.engine.snapshots.jobs import Capture, restore
+from driftline.engine.snapshots.jobs import Capture
+from driftline.engine.snapshots.merging import restore
 from driftline.engine.state.changelog import Changelog
 from driftline.engine.state.managed import (
     Change,
