@@ -1,4 +1,4 @@
-"""Section V-A2: the last output element, and what barriers and consumers say to each other about it."""
+"""Section V-A2: the last output element, and how barriers and consumers agree on it."""
 
 from __future__ import annotations
 
