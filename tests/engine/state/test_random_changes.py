@@ -1,4 +1,4 @@
-"""Each state type does what a plain twin does, and every change can be undone and replayed."""
+"""After random changes, each state holds what a plain twin does; any change can be taken back."""
 
 from __future__ import annotations
 
