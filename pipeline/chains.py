@@ -31,7 +31,7 @@ from driftline.engine.order.steps import (
     Step,
     Values,
 )
-from driftline.engine.snapshots.jobs import restore
+from driftline.engine.snapshots.merging import restore
 from driftline.engine.snapshots.savepoint import Savepoint, write_table
 from driftline.engine.sources.files.splits import Split
 from driftline.engine.sources.source import BadRecord

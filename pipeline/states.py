@@ -24,7 +24,7 @@ import pyarrow as pa
 from driftline.engine.errors import PayloadError
 from driftline.engine.flow.flow import Flow, Vertex
 from driftline.engine.keygroups import group_of
-from driftline.engine.snapshots.jobs import as_segment, read_segment
+from driftline.engine.snapshots.merging import as_segment, read_segment
 from driftline.engine.snapshots.savepoint import Savepoint, begin, complete, write_segment
 from driftline.engine.state.managed import MISSING, StateTable
 from driftline.engine.state.serialised import serialise

@@ -101,6 +101,7 @@ DECIDING = [
     if path not in _files(*DRIVERS, "coordinator/registry.py")
 ]
 OURS += [ROOT / "driftline" / "__init__.py", ROOT / "driftline" / "__main__.py"]
+TESTS = _files("tests")
 
 
 @cache
@@ -173,7 +174,7 @@ def test_imports_go_only_downwards_within_a_package(package: str) -> None:
                 assert levels[other] < levels[own], f"{path}: {own} must not know {other}"
 
 
-@pytest.mark.parametrize("path", [*OURS, *_files("tests", "examples")], ids=_id)
+@pytest.mark.parametrize("path", [*OURS, *TESTS, *_files("examples")], ids=_id)
 def test_there_is_one_name_to_import(path: Path) -> None:
     """Not `engine`, `index`, ...: a user may have modules of these names."""
     tops = {name.partition(".")[0] for name in _imports(ast.walk(_tree(path)))}
@@ -224,6 +225,6 @@ def test_the_lists_of_this_test_name_what_exists() -> None:
         assert set().union(*levels) == there
 
 
-@pytest.mark.parametrize("path", OURS, ids=_id)
+@pytest.mark.parametrize("path", [*OURS, *TESTS], ids=_id)
 def test_files_fit_in_a_head(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= LINES_MAX

@@ -19,7 +19,8 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.keygroups import GroupCache, owned_by
 from driftline.engine.policy import POLICIES, Policy, SnapshotCut
-from driftline.engine.snapshots.jobs import LoadSnapshot, StoreSnapshot, restore
+from driftline.engine.snapshots.jobs import LoadSnapshot, StoreSnapshot
+from driftline.engine.snapshots.merging import restore
 from driftline.engine.snapshots.savepoint import Savepoint, begin, complete, write_table
 from driftline.engine.snapshots.store import LmdbStore, PartStore
 from driftline.engine.state.managed import StateTable

@@ -29,7 +29,8 @@ from driftline.engine.order.keyed import Arrival, Keyed
 from driftline.engine.order.speculative import Speculative
 from driftline.engine.order.steps import Failures, Step
 from driftline.engine.policy import Output, Policy, SnapshotCut
-from driftline.engine.snapshots.jobs import Capture, CommitSnapshot, restoring
+from driftline.engine.snapshots.jobs import Capture, CommitSnapshot
+from driftline.engine.snapshots.merging import restoring
 from driftline.engine.state.managed import StateTable
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.messages import Acknowledge, Frame, Message, Prepared, PrepareFailed

@@ -23,7 +23,7 @@ from driftline.engine.errors import SnapshotDamaged, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow, Vertex
 from driftline.engine.flow.plan import plan
 from driftline.engine.keygroups import GroupCache
-from driftline.engine.snapshots.jobs import as_segment
+from driftline.engine.snapshots.merging import as_segment
 from driftline.engine.state.managed import StateTable
 
 _FORMAT = "driftline savepoint 2"

@@ -29,15 +29,13 @@ from driftline.engine.errors import MalformedMessage, SnapshotDamaged, StateMism
 from driftline.engine.flow.flow import Flow
 from driftline.engine.lmdbs import open_environment, reported, seal
 from driftline.engine.snapshots.jobs import (
-    MERGED_AT_ONCE,
     MIXED,
     CommitSnapshot,
     Loaded,
     LoadSnapshot,
     StoreSnapshot,
-    by_group,
-    merge,
 )
+from driftline.engine.snapshots.merging import MERGED_AT_ONCE, by_group, merge
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.marks import MARK, NOBODY, Mark
 from driftline.engine.wire.party import Job

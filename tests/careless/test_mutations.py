@@ -13,6 +13,7 @@ import driftline.engine.order.steps
 from driftline.deploy.simulation.command import run_one
 from driftline.deploy.simulation.scenario import scenario
 from driftline.engine.order.ends import Shuffle
+from tests.careless.flows import ALL
 
 SEEDS_MAX = 200
 
@@ -65,7 +66,7 @@ CASES: list[tuple[Mutation, str]] = [
 )
 def test_the_simulation_finds(mutation: Mutation, flow: str) -> None:
     for seed in range(1, SEEDS_MAX + 1):
-        what = scenario(seed, f"tests.careless.flows:{flow}")
+        what = scenario(seed, ALL[flow])
         with mutation():
             problem = run_one(what).problem
         if problem:

@@ -27,8 +27,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def driftline_run(flow: str, documents: Path, output: Path, *options: str) -> list[str]:
     """The output of a run, dead letters included, merged by label."""
-    spec = f"tests.careless.flows:{flow}"
-    command = [sys.executable, "-m", "driftline", "run", spec, "--input", str(documents)]
+    command = [sys.executable, "-m", "driftline", "run", ALL[flow], "--input", str(documents)]
     subprocess.run(
         [*command, "--output", str(output), "--on-error", "dead-letter", *options],
         cwd=ROOT,

@@ -19,7 +19,7 @@ SEEDS = 25
 def test_every_seed_is_right(name: str, ordering: str) -> None:
     problems = []
     for seed in range(1, SEEDS + 1):
-        what = scenario(seed, f"tests.careless.flows:{name}")
+        what = scenario(seed, ALL[name])
         outcome = run_one(replace(what, policy=policy("exactly-once", ordering)))
         problems += [(seed, outcome.problem)] if outcome.problem else []
     assert problems == []

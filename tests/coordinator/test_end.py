@@ -9,7 +9,7 @@ from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRec
 from driftline.engine.errors import Unavailable
 from driftline.engine.policy import policy
 from driftline.engine.wire.messages import Failed, Goodbye, Message, Prepared, Stop
-from tests.coordinator.test_coordinator import INTERVAL, Cluster, restart
+from tests.coordinator.cluster import INTERVAL, Cluster, restart
 
 STOP = Stop("", "FunctionFailed", "operator 'x' failed")
 OUTCOME = RunOutcome("", "FunctionFailed", "operator 'x' failed")

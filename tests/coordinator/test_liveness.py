@@ -9,7 +9,7 @@ import pytest
 from driftline.coordinator.backoff import LONGEST_S, Backoff
 from driftline.coordinator.coordinator import MISSING_AFTER_S, Phase
 from driftline.engine.wire.messages import Alive, Lost
-from tests.coordinator.test_coordinator import Cluster, restart
+from tests.coordinator.cluster import Cluster, restart
 
 
 def test_who_lives_is_not_missing_though_it_cannot_say_hello() -> None:

@@ -20,7 +20,9 @@ from driftline.engine.snapshots.store import LmdbStore, PartStore
 from driftline.engine.wire.marks import Mark
 from driftline.engine.wire.party import Job
 from tests.deploy.run import test_survey
-from tests.engine.snapshots import test_snapshots
+from tests.engine.snapshots import test_store, test_store_damage, test_store_joining
+from tests.engine.snapshots.stores import Unsteady, fill
+from tests.engine.snapshots.tables import FLOW
 
 Mutation = Callable[[], AbstractContextManager[object]]
 
@@ -125,24 +127,26 @@ def a_store_in_the_place_of_another(path: Path) -> None:
 
 
 def a_fallback(_: Path) -> None:
-    test_snapshots.test_the_snapshot_to_fall_back_to_outlives_those_that_were_given_up_after_it()
+    test_store_joining.test_the_snapshot_to_fall_back_to_outlives_those_that_were_given_up_after_it()
 
 
 def a_disk_that_does_not_answer(_: Path) -> None:
-    kv = test_snapshots.Unsteady("memory")
-    store = PartStore(kv, test_snapshots.FLOW)
-    test_snapshots.fill(store, range(1, 4))
+    kv = Unsteady("memory")
+    store = PartStore(kv, FLOW)
+    fill(store, range(1, 4))
     kv.failing = True
     with pytest.raises(Unavailable):
         store.carry_out(LoadSnapshot(3))
 
 
 def a_newest_part_that_is_gone(_: Path) -> None:
-    test_snapshots.test_a_newest_snapshot_that_is_damaged_is_refused_and_not_passed_over(None, True)
+    test_store_damage.test_a_newest_snapshot_that_is_damaged_is_refused_and_not_passed_over(
+        None, True
+    )
 
 
 def an_old_copy(_: Path) -> None:
-    test_snapshots.test_an_old_copy_is_not_taken_for_what_has_been_stored_since()
+    test_store.test_an_old_copy_is_not_taken_for_what_has_been_stored_since()
 
 
 def told(found: Found, policy: str = "two-phase") -> Callable[[Path], None]:

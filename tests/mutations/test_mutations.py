@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import count
 
@@ -9,64 +11,66 @@ import pytest
 
 from driftline.deploy.simulation.command import run_one
 from driftline.deploy.simulation.scenario import Scenario, scenario
-from tests.mutations import mutations
-from tests.mutations.mutations import Mutation
+from tests.mutations import channels, decisions, disks, order, outputs, productions, tracking
 
 SEEDS_MAX = 2000
 
 EXACTLY, TWO_PHASE, STRONG = "exactly-once", "two-phase", "strong-productions"
 
+Mutation = Callable[[], AbstractContextManager[object]]
+"""Takes one safeguard out of the engine, as long as it is entered."""
+
 Focus = dict[str, float]
 """Faults that are more frequent than usual, where only they can show what is missing."""
 
 CASES: list[tuple[Mutation, str, Focus]] = [
-    (mutations.t_last_is_not_asked_for, EXACTLY, {}),
-    (mutations.t_last_is_not_asked_for_nor_checked, EXACTLY, {}),
-    (mutations.acknowledgement_is_split, EXACTLY, {}),
-    (mutations.incarnation_is_not_checked, EXACTLY, {}),
+    (outputs.t_last_is_not_asked_for, EXACTLY, {}),
+    (outputs.t_last_is_not_asked_for_nor_checked, EXACTLY, {}),
+    (tracking.acknowledgement_is_split, EXACTLY, {}),
+    (channels.incarnation_is_not_checked, EXACTLY, {}),
     # Not in exactly-once: what is lost there is never covered, and nothing is delivered past it.
-    (mutations.gaps_are_not_noticed, TWO_PHASE, {"cut": 0.005}),
-    (mutations.repeated_batches_are_applied, EXACTLY, {"repeat": 0.05}),
-    (mutations.nothing_is_undone, EXACTLY, {}),
-    (mutations.tombstones_are_not_sent, EXACTLY, {}),
-    (mutations.first_prepared_commits, EXACTLY, {}),
-    (mutations.commit_is_told_before_it_is_written, TWO_PHASE, {"crash_before_job": 0.03}),
-    (mutations.markers_are_not_aligned, TWO_PHASE, {}),
-    (mutations.durability_is_not_waited_for, EXACTLY, {"crash_before_job": 0.1}),
-    (mutations.outputs_count_as_delivered_when_ready, EXACTLY, {}),
-    (mutations.frames_cover_their_whole_turn, EXACTLY, {}),
-    (mutations.outputs_do_not_wait_for_their_own_stage, EXACTLY, {}),
-    (mutations.acknowledgements_overtake_frames, EXACTLY, {}),
-    (mutations.intervals_count_across_gaps, EXACTLY, {}),
-    (mutations.checksums_are_not_compared, EXACTLY, {"rot": 0.5}),
-    (mutations.checksums_of_records_are_not_compared, EXACTLY, {"rot": 0.5}),
-    (mutations.consumers_have_no_fence, EXACTLY, {"crash_at_message": 0.005, "linger": 1.0}),
-    (mutations.the_end_is_told_before_it_is_written, EXACTLY, {"until": 5.0}),
-    (mutations.the_end_is_told_once, EXACTLY, {"crash_at_end": 0.2}),
-    (mutations.any_run_may_be_over, EXACTLY, {}),
-    (mutations.an_earlier_run_has_ended_this_one, EXACTLY, {}),
-    (mutations.channels_fall_silent, TWO_PHASE, {"cut": 0.02}),
-    (mutations.pre_commits_lose_their_epoch, TWO_PHASE, {}),
-    (mutations.blocks_are_settled_out_of_order, EXACTLY, {}),
-    (mutations.blocks_are_closed_too_early, EXACTLY, {}),
-    (mutations.promises_pass_unread_records, EXACTLY, {}),
-    (mutations.lines_are_committed_before_they_are_durable, EXACTLY, {"power": 1.0}),
-    (mutations.records_are_acknowledged_before_they_are_stored, EXACTLY, {}),
-    (mutations.records_that_come_again_are_taken, EXACTLY, {}),
-    (mutations.a_group_whose_writing_failed_is_written_again, EXACTLY, {}),
-    (mutations.a_production_that_failed_is_numbered_again, STRONG, {"done_but_failed": 0.05}),
-    (mutations.a_consumer_counts_a_bundle_whose_storing_failed, EXACTLY, {"job_fails": 0.1}),
-    (mutations.silence_is_not_noticed, EXACTLY, {"cut": 0.005}),
-    (mutations.frames_that_were_had_are_worked_off, STRONG, {}),
-    (mutations.records_that_were_had_are_worked_off, STRONG, {}),
-    (mutations.frames_leave_before_they_are_durable, STRONG, {}),
-    (mutations.outputs_leave_before_they_are_durable, STRONG, {}),
-    (mutations.inputs_are_acknowledged_before_they_are_durable, STRONG, {}),
-    (mutations.nothing_is_sent_again, STRONG, {}),
-    (mutations.frontiers_move_before_all_is_known_that_is_sent_again, STRONG, {}),
-    (mutations.frames_are_tracked_under_an_earlier_time, STRONG, {}),
-    (mutations.records_leave_that_may_be_forgotten, STRONG, {}),
-    (mutations.checksums_are_not_compared, STRONG, {"rot": 0.5}),
+    (channels.gaps_are_not_noticed, TWO_PHASE, {"cut": 0.005}),
+    (channels.repeated_batches_are_applied, EXACTLY, {"repeat": 0.05}),
+    (order.nothing_is_undone, EXACTLY, {}),
+    (order.tombstones_are_not_sent, EXACTLY, {}),
+    (decisions.first_prepared_commits, EXACTLY, {}),
+    (decisions.commit_is_told_before_it_is_written, TWO_PHASE, {"crash_before_job": 0.03}),
+    (order.markers_are_not_aligned, TWO_PHASE, {}),
+    (tracking.durability_is_not_waited_for, EXACTLY, {"crash_before_job": 0.1}),
+    (outputs.outputs_count_as_delivered_when_ready, EXACTLY, {}),
+    (tracking.frames_cover_their_whole_turn, EXACTLY, {}),
+    (tracking.outputs_do_not_wait_for_their_own_stage, EXACTLY, {}),
+    (tracking.acknowledgements_overtake_frames, EXACTLY, {}),
+    (tracking.intervals_count_across_gaps, EXACTLY, {}),
+    (disks.checksums_are_not_compared, EXACTLY, {"rot": 0.5}),
+    (disks.checksums_of_records_are_not_compared, EXACTLY, {"rot": 0.5}),
+    (outputs.consumers_have_no_fence, EXACTLY, {"crash_at_message": 0.005, "linger": 1.0}),
+    (decisions.the_end_is_told_before_it_is_written, EXACTLY, {"until": 5.0}),
+    (decisions.the_end_is_told_once, EXACTLY, {"crash_at_end": 0.2}),
+    (decisions.any_run_may_be_over, EXACTLY, {}),
+    (decisions.an_earlier_run_has_ended_this_one, EXACTLY, {}),
+    (channels.channels_fall_silent, TWO_PHASE, {"cut": 0.02}),
+    (outputs.pre_commits_lose_their_epoch, TWO_PHASE, {}),
+    (order.blocks_are_settled_out_of_order, EXACTLY, {}),
+    (order.blocks_are_closed_too_early, EXACTLY, {}),
+    (tracking.promises_pass_unread_records, EXACTLY, {}),
+    (disks.lines_are_committed_before_they_are_durable, EXACTLY, {"power": 1.0}),
+    (disks.records_are_acknowledged_before_they_are_stored, EXACTLY, {}),
+    (disks.records_that_come_again_are_taken, EXACTLY, {}),
+    (disks.a_group_whose_writing_failed_is_written_again, EXACTLY, {}),
+    (productions.a_production_that_failed_is_numbered_again, STRONG, {"done_but_failed": 0.05}),
+    (outputs.a_consumer_counts_a_bundle_whose_storing_failed, EXACTLY, {"job_fails": 0.1}),
+    (tracking.silence_is_not_noticed, EXACTLY, {"cut": 0.005}),
+    (productions.frames_that_were_had_are_worked_off, STRONG, {}),
+    (productions.records_that_were_had_are_worked_off, STRONG, {}),
+    (productions.frames_leave_before_they_are_durable, STRONG, {}),
+    (productions.outputs_leave_before_they_are_durable, STRONG, {}),
+    (productions.inputs_are_acknowledged_before_they_are_durable, STRONG, {}),
+    (productions.nothing_is_sent_again, STRONG, {}),
+    (productions.frontiers_move_before_all_is_known_that_is_sent_again, STRONG, {}),
+    (productions.frames_are_tracked_under_an_earlier_time, STRONG, {}),
+    (productions.records_leave_that_may_be_forgotten, STRONG, {}),
+    (disks.checksums_are_not_compared, STRONG, {"rot": 0.5}),
 ]
 
 

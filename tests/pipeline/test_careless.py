@@ -23,7 +23,7 @@ HASHED = "sets"
 
 @pytest.mark.parametrize("name", [name for name in ALL if name != HASHED])
 def test_spark_gives_what_the_reference_gives(spark: SparkSession, name: str) -> None:
-    flow = load_flow(f"tests.careless.flows:{name}")
+    flow = load_flow(ALL[name])
     found = [records(Random(7), 60, 0)]
     wanted = as_lines(flow, list(run_reference(flow, found, dead_letters=True)))
     assert on_spark(spark, flow, found, 3) == wanted

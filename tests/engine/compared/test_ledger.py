@@ -14,8 +14,8 @@ from driftline.engine.snapshots.jobs import (
     Loaded,
     LoadSnapshot,
     StoreSnapshot,
-    restore,
 )
+from driftline.engine.snapshots.merging import restore
 from driftline.engine.snapshots.store import PartStore
 from driftline.engine.wire.codec import encode_label_list, pack_rows
 from driftline.engine.wire.messages import Frame, Header, encode

@@ -27,7 +27,7 @@ from driftline.engine.order.steps import (
 from driftline.engine.reference import interpret
 from driftline.engine.state.managed import ValueState
 from driftline.engine.wire.label_columns import Labels
-from tests.careless.flows import AnyCase
+from tests.careless.odd_types import AnyCase
 from tests.engine.order.steps import Collected
 
 Element = tuple[Label, object, int]

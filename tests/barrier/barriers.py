@@ -1,0 +1,45 @@
+"""Barriers of each kind, what they are given to hold, and what is in the bundles they give."""
+
+from driftline.barrier.barrier import NOTHING, Barrier
+from driftline.barrier.epochs import EpochBarrier
+from driftline.barrier.ordered import OrderedBarrier
+from driftline.barrier.productions import ProductionBarrier
+from driftline.engine.labels import Label
+from driftline.engine.wire.bundles import Item, from_blob
+from driftline.engine.wire.messages import Bundle
+
+GROUPS = (0, 63)
+
+Output = tuple[Label, int, object, int]
+"""(label, sink, payload, sign)"""
+
+
+def ordered(**options: int) -> OrderedBarrier:
+    return OrderedBarrier("barrier-0", GROUPS, **options)  # type: ignore[arg-type]
+
+
+def epochs() -> EpochBarrier:
+    return EpochBarrier("barrier-0", GROUPS)
+
+
+def productions() -> ProductionBarrier:
+    return ProductionBarrier("barrier-0", GROUPS)
+
+
+def connected(barrier: Barrier) -> Barrier:
+    barrier.last(NOTHING, 0, ())
+    return barrier
+
+
+def hold(barrier: Barrier, *outputs: Output) -> None:
+    for label, sink, value, sign in outputs:
+        barrier.hold(sink, [label], [value], None if sign > 0 else [sign])
+
+
+def items(bundle: Bundle | None) -> list[Item]:
+    assert bundle is not None
+    return [item for blob in bundle.blobs for item in from_blob(blob)]
+
+
+def values(bundle: Bundle | None) -> list[object]:
+    return [item.value for item in items(bundle)]

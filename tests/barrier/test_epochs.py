@@ -1,0 +1,148 @@
+"""In epochs: nothing leaves before it is committed, and all that is committed leaves once."""
+
+import pytest
+
+from driftline.barrier.epochs import EpochBarrier
+from driftline.engine.labels import INFINITY
+from driftline.engine.sinks import MemoryConsumer
+from driftline.engine.wire.codec import travelled
+from tests.barrier.barriers import GROUPS, connected, epochs, values
+
+
+def fill(barrier: EpochBarrier, epoch: int, *found: tuple[int, object]) -> object:
+    """Make outputs (chain, payload) of an epoch; what is pre-committed, as it is read back."""
+    for number, (chain, value) in enumerate(found):
+        barrier.chain = chain
+        barrier.hold(0, [(epoch, 0, number)], [value], None)
+    for chain in range(2):
+        barrier.seal(chain, epoch)
+    return travelled(barrier.pre_commit(epoch))
+
+
+def test_nothing_of_an_epoch_leaves_before_it_is_committed() -> None:
+    barrier = epochs()
+    connected(barrier)
+    barrier.hold(0, [(1, 0)], ["x"], None)
+    assert barrier.take_bundle(1) is None
+    barrier.seal(0, 1)
+    assert barrier.take_bundle(1) is None
+    assert barrier.pre_commit(1)
+    assert barrier.take_bundle(1) is None
+    barrier.advance(INFINITY)
+    assert barrier.take_bundle(1) is None
+    barrier.commit(1)
+    bundle = barrier.take_bundle(1)
+    assert values(bundle) == ["x"]
+    assert bundle is not None
+    assert bundle.t_last == 1
+
+
+def test_a_repeated_commit_changes_nothing() -> None:
+    barrier = epochs()
+    connected(barrier)
+    fill(barrier, 1, (0, "x"))
+    barrier.commit(1)
+    barrier.commit(1)
+    assert values(barrier.take_bundle(1)) == ["x"]
+    barrier.commit(1)
+    barrier.stored(1)
+    barrier.commit(1)
+    assert barrier.take_bundle(1) is None
+
+
+def test_a_chain_that_is_ahead_makes_outputs_of_the_next_epoch() -> None:
+    barrier = epochs()
+    connected(barrier)
+    for chain, value in ((0, "old"), (1, "old too")):
+        barrier.chain = chain
+        barrier.hold(0, [(chain, 0)], [value], None)
+    barrier.seal(0, 1)
+    barrier.chain = 0
+    barrier.hold(0, [(7, 0)], ["new"], None)
+    barrier.seal(1, 1)
+    barrier.pre_commit(1)
+    barrier.commit(1)
+    assert values(barrier.take_bundle(1)) == ["old", "old too"]
+    barrier.stored(1)
+    barrier.seal(0, 2)
+    barrier.seal(1, 2)
+    barrier.pre_commit(2)
+    barrier.commit(2)
+    assert values(barrier.take_bundle(1)) == ["new"]
+
+
+def test_what_could_not_be_committed_is_pre_committed_with_the_next_epoch() -> None:
+    barrier = epochs()
+    connected(barrier)
+    fill(barrier, 1, (0, "x"))
+    durable = fill(barrier, 2, (0, "y"))
+    barrier.commit(2)
+    assert values(barrier.take_bundle(1)) == ["x", "y"]
+    again = epochs()
+    again.restore(2, durable)
+    connected(again)
+    assert values(again.take_bundle(2)) == ["x", "y"]
+    again = epochs()
+    again.restore(2, durable)
+    again.last(1, 0, ())
+    assert values(again.take_bundle(2)) == ["y"]
+
+
+@pytest.mark.parametrize("has", [0, 1, 2])
+def test_after_a_recovery_only_what_the_consumer_lacks_of_a_committed_epoch_leaves(
+    has: int,
+) -> None:
+    consumer = MemoryConsumer()
+    first = epochs()
+    connected(first)
+    pre_committed: object = None
+    for epoch in (1, 2):
+        pre_committed = fill(first, epoch, (0, f"{epoch}x"), (1, f"{epoch}y"))
+        first.commit(epoch)
+        bundle = first.take_bundle(1)
+        assert bundle is not None
+        if epoch <= has:
+            consumer.deliver(bundle)
+        first.stored(epoch)
+    again = epochs()
+    again.restore(2, pre_committed)
+    assert again.take_bundle(2) is None
+    last = consumer.last("barrier-0", GROUPS)
+    again.last(last.t_last, last.checksum, last.blobs)
+    bundle = again.take_bundle(2)
+    if has == 2:
+        assert bundle is None
+    else:
+        assert values(bundle) == ["2x", "2y"]
+
+
+def test_outputs_that_were_never_committed_are_gone_after_a_recovery() -> None:
+    first = epochs()
+    connected(first)
+    durable = fill(first, 1, (0, "x"))
+    first.commit(1)
+    fill(first, 2, (0, "y"))
+    again = epochs()
+    again.restore(1, durable)
+    connected(again)
+    assert values(again.take_bundle(2)) == ["x"]
+    again.stored(1)
+    assert again.take_bundle(2) is None
+
+
+def test_a_bounded_run_has_delivered_only_when_its_last_epoch_has_been() -> None:
+    barrier = epochs()
+    connected(barrier)
+    barrier.hold(0, [(1, 0)], ["x"], None)
+    barrier.advance(INFINITY)
+    assert barrier.delivered == 0
+    barrier.seal(0, 1)
+    barrier.pre_commit(1)
+    assert barrier.delivered == 0
+    barrier.commit(1)
+    assert barrier.delivered == 0
+    bundle = barrier.take_bundle(1)
+    assert bundle is not None
+    assert barrier.delivered == 0
+    barrier.stored(bundle.t_last)
+    assert barrier.delivered == INFINITY

@@ -1,0 +1,49 @@
+"""Without a guarantee: outputs leave at once."""
+
+from driftline.barrier.immediate import ImmediateBarrier
+from driftline.engine.labels import INFINITY
+from driftline.engine.wire.bundles import Item
+from tests.barrier.barriers import GROUPS, connected, items, values
+
+
+def test_outputs_leave_at_once_in_the_order_of_arrival() -> None:
+    barrier = ImmediateBarrier("barrier-0", GROUPS)
+    barrier.hold(0, [(9, 0)], ["late"], None)
+    assert barrier.take_bundle(1) is None
+    connected(barrier)
+    barrier.hold(1, [(1, 0), (5, 0)], ["early", "middle"], None)
+    bundle = barrier.take_bundle(1)
+    assert items(bundle) == [
+        Item((9, 0), 0, "late"),
+        Item((1, 0), 1, "early"),
+        Item((5, 0), 1, "middle"),
+    ]
+    barrier.hold(0, [(2, 0)], ["next"], None)
+    assert barrier.take_bundle(1) is None
+    assert bundle is not None
+    barrier.stored(bundle.t_last)
+    assert values(barrier.take_bundle(1)) == ["next"]
+
+
+def test_bundles_are_numbered_on_from_the_consumers_last_one() -> None:
+    barrier = ImmediateBarrier("barrier-0", GROUPS)
+    barrier.last(41, 0, ())
+    for number in (42, 43):
+        barrier.hold(0, [(1, 0)], ["x"], None)
+        bundle = barrier.take_bundle(1)
+        assert bundle is not None
+        assert bundle.t_last == number
+        barrier.stored(number)
+
+
+def test_at_once_everything_is_delivered_when_the_run_is_complete_and_nothing_waits() -> None:
+    barrier = ImmediateBarrier("barrier-0", GROUPS)
+    connected(barrier)
+    barrier.hold(0, [(1, 0)], ["x"], None)
+    barrier.advance(INFINITY)
+    assert barrier.delivered == 0
+    bundle = barrier.take_bundle(1)
+    assert bundle is not None
+    assert barrier.delivered == 0
+    barrier.stored(bundle.t_last)
+    assert barrier.delivered == INFINITY

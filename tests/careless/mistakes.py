@@ -1,0 +1,113 @@
+"""Flows with mistakes: exits, the order of a set, iterations that end early, misuse of states."""
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from driftline import Flow, ListState, MapState, ReducingState, ValueState
+from tests.careless.records import Record
+
+# Functions that leave, and outputs of another length than was said ----------------------------
+
+
+def leave(record: Record, number: ReducingState[int]) -> Record:
+    if number.add(1) % 4 == 0:
+        sys.exit()
+    return record
+
+
+def split(record: Record) -> list[object]:
+    return [tuple(str(record["text"]).split()[:3])]
+
+
+leaving = Flow("leaving")
+leaving.source("records").key_by("key").scan(
+    leave, ReducingState[int]("number", int.__add__), name="leave"
+).sink()
+
+fields = Flow("fields")
+fields.source("records").flat_map(split, name="split", fields=("a", "b", "c")).key_by("c").scan(
+    lambda element, number: (*element, number.add(1)),
+    ReducingState[int]("number", int.__add__),
+    name="number",
+    fields=("a", "b", "c", "n"),
+).sink()
+
+
+# A set has an order of its own ----------------------------------------------------------------
+
+
+def different_words(record: Record) -> Iterator[tuple[str, object]]:
+    for word in set(str(record["text"]).split()):
+        yield word[:1], word
+
+
+sets = Flow("sets")
+sets.source("records").flat_map(different_words, name="words").key_by(0).scan(
+    lambda element, last: (element, last.get(), last.set(element[1])),
+    ValueState[str]("last"),
+    name="pairs",
+).sink()
+
+
+# What the language itself makes easy to get wrong ---------------------------------------------
+
+
+def first_long(record: Record) -> str:
+    """Raises StopIteration where there is none, which ends whoever goes through a `map`."""
+    return next(word for word in str(record["text"]).split() if len(word) > 3)
+
+
+def first_of_two(record: Record, number: ReducingState[int]) -> object:
+    number.add(1)
+    words = str(record["text"]).split()
+    return next(word for word in words if len(word) == 2), number.get()
+
+
+stop_iteration = Flow("stop-iteration")
+stop_iteration.source("records").filter(
+    lambda record: next(iter(str(record["text"]).split()[1:])) != "a", name="filter"
+).key_by(first_long).scan(first_of_two, ReducingState[int]("n", int.__add__), name="scan").map(
+    lambda pair: next(letter for letter in str(pair) if letter < "n"), name="letter"
+).sink()
+
+
+def misuse(record: Record, seen: ListState[Any], by_word: MapState[Any, Any]) -> object:
+    """Slices, iterators that outlive a change, mistakes whose texts name the types."""
+    number = len(seen)
+    before = iter(seen)
+    seen.append({"n": record["id"]} if number > 3 else record["id"])
+    by_word[str(number)] = [number]
+    found = [*before, seen[-3:], by_word.get("3", default=0), isinstance(seen, ListState)]
+    mistakes: list[Callable[[], object]] = [
+        lambda: seen.sort(),  # type: ignore[attr-defined]
+        lambda: seen + 1,  # type: ignore[operator]
+        lambda: seen.__setitem__(slice(0, 1), (7,)),
+        lambda: seen.append(),  # type: ignore[call-arg]
+        lambda: by_word.pop(),  # type: ignore[call-overload]
+        lambda: by_word.add(1),  # type: ignore[attr-defined]
+        lambda: seen.extend(seen) if number < 9 else None,
+        lambda: None,
+    ]
+    mistakes[number % 8]()
+    return found
+
+
+misused = Flow("misused")
+misused.source("records").key_by("key").scan(
+    misuse, ListState[Any]("seen"), MapState[Any, Any]("by-word"), name="misuse"
+).sink()
+
+
+def deepen(record: Record, number: ReducingState[int]) -> object:
+    """Deeper than anything can travel, and even be shown."""
+    deep: object = number.add(1)
+    for _ in range(2000):
+        deep = [deep]
+    return deep if number.get(0) % 3 else record["key"]
+
+
+nested = Flow("nested")
+nested.source("records").key_by("key").scan(
+    deepen, ReducingState[int]("number", int.__add__), name="deepen"
+).sink()

@@ -1,0 +1,90 @@
+"""A cluster without a network: a coordinator, its registry, and members that tests speak for."""
+
+from __future__ import annotations
+
+from driftline.coordinator.coordinator import Coordinator, Phase
+from driftline.coordinator.registry import ClusterState, WriteState
+from driftline.engine.errors import StateMismatch
+from driftline.engine.policy import policy
+from driftline.engine.wire.messages import Hello, Message, Prepared
+
+INTERVAL = 2.0
+
+
+class Cluster:
+    """A coordinator, its registry, and nodes and fronts that say what a test lets them say."""
+
+    def __init__(
+        self,
+        nodes: int = 2,
+        fronts: int = 1,
+        mode: str = "exactly-once",
+        state: ClusterState | None = None,
+    ) -> None:
+        self.written = state or ClusterState("me")
+        self.coordinator = Coordinator(nodes, fronts, policy(mode), self.written, INTERVAL)
+        self.nodes = [f"node-{i}" for i in range(nodes)]
+        self.fronts = [f"front-{i}" for i in range(fronts)]
+        self.processes = {name: f"{name}#1" for name in self.nodes + self.fronts}
+        self.now = 0.0
+
+    def phase(self) -> Phase:
+        return self.coordinator.phase
+
+    def hello(self, *names: str, ready: bool = False, incarnation: int | None = None) -> None:
+        for name in names:
+            known = self.coordinator.state.incarnation if incarnation is None else incarnation
+            self.coordinator.hello(
+                name, Hello(f"at {name}", self.processes[name], known, int(ready))
+            )
+
+    def write(self) -> list[ClusterState]:
+        """Let the registry do what it was asked for."""
+        jobs, self.coordinator.jobs = self.coordinator.jobs, []
+        found = []
+        for job in jobs:
+            assert isinstance(job, WriteState)
+            result: object = None
+            if job.state.version == self.written.version + 1:
+                self.written = job.state
+                found.append(job.state)
+            else:
+                result = StateMismatch("another master has taken over")
+            self.coordinator.done(job, result)
+        return found
+
+    def sent(self) -> list[tuple[str, Message]]:
+        """What was sent since the last look."""
+        out, self.coordinator.out = self.coordinator.out, []
+        return out
+
+    def pass_time(self, seconds: float, silent: tuple[str, ...] = ()) -> None:
+        """Everybody but the silent ones says hello all the time."""
+        until = self.now + seconds
+        while self.now < until:
+            self.now = min(until, self.now + 0.5)
+            self.hello(*[name for name in self.processes if name not in silent])
+            self.coordinator.tick(self.now)
+
+    def run(self) -> Cluster:
+        """Get to where everything runs."""
+        self.hello(*self.processes, incarnation=0)
+        self.write()
+        self.hello(*self.nodes, ready=True)
+        assert self.phase() is Phase.RUNNING
+        self.sent()
+        return self
+
+    def snapshot(self, number: int, time: int) -> None:
+        """Take a snapshot from beginning to end."""
+        self.pass_time(INTERVAL + 0.1)
+        self.coordinator.consider_snapshot(time)
+        for node in self.nodes:
+            self.coordinator.prepared(node, Prepared(number, 0))
+        self.write()
+        self.sent()
+
+
+def restart(cluster: Cluster, name: str) -> None:
+    cluster.processes[name] += "'"
+    cluster.hello(name, incarnation=0)

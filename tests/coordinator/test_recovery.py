@@ -1,0 +1,196 @@
+"""Recovery step by step; a decision is sent only when it is written."""
+
+from __future__ import annotations
+
+import pytest
+
+from driftline.coordinator.coordinator import MISSING_AFTER_S, Phase
+from driftline.coordinator.registry import ClusterState, SnapshotRecord
+from driftline.engine.errors import Unavailable
+from driftline.engine.wire.messages import Failed, Lost, Prepared, Recover, Start
+from tests.coordinator.cluster import INTERVAL, Cluster, restart
+
+
+def test_the_steps_of_a_start_come_in_order() -> None:
+    cluster = Cluster()
+    *others, last = cluster.processes
+    cluster.hello(*others, incarnation=0)
+    assert (cluster.coordinator.jobs, cluster.sent()) == ([], [])  # somebody is missing
+    cluster.hello(last, incarnation=0)
+    assert cluster.sent() == []  # the decision is not written yet
+    assert cluster.write() == [ClusterState("me", 1, 1)]
+    addresses = tuple((name, f"at {name}") for name in sorted(cluster.processes))
+    assert cluster.sent() == [(node, Recover(1, 0, 0, 0, addresses)) for node in cluster.nodes]
+    cluster.hello("node-0", ready=True)
+    assert cluster.sent() == []  # one of them is not ready
+    cluster.hello("node-1", ready=False)
+    cluster.hello("node-0", ready=True)
+    assert cluster.sent() == []
+    cluster.hello("node-1", ready=True)
+    assert cluster.sent() == [("front-0", Start(1, 0, addresses))]
+    assert cluster.phase() is Phase.RUNNING
+    assert cluster.coordinator.recoveries == 0
+
+
+def test_a_recovery_begins_from_the_last_committed_snapshot() -> None:
+    records = SnapshotRecord(7, 40, (40, 44)), SnapshotRecord(6, 30, (30, 30))
+    cluster = Cluster(fronts=2, state=ClusterState("me", 9, 3, records))
+    cluster.hello(*cluster.processes, incarnation=0)
+    assert cluster.write()[0].incarnation == 4
+    for _, message in cluster.sent():
+        assert isinstance(message, Recover)
+        assert (message.incarnation, message.number, message.time) == (4, 7, 40)
+    cluster.hello(*cluster.nodes, ready=True)
+    starts = [message for _, message in cluster.sent() if isinstance(message, Start)]
+    assert [(message.incarnation, message.offset) for message in starts] == [(4, 40), (4, 44)]
+
+
+def test_without_replay_fronts_go_on_where_they_are() -> None:
+    cluster = Cluster(mode="none")
+    cluster.hello(*cluster.processes, incarnation=0)
+    cluster.write()
+    cluster.sent()
+    cluster.hello(*cluster.nodes, ready=True)
+    [(_, message)] = cluster.sent()
+    assert isinstance(message, Start)
+    assert message.offset == -1
+
+
+def test_a_ready_of_an_earlier_incarnation_does_not_count() -> None:
+    cluster = Cluster().run()
+    cluster.coordinator.lost(Lost(1, "a frame"))
+    cluster.write()
+    cluster.sent()
+    cluster.hello(*cluster.nodes, ready=True, incarnation=1)
+    assert cluster.phase() is Phase.LOADING
+    assert {type(message) for _, message in cluster.sent()} == {Recover}
+    cluster.hello(*cluster.nodes, ready=True)
+    assert cluster.phase() is Phase.RUNNING
+
+
+def test_whoever_missed_where_the_run_stands_is_told_again() -> None:
+    cluster = Cluster().run()
+    cluster.hello("front-0", "node-1", incarnation=0)
+    found = cluster.sent()
+    assert [(name, type(message)) for name, message in found] == [
+        ("front-0", Start),
+        ("node-1", Recover),
+    ]
+    cluster.hello("front-0", "node-1")
+    assert cluster.sent() == []
+
+
+def test_a_loss_begins_a_new_incarnation_once() -> None:
+    cluster = Cluster().run()
+    for _ in range(3):
+        cluster.coordinator.lost(Lost(1, "node-1 misses messages of node-0"))
+    assert [state.incarnation for state in cluster.write()] == [2]
+    cluster.coordinator.lost(Lost(1, "told again"))
+    assert cluster.write() == []
+    assert cluster.coordinator.recoveries == 1
+    assert {name for name, message in cluster.sent() if isinstance(message, Recover)} == {
+        "node-0",
+        "node-1",
+    }
+
+
+@pytest.mark.parametrize("name", ["node-1", "front-0"])
+def test_silence_begins_a_recovery_when_the_silent_one_is_back(name: str) -> None:
+    cluster = Cluster().run()
+    cluster.pass_time(MISSING_AFTER_S, silent=(name,))
+    assert cluster.phase() is Phase.RUNNING
+    cluster.pass_time(1.0, silent=(name,))
+    assert cluster.phase() is Phase.GATHERING
+    assert cluster.coordinator.recoveries == 1
+    assert cluster.write() == []
+    cluster.hello(name)
+    assert [state.incarnation for state in cluster.write()] == [2]
+
+
+@pytest.mark.parametrize("name", ["node-1", "front-0"])
+def test_a_restarted_process_begins_a_recovery_at_once(name: str) -> None:
+    cluster = Cluster().run()
+    restart(cluster, name)
+    assert [state.incarnation for state in cluster.write()] == [2]
+    assert cluster.coordinator.recoveries == 1
+    addresses = [message.addresses for _, message in cluster.sent() if isinstance(message, Recover)]
+    assert (name, f"at {name}") in addresses[0]
+
+
+def test_a_node_that_restarts_while_it_loads_begins_a_recovery() -> None:
+    cluster = Cluster()
+    cluster.hello(*cluster.processes, incarnation=0)
+    cluster.write()
+    cluster.hello("node-0", ready=True)
+    restart(cluster, "node-0")
+    cluster.hello("node-1", ready=True)
+    assert cluster.phase() is not Phase.RUNNING
+    assert [state.incarnation for state in cluster.write()] == [2]
+    cluster.hello("node-1", ready=True)
+    assert cluster.phase() is Phase.LOADING
+    cluster.hello("node-0", ready=True)
+    assert cluster.phase() is Phase.RUNNING
+
+
+def test_a_second_restart_while_the_first_is_being_decided_needs_no_new_master() -> None:
+    cluster = Cluster().run()
+    restart(cluster, "node-0")
+    restart(cluster, "node-1")
+    cluster.write()
+    cluster.write()
+    assert cluster.phase() is Phase.LOADING
+
+
+def test_a_restart_while_a_snapshot_is_being_committed_needs_no_new_master() -> None:
+    cluster = Cluster().run()
+    cluster.pass_time(INTERVAL + 0.1)
+    cluster.coordinator.consider_snapshot(50)
+    for node in cluster.nodes:
+        cluster.coordinator.prepared(node, Prepared(1, 0))
+    restart(cluster, "node-0")
+    cluster.write()
+    cluster.write()
+    assert cluster.phase() is Phase.LOADING
+
+
+def test_incarnations_only_grow_and_every_decision_is_written_before_it_is_sent() -> None:
+    cluster = Cluster().run()
+    last = 1
+    for name in ("node-0", "front-0", "node-1", "node-1"):
+        restart(cluster, name)
+        assert cluster.sent() == []
+        [state] = cluster.write()
+        assert state.incarnation == last + 1
+        last = state.incarnation
+        told = [message for _, message in cluster.sent() if isinstance(message, Recover)]
+        assert {message.incarnation for message in told} == {last}
+        cluster.hello(*cluster.nodes, ready=True)
+        assert {type(message) for _, message in cluster.sent()} == {Start}
+
+
+def test_strangers_are_not_listened_to() -> None:
+    cluster = Cluster()
+    cluster.processes["node-9"] = "node-9#1"
+    cluster.hello("node-9", incarnation=0)
+    cluster.hello("node-0", "node-1", incarnation=0)
+    assert cluster.coordinator.jobs == []
+
+
+def test_when_the_registry_cannot_be_written_nothing_is_decided_any_more() -> None:
+    """Whether it was written is unknown: only a new master can tell, by reading."""
+    cluster = Cluster()
+    cluster.hello(*cluster.processes, incarnation=0)
+    [job] = cluster.coordinator.jobs
+    cluster.coordinator.done(job, Unavailable("disk full"))
+    assert cluster.phase() is Phase.BROKEN
+    cluster.hello(*cluster.nodes, ready=True)
+    cluster.coordinator.consider_snapshot(99)
+    assert cluster.sent() == []
+
+
+def test_a_failure_of_an_earlier_incarnation_does_not_count() -> None:
+    cluster = Cluster().run()
+    restart(cluster, "node-0")
+    cluster.write()
+    cluster.coordinator.failed(Failed(1, "FunctionFailed", "old"))
+    assert cluster.phase() is Phase.LOADING

@@ -1,0 +1,43 @@
+"""The dumb twin of a keyed step: elements are applied one by one, in the order that is given."""
+
+from collections.abc import Sequence
+
+from driftline.engine.flow.context import Context
+from driftline.engine.flow.flow import Vertex
+from driftline.engine.order.steps import FAILURES
+from driftline.engine.state.managed import Change, StateTable, undo
+from tests.engine.order.kept import Held, held
+from tests.engine.order.operators import Element
+from tests.engine.order.steps import Collected
+
+
+def one_by_one(vertex: Vertex, elements: Sequence[Element]) -> tuple[list[object], Held]:
+    """Outputs (label, sink, payload or error) and states of elements applied in this order."""
+    assert vertex.function is not None
+    undo_log: list[Change] = []
+    table = StateTable(vertex.states, undo_log)
+    outputs: list[object] = []
+    for label, value in elements:
+        try:
+            if vertex.kind == "scan":
+                result = vertex.function(value, *table.states(value[0]))
+                outputs.append((label, 0, result))
+            else:
+                made = vertex.function(Context(label, value[0]), value, *table.states(value[0]))
+                numbered = enumerate(list(made))  # type: ignore[call-overload]
+                outputs += [((*label, number), 0, output) for number, output in numbered]
+        except ValueError as error:
+            undo(undo_log)
+            outputs.append((label, FAILURES, f"ValueError: {error}"))
+        undo_log.clear()
+    return sorted(outputs, key=repr), held(table)
+
+
+def net(collected: Collected) -> list[object]:
+    shown: list[object] = []
+    for label, sink, value in collected.net():
+        if sink == FAILURES:
+            assert isinstance(value, tuple)
+            value = value[3]
+        shown.append((label, sink, value))
+    return sorted(shown, key=repr)

@@ -1,0 +1,138 @@
+"""Whatever the order of arrival, the outputs are those of the label order."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import event, given, settings
+
+from driftline.engine.flow.context import Context
+from driftline.engine.flow.flow import Flow
+from driftline.engine.labels import Label
+from driftline.engine.order.speculative import Speculative
+from driftline.engine.state.managed import ValueState
+from tests.engine.order.arrivals import Story, push, stories
+from tests.engine.order.kept import held
+from tests.engine.order.one_by_one import net, one_by_one
+from tests.engine.order.operators import KINDS, Payload, flow_of, make
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(story=stories())
+@settings(max_examples=150)
+def test_the_net_output_is_that_of_the_surviving_elements_in_label_order(
+    kind: str, story: Story
+) -> None:
+    flow = flow_of(kind)
+    step, collected = make(Speculative, flow)
+    for batch in story.batches:
+        push(step, batch)
+    outputs, states = one_by_one(flow.vertices[1], story.survivors)
+    event(f"tombstones: {bool(collected.tombstones)}")
+    assert net(collected) == outputs
+    assert held(step.table) == states
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(story=stories())
+def test_input_in_order_is_never_taken_back(kind: str, story: Story) -> None:
+    flow = flow_of(kind)
+    step, collected = make(Speculative, flow)
+    assert isinstance(step, Speculative)
+    for start in range(0, len(story.survivors), 3):
+        push(step, [(*element, 1) for element in story.survivors[start : start + 3]])
+    outputs, _ = one_by_one(flow.vertices[1], story.survivors)
+    assert collected.tombstones == 0
+    assert step.late == 0
+    assert net(collected) == outputs
+
+
+@given(stories())
+def test_an_output_that_stays_the_same_after_a_replay_is_not_sent_again(story: Story) -> None:
+    step, collected = make(Speculative, flow_of("only_itself"))
+    for batch in story.batches:
+        for element in batch:
+            push(step, [element])
+    sent = [(label, value, sign) for label, _, value, sign in collected.pushed]
+    assert sorted(sent) == sorted(element for batch in story.batches for element in batch)
+
+
+@given(stories())
+def test_no_output_is_sent_twice_without_being_taken_back_in_between(story: Story) -> None:
+    step, collected = make(Speculative, flow_of("join"))
+    for batch in story.batches:
+        push(step, batch)
+    there: dict[Label, list[object]] = {}
+    for label, _, value, sign in collected.pushed:
+        here = there.setdefault(label, [])
+        if sign < 0:
+            here.remove(value)  # a tombstone comes after what it takes back
+        else:
+            here.append(value)
+    many = [label for label, values in there.items() if len(values) > 1]
+    assert many == []
+
+
+def test_equal_is_not_the_same_when_outputs_are_compared() -> None:
+    flow = Flow("types")
+
+    def first_decides(element: tuple[str, int], one: ValueState[object]) -> object:
+        """1 if it is the first, True if it is not."""
+        is_first = one.is_empty()
+        one.set(True)
+        return 1 if is_first else True
+
+    flow.source("in").key_by(0).scan(first_decides, ValueState("one"), name="op").sink()
+    step, collected = make(Speculative, flow)
+    step.push([(2, 0)], [("a", 2)], None)
+    step.push([(1, 0)], [("a", 1)], None)
+    assert [repr(value) for _, _, value in collected.net()] == ["1", "True"]
+
+
+def test_a_result_that_a_later_map_turns_into_something_that_travels_may_come_late() -> None:
+    flow = Flow("sets")
+
+    def growing(element: tuple[str, str], texts: ValueState[str]) -> set[str]:
+        texts.set(texts.get("") + element[1])
+        return set(texts.get(""))
+
+    flow.source("in").key_by(0).scan(growing, ValueState("texts"), name="op").sink()
+    step, collected = make(Speculative, flow)
+    step.push([(2, 0)], [("a", "y")], None)
+    step.push([(1, 0)], [("a", "x")], None)
+    there: list[object] = []
+    for _, _, value, sign in collected.pushed:
+        there.append(value) if sign > 0 else there.remove(value)
+    assert there in ([{"x"}, {"x", "y"}], [{"x", "y"}, {"x"}])
+
+
+def test_random_numbers_are_those_of_the_label_in_every_order() -> None:
+    flow = Flow("random")
+
+    def draw(context: Context, element: Payload) -> list[float]:
+        return [context.random.random()]
+
+    flow.source("in").key_by(0).process(draw, name="op").sink()
+    elements: list[tuple[Label, Payload, int]] = [((t, 0), ("a", "x"), 1) for t in range(1, 6)]
+    one, in_order = make(Speculative, flow)
+    push(one, elements)
+    other, reversed_order = make(Speculative, flow)
+    for element in reversed(elements):
+        push(other, [element])
+    assert net(in_order) == net(reversed_order)
+    assert reversed_order.tombstones == 0
+    values = [value for _, _, value in in_order.net()]
+    assert len(set(values)) == len(values)
+
+
+def test_stories_are_not_dull() -> None:
+    """The strategy makes what the tests above are for: late elements in most of its stories."""
+    late = []
+
+    @given(stories())
+    @settings(max_examples=100)
+    def look(story: Story) -> None:
+        arrivals = [label for batch in story.batches for label, _, _ in batch]
+        late.append(any(one > other for one, other in pairwise(arrivals)))
+
+    look()
+    assert sum(late) > len(late) / 2

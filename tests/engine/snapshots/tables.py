@@ -1,0 +1,114 @@
+"""States of keyed operators: changes of them, what they hold, and segments of what has changed."""
+
+from collections.abc import Iterable, Mapping
+
+from hypothesis import strategies as st
+
+from driftline.engine.flow.flow import Flow, Vertex
+from driftline.engine.snapshots.jobs import Capture
+from driftline.engine.snapshots.merging import restore
+from driftline.engine.state.changelog import Changelog
+from driftline.engine.state.managed import ListState, MapState, StateTable, ValueState
+
+FLOW = Flow("snapshots", groups=4)
+(
+    FLOW.source("in")
+    .key_by(0)
+    .scan(
+        lambda *_: None,
+        ValueState[object]("value"),
+        ListState[object]("list"),
+        MapState[object, object]("map"),
+        name="first",
+    )
+    .key_by(0)
+    .scan(lambda *_: None, ValueState[object]("value"), name="second")
+    .sink()
+)
+OPERATORS = [vertex for vertex in FLOW.vertices if vertex.keyed]
+
+
+class Table(StateTable):
+    """With what it has kept."""
+
+    def __init__(self, vertex: Vertex) -> None:
+        super().__init__(vertex.states, [])
+        self.changelog = Changelog(vertex.name, vertex.states)
+
+    def keep(self) -> None:
+        """All changes are final."""
+        self.changelog.keep(self.undo_log)
+        self.undo_log.clear()
+
+
+def tables() -> dict[str, Table]:
+    return {vertex.name: Table(vertex) for vertex in OPERATORS}
+
+
+Step = tuple[str, str, int]
+"""(what, key, number): one change"""
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["set", "clear", "append", "pop", "put", "remove", "empty", "second"]),
+        st.sampled_from("abcdef"),
+        st.integers(0, 3),
+    ),
+    max_size=12,
+)
+"""The final changes between two snapshots."""
+
+
+def change(found: dict[str, Table], made: list[Step]) -> None:
+    for what, key, number in made:
+        table = found["second" if what == "second" else "first"]
+        value, many, mapped = (*table.states(key), None, None)[:3]
+        assert isinstance(value, ValueState)
+        if what == "second":
+            value.set(number)
+            table.keep()
+            continue
+        assert isinstance(many, ListState)
+        assert isinstance(mapped, MapState)
+        if what == "set":
+            value.set((key, number, float(number)))
+        elif what == "clear":
+            value.clear()
+        elif what == "append":
+            many.append(number)
+        elif what == "pop" and len(many):
+            many.pop()
+        elif what == "put":
+            mapped[number] = key
+        elif what == "remove" and number in mapped:
+            del mapped[number]
+        elif what == "empty":
+            many.clear()
+            mapped.clear()
+        table.keep()
+
+
+def held(found: Mapping[str, StateTable]) -> list[str]:
+    """What tables hold, in a form that tells 1 from 1.0 and does not depend on history."""
+    return sorted(
+        repr((name, key, state.name, sorted(state.slots(), key=repr)))
+        for name, table in found.items()
+        for key in list(table)
+        for state in table.states(key)
+        if not state.is_empty()
+    )
+
+
+def capture(found: Mapping[str, Table]) -> dict[int, bytes]:
+    capture = Capture()
+    for table in found.values():
+        capture.take(table.changelog)
+    while capture.step():
+        pass
+    return capture.segments
+
+
+def loaded(segments: Iterable[bytes]) -> list[str]:
+    found = tables()
+    restore(found, segments)
+    return held(found)

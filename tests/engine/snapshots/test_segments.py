@@ -1,0 +1,187 @@
+"""Segments: what has changed since the snapshot before, and all of it gives the state again."""
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftline.engine.errors import SnapshotDamaged
+from driftline.engine.flow.flow import Flow
+from driftline.engine.keygroups import group_of
+from driftline.engine.snapshots.jobs import Capture
+from driftline.engine.snapshots.merging import by_group, merge, read_segment, restore
+from driftline.engine.state.changelog import EARLY_FROM, MANY
+from driftline.engine.state.managed import MapState, ValueState
+from driftline.engine.wire.codec import encode_rows, pack
+from tests.engine.snapshots.tables import (
+    FLOW,
+    OPERATORS,
+    Step,
+    Table,
+    capture,
+    change,
+    held,
+    loaded,
+    steps,
+    tables,
+)
+
+_MAP_ONLY = Flow("map only")
+_MAP_ONLY.source("in").key_by(0).scan(
+    lambda *_: None, MapState[object, object]("map"), name="third"
+).sink()
+MAPPED = next(vertex for vertex in _MAP_ONLY.vertices if vertex.keyed)
+
+
+def merged_into(segments: Iterable[bytes]) -> bytes:
+    return b"".join(merge(FLOW, segments))
+
+
+@given(st.lists(steps, max_size=5))
+@settings(max_examples=150)
+def test_the_segments_of_all_snapshots_give_the_state_and_so_does_what_they_are_merged_into(
+    intervals: list[list[Step]],
+) -> None:
+    found = tables()
+    segments: list[bytes] = []
+    by_group: dict[int, list[bytes]] = {}
+    joined: dict[int, bytes] = {}
+    for made in intervals:
+        change(found, made)
+        for group, segment in capture(found).items():
+            segments.append(segment)
+            by_group.setdefault(group, []).append(segment)
+            joined[group] = joined.get(group, b"") + segment
+        assert loaded(segments) == held(found)
+    assert loaded(joined.values()) == held(found)
+    merged = [merged_into(segments) for segments in by_group.values()]
+    assert loaded(merged) == held(found)
+    assert loaded([merged_into(segments)]) == held(found)
+
+
+@given(st.lists(steps, max_size=3), st.integers(1, 20))
+def test_a_mixed_segment_is_parted_by_key_group_and_nothing_is_lost(
+    intervals: list[list[Step]], rows_at_once: int
+) -> None:
+    found = tables()
+    parts: dict[int, list[bytes]] = {}
+    for made in intervals:
+        change(found, made)
+        for segment in capture(found).values():
+            for group, chunk in by_group(FLOW.groups, segment, rows_at_once):
+                parts.setdefault(group, []).append(chunk)
+    for group, chunks in parts.items():
+        for _, _, rows in read_segment(b"".join(chunks)):
+            assert {group_of(row[0], FLOW.groups) for row in rows} == {group}
+    assert loaded(map(b"".join, parts.values())) == held(found)
+
+
+def test_the_changes_of_a_large_block_are_kept_as_bytes_behind_what_came_before() -> None:
+    found = {"second": Table(OPERATORS[1]), "third": Table(MAPPED)}
+    small, large = found["second"], found["third"]
+    for number in range(3):
+        for table in (small, large):
+            for key in range(MANY if number == 1 else 2):
+                [state] = table.states(key)
+                if isinstance(state, MapState):
+                    state["slot"] = (number, key)
+                elif isinstance(state, ValueState):
+                    state.set((number, key))
+            table.keep()
+    again = {name: Table(vertex) for name, vertex in (("second", OPERATORS[1]), ("third", MAPPED))}
+    restore(again, capture(found).values())
+    assert held(again) == held(found)
+
+
+def test_the_rows_of_small_blocks_are_encoded_early_a_few_at_a_time() -> None:
+    table = Table(MAPPED)
+    [state] = table.states("key")
+    assert isinstance(state, MapState)
+    for number in range(EARLY_FROM):
+        state[number % 100] = number
+        table.keep()
+    assert table.changelog.encode_early(1000)
+    assert not table.changelog.encode_early(1000), "few are left"
+    state[7] = "last"
+    table.keep()
+    again = {"third": Table(MAPPED)}
+    restore(again, capture({"third": table}).values())
+    assert held(again) == held({"third": table})
+
+
+def test_a_snapshot_holds_only_what_has_changed_since_the_one_before() -> None:
+    found = tables()
+    change(found, [("put", key, number) for key in "abcdef" for number in range(4)])
+    whole = sum(map(len, capture(found).values()))
+    change(found, [("put", "a", 1)])
+    assert sum(map(len, capture(found).values())) < whole / 4
+    assert capture(found) == {}
+
+
+def test_what_changes_while_a_snapshot_is_written_goes_into_the_next() -> None:
+    found = tables()
+    change(found, [("append", "a", 1), ("set", "b", 1)])
+    before = held(found)
+    under_way = Capture()
+    for table in found.values():
+        under_way.take(table.changelog)
+    while under_way.step():
+        change(found, [("append", "a", 2), ("set", "b", 2), ("set", "c", 2)])
+    segments = list(under_way.segments.values())
+    assert loaded(segments) == before
+    assert loaded([*segments, *capture(found).values()]) == held(found)
+
+
+def test_a_value_that_is_overwritten_many_times_is_written_once() -> None:
+    found = tables()
+    change(found, [("set", "a", number) for number in range(1000)])
+    assert sum(map(len, capture(found).values())) < 100
+
+
+def test_merging_gives_back_what_was_overwritten() -> None:
+    found = tables()
+    segments: list[bytes] = []
+    for number in range(100):
+        change(found, [("put", "a", number % 2), ("append", "a", number), ("empty", "a", 0)])
+        segments += capture(found).values()
+    change(found, [("put", "a", 1)])
+    segments += capture(found).values()
+    assert len(merged_into(segments)) < 100
+
+
+def test_a_key_that_was_emptied_does_not_come_back() -> None:
+    found = tables()
+    change(found, [("set", "a", 1), ("set", "b", 1)])
+    segments = list(capture(found).values())
+    change(found, [("clear", "a", 1)])
+    segments += capture(found).values()
+    again = tables()
+    restore(again, segments)
+    assert list(again["first"]) == ["b"]
+    assert loaded([merged_into(segments)]) == held(again)
+
+
+def test_state_that_the_flow_does_not_have_is_damage_and_not_dropped() -> None:
+    segment = pack(("first", "unknown", encode_rows([("a", None, 1)])))
+    with pytest.raises(SnapshotDamaged, match="'unknown' of operator 'first'"):
+        loaded([segment])
+
+
+@pytest.mark.parametrize(
+    "segment",
+    [
+        b"\xc1",
+        pack(7),
+        pack(("first", "value")),
+        pack(("first", "value", (2, -1, ()))),
+        pack(("first", "value", (1, -1, ()), 7)),
+        pack((("first",), ["value"], (0, -1, ()))),
+        pack((7,)),
+        pack(("first", "value", 7)),
+    ],
+    ids=range(8),
+)
+def test_a_segment_that_cannot_be_read_is_damaged(segment: bytes) -> None:
+    with pytest.raises(SnapshotDamaged):
+        loaded([segment])

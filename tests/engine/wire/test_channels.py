@@ -1,0 +1,156 @@
+"""Channels: what is sent arrives in order and once, or its loss is noticed."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.wire.messages import BeginEpoch, Committed, Hello, Message, Prepare, Stop
+from driftline.engine.wire.party import Party
+
+
+class Listener(Party):
+    """Notes what it is handed."""
+
+    def __init__(self, name: str = "me") -> None:
+        super().__init__(name)
+        self.heard: list[tuple[str, Message]] = []
+        self.lost: list[str] = []
+
+    def handle(self, sender: str, message: Message) -> None:
+        if isinstance(message, Stop):
+            raise MalformedMessage("not for me")
+        self.heard.append((sender, message))
+
+    def channel_lost(self, sender: str) -> None:
+        self.lost.append(sender)
+
+
+def pair() -> tuple[Party, Listener]:
+    sender, listener = Listener("sender"), Listener("me")
+    sender.enter(1)
+    listener.enter(1)
+    return sender, listener
+
+
+def sent(party: Party, *numbers: int) -> list[bytes]:
+    for number in numbers:
+        party.send("me", BeginEpoch(number))
+    found = [data for _, data in party.outbox]
+    party.outbox.clear()
+    return found
+
+
+def heard(party: Listener) -> list[int]:
+    return [message.number for _, message in party.heard if isinstance(message, BeginEpoch)]
+
+
+@given(st.lists(st.integers(0, 9), max_size=40))
+@settings(max_examples=200)
+def test_whatever_arrives_what_is_handled_is_a_beginning_of_what_was_sent(
+    arrivals: list[int],
+) -> None:
+    """Repeats and losses: messages are handled in order, each once, up to the first lost one."""
+    sender, listener = pair()
+    data = sent(sender, *range(10))
+    reached = 0
+    lost = False
+    for number in arrivals:
+        listener.receive(data[number])
+        lost = lost or number > reached
+        reached += number == reached and not lost
+        assert heard(listener) == list(range(reached))
+        assert listener.lost == ["sender"] * lost
+
+
+def test_a_gap_is_told_once_and_nothing_more_is_handled_until_the_next_incarnation() -> None:
+    sender, listener = pair()
+    data = sent(sender, 1, 2, 3, 4)
+    for number in (0, 2, 3, 1):
+        listener.receive(data[number])
+    assert heard(listener) == [1]
+    assert listener.lost == ["sender"]
+    for party in (sender, listener):
+        party.enter(2)
+    for message in sent(sender, 5, 6):
+        listener.receive(message)
+    assert heard(listener) == [1, 5, 6]
+
+
+def test_a_loss_on_one_channel_does_not_touch_the_others() -> None:
+    sender, listener = pair()
+    other = Listener("other")
+    other.enter(1)
+    listener.receive(sent(sender, 1, 2)[1])
+    listener.receive(sent(other, 7)[0])
+    assert heard(listener) == [7]
+    assert listener.lost == ["sender"]
+
+
+def test_messages_of_another_incarnation_are_dropped_without_a_trace() -> None:
+    sender, listener = pair()
+    old = sent(sender, 1, 2)
+    listener.enter(2)
+    sender.enter(2)
+    new = sent(sender, 3)
+    sender.enter(3)
+    newer = sent(sender, 4, 5)
+    for data in (old[1], newer[1], new[0], old[0], newer[0]):
+        listener.receive(data)
+    assert heard(listener) == [3]
+    assert listener.lost == []
+    assert listener.malformed == 0
+
+
+def test_control_messages_are_neither_numbered_nor_dropped_by_incarnation() -> None:
+    sender, listener = pair()
+    sender.send("me", BeginEpoch(1))
+    sender.send("me", Hello("address", "process", 1, 0))
+    sender.send("me", BeginEpoch(2))
+    first, hello, second = (data for _, data in sender.outbox)
+    listener.receive(hello)
+    listener.receive(first)
+    listener.receive(hello)
+    listener.receive(second)
+    listener.enter(2)
+    listener.receive(hello)
+    assert listener.lost == []
+    assert heard(listener) == [1, 2]
+    assert [type(message) for _, message in listener.heard].count(Hello) == 3
+
+
+def test_channels_are_numbered_for_each_receiver() -> None:
+    sender, listener = pair()
+    sender.send("me", Prepare(1, 1))
+    sender.send("somebody", Prepare(2, 2))
+    sender.send("me", Committed(3, 2, 3))
+    for to, data in sender.outbox:
+        if to == "me":
+            listener.receive(data)
+    assert listener.lost == []
+    assert [message for _, message in listener.heard] == [Prepare(1, 1), Committed(3, 2, 3)]
+
+
+@given(st.lists(st.binary(max_size=30), min_size=1, max_size=5))
+def test_malformed_bytes_are_counted_and_do_no_harm_to_a_channel(garbage: list[bytes]) -> None:
+    sender, listener = pair()
+    first, second = sent(sender, 1, 2)
+    listener.receive(first)
+    for data in garbage:
+        listener.receive(data)
+    listener.receive(second)
+    assert listener.malformed == len(garbage)
+    assert heard(listener) == [1, 2]
+
+
+def test_what_a_role_refuses_counts_as_malformed() -> None:
+    sender, listener = pair()
+    sender.send("me", Stop("", "", ""))
+    listener.receive(sender.outbox[0][1])
+    assert listener.malformed == 1
+
+
+def test_incarnations_only_grow() -> None:
+    _, listener = pair()
+    with pytest.raises(AssertionError):
+        listener.enter(1)

@@ -1,0 +1,70 @@
+"""A channel without a safeguard: what is lost, comes twice or comes from the past is handled.
+
+What a gap loses is also noticed by the acker, as work that does not end. It takes a front whose
+frame and promise are lost together (exactly-once), or a marker that arrives while the frame before
+it does not (two-phase), for the gap to be the only sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from unittest.mock import patch
+
+from driftline.deploy.node.peers import NOTHING_NEW
+from driftline.engine.wire.messages import Header, Message, Promise
+from driftline.engine.wire.party import Party
+
+
+def _receiving(
+    mutated: Callable[[Party, Header, Callable[[Party, Header], bool]], bool],
+) -> AbstractContextManager[object]:
+    is_next = Party._is_next
+    return patch.object(Party, "_is_next", lambda self, header: mutated(self, header, is_next))
+
+
+def incarnation_is_not_checked() -> AbstractContextManager[object]:
+    """Messages of earlier incarnations are handled."""
+    return _receiving(
+        lambda party, header, is_next: (
+            header.incarnation != party.incarnation or is_next(party, header)
+        )
+    )
+
+
+def gaps_are_not_noticed() -> AbstractContextManager[object]:
+    """A channel goes on where something was lost."""
+
+    def mutated(party: Party, header: Header, is_next: Callable[[Party, Header], bool]) -> bool:
+        if header.incarnation == party.incarnation:
+            seen = party._seen.get(header.sender, 0)
+            party._seen[header.sender] = max(seen, header.sequence - 1)
+        return is_next(party, header)
+
+    return _receiving(mutated)
+
+
+def repeated_batches_are_applied() -> AbstractContextManager[object]:
+    """The master applies a repeated message again."""
+    return _receiving(
+        lambda party, header, is_next: (
+            is_next(party, header)
+            or (
+                party.name == "master"
+                and header.incarnation == party.incarnation
+                and header.sender not in party._broken
+            )
+        )
+    )
+
+
+def channels_fall_silent() -> AbstractContextManager[object]:
+    """Without label order nothing is said where there is nothing to say: what was lost last is lost
+    without anybody noticing."""
+    send = Party.send
+
+    def mutated(self: Party, to: str, message: Message) -> None:
+        if message is not NOTHING_NEW and message not in (Promise(0, 0, 0, 0), Promise(1, 0, 0, 0)):
+            send(self, to, message)
+
+    return patch.object(Party, "send", mutated)

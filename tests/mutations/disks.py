@@ -1,0 +1,80 @@
+"""Disks without a safeguard: what is damaged, what is not durable yet, what comes again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from unittest.mock import patch
+
+import driftline.coordinator.registry
+import driftline.engine.sinks.commit_record
+import driftline.engine.snapshots.store
+import driftline.engine.sources.logs.inputlog
+from driftline.deploy.parties.intake import Intake
+from driftline.engine.errors import Unavailable
+from driftline.engine.sinks.jsonl import JsonLinesConsumer
+from driftline.engine.sources.logs.received import Receipt, ReceivedSource
+from driftline.engine.wire.party import Job
+
+
+def checksums_are_not_compared() -> AbstractContextManager[object]:
+    """Torn and rotten parts of snapshots are loaded."""
+    return patch.object(driftline.engine.snapshots.store, "crc32", lambda data: 0)
+
+
+@contextmanager
+def checksums_of_records_are_not_compared() -> Iterator[None]:
+    """A registry, an input log or the progress of a consumer is read whatever has become of it."""
+
+    def crc32(data: bytes, before: int = 0) -> int:
+        return 0
+
+    with (
+        patch.object(driftline.coordinator.registry, "crc32", crc32),
+        patch.object(driftline.engine.sources.logs.inputlog, "crc32", crc32),
+        patch.object(driftline.engine.sinks.commit_record, "crc32", crc32),
+    ):
+        yield
+
+
+@contextmanager
+def lines_are_committed_before_they_are_durable() -> Iterator[None]:
+    """Only the record of what is committed is synced, not the lines."""
+    append = JsonLinesConsumer._append
+
+    def mutated(self: JsonLinesConsumer, sink: int, length: int, text: bytes) -> None:
+        with patch.object(os, "fdatasync", lambda file: None):
+            append(self, sink, length, text)
+
+    with patch.object(JsonLinesConsumer, "_append", mutated):
+        yield
+
+
+def records_are_acknowledged_before_they_are_stored() -> AbstractContextManager[object]:
+    """A producer forgets what its front may forget, too."""
+    return patch.object(ReceivedSource, "acknowledged", ReceivedSource.accepted)
+
+
+def records_that_come_again_are_taken() -> AbstractContextManager[object]:
+    """A front does not know a record by its number."""
+    receive = ReceivedSource.receive
+
+    def mutated(self: ReceivedSource, producer: str, sequence: int, payload: object) -> Receipt:
+        self._accepted[producer] = min(self._accepted.get(producer, 0), sequence - 1)
+        return receive(self, producer, sequence, payload)
+
+    return patch.object(ReceivedSource, "receive", mutated)
+
+
+def a_group_whose_writing_failed_is_written_again() -> AbstractContextManager[object]:
+    """An intake takes a write that failed for one that was not done."""
+    done = Intake.done
+
+    def mutated(self: Intake, job: Job, result: object) -> None:
+        if isinstance(result, Unavailable):
+            self.jobs.append(job)
+            return
+        done(self, job, result)
+
+    return patch.object(Intake, "done", mutated)

@@ -1,0 +1,57 @@
+"""Label order without a safeguard: late elements, what they change, and when that is final."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from unittest.mock import patch
+
+import driftline.engine.order.speculative
+from driftline.engine.compared.alignment import Alignment
+from driftline.engine.labels import INFINITY
+from driftline.engine.order.keyed import Keyed
+from driftline.engine.order.speculative import Speculative
+from driftline.engine.order.steps import Signs, Values
+from driftline.engine.wire.label_columns import Labels
+
+
+def nothing_is_undone() -> AbstractContextManager[object]:
+    """Late elements are applied to the state that later ones have left."""
+    return patch.object(driftline.engine.order.speculative, "undo", lambda changes: None)
+
+
+def tombstones_are_not_sent() -> AbstractContextManager[object]:
+    """Outputs that are no longer true are not taken back."""
+    emit = Keyed.emit
+
+    def mutated(
+        self: Keyed, labels: Labels, keys: list[object], results: Values, signs: Signs
+    ) -> None:
+        if signs is not None:
+            kept = [i for i, sign in enumerate(signs) if sign > 0]
+            labels, results = [labels[i] for i in kept], [results[i] for i in kept]
+            keys, signs = [keys[i] for i in kept], [1] * len(kept)
+        emit(self, labels, keys, results, signs)
+
+    return patch.object(Keyed, "emit", mutated)
+
+
+def blocks_are_closed_too_early() -> AbstractContextManager[object]:
+    """What may still have to be undone is dropped."""
+    close = Speculative.close
+    return patch.object(Speculative, "close", lambda self, frontier: close(self, INFINITY))
+
+
+def blocks_are_settled_out_of_order() -> AbstractContextManager[object]:
+    """The row of an element that came late gets behind those that were applied after it."""
+    settle = Speculative.settle
+
+    def mutated(self: Speculative, frontier: int, exactly: bool = False) -> None:
+        self.batches.sort(key=lambda block: block.last)
+        settle(self, frontier, exactly)
+
+    return patch.object(Speculative, "settle", mutated)
+
+
+def markers_are_not_aligned() -> AbstractContextManager[object]:
+    """What follows a marker on one channel is worked off before the others' markers."""
+    return patch.object(Alignment, "admit", lambda self, channel, frame: True)

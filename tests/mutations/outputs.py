@@ -1,0 +1,95 @@
+"""Barriers and consumers without a safeguard: outputs are lost, or come twice.
+
+A consumer ignores a bundle that it has. That hides a missing filter at the barrier only where the
+repeated bundle is cut as the first one was, so either is missed without the other.
+
+The fence of consumers matters only to what an earlier process had sent and what comes after its
+successor has asked for the last bundle. That is rare, and takes the most seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from unittest.mock import patch
+
+from driftline.barrier.barrier import NOTHING
+from driftline.barrier.epochs import EpochBarrier
+from driftline.barrier.ordered import OrderedBarrier
+from driftline.deploy.parties.consumer import ConsumerServer
+from driftline.engine.errors import Unavailable
+from driftline.engine.sinks.memory import MemoryConsumer
+from driftline.engine.wire.messages import Bundle, BundleStored
+
+
+@contextmanager
+def t_last_is_not_asked_for() -> Iterator[None]:
+    """The barrier releases what the consumer already has."""
+    ask = OrderedBarrier.last
+
+    def last(self: OrderedBarrier, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
+        first = not self.connected
+        ask(self, t_last, checksum, blobs)
+        if first:
+            self.t_last = NOTHING
+
+    with patch.object(OrderedBarrier, "last", last):
+        yield
+
+
+@contextmanager
+def t_last_is_not_asked_for_nor_checked() -> Iterator[None]:
+    """As above, and the consumer stores whatever comes, too."""
+
+    def store(self: ConsumerServer, sender: str, bundle: Bundle) -> None:
+        self._consumer(bundle.barrier).deliver(bundle)
+        self.send(sender, BundleStored(bundle.barrier, bundle.incarnation, bundle.t_last))
+
+    deliver = MemoryConsumer.deliver
+
+    def deliver_anything(self: MemoryConsumer, bundle: Bundle) -> None:
+        self._progress.pop(bundle.barrier, None)
+        deliver(self, bundle)
+
+    with (
+        t_last_is_not_asked_for(),
+        patch.object(ConsumerServer, "_store", store),
+        patch.object(MemoryConsumer, "deliver", deliver_anything),
+    ):
+        yield
+
+
+def outputs_count_as_delivered_when_ready() -> AbstractContextManager[object]:
+    """A snapshot may cover outputs that no consumer has."""
+    return patch.object(OrderedBarrier, "delivered", property(lambda self: self.moved_to + 1))
+
+
+def pre_commits_lose_their_epoch() -> AbstractContextManager[object]:
+    """What was pre-committed twice, because a commit came late, counts as of the later epoch."""
+    restore = EpochBarrier.restore
+
+    def mutated(self: EpochBarrier, epoch: int, pre_committed: object) -> None:
+        if isinstance(pre_committed, tuple) and pre_committed:
+            blobs = tuple(blob for _, of_epoch in pre_committed for blob in of_epoch)
+            pre_committed = ((epoch, blobs),)
+        restore(self, epoch, pre_committed)
+
+    return patch.object(EpochBarrier, "restore", mutated)
+
+
+def consumers_have_no_fence() -> AbstractContextManager[object]:
+    """A bundle of an earlier incarnation is stored."""
+    return patch.object(ConsumerServer, "_is_fenced_off", lambda self, message: False)
+
+
+def a_consumer_counts_a_bundle_whose_storing_failed() -> AbstractContextManager[object]:
+    """What is not known to be durable is answered as stored."""
+    store = ConsumerServer._store
+
+    def mutated(self: ConsumerServer, sender: str, bundle: Bundle) -> None:
+        try:
+            store(self, sender, bundle)
+        except Unavailable:
+            self.send(sender, BundleStored(bundle.barrier, bundle.incarnation, bundle.t_last))
+
+    return patch.object(ConsumerServer, "_store", mutated)

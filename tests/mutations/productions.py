@@ -1,0 +1,107 @@
+"""Strong productions without a safeguard: what is durable, what leaves, what was had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from unittest.mock import patch
+
+import driftline.deploy.parties.master
+import driftline.deploy.work.assembly
+from driftline.deploy.parties.front import Front
+from driftline.deploy.work.assembly import Post, ProductionAssembly
+from driftline.deploy.work.blocks import Batch
+from driftline.deploy.work.leaving import Leaving
+from driftline.engine.compared.ledger import Ledger
+from driftline.engine.snapshots.jobs import Capture
+from driftline.engine.wire.messages import Frame, Prepared, PrepareFailed
+
+
+def frames_that_were_had_are_worked_off() -> AbstractContextManager[object]:
+    """What a node sends again is not known by its id."""
+    return patch.object(Ledger, "has_had", lambda self, time, id: False)
+
+
+def records_that_were_had_are_worked_off() -> AbstractContextManager[object]:
+    """What a front replays is not known by its time."""
+    return patch.object(Ledger, "next_of", lambda self, front: 0)
+
+
+def frames_leave_before_they_are_durable() -> AbstractContextManager[object]:
+    """A frame is sent as soon as it is made."""
+
+    def mutated(self: ProductionAssembly, to: str, frame: Frame) -> bool:
+        self.ledger.keep_frame(to, frame)
+        return False
+
+    return patch.object(ProductionAssembly, "keep", mutated)
+
+
+def _when_written(mutated: Callable[[ProductionAssembly], None]) -> AbstractContextManager[object]:
+    capture = ProductionAssembly.capture
+
+    def mutated_capture(self: ProductionAssembly, time: int) -> Capture:
+        captured = capture(self, time)
+        mutated(self)
+        return captured
+
+    return patch.object(ProductionAssembly, "capture", mutated_capture)
+
+
+def outputs_leave_before_they_are_durable() -> AbstractContextManager[object]:
+    """Outputs leave as soon as their production is on its way to the disk."""
+    return _when_written(lambda self: self.outputs.commit(self.number))
+
+
+def inputs_are_acknowledged_before_they_are_durable() -> AbstractContextManager[object]:
+    """A tracker may hear of a production that is on its way to the disk."""
+    return _when_written(lambda self: self.again.append(self.written.pop()))
+
+
+def nothing_is_sent_again() -> AbstractContextManager[object]:
+    """What was durable, and had not left, does not leave after the recovery either."""
+    return patch.object(Ledger, "frames", property(lambda self: []))
+
+
+@contextmanager
+def frontiers_move_before_all_is_known_that_is_sent_again() -> Iterator[None]:
+    """The master may hear that inputs were had before it hears of what is sent because of them."""
+    stored = ProductionAssembly.stored
+
+    def mutated(self: ProductionAssembly, answer: Prepared | PrepareFailed) -> Post:
+        return stored(self, answer)[::-1]
+
+    with (
+        patch.object(driftline.deploy.parties.master, "token", lambda node, start: (0, start, 0)),
+        patch.object(driftline.deploy.work.assembly, "token", lambda node, start: (0, start, 0)),
+        patch.object(ProductionAssembly, "stored", mutated),
+    ):
+        yield
+
+
+def frames_are_tracked_under_an_earlier_time() -> AbstractContextManager[object]:
+    """What is made of new records is tracked under the time of one that was had before."""
+    take = Leaving.take
+
+    def mutated(self: Leaving, feeder: int) -> Iterator[tuple[int, int, int, list[Batch]]]:
+        for port, node, time, batches in take(self, feeder):
+            yield port, node, max(0, time - 1), batches
+
+    return patch.object(Leaving, "take", mutated)
+
+
+def records_leave_that_may_be_forgotten() -> AbstractContextManager[object]:
+    """A live front does not wait for its log."""
+    return patch.object(Front, "_once_durable", lambda self, records, live: records)
+
+
+def a_production_that_failed_is_numbered_again() -> AbstractContextManager[object]:
+    """The next production gets the number of one that may be there."""
+    stored = ProductionAssembly.stored
+
+    def mutated(self: ProductionAssembly, answer: Prepared | PrepareFailed) -> Post:
+        if isinstance(answer, PrepareFailed):
+            self.number -= 1
+        return stored(self, answer)
+
+    return patch.object(ProductionAssembly, "stored", mutated)

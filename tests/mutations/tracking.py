@@ -1,0 +1,122 @@
+"""Tracking without a safeguard: work counts as done that is not, or is never asked after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from itertools import chain
+from unittest.mock import patch
+
+from driftline.acker.tracker import Tracker
+from driftline.deploy.node.node import Node
+from driftline.deploy.node.peers import Peers
+from driftline.deploy.parties.front import Front
+from driftline.deploy.parties.master import Master
+from driftline.deploy.work.assembly import Post
+from driftline.deploy.work.blocks import Waiting
+from driftline.deploy.work.tracking import Acks, Cells, Intervals
+from driftline.engine.labels import INFINITY
+from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.wire.messages import AskPromise, Frame, Message
+
+
+@contextmanager
+def acknowledgement_is_split() -> Iterator[None]:
+    """An id is acknowledged a turn before the ids of the frames sent because of it."""
+    count, turn = Node._count, Node.turn
+    late: dict[Node, list[Cells]] = {}
+
+    def count_later(self: Node, port: int, time: int, id: int) -> None:
+        tracking = self._tracking
+        acks, tracking.acks = tracking.acks, Acks()
+        count(self, port, time, id)
+        late.setdefault(self, []).append(tracking.acks.take()[0])
+        tracking.acks = acks
+
+    def turn_later(self: Node) -> bool:
+        before = late.pop(self, [])
+        more = turn(self)
+        if not self.running:
+            late.pop(self, None)
+            return more
+        for cell in chain.from_iterable(before):
+            self._tracking.acks.add(*cell)
+        return more or self in late or bool(before)
+
+    with patch.object(Node, "_count", count_later), patch.object(Node, "turn", turn_later):
+        yield
+
+
+def acknowledgements_overtake_frames() -> AbstractContextManager[object]:
+    """Others come to know that a stage is done before they have what it sent them."""
+    acknowledge = Peers.acknowledge
+
+    def mutated(self: Peers, cells: Cells, covered: Intervals) -> Post:
+        late = acknowledge(self, (), ())
+        return [*acknowledge(self, cells, covered), *late]
+
+    return patch.object(Peers, "acknowledge", mutated)
+
+
+def frames_cover_their_whole_turn() -> AbstractContextManager[object]:
+    """A frame also covers roots that left in the same turn for other nodes."""
+    send = Front.send
+
+    def mutated(self: Front, to: str, message: Message) -> None:
+        if isinstance(message, Frame):
+            message = replace(message, covers=(message.covers[0], self.next))
+        send(self, to, message)
+
+    return patch.object(Front, "send", mutated)
+
+
+def intervals_count_across_gaps() -> AbstractContextManager[object]:
+    """The acker takes the end of any interval for the end of what is covered."""
+
+    def mutated(self: Tracker, front: int, since: int, until: int) -> None:
+        self._next[front] = max(self._next[front], until)
+
+    return patch.object(Tracker, "_cover", mutated)
+
+
+def outputs_do_not_wait_for_their_own_stage() -> AbstractContextManager[object]:
+    """Outputs leave although elements that have come may still give some before them."""
+    return patch.object(Waiting, "first", lambda self, stage: INFINITY)
+
+
+def durability_is_not_waited_for() -> AbstractContextManager[object]:
+    """Outputs leave for inputs that may be forgotten."""
+    promise = Tracker.promise
+
+    def mutated(self: Tracker, front: int, since: int, until: int, durable: int) -> None:
+        promise(self, front, since, until, INFINITY)
+
+    return patch.object(Tracker, "promise", mutated)
+
+
+@contextmanager
+def promises_pass_unread_records() -> Iterator[None]:
+    """An idle front that is asked moves its clock, and nobody looks at what waits to be read."""
+    handle = Front.handle
+
+    def mutated(self: Front, sender: str, message: Message) -> None:
+        handle(self, sender, message)
+        if isinstance(message, AskPromise) and self.live is not None and not self._ended:
+            self.next = max(self.next, self.live.move_to(message.next))
+
+    def move_to(self: ReceivedSource, time: int) -> int:
+        self._next = max(self._next, time)
+        self._promise()
+        return int(self._next)
+
+    with (
+        patch.object(Front, "handle", mutated),
+        patch.object(ReceivedSource, "move_to", move_to),
+    ):
+        yield
+
+
+def silence_is_not_noticed() -> AbstractContextManager[object]:
+    """Nobody looks for work that does not end."""
+    return patch.object(Master, "_watch", lambda self, now, tracker: None)

@@ -1,0 +1,140 @@
+"""Sections I to III: what goes wrong without an order, and what the guarantees mean."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+
+from driftline.engine.reference import interpret
+from tests.paper.operations import LEFT, RIGHT, Records, concatenation, reference, windows
+from tests.room import Room
+
+# II Motivation --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seeds", [range(8), range(8, 16), range(16, 24)], ids=str)
+def test_after_a_and_ab_the_next_output_is_abc_though_the_replay_races(seeds: range) -> None:
+    """Section II: "if input elements are strings "a", "b", "c", and user have already received
+    "a" and "ab", it is expected that the current state is "ab", and the next output element is
+    "abc". However, after recovery and state reprocessing, the current state can become "ba"."
+    """
+    raced = 0
+    for seed in seeds:
+        arrived: list[str] = []
+        room = Room(concatenation(arrived), [LEFT, RIGHT], seed, interval=99.0, window=1)
+        room.run(room.has(2))
+        assert room.values[:2] == ["a", "ab"]
+        for node in room.nodes:
+            room.crash(node)
+        arrived.clear()
+        room.run(room.stopped)
+        assert room.values == ["a", "ab", "abc"]
+        raced += "a" not in arrived[: arrived.index("b")]
+    assert raced, "in no replay b came before a: the test shows nothing"
+
+
+def test_without_an_order_the_replay_may_contradict_what_was_delivered() -> None:
+    """Section II: "the next output element "bac" will be inconsistent with the previously delivered
+    elements "a" and "ab"."
+    """
+    consistent = ["a", "ab", "abc"]
+    found = []
+    for seed in range(30):
+        room = Room(
+            concatenation(), [LEFT, RIGHT], seed, mode="at-least-once", interval=99.0, window=1
+        )
+        room.run(room.has(2))
+        if room.values[:2] == consistent[:2]:
+            for node in room.nodes:
+                room.crash(node)
+        room.run(room.stopped)
+        found.append(room.values)
+    contradictions = [v for v in found if v[:2] == consistent[:2] and set(v) - set(consistent)]
+    assert contradictions, "the simple replay is not told apart from a consistent one"
+
+
+# III Formal model -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_end_user_receives_be_and_not_de(seed: int) -> None:
+    """Section III-B: "the system reaches precisely the same state after recovery. Eventually, the
+    end-user receives the output element be that is expected within such execution." III-D: "de is
+    inconsistent with the previous output, because element with prefix d has already been released"
+    """
+    left: Records = [(1, "a"), (2, "c"), (8, "e")]
+    right: Records = [(4, "d"), (6, "b")]
+    room = Room(windows(), [left, right], seed, window=1)
+    room.run(room.has(4))
+    assert room.values == ["a", "ac", "cd", "db"]
+    for node in room.nodes:
+        room.crash(node)
+    room.run(room.stopped)
+    assert room.values == ["a", "ac", "cd", "db", "be"]
+
+
+@pytest.mark.parametrize("victim", ["node-0", "node-1", "front-0", "front-1", "master", "consumer"])
+def test_each_output_is_one_that_a_run_without_failures_gives_and_none_is_missing(
+    victim: str,
+) -> None:
+    """Definition 6: "System provides for exactly-once if it is possible to obtain each output
+    element in a system with a reference recovery function." Here with equality: the possible
+    output is one, and it is complete.
+    """
+    left: Records = [(time, f"l{time}") for time in range(1, 12, 2)]
+    right: Records = [(time, f"r{time}") for time in range(2, 12, 3)]
+    wanted = list(interpret(concatenation(), [left, right]))
+    for crash_at in (40, 150, 260):
+        room = Room(concatenation(), [left, right], crash_at)
+        for _ in range(crash_at):
+            room.step()
+        room.crash(victim)
+        room.run(room.stopped)
+        assert not room.master.coordinator.error
+        assert room.items == wanted
+        assert room.consumer.items == wanted, "not in label order"
+
+
+def test_at_least_once_is_what_a_duplicated_input_could_give() -> None:
+    """Section III-E: "At-least-once can be reproduced if the input contains duplicated items."""
+    left: Records = [(time, f"{time} ") for time in range(1, 8)]
+    repeated = 0
+    for seed in range(8):
+        room = Room(concatenation(), [left, []], seed, mode="at-least-once", interval=99.0)
+        room.run(room.has(3))
+        room.crash("node-0")
+        room.run(room.stopped)
+        last = max(room.values, key=lambda text: len(str(text)))
+        assert set(str(last).split()) == {str(time) for time, _ in left}
+        repeated += len(room.values) > len(left)
+    assert repeated, "nothing was ever repeated"
+
+
+def test_concatenation_does_not_commute() -> None:
+    """Definition 9: "D contains non-commutative operation if" ((x, y), s1) is in D and ((y, x),
+    s1) is not.
+    """
+    finals = {
+        reference(concatenation(), list(enumerate(order, 1)), [])[-1]
+        for order in permutations("abc")
+    }
+    assert len(finals) == 6
+
+
+def test_repeated_runs_on_the_same_data_produce_the_same_results() -> None:
+    """Section I: "The determinism means that repeated runs of the system on the same data produce
+    the same results." III-F: "An essential property of a deterministic system is that it preserves
+    the same order of elements before non-commutative operations on each run."
+    """
+    left: Records = [(time, f"l{time}") for time in range(1, 12, 2)]
+    right: Records = [(time, f"r{time}") for time in range(1, 12, 3)]
+    outcomes = set()
+    dialogues = set()
+    for seed in range(12):
+        room = Room(concatenation(), [left, right], seed, nodes=1 + seed % 3)
+        room.run(room.stopped)
+        outcomes.add(tuple(map(repr, room.items)))
+        dialogues.add(len(room.said))
+    assert len(dialogues) > 6, "all runs went the same way"
+    assert outcomes == {tuple(map(repr, interpret(concatenation(), [left, right])))}
