@@ -39,9 +39,14 @@ def run_reference(
     *,
     dead_letters: bool = False,
 ) -> Iterator[Item]:
-    """Run a flow over one list of payloads for each source, with times 1, 2, ...
+    """Run a flow over records in memory; gives its outputs in label order, as they are asked for.
 
-    Raises FlowError if there is not one list for each source.
+    `inputs` has an iterable of records for each source, in the order of the sources; in each, times
+    count from 1. With `dead_letters`, a function that raises makes an item whose sink is -1, with
+    operator, key, record, error and line as texts.
+
+    Raises FlowError if the flow cannot run, or if there is not one iterable for each source.
+    Raises FunctionFailed where a function raises, unless there are dead letters.
     """
     given = list(inputs)
     for payloads in given:

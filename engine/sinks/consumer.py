@@ -22,14 +22,19 @@ from driftline.engine.wire.messages import Bundle
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """A consumer's last bundle of a barrier; t_last -1 when there is none yet."""
+    """The last bundle that a consumer has of a barrier."""
 
     t_last: int
+    """How far the outputs go; -1 when there is no bundle yet."""
     checksum: int
+    """The bundle's checksum."""
     blobs: tuple[bytes, ...]
+    """The bundle's blobs. They may be left out: then a replay that differs is noticed, but the
+    output that differs is not named."""
 
 
 NO_BUNDLE = Last(-1, 0, ())
+"""What a consumer without any bundle of a barrier says."""
 
 
 class Consumer(Protocol):
@@ -44,16 +49,21 @@ class Consumer(Protocol):
         """
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
-        """The last bundle of a barrier. Raises StateMismatch if it is of other key groups."""
+        """The last bundle of a barrier, NO_BUNDLE if there is none.
+
+        `groups`: the first and the last key group that the barrier speaks for. Raises StateMismatch
+        if the last bundle speaks for others: it was written with another number of nodes.
+        """
 
     def close(self) -> None:
         """Release what is held; any number of times. Everything delivered stays."""
 
 
 def items_of(bundle: Bundle, sinks: int | None = None) -> list[Item]:
-    """The items of a bundle for a flow with so many sinks. Raises MalformedMessage.
+    """The outputs of a bundle, in label order.
 
-    It came over a network: what is checked here needs no check in a connector.
+    `sinks`: how many the flow has, if that is to be checked. Raises MalformedMessage for what is no
+    bundle of such a flow: it came over a network. What is checked here a consumer need not check.
     """
     items = [item for blob in bundle.blobs for item in from_blob(blob)]
     labels = [item.label for item in items]

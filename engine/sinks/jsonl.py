@@ -38,7 +38,12 @@ from driftline.engine.wire.messages import Bundle
 
 
 class JsonLinesConsumer:
-    """The files of one barrier. Raises StateMismatch, Unavailable on opening."""
+    """The files of one barrier in a directory that all barriers share.
+
+    `identity` says whose outputs they are: `flow` on which input. Raises StateMismatch if the
+    directory holds the outputs of another identity, or less than was committed; Unavailable if it
+    cannot be written, or another process writes this barrier's part.
+    """
 
     def __init__(
         self, directory: Path, barrier: str, flow: Flow, identity: str, mark: Mark = NOBODY

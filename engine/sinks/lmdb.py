@@ -44,7 +44,13 @@ _PROGRESS = b"\xff"
 
 
 class LmdbConsumer:
-    """The environment of one barrier. Raises StateMismatch, Unavailable on opening."""
+    """The environment of one barrier in a directory that all barriers share.
+
+    `identity` says whose outputs they are: `flow` on which input. `map_size` is how many bytes of
+    address space there are to begin with. Raises StateMismatch if the directory holds the outputs
+    of another identity; Unavailable if it cannot be written, or another process writes this
+    barrier's part.
+    """
 
     def __init__(
         self,
@@ -117,8 +123,9 @@ class LmdbConsumer:
 
 
 def read_items(path: Path) -> Iterator[Item]:
-    """The items of all barriers in label order; not in a process that has a consumer open there.
+    """The outputs of all barriers in the directory `path`, in label order.
 
+    Not in a process that has a consumer open there: LMDB opens an environment once in a process.
     Raises Unavailable if there are none to read, StateMismatch if they are damaged.
     """
     paths = sorted(path.glob("barrier-*"))

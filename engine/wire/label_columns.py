@@ -7,7 +7,8 @@ operators, at the barrier, in a blob. Label by label they are looked at only whe
     >>> run = LabelColumn((7, 0), (2, 5))
     >>> list(run)
     [(7, 0, 2), (7, 0, 5)]
-    >>> encode_labels(run) == encode_label_list(list(run))
+    >>> from driftline.engine.wire.codec import pack
+    >>> pack(encode_labels(run)) == pack(encode_label_list(list(run)))
     True
 """
 

@@ -48,12 +48,16 @@ def open_source(
     text_field: str | None = None,
     sections: bool = False,
 ) -> Source:
-    """The records of a file, each with an "id".
+    """The records of a file, each a dict with an "id".
 
-    A directory with an input log gives what it holds, as it is. The id is the field `id_field` if
-    that is given, else "id", else "url", else the number. With `text_field`, that field is also
-    given as "text". With `sections`, wikitext in "text" is cleaned and each of its sections is a
-    document of its own.
+    The format goes by the name of the file. The id is the field `id_field` if that is given, else
+    "id", else "url", else the number. With `text_field`, that field is also given as "text". With
+    `sections`, wikitext in "text" is cleaned and each of its sections is a document of its own.
+
+    A directory with an input log gives what it holds, as it is; `zipf:N` gives N made-up documents.
+
+    Raises Unavailable if there is no such file or it cannot be opened, InputError if it is XML and
+    empty.
     """
     if isinstance(path, str) and path.startswith(GENERATED):
         return _generated(path)

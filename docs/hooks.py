@@ -1,0 +1,78 @@
+"""What pages of the documentation take from elsewhere: files, and the reference of the commands.
+
+A line ``{{ include FILE }}`` of a page becomes the text of a file of the repository; relative links
+in it are made to lead from the page. A line ``{{ commands }}`` becomes the reference of the command
+line, with the words of `--help`. `mkdocs.yml` names this file.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+
+import click
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import Files
+from mkdocs.structure.pages import Page
+
+import driftline
+
+ROOT = Path(__file__).resolve().parents[1]
+
+_INCLUDE = re.compile(r"^\{\{ include (\S+) \}\}$", re.MULTILINE)
+_COMMANDS = re.compile(r"^\{\{ commands \}\}$", re.MULTILINE)
+_LINK = re.compile(r"(?<=\]\()(?![a-z]+:|[/#])[^)\s]+")
+_MARKUP = re.compile(r"([\\*_\[\]#])")
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Called by MkDocs for each page. Raises OSError for an included file that is not there."""
+    folder = (ROOT / "docs" / page.file.src_uri).parent
+    markdown = _INCLUDE.sub(lambda found: _included(found[1], folder), markdown)
+    return _COMMANDS.sub(lambda _: "\n".join(_commands()), markdown)
+
+
+def _included(name: str, folder: Path) -> str:
+    text = (ROOT / name).read_text(encoding="utf-8").rstrip()
+    if not name.endswith(".md"):
+        return text
+    return _LINK.sub(lambda link: os.path.relpath((ROOT / name).parent / link[0], folder), text)
+
+
+def _commands() -> Iterator[str]:
+    """The whole command line as Markdown."""
+    group = driftline._group()
+    context = click.Context(group, info_name="driftline")
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield from _command(command, click.Context(command, parent=context, info_name=name), 2)
+
+
+def _command(command: click.Command, context: click.Context, level: int) -> Iterator[str]:
+    """A command and those beneath it."""
+    yield f"{'#' * level} {context.command_path}\n"
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    yield f"```\n{usage}\n```\n"
+    yield f"{_escaped(inspect.cleandoc(command.help or ''))}\n"
+    for parameter in command.get_params(context):
+        told = parameter.get_help_record(context)
+        if told is not None and told[1] and "--help" not in parameter.opts:
+            yield f"`{told[0]}`\n:   {_escaped(told[1])}\n"
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            inner_context = click.Context(inner, parent=context, info_name=name)
+            yield from _command(inner, inner_context, level + 1)
+
+
+def _escaped(text: str) -> str:
+    """Text of a help as Markdown: only what stands in backticks is markup."""
+    parts = text.split("`")
+    parts[::2] = [_MARKUP.sub(r"\\\1", escape(part, quote=False)) for part in parts[::2]]
+    return "`".join(parts)
