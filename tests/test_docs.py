@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import doctest
+import hashlib
 import importlib
 import inspect
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -72,7 +74,6 @@ def test_what_is_public_is_in_the_reference(site: Path) -> None:
         f"{name}.{member.strip()}"
         for path in PAGES
         for name, members in REFERENCE.findall(path.read_text())
-        if members != "false"
         for member in members.split(",")
     }
     public |= {words.replace(" ", "-") for words, _ in commands()}
@@ -164,7 +165,7 @@ def test_what_getting_started_types_does_what_it_shows(tmp_path: Path) -> None:
     assert done.stdout == shown
 
 
-# Python.
+# Python, and the licence.
 
 
 def run_blocks(path: Path) -> dict[str, object]:
@@ -247,3 +248,13 @@ def test_examples_in_docstrings_are_right(module: str) -> None:
     found = doctest.testmod(importlib.import_module(module))
     assert found.attempted > 0
     assert found.failed == 0
+
+
+APACHE_2 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
+"""Of the text as its authors publish it."""
+
+
+def test_the_licence_is_whole_and_travels_with_the_package() -> None:
+    assert hashlib.sha256((ROOT / "LICENSE").read_bytes()).hexdigest() == APACHE_2
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert (about["license"], about["license-files"]) == ("Apache-2.0", ["LICENSE"])
