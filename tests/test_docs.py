@@ -30,6 +30,7 @@ TEXTS = [*PAGES, *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CON
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`(driftline [^`]+)`")
+OPTION = re.compile(r"`(--[a-z-]+)[^`]*`")
 INCLUDE = re.compile(r"^\{\{ include (\S+) \}\}$", re.MULTILINE)
 REFERENCE = re.compile(r"^::: (\S+)\n(?:    .*\n)*?      members: \[(.*)\]$", re.MULTILINE)
 
@@ -77,7 +78,7 @@ def test_what_is_public_is_in_the_reference(site: Path) -> None:
         for member in members.split(",")
     }
     public |= {words.replace(" ", "-") for words, _ in commands()}
-    assert not public - there
+    assert sorted(public - there) == []
     for words, command in commands():
         section = pages["commands"].partition(f' id="{words.replace(" ", "-")}"')[2]
         told = re.split(r"<h[23] ", section)[0]
@@ -144,8 +145,10 @@ def test_commands_that_are_shown_can_be_given(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=name_of)
-def test_commands_that_are_named_exist(path: Path) -> None:
-    for code in CODE.findall(FENCE.sub("", path.read_text())):
+def test_commands_and_options_that_are_named_exist(path: Path) -> None:
+    text = FENCE.sub("", path.read_text())
+    assert set(OPTION.findall(text)) <= set().union(*(options_of(c) for _, c in commands()))
+    for code in CODE.findall(text):
         command, given = called(code.replace("\n", " "))
         named = set(re.findall(r"--[a-z][a-z-]*", " ".join(given)))
         if command is not None:
