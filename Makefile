@@ -22,8 +22,9 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Not --quiet: what is not said, --strict does not count.
 docs: install  ## the documentation, in out/docs; a reference or link that leads nowhere is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 soak: install  ## half an hour: thousands of seeds, many kills of real processes
 	$(BIN)/driftline simulate --all --seeds 20000

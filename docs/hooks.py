@@ -22,6 +22,8 @@ from mkdocs.structure.pages import Page
 import driftline
 
 ROOT = Path(__file__).resolve().parents[1]
+HOME = ROOT / "docs" / "index.md"
+"""What stands for the README."""
 
 _INCLUDE = re.compile(r"^\{\{ include (\S+) \}\}$", re.MULTILINE)
 _COMMANDS = re.compile(r"^\{\{ commands \}\}$", re.MULTILINE)
@@ -40,7 +42,15 @@ def _included(name: str, folder: Path) -> str:
     text = (ROOT / name).read_text(encoding="utf-8").rstrip()
     if not name.endswith(".md"):
         return text
-    return _LINK.sub(lambda link: os.path.relpath((ROOT / name).parent / link[0], folder), text)
+    return _LINK.sub(lambda link: _led(link[0], (ROOT / name).parent, folder), text)
+
+
+def _led(link: str, before: Path, after: Path) -> str:
+    """A link from one folder, as it is from another."""
+    target, _, part = link.partition("#")
+    file = before / target
+    found = os.path.relpath(HOME if file == ROOT / "README.md" else file, after)
+    return f"{found}#{part}" if part else found
 
 
 def _commands() -> Iterator[str]:

@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import inspect
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -56,7 +57,7 @@ def name_of(path: Path) -> str:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The documentation, built as `make docs` builds it."""
     folder = tmp_path_factory.mktemp("site")
-    build = ["-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    build = ["-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run([sys.executable, *build], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
@@ -92,6 +93,14 @@ def test_pages_are_whole_without_a_network(site: Path) -> None:
         assert not re.findall(r'(?:src|<link[^>]* href)="(?:https?:)?//[^"]*"', text), page
         assert "<blockquote>" not in text, f"{page}: indent examples (>>>) in docstrings by four"
         assert "{{ " not in text, page
+
+
+def test_links_of_an_included_file_lead_from_the_page() -> None:
+    led = runpy.run_path(str(ROOT / "docs/hooks.py"))["_led"]
+    page = ROOT / "docs" / "reference"
+    assert led("docs/driftline.svg", ROOT, page) == "../driftline.svg"
+    assert led("README.md", ROOT, page) == "../index.md"
+    assert led("docs/guarantees.md#policies", ROOT, page) == "../guarantees.md#policies"
 
 
 # Commands.
