@@ -57,28 +57,31 @@ def _commands() -> Iterator[str]:
     """The whole command line as Markdown."""
     group = driftline._group()
     context = click.Context(group, info_name="driftline")
+    yield from _options(group, context)
+    yield from _beneath(group, context, 2)
+
+
+def _beneath(group: click.Group, context: click.Context, level: int) -> Iterator[str]:
+    """The commands of a group, each under a heading."""
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
-        yield from _command(command, click.Context(command, parent=context, info_name=name), 2)
+        own = click.Context(command, parent=context, info_name=name)
+        yield f"{'#' * level} {own.command_path}\n"
+        usage = " ".join([own.command_path, *command.collect_usage_pieces(own)])
+        yield f"```\n{usage}\n```\n"
+        yield f"{_escaped(inspect.cleandoc(command.help or ''))}\n"
+        yield from _options(command, own)
+        if isinstance(command, click.Group):
+            yield from _beneath(command, own, level + 1)
 
 
-def _command(command: click.Command, context: click.Context, level: int) -> Iterator[str]:
-    """A command and those beneath it."""
-    yield f"{'#' * level} {context.command_path}\n"
-    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-    yield f"```\n{usage}\n```\n"
-    yield f"{_escaped(inspect.cleandoc(command.help or ''))}\n"
+def _options(command: click.Command, context: click.Context) -> Iterator[str]:
+    """What a command may be given, but for `--help`."""
     for parameter in command.get_params(context):
         told = parameter.get_help_record(context)
         if told is not None and told[1] and "--help" not in parameter.opts:
             yield f"`{told[0]}`\n:   {_escaped(told[1])}\n"
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            inner = command.get_command(context, name)
-            assert inner is not None
-            inner_context = click.Context(inner, parent=context, info_name=name)
-            yield from _command(inner, inner_context, level + 1)
 
 
 def _escaped(text: str) -> str:
