@@ -41,18 +41,29 @@ class Consumer(Protocol):
     """Where the outputs of one barrier, or of several, are kept."""
 
     def deliver(self, bundle: Bundle) -> None:
-        """Store a bundle; returns when it is durable. One that it has already changes nothing.
+        """Store a bundle; returns when it is durable.
 
-        Raises Unavailable if it is not known to be durable: `last` tells whether it is there,
-        whole, or not at all. Raises PayloadError for a payload that the target cannot hold:
-        then nothing of the bundle is.
+        Args:
+            bundle: What is to be stored, whole or not at all. One that the consumer has already,
+                as its `t_last` says, changes nothing.
+
+        Raises:
+            Unavailable: If it is not known to be durable: `last` tells whether it is there.
+            PayloadError: For a payload that the target cannot hold: nothing is stored.
         """
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
-        """The last bundle of a barrier, NO_BUNDLE if there is none.
+        """How far the outputs of a barrier go.
 
-        `groups`: the first and the last key group that the barrier speaks for. Raises StateMismatch
-        if the last bundle speaks for others: it was written with another number of nodes.
+        Args:
+            barrier: The barrier: `barrier-0`, `barrier-1`, ..., one for each node.
+            groups: The first and the last key group that it speaks for now.
+
+        Returns:
+            Its last bundle, NO_BUNDLE if there is none.
+
+        Raises:
+            StateMismatch: If that speaks for others: it was written with another number of nodes.
         """
 
     def close(self) -> None:
@@ -60,10 +71,19 @@ class Consumer(Protocol):
 
 
 def items_of(bundle: Bundle, sinks: int | None = None) -> list[Item]:
-    """The outputs of a bundle, in label order.
+    """The outputs of a bundle.
 
-    `sinks`: how many the flow has, if that is to be checked. Raises MalformedMessage for what is no
-    bundle of such a flow: it came over a network. What is checked here a consumer need not check.
+    A bundle came over a network; what is checked here a consumer need not check.
+
+    Args:
+        bundle: The bundle.
+        sinks: How many sinks the flow has, if that is to be checked.
+
+    Returns:
+        Its outputs, in label order.
+
+    Raises:
+        MalformedMessage: For what is no bundle of such a flow.
     """
     items = [item for blob in bundle.blobs for item in from_blob(blob)]
     labels = [item.label for item in items]

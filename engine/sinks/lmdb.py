@@ -46,10 +46,17 @@ _PROGRESS = b"\xff"
 class LmdbConsumer:
     """The environment of one barrier in a directory that all barriers share.
 
-    `identity` says whose outputs they are: `flow` on which input. `map_size` is how many bytes of
-    address space there are to begin with. Raises StateMismatch if the directory holds the outputs
-    of another identity; Unavailable if it cannot be written, or another process writes this
-    barrier's part.
+    Args:
+        path: The directory; it is made if it is not there.
+        barrier: The barrier, whose number names its environment.
+        flow: The flow whose outputs they are.
+        identity: Whose outputs they are: of which flow, on which input.
+        mark: Which run's they are, and how new.
+        map_size: Bytes of address space to begin with.
+
+    Raises:
+        StateMismatch: If the directory holds outputs of another identity.
+        Unavailable: If it cannot be written, or another process writes this barrier's part.
     """
 
     def __init__(
@@ -123,10 +130,19 @@ class LmdbConsumer:
 
 
 def read_items(path: Path) -> Iterator[Item]:
-    """The outputs of all barriers in the directory `path`, in label order.
+    """The outputs that all barriers have left in a directory.
 
     Not in a process that has a consumer open there: LMDB opens an environment once in a process.
-    Raises Unavailable if there are none to read, StateMismatch if they are damaged.
+
+    Args:
+        path: The directory.
+
+    Yields:
+        The outputs in label order.
+
+    Raises:
+        Unavailable: If there are none to read.
+        StateMismatch: If they are damaged.
     """
     paths = sorted(path.glob("barrier-*"))
     if not paths:

@@ -70,11 +70,20 @@ class Source(Protocol):
         ...
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
-        """All records with time >= `start`, as (time, record); times grow.
+        """All records from a time on.
 
-        A record is of the types that can travel. One that cannot be read is a BadRecord in its
-        place. May be called any number of times: after a failure, with an earlier `start` again.
-        Raises Unavailable, InputError where there is no going on.
+        May be called any number of times: after a failure, with an earlier time again.
+
+        Args:
+            start: The time of the first record that is wanted; there may be none with that time.
+
+        Yields:
+            (time, record) with growing times, the record of the types that can travel; a BadRecord
+            in the place of one that cannot be read.
+
+        Raises:
+            Unavailable: If the input is not to be had.
+            InputError: Where there is no going on.
         """
         ...
 

@@ -50,14 +50,19 @@ def open_source(
 ) -> Source:
     """The records of a file, each a dict with an "id".
 
-    The format goes by the name of the file. The id is the field `id_field` if that is given, else
-    "id", else "url", else the number. With `text_field`, that field is also given as "text". With
-    `sections`, wikitext in "text" is cleaned and each of its sections is a document of its own.
+    Args:
+        path: The file, whose name says its format; or a directory with an input log, which gives
+            what it holds, as it is; or `zipf:N` for N made-up documents.
+        id_field: The field with the id; without it that is "id", else "url", else the number.
+        text_field: A field that is also given as "text".
+        sections: Clean the wikitext in "text", and make each of its sections a document.
 
-    A directory with an input log gives what it holds, as it is; `zipf:N` gives N made-up documents.
+    Returns:
+        A source; nothing but the beginning of the file has been read.
 
-    Raises Unavailable if there is no such file or it cannot be opened, InputError if it is XML and
-    empty.
+    Raises:
+        Unavailable: If there is no such file, or it cannot be opened.
+        InputError: If it is XML and empty.
     """
     if isinstance(path, str) and path.startswith(GENERATED):
         return _generated(path)
