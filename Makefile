@@ -2,25 +2,29 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install bench test check soak clean
+.PHONY: install bench test check docs soak clean
 
 install: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench,spark,test]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench,docs,spark,test]'
 	touch $@
 
 bench: install  ## the latency benchmark of the paper, on real text: a table and a plot
 	$(BIN)/driftline bench latency
 
-test: check  ## everything that has to hold: style, types, tests
+test: check  ## everything that has to hold: style, types, documentation, tests
 	$(BIN)/pytest
 
-check: install
+check: docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Not --quiet: what is not said, --strict does not count.
+docs: install  ## the documentation, in out/docs; a reference or link that leads nowhere is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 soak: install  ## half an hour: thousands of seeds, many kills of real processes
 	$(BIN)/driftline simulate --all --seeds 20000

@@ -39,9 +39,21 @@ def run_reference(
     *,
     dead_letters: bool = False,
 ) -> Iterator[Item]:
-    """Run a flow over one list of payloads for each source, with times 1, 2, ...
+    """Run a flow over records in memory, one element after the other.
 
-    Raises FlowError if there is not one list for each source.
+    Args:
+        flow: What is run.
+        inputs: An iterable of records for each source, in the order of the sources; in each, times
+            count from 1.
+        dead_letters: A function that raises makes an item whose sink is -1, with operator, key,
+            record, error and line as texts; the run goes on.
+
+    Returns:
+        The outputs in label order, made as they are asked for.
+
+    Raises:
+        FlowError: If the flow cannot run, or there is not one iterable for each source.
+        FunctionFailed: Where a function raises, unless there are dead letters.
     """
     given = list(inputs)
     for payloads in given:

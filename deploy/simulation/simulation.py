@@ -1,8 +1,6 @@
 """A scenario on its way: the parties of a run in a simulated world, until it has ended.
 
->>> from driftline.deploy.simulation.scenario import scenario
->>> Simulation(scenario(7)).run().problem
-''
+`Simulation(scenario(7)).run().problem` is empty if all was as it must be.
 """
 
 from __future__ import annotations

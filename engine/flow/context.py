@@ -33,9 +33,16 @@ _REPR = _Repr()
 
 
 class Context:
-    """The element's label and key, and a generator of random numbers that a replay repeats."""
+    """What a function of `process` may know besides its element and its states."""
 
     __slots__ = ("key", "label")
+
+    label: Label
+    """Where the element stands in the order of all: the time of its record, the number of its
+    source, then which child of which it is."""
+
+    key: object
+    """The key that the element has, as it arrives: a sequence is a tuple."""
 
     def __init__(self, label: Label, key: object) -> None:
         self.label = label
@@ -43,7 +50,10 @@ class Context:
 
     @property
     def random(self) -> random.Random:
-        """A generator seeded by the label: the same numbers in every replay."""
+        """A new generator, seeded by the label: the same numbers in every replay.
+
+        It begins anew with each access: who needs several numbers keeps it.
+        """
         return random.Random(pack(self.label))
 
 

@@ -22,38 +22,68 @@ from driftline.engine.wire.messages import Bundle
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """A consumer's last bundle of a barrier; t_last -1 when there is none yet."""
+    """The last bundle that a consumer has of a barrier."""
 
     t_last: int
+    """How far the outputs go; -1 when there is no bundle yet."""
     checksum: int
+    """The bundle's checksum."""
     blobs: tuple[bytes, ...]
+    """The bundle's blobs. They may be left out: then a replay that differs is noticed, but the
+    output that differs is not named."""
 
 
 NO_BUNDLE = Last(-1, 0, ())
+"""What a consumer without any bundle of a barrier says."""
 
 
 class Consumer(Protocol):
     """Where the outputs of one barrier, or of several, are kept."""
 
     def deliver(self, bundle: Bundle) -> None:
-        """Store a bundle; returns when it is durable. One that it has already changes nothing.
+        """Store a bundle; returns when it is durable.
 
-        Raises Unavailable if it is not known to be durable: `last` tells whether it is there,
-        whole, or not at all. Raises PayloadError for a payload that the target cannot hold:
-        then nothing of the bundle is.
+        Args:
+            bundle: What is to be stored, whole or not at all. One that the consumer has already,
+                as its `t_last` says, changes nothing.
+
+        Raises:
+            Unavailable: If it is not known to be durable: `last` tells whether it is there.
+            PayloadError: For a payload that the target cannot hold: nothing is stored.
         """
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
-        """The last bundle of a barrier. Raises StateMismatch if it is of other key groups."""
+        """How far the outputs of a barrier go.
+
+        Args:
+            barrier: The barrier: `barrier-0`, `barrier-1`, ..., one for each node.
+            groups: The first and the last key group that it speaks for now.
+
+        Returns:
+            Its last bundle, NO_BUNDLE if there is none.
+
+        Raises:
+            StateMismatch: If that speaks for others: it was written with another number of nodes.
+        """
 
     def close(self) -> None:
         """Release what is held; any number of times. Everything delivered stays."""
 
 
 def items_of(bundle: Bundle, sinks: int | None = None) -> list[Item]:
-    """The items of a bundle for a flow with so many sinks. Raises MalformedMessage.
+    """The outputs of a bundle.
 
-    It came over a network: what is checked here needs no check in a connector.
+    A bundle came over a network; what is checked here a consumer need not check.
+
+    Args:
+        bundle: The bundle.
+        sinks: How many sinks the flow has, if that is to be checked.
+
+    Returns:
+        Its outputs, in label order.
+
+    Raises:
+        MalformedMessage: For what is no bundle of such a flow.
     """
     items = [item for blob in bundle.blobs for item in from_blob(blob)]
     labels = [item.label for item in items]

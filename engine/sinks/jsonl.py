@@ -38,7 +38,20 @@ from driftline.engine.wire.messages import Bundle
 
 
 class JsonLinesConsumer:
-    """The files of one barrier. Raises StateMismatch, Unavailable on opening."""
+    """The files of one barrier in a directory that all barriers share.
+
+    Args:
+        directory: The directory; it is made if it is not there.
+        barrier: The barrier, whose number names its files.
+        flow: The flow, whose sinks name them.
+        identity: Whose outputs they are: of which flow, on which input.
+        mark: Which run's they are, and how new.
+
+    Raises:
+        StateMismatch: If the directory holds outputs of another identity, or less than was
+            committed.
+        Unavailable: If it cannot be written, or another process writes this barrier's part.
+    """
 
     def __init__(
         self, directory: Path, barrier: str, flow: Flow, identity: str, mark: Mark = NOBODY

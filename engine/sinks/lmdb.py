@@ -44,7 +44,20 @@ _PROGRESS = b"\xff"
 
 
 class LmdbConsumer:
-    """The environment of one barrier. Raises StateMismatch, Unavailable on opening."""
+    """The environment of one barrier in a directory that all barriers share.
+
+    Args:
+        path: The directory; it is made if it is not there.
+        barrier: The barrier, whose number names its environment.
+        flow: The flow whose outputs they are.
+        identity: Whose outputs they are: of which flow, on which input.
+        mark: Which run's they are, and how new.
+        map_size: Bytes of address space to begin with.
+
+    Raises:
+        StateMismatch: If the directory holds outputs of another identity.
+        Unavailable: If it cannot be written, or another process writes this barrier's part.
+    """
 
     def __init__(
         self,
@@ -117,9 +130,19 @@ class LmdbConsumer:
 
 
 def read_items(path: Path) -> Iterator[Item]:
-    """The items of all barriers in label order; not in a process that has a consumer open there.
+    """The outputs that all barriers have left in a directory.
 
-    Raises Unavailable if there are none to read, StateMismatch if they are damaged.
+    Not in a process that has a consumer open there: LMDB opens an environment once in a process.
+
+    Args:
+        path: The directory.
+
+    Yields:
+        The outputs in label order.
+
+    Raises:
+        Unavailable: If there are none to read.
+        StateMismatch: If they are damaged.
     """
     paths = sorted(path.glob("barrier-*"))
     if not paths:

@@ -15,6 +15,7 @@ class MemoryConsumer:
         self.items: list[Item] = []
         """All items, in the order in which they came."""
         self.by_barrier: dict[str, list[Item]] = {}
+        """The items of each barrier, in label order."""
         self._progress: dict[str, CommitRecord] = {}
 
     def deliver(self, bundle: Bundle) -> None:

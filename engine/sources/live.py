@@ -16,9 +16,15 @@ from driftline.engine.sources.source import BadRecord
 
 
 class LiveSource:
-    """Base of live sources; `read` yields None when there is nothing at the moment."""
+    """Base of sources whose records come while the flow runs.
+
+    It gives a record its time once, when it comes, and can replay it with that time until it is
+    told to `trim`.
+    """
 
     name = "live"
+    """How errors and progress call it."""
+
     durable = INFINITY
     """Records below this time will not be forgotten, whatever happens."""
 
@@ -26,20 +32,29 @@ class LiveSource:
     """Records below this time are gone."""
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
-        """Records with time >= start that are retained, then those that come; ends when closed."""
+        """Records with time >= `start` that are retained, then those that come.
+
+        Gives None where there is nothing at the moment, and ends when no more records will come.
+        """
         raise NotImplementedError
 
     def move_to(self, time: int) -> int:
-        """Give no time below this one any more. Returns the smallest one that may still come."""
+        """Give no time below this one any more: other sources have sent records up to it.
+
+        Returns the smallest time that may still come. Without it, an idle source would hold the
+        others back.
+        """
         raise NotImplementedError
 
     def trim(self, time: int) -> None:
         """Records below this time will not be asked for again."""
 
     def progress(self) -> tuple[int, int] | None:
+        """None: how much will come is not known."""
         return None
 
     def identity(self) -> str:
+        """Its name: it is the same input whatever comes."""
         return self.name
 
 

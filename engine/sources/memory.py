@@ -13,9 +13,10 @@ from driftline.engine.wire.codec import pack
 
 
 class ListSource:
-    """The records of a sequence at the times first, first + 1, ...
+    """The records of a sequence at the times `first`, `first` + 1, ...
 
-    A BadRecord among them is given as it is; its time has to be that of its place.
+    A BadRecord among them is given as it is; its time has to be that of its place. `name` is how
+    errors call the source.
     """
 
     def __init__(self, records: Sequence[object], name: str = "memory", first: int = 1) -> None:

@@ -21,7 +21,9 @@ ID_STRIDE = 2**40
 class Repeated:
     """A source's records, round after round, up to the time `documents`.
 
-    The source's times have to count from 1. Bad records are repeated, too, and keep a number.
+    Times number on. Ids stay unique and of their type: in round k a text ends with `~k`, and a
+    number is larger by (k - 1) * 2**40. The source's times have to count from 1. Bad records are
+    repeated, too, and keep a number.
     """
 
     def __init__(self, source: Source, documents: int) -> None:

@@ -22,12 +22,18 @@ from driftline.engine.errors import InputError
 class BadRecord:
     """A record that cannot be read, in the place where it would have come."""
 
-    time: int  # its number
+    time: int
+    """Its number."""
     file: str
+    """Where it is, as errors name it."""
     reason: str
-    text: str  # how it begins, at most 200 characters; empty if not even that is known
-    raw: str = ""  # all of it: JSON, or the text that it is; empty if it is not known
-    ends: bool = False  # whether nothing after it in the file can be read
+    """Why it cannot be read."""
+    text: str
+    """How it begins, at most 200 characters; empty if not even that is known."""
+    raw: str = ""
+    """All of it: JSON, or the text that it is; empty if it is not known."""
+    ends: bool = False
+    """Whether nothing after it in the file can be read."""
 
     def as_line(self) -> str:
         """As it stands in a file of dead letters, without the line's end.
@@ -56,7 +62,7 @@ def _line(about: dict[str, object]) -> str:
 
 
 class Source(Protocol):
-    """Where a front gets its records: the same records with the same times from any time on."""
+    """Where records come from: the same records with the same times, from any time on."""
 
     @property
     def name(self) -> str:
@@ -64,7 +70,21 @@ class Source(Protocol):
         ...
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
-        """All records with time >= `start`, with their times, which strictly increase."""
+        """All records from a time on.
+
+        May be called any number of times: after a failure, with an earlier time again.
+
+        Args:
+            start: The time of the first record that is wanted; there may be none with that time.
+
+        Yields:
+            (time, record) with growing times, the record of the types that can travel; a BadRecord
+            in the place of one that cannot be read.
+
+        Raises:
+            Unavailable: If the input is not to be had.
+            InputError: Where there is no going on.
+        """
         ...
 
     def progress(self) -> tuple[int, int] | None:
@@ -72,7 +92,10 @@ class Source(Protocol):
         ...
 
     def identity(self) -> str:
-        """A text that is equal for equal inputs: a state directory belongs to one of them."""
+        """A text that is equal for equal inputs: a state directory belongs to one of them.
+
+        It should not say where the input is, which may be moved.
+        """
         ...
 
 

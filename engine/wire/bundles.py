@@ -19,11 +19,14 @@ from driftline.engine.wire.messages import checked_columns
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An output: its label, the number of its sink (FAILURES for a dead letter), its payload."""
+    """An output."""
 
     label: Label
+    """(time of the record, number of the source, child numbers ...)"""
     sink: int
+    """The number of its sink in the flow, from 0; -1 for a dead letter."""
     value: object
+    """The payload, as it arrives: a sequence is a tuple."""
 
 
 def to_blob(

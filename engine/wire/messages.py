@@ -372,8 +372,9 @@ class Report(Message):
 class Bundle(Message):
     """Barrier to consumer: outputs in label order, to be stored together with `t_last`, or not.
 
-    `blobs` hold the outputs of one time each (see `engine.wire.bundles`); `checksum` runs over all
-    blobs released so far. `groups`: first and last key group that the barrier speaks for.
+    `barrier` is who sends it, `groups` the first and last key group that it speaks for. `blobs`
+    hold the outputs of one time each (`items_of` gives them); `checksum` runs over all blobs
+    released so far. A consumer need not look at `incarnation`.
     """
 
     barrier: str

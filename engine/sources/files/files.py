@@ -48,12 +48,21 @@ def open_source(
     text_field: str | None = None,
     sections: bool = False,
 ) -> Source:
-    """The records of a file, each with an "id".
+    """The records of a file, each a dict with an "id".
 
-    A directory with an input log gives what it holds, as it is. The id is the field `id_field` if
-    that is given, else "id", else "url", else the number. With `text_field`, that field is also
-    given as "text". With `sections`, wikitext in "text" is cleaned and each of its sections is a
-    document of its own.
+    Args:
+        path: The file, whose name says its format; or a directory with an input log, which gives
+            what it holds, as it is; or `zipf:N` for N made-up documents.
+        id_field: The field with the id; without it that is "id", else "url", else the number.
+        text_field: A field that is also given as "text".
+        sections: Clean the wikitext in "text", and make each of its sections a document.
+
+    Returns:
+        A source; nothing but the beginning of the file has been read.
+
+    Raises:
+        Unavailable: If there is no such file, or it cannot be opened.
+        InputError: If it is XML and empty.
     """
     if isinstance(path, str) and path.startswith(GENERATED):
         return _generated(path)

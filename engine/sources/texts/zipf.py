@@ -19,7 +19,11 @@ from driftline.engine.sources.source import BadRecord
 
 
 class ZipfSource:
-    """`documents` documents {"id": n, "text": "w12 w7 ..."}, n from 1."""
+    """Made-up documents `{"id": n, "text": "w12 w7 ..."}` with n from 1 to `documents`.
+
+    Words are as unevenly frequent as in real text: the word of rank r comes with a probability
+    proportional to r ** -`exponent`. Document n depends on `seed` and n alone.
+    """
 
     def __init__(
         self,

@@ -1,0 +1,91 @@
+"""What pages of the documentation take from elsewhere: files, and the reference of the commands.
+
+A line ``{{ include FILE }}`` of a page becomes the text of a file of the repository; relative links
+in it are made to lead from the page. A line ``{{ commands }}`` becomes the reference of the command
+line, with the words of `--help`. `mkdocs.yml` names this file.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+
+import click
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import Files
+from mkdocs.structure.pages import Page
+
+import driftline
+
+ROOT = Path(__file__).resolve().parents[1]
+HOME = ROOT / "docs" / "index.md"
+"""What stands for the README."""
+
+_INCLUDE = re.compile(r"^\{\{ include (\S+) \}\}$", re.MULTILINE)
+_COMMANDS = re.compile(r"^\{\{ commands \}\}$", re.MULTILINE)
+_LINK = re.compile(r"(?<=\]\()(?![a-z]+:|[/#])[^)\s]+")
+_MARKUP = re.compile(r"([\\*_\[\]#])")
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Called by MkDocs for each page. Raises OSError for an included file that is not there."""
+    folder = (ROOT / "docs" / page.file.src_uri).parent
+    markdown = _INCLUDE.sub(lambda found: _included(found[1], folder), markdown)
+    return _COMMANDS.sub(lambda _: "\n".join(_commands()), markdown)
+
+
+def _included(name: str, folder: Path) -> str:
+    text = (ROOT / name).read_text(encoding="utf-8").rstrip()
+    if not name.endswith(".md"):
+        return text
+    return _LINK.sub(lambda link: _led(link[0], (ROOT / name).parent, folder), text)
+
+
+def _led(link: str, before: Path, after: Path) -> str:
+    """A link from one folder, as it is from another."""
+    target, _, part = link.partition("#")
+    file = before / target
+    found = os.path.relpath(HOME if file == ROOT / "README.md" else file, after)
+    return f"{found}#{part}" if part else found
+
+
+def _commands() -> Iterator[str]:
+    """The whole command line as Markdown."""
+    group = driftline._group()
+    context = click.Context(group, info_name="driftline")
+    yield from _options(group, context)
+    yield from _beneath(group, context, 2)
+
+
+def _beneath(group: click.Group, context: click.Context, level: int) -> Iterator[str]:
+    """The commands of a group, each under a heading."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        own = click.Context(command, parent=context, info_name=name)
+        yield f"{'#' * level} {own.command_path}\n"
+        usage = " ".join([own.command_path, *command.collect_usage_pieces(own)])
+        yield f"```\n{usage}\n```\n"
+        yield f"{_escaped(inspect.cleandoc(command.help or ''))}\n"
+        yield from _options(command, own)
+        if isinstance(command, click.Group):
+            yield from _beneath(command, own, level + 1)
+
+
+def _options(command: click.Command, context: click.Context) -> Iterator[str]:
+    """What a command may be given, but for `--help`."""
+    for parameter in command.get_params(context):
+        told = parameter.get_help_record(context)
+        if told is not None and told[1] and "--help" not in parameter.opts:
+            yield f"`{told[0]}`\n:   {_escaped(told[1])}\n"
+
+
+def _escaped(text: str) -> str:
+    """Text of a help as Markdown: only what stands in backticks is markup."""
+    parts = text.split("`")
+    parts[::2] = [_MARKUP.sub(r"\\\1", escape(part, quote=False)) for part in parts[::2]]
+    return "`".join(parts)

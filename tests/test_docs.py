@@ -1,0 +1,254 @@
+"""What the documentation says is so: names and commands are in it, and what it shows works."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import click
+import pytest
+
+import driftline
+from driftline.engine import errors
+from driftline.engine.errors import StateMismatch
+from driftline.engine.sinks import NO_BUNDLE, Consumer, Last
+from tests.engine.sinks.bundles import BARRIER, GROUPS, items, json_lines, stream
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+TEXTS = [*PAGES, *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"))]
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`(driftline [^`]+)`")
+OPTION = re.compile(r"`(--[a-z-]+)[^`]*`")
+INCLUDE = re.compile(r"^\{\{ include (\S+) \}\}$", re.MULTILINE)
+REFERENCE = re.compile(r"^::: (\S+)\n(?:    .*\n)*?      members: \[(.*)\]$", re.MULTILINE)
+
+
+def text_of(path: Path) -> str:
+    """A page, with the files that it includes."""
+    return INCLUDE.sub(lambda found: (ROOT / found[1]).read_text().strip(), path.read_text())
+
+
+def blocks(path: Path, language: str = "") -> list[str]:
+    """The blocks of code of a page."""
+    return [found[2] for found in FENCE.finditer(text_of(path)) if found[1] == language]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+# The site.
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The documentation, built as `make docs` builds it."""
+    folder = tmp_path_factory.mktemp("site")
+    build = ["-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    done = subprocess.run([sys.executable, *build], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_what_is_public_is_in_the_reference(site: Path) -> None:
+    pages = {path.stem: path.read_text() for path in (site / "reference").glob("*.html")}
+    there = set(re.findall(r' id="([^"]+)"', "".join(pages.values())))
+    public = {f"driftline.{name}" for name in driftline.__all__}
+    public |= {
+        f"driftline.{name}" if name in driftline.__all__ else f"driftline.engine.errors.{name}"
+        for name, value in vars(errors).items()
+        if inspect.isclass(value) and issubclass(value, errors.DriftlineError)
+    }
+    public |= {
+        f"{name}.{member.strip()}"
+        for path in PAGES
+        for name, members in REFERENCE.findall(path.read_text())
+        for member in members.split(",")
+    }
+    public |= {words.replace(" ", "-") for words, _ in commands()}
+    assert sorted(public - there) == []
+    for words, command in commands():
+        section = pages["commands"].partition(f' id="{words.replace(" ", "-")}"')[2]
+        told = re.split(r"<h[23] ", section)[0]
+        for option in options_of(command) - {"--help"}:
+            assert option in told, f"{words} {option}"
+
+
+def test_pages_are_whole_without_a_network(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        text = page.read_text()
+        assert not re.findall(r'(?:src|<link[^>]* href)="(?:https?:)?//[^"]*"', text), page
+        assert "<blockquote>" not in text, f"{page}: indent examples (>>>) in docstrings by four"
+        assert "{{ " not in text, page
+
+
+def test_links_of_an_included_file_lead_from_the_page() -> None:
+    led = runpy.run_path(str(ROOT / "docs/hooks.py"))["_led"]
+    page = ROOT / "docs" / "reference"
+    assert led("docs/driftline.svg", ROOT, page) == "../driftline.svg"
+    assert led("README.md", ROOT, page) == "../index.md"
+    assert led("docs/guarantees.md#policies", ROOT, page) == "../guarantees.md#policies"
+
+
+# Commands.
+
+
+@cache
+def commands() -> list[tuple[str, click.Command]]:
+    """Every command, with the words that call it."""
+
+    def beneath(words: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+        if words != "driftline":
+            yield words, command
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            for name in command.list_commands(context):
+                inner = command.get_command(context, name)
+                assert inner is not None
+                yield from beneath(f"{words} {name}", inner)
+
+    return list(beneath("driftline", driftline._group()))
+
+
+def options_of(command: click.Command) -> set[str]:
+    """The long options of a command."""
+    parameters = command.get_params(click.Context(command))
+    names = {name for one in parameters for name in [*one.opts, *one.secondary_opts]}
+    return {name for name in names if name.startswith("--")}
+
+
+def called(line: str) -> tuple[click.Command | None, list[str]]:
+    """The command that a line calls, None for driftline itself, and what it is given."""
+    words = shlex.split(line, comments=True)
+    known = dict(commands())
+    for count in (3, 2):
+        if command := known.get(" ".join(words[:count])):
+            return command, words[count:]
+    assert words[1:2] == ["COMMAND"] or words[1].startswith("-"), f"no such command: {line}"
+    return None, words[1:]
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=name_of)
+def test_commands_that_are_shown_can_be_given(path: Path) -> None:
+    for block in blocks(path):
+        for line in block.splitlines():
+            line = line.removeprefix(".venv/bin/")
+            if line.startswith("driftline "):
+                command, given = called(line)
+                if command is not None and not isinstance(command, click.Group):
+                    parser = command.make_parser(click.Context(command))
+                    parser.parse_args(given)  # raises for an option that is none, or has no value
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=name_of)
+def test_commands_and_options_that_are_named_exist(path: Path) -> None:
+    text = FENCE.sub("", path.read_text())
+    assert set(OPTION.findall(text)) <= set().union(*(options_of(c) for _, c in commands()))
+    for code in CODE.findall(text):
+        command, given = called(code.replace("\n", " "))
+        named = set(re.findall(r"--[a-z][a-z-]*", " ".join(given)))
+        if command is not None:
+            assert named <= options_of(command), code
+
+
+def test_what_getting_started_types_does_what_it_shows(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "getting-started.md"
+    (tmp_path / "wordcount.py").write_text(blocks(page, "python")[0])
+    typed = next(block for block in blocks(page) if "lines.jsonl" in block)
+    shown = blocks(page)[blocks(page).index(typed) + 1]
+    script = re.sub("^driftline ", f"{sys.executable} -m driftline ", typed, flags=re.MULTILINE)
+    done = subprocess.run(
+        ["bash", "-ec", script], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == shown
+
+
+# Python, and the licence.
+
+
+def run_blocks(path: Path) -> dict[str, object]:
+    """What the blocks of a page define, one after the other; tests in it are run."""
+    names: dict[str, object] = {"__name__": path.stem}
+    for block in blocks(path, "python"):
+        code = compile(block, str(path), "exec")
+        if "tcp://" not in block:  # there is nobody at the other end
+            exec(code, names)
+    for name, value in names.items():
+        if name.startswith("test_"):
+            assert callable(value)
+            value()
+    return names
+
+
+@pytest.mark.parametrize("path", [p for p in PAGES if blocks(p, "python")], ids=name_of)
+def test_python_that_is_shown_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    run_blocks(path)
+
+
+def test_the_source_that_is_shown_can_be_replayed() -> None:
+    squares = run_blocks(ROOT / "docs/reference/sources.md")["Squares"]
+    assert isinstance(squares, type)
+    everything = list(squares(5).read(1))
+    assert everything == [(n, {"square": n * n}) for n in range(1, 6)]
+    assert list(squares(5).read(4)) == everything[3:]
+    assert squares(5).identity() == squares(5).identity() != squares(6).identity()
+
+
+def test_the_consumer_that_is_shown_stores_everything_once(tmp_path: Path) -> None:
+    made = run_blocks(ROOT / "docs/reference/sinks.md")["SqliteConsumer"]
+    assert isinstance(made, type)
+
+    def opened() -> Consumer:
+        consumer: Consumer = made(str(tmp_path / "outputs.db"))
+        return consumer
+
+    bundles = stream(6)
+    for number, bundle in enumerate(bundles):
+        consumer = opened()
+        before = bundles[number - 1] if number else None
+        last = consumer.last(BARRIER, GROUPS)
+        assert last == (NO_BUNDLE if before is None else Last(before.t_last, before.checksum, ()))
+        consumer.deliver(bundle)
+        consumer.deliver(bundles[0])
+        consumer.close()
+    consumer = opened()
+    with pytest.raises(StateMismatch, match="another number of nodes"):
+        consumer.last(BARRIER, (0, 127))
+    rows = vars(consumer)["_db"].execute("SELECT label, sink FROM outputs").fetchall()
+    consumer.close()
+    assert rows == [(str(list(item.label)), item.sink) for item in items(bundles)]
+
+
+def test_lines_are_merged_as_it_is_shown(tmp_path: Path) -> None:
+    merged = run_blocks(ROOT / "docs/reference/sinks.md")["merged"]
+    assert callable(merged)
+    for barrier, own in (("barrier-0", stream(6)[::2]), ("barrier-1", stream(6)[1::2])):
+        consumer = json_lines(tmp_path, barrier)
+        for bundle in own:
+            consumer.deliver(bundle)
+        consumer.close()
+    expected = [list(item.label) for item in items(stream(6)) if item.sink == 0]
+    assert [line["t"] for line in merged(tmp_path, "counts")] == expected
+
+
+APACHE_2 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
+"""Of the text as its authors publish it."""
+
+
+def test_the_licence_is_whole_and_travels_with_the_package() -> None:
+    assert hashlib.sha256((ROOT / "LICENSE").read_bytes()).hexdigest() == APACHE_2
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert (about["license"], about["license-files"]) == ("Apache-2.0", ["LICENSE"])
