@@ -4,7 +4,7 @@ All take records ``{"id": int, "key": str, "text": str}``, as the simulation mak
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, IntEnum, StrEnum
@@ -176,7 +176,7 @@ changed_by_key.source("records").key_by(lambda record: record.pop("key")).scan(
 # Types that do not travel as they are ---------------------------------------------------------
 
 
-def typed(record: Record) -> object:
+def typed(record: Record) -> Sequence[object]:
     """Another type for each record; some cannot travel."""
     number = record["id"]
     assert isinstance(number, int)
@@ -200,7 +200,7 @@ def typed(record: Record) -> object:
 
 def remember(
     context: Context,
-    element: tuple[object, ...],
+    element: Sequence[object],
     state: ValueState[object],
     by_kind: MapState[object, object],
 ) -> Iterator[object]:
@@ -340,7 +340,7 @@ def leave(record: Record, number: ReducingState[int]) -> Record:
     return record
 
 
-def split(record: Record) -> list[object]:
+def split(record: Record) -> list[tuple[str, ...]]:
     return [tuple(str(record["text"]).split()[:3])]
 
 
@@ -360,16 +360,20 @@ fields.source("records").flat_map(split, name="split", fields=("a", "b", "c")).k
 # A set has an order of its own ------------------------------------------------------------------
 
 
-def different_words(record: Record) -> Iterator[tuple[str, object]]:
+def different_words(record: Record) -> Iterator[tuple[str, str]]:
     for word in set(str(record["text"]).split()):
         yield word[:1], word
 
 
+def pair(element: tuple[str, str], last: ValueState[str]) -> tuple[tuple[str, str], str | None]:
+    before = last.get()
+    last.set(element[1])
+    return element, before
+
+
 sets = Flow("sets")
 sets.source("records").flat_map(different_words, name="words").key_by(0).scan(
-    lambda element, last: (element, last.get(), last.set(element[1])),
-    ValueState[str]("last"),
-    name="pairs",
+    pair, ValueState[str]("last"), name="pairs"
 ).sink()
 
 
