@@ -8,6 +8,7 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from driftline.engine.labels import Label
 from driftline.engine.wire.codec import pack, why_not
@@ -39,7 +40,7 @@ class Context:
 
     def __init__(self, label: Label, key: object) -> None:
         self.label = label
-        self.key = key
+        self.key: Any = key  # what type keys are of, the flow's functions know
 
     @property
     def random(self) -> random.Random:

@@ -2,8 +2,8 @@
 
     flow = Flow("word count")
     (
-        flow.source("lines")
-        .flat_map(lambda record: record["text"].split())
+        flow.source("lines", of=Line)
+        .flat_map(lambda line: line["text"].split())
         .key_by(lambda word: word)
         .scan(count, ReducingState("count", operator.add), fields=("word", "count"))
         .sink("counts")
@@ -13,6 +13,10 @@ Functions must be deterministic: no clock, no randomness (`Context.random` gives
 A stream whose payloads are tuples may name their `fields`; then `key_by` takes a name, and a sink
 writes objects instead of arrays. A flow that cannot run raises one FlowError that names the
 operator, as soon as it can be known.
+
+A `Stream[T]` knows the type of its elements, and a keyed operator's function is called with the
+states that are declared with it: so a type checker finds a function behind the wrong operator, and
+a state that is missing, superfluous, or of another type.
 """
 
 from __future__ import annotations
@@ -59,11 +63,17 @@ class Vertex:
 
 @dataclass(slots=True)
 class Flow:
-    """A logical graph under construction; `vertices` are in topological order by construction."""
+    """A logical graph under construction, from its sources to its sinks.
+
+    Args:
+        name: What it is called, in graphs and errors.
+        groups: Key groups: the most nodes that its state can be parted among.
+    """
 
     name: str
     groups: int = GROUPS
     vertices: list[Vertex] = field(default_factory=list)
+    """In topological order, by construction."""
 
     @overload
     def source(
