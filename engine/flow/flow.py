@@ -184,7 +184,7 @@ class Stream(Generic[T_co]):
 
         Args:
             function: From an element to the output.
-            name: Of the operator, for errors, metrics and state; made up if there is none.
+            name: Of the operator, in graphs and errors; made up if there is none.
             fields: Names of the parts of the outputs, where those are tuples.
 
         Returns:
@@ -323,7 +323,7 @@ class KeyedStream(Generic[K, T]):
             function: From an element, and the states of its key in the order in which they are
                 declared here, to the output.
             states: Declarations, such as ``ValueState[int]("last")``.
-            name: Of the operator, for errors, metrics and state; made up if there is none.
+            name: Of the operator, in graphs and errors; made up if there is none.
             fields: Names of the parts of the outputs, where those are tuples.
 
         Returns:
