@@ -63,11 +63,13 @@ COMMANDS = {
 """name -> (where in Driftline the command is, what `--help` says of it)"""
 
 
-def __getattr__(name: str) -> object:
-    for module, names in PLACES.items():
-        if name in names:
-            return getattr(importlib.import_module(module), name)
-    raise AttributeError(f"driftline has no {name!r}")
+if not TYPE_CHECKING:  # for type checkers there are the names above, and no others
+
+    def __getattr__(name: str) -> object:
+        for module, names in PLACES.items():
+            if name in names:
+                return getattr(importlib.import_module(module), name)
+        raise AttributeError(f"driftline has no {name!r}")
 
 
 def main() -> None:

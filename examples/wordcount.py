@@ -1,8 +1,15 @@
 """Counts words: a flow of one's own, in ten lines."""
 
 import operator
+from typing import TypedDict
 
 from driftline import Flow, ReducingState
+
+
+class Line(TypedDict):
+    """A line of a text file."""
+
+    text: str
 
 
 def count(word: str, total: ReducingState[int]) -> tuple[str, int]:
@@ -12,8 +19,8 @@ def count(word: str, total: ReducingState[int]) -> tuple[str, int]:
 
 flow = Flow("word count")
 (
-    flow.source("lines")
-    .flat_map(lambda record: record["text"].lower().split())
+    flow.source("lines", of=Line)
+    .flat_map(lambda line: line["text"].lower().split())
     .key_by(lambda word: word)
     .scan(count, ReducingState("total", operator.add), fields=("word", "count"))
     .sink("counts")

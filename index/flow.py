@@ -37,7 +37,7 @@ def inverted_index() -> Flow:
     """A fresh copy of the flow."""
     flow = Flow("inverted-index")
     (
-        flow.source("documents")
+        flow.source("documents", of=dict[str, object])
         .flat_map(postings, name="words", fields=("word", "document", "positions"))
         .key_by("word")
         .scan(

@@ -8,6 +8,7 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from driftline.engine.labels import Label
 from driftline.engine.wire.codec import pack, why_not
@@ -33,16 +34,16 @@ _REPR = _Repr()
 
 
 class Context:
-    """What a function of `process` may know besides its element and its states."""
+    """What a function of `process` is told besides its element and its states."""
 
     __slots__ = ("key", "label")
 
     label: Label
-    """Where the element stands in the order of all: the time of its record, the number of its
-    source, then which child of which it is."""
+    """The element's place in the order of all: the time of its record, the number of its source,
+    then the child numbers on the way from the record to the element."""
 
-    key: object
-    """The key that the element has, as it arrives: a sequence is a tuple."""
+    key: Any
+    """The element's key, as it arrives: a sequence is a tuple."""
 
     def __init__(self, label: Label, key: object) -> None:
         self.label = label
@@ -50,9 +51,9 @@ class Context:
 
     @property
     def random(self) -> random.Random:
-        """A new generator, seeded by the label: the same numbers in every replay.
+        """A new generator, seeded by the label: it gives the same numbers in every replay.
 
-        It begins anew with each access: who needs several numbers keeps it.
+        Each access gives a generator that begins anew: keep it, if you need several numbers.
         """
         return random.Random(pack(self.label))
 

@@ -2,8 +2,8 @@
 
     flow = Flow("word count")
     (
-        flow.source("lines")
-        .flat_map(lambda record: record["text"].split())
+        flow.source("lines", of=Line)
+        .flat_map(lambda line: line["text"].split())
         .key_by(lambda word: word)
         .scan(count, ReducingState("count", operator.add), fields=("word", "count"))
         .sink("counts")
@@ -13,6 +13,10 @@ Functions must be deterministic: no clock, no randomness (`Context.random` gives
 A stream whose payloads are tuples may name their `fields`; then `key_by` takes a name, and a sink
 writes objects instead of arrays. A flow that cannot run raises one FlowError that names the
 operator, as soon as it can be known.
+
+A `Stream[T]` knows the type of its elements, and a keyed operator's function is called with the
+states that are declared with it: so a type checker finds a function behind the wrong operator, and
+a state that is missing, superfluous, or of another type.
 """
 
 from __future__ import annotations
@@ -20,14 +24,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple, overload
 
 from driftline.engine.errors import FlowError
+from driftline.engine.flow.context import Context
 from driftline.engine.keygroups import GROUPS
 from driftline.engine.state.managed import State
 
+K = TypeVar("K")
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
+Handles = TypeVarTuple("Handles")
+"""The states that a function is handed: of the classes that are declared, in their order."""
 
 Function = Callable[..., object]
 Fields = tuple[str, ...] | None
@@ -54,18 +63,47 @@ class Vertex:
 
 @dataclass(slots=True)
 class Flow:
-    """A logical graph under construction; `vertices` are in topological order by construction."""
+    """A logical graph under construction, from its sources to its sinks.
+
+    Args:
+        name: What it is called, in graphs and errors.
+        groups: Key groups: the most nodes that its state can be parted among.
+    """
 
     name: str
     groups: int = GROUPS
     vertices: list[Vertex] = field(default_factory=list)
+    """In topological order, by construction."""
 
-    def source(self, name: str, *, fields: Sequence[str] | None = None) -> Stream[Any]:
-        """An input of the flow; what it reads from, and so its type, is said when it is run."""
+    @overload
+    def source(
+        self, name: str, *, of: type[T], fields: Sequence[str] | None = None
+    ) -> Stream[T]: ...
+    @overload
+    def source(self, name: str, *, fields: Sequence[str] | None = None) -> Stream[Any]: ...
+    def source(
+        self, name: str, *, of: object = None, fields: Sequence[str] | None = None
+    ) -> Stream[Any]:
+        """An input of the flow; what it reads from is said when it is run.
+
+        Args:
+            name: Of the source, for errors, and for inputs that are given by name.
+            of: The type of its records, for type checkers: str, a TypedDict, tuple[str, int], ...
+                Nothing checks at run time that records are of it. They arrive by the wire format:
+                sequences as tuples. For what mypy takes for no class (a union, the alias of a
+                tuple) annotate the stream: ``rows: Stream[Row] = flow.source("rows")``.
+            fields: Names of the parts of its records, where those are tuples.
+
+        Returns:
+            The stream of records: of any type, if `of` does not tell.
+
+        Raises:
+            FlowError: For a name that is taken, for wrong fields.
+        """
         return Stream(self, self._add("source", name, (), fields=fields))
 
-    def union(self, first: Stream[T], *others: Stream[T]) -> Stream[T]:
-        """All elements of several streams."""
+    def union(self, first: Stream[T], *others: Stream[U]) -> Stream[T | U]:
+        """All elements of several streams: `Stream.union`, written otherwise."""
         return first.union(*others)
 
     @property
@@ -129,7 +167,7 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream(Generic[T]):
+class Stream(Generic[T_co]):
     """The output of an operator; its methods add the next one."""
 
     flow: Flow
@@ -137,52 +175,105 @@ class Stream(Generic[T]):
 
     def map(
         self,
-        function: Callable[[T], U],
+        function: Callable[[T_co], U],
         *,
         name: str | None = None,
         fields: Sequence[str] | None = None,
     ) -> Stream[U]:
-        """One output for each element."""
+        """One output for each element.
+
+        Args:
+            function: From an element to the output.
+            name: Of the operator, in graphs and errors; made up if there is none.
+            fields: Names of the parts of the outputs, where those are tuples.
+
+        Returns:
+            The stream of outputs.
+
+        Raises:
+            FlowError: For what is no function, for a name that is taken, for wrong fields.
+        """
         return Stream(self.flow, self._next("map", name, function, fields))
 
     def flat_map(
         self,
-        function: Callable[[T], Iterable[U]],
+        function: Callable[[T_co], Iterable[U]],
         *,
         name: str | None = None,
         fields: Sequence[str] | None = None,
     ) -> Stream[U]:
-        """Any number of outputs for each element."""
+        """Any number of outputs for each element.
+
+        Arguments, result and errors are those of `map`, but that the function returns, or yields,
+        the outputs.
+        """
         return Stream(self.flow, self._next("flat_map", name, function, fields))
 
-    def filter(self, predicate: Callable[[T], object], *, name: str | None = None) -> Stream[T]:
-        """Only the elements for which the predicate is true."""
+    def filter(
+        self, predicate: Callable[[T_co], object], *, name: str | None = None
+    ) -> Stream[T_co]:
+        """Only the elements for which the predicate is true; they keep their fields.
+
+        Raises:
+            FlowError: For what is no function, for a name that is taken.
+        """
         return Stream(self.flow, self._next("filter", name, predicate, self.vertex.fields))
 
-    def union(self, *others: Stream[T], name: str | None = None) -> Stream[T]:
-        """All elements of this stream and the others."""
-        streams = (self, *others)
+    def union(self, *others: Stream[U], name: str | None = None) -> Stream[T_co | U]:
+        """All elements of this stream and the others, in label order.
+
+        A function after streams of different types tells their elements apart, by a tag for
+        example (`examples/join.py`). The union has fields if all the streams have the same.
+        Type checkers see one type in several `others`: for three types, join two and then one.
+
+        Raises:
+            FlowError: For streams of another flow, or partitioned by key; for a name that is taken.
+        """
         for other in others:
+            if not isinstance(other, Stream):
+                raise FlowError(
+                    f"union {name or ''} joins streams before .key_by, not a {type(other).__name__}"
+                )
             if other.flow is not self.flow:
                 raise FlowError(f"union {name or ''} joins streams of different flows")
-        inputs = tuple(stream.vertex.number for stream in streams)
-        same = {stream.vertex.fields for stream in streams}
+        vertices = [self.vertex, *(stream.vertex for stream in others)]
+        inputs = tuple(vertex.number for vertex in vertices)
+        same = {vertex.fields for vertex in vertices}
         fields = self.vertex.fields if len(same) == 1 else None
         return Stream(self.flow, self.flow._add("union", name, inputs, fields=fields))
 
-    def key_by(self, key: Callable[[T], object] | str | int) -> KeyedStream[T]:
-        """Partition by a key: a function, a field's name, or a position in the payload."""
+    @overload
+    def key_by(self, key: Callable[[T_co], K]) -> KeyedStream[K, T_co]: ...
+    @overload
+    def key_by(self, key: str | int) -> KeyedStream[Any, T_co]: ...
+    def key_by(self, key: Callable[[T_co], object] | str | int) -> KeyedStream[Any, T_co]:
+        """Partition by a key, for `scan` and `process`.
+
+        Args:
+            key: A function from an element to its key, a field's name (where there are no fields,
+                a key of a dict), or a position in the element.
+
+        Raises:
+            FlowError: For what is none of these, for a name that is not among the fields.
+        """
         return KeyedStream(self, self._key_function(key))
 
     def sink(self, name: str = "output") -> None:
-        """An output of the flow."""
+        """An output of the flow.
+
+        Raises:
+            FlowError: For a name that is taken.
+        """
         self._next("sink", name, None, self.vertex.fields)
 
-    def scan(self, *_: object, **__: object) -> Stream[object]:
-        """Not on an unkeyed stream: state belongs to a key."""
-        raise FlowError(f"scan after {self.vertex.name!r} needs a key: put .key_by(...) before it")
+    if not TYPE_CHECKING:  # type checkers tell that an unkeyed stream has neither
 
-    process = scan
+        def scan(self, *_: object, **__: object) -> None:
+            """Not on an unkeyed stream: state belongs to a key."""
+            after = self.vertex.name
+            raise FlowError(f"scan after {after!r} needs a key: put .key_by(...) before it")
+
+        process = scan
 
     def _next(
         self,
@@ -193,7 +284,7 @@ class Stream(Generic[T]):
     ) -> Vertex:
         return self.flow._add(kind, name, (self.vertex.number,), function, fields=fields)
 
-    def _key_function(self, key: Callable[[T], object] | str | int) -> Function:
+    def _key_function(self, key: Callable[[T_co], object] | str | int) -> Function:
         fields = self.vertex.fields
         if isinstance(key, str) and fields is not None:
             if key not in fields:
@@ -213,50 +304,82 @@ class Stream(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedStream(Generic[T]):
-    """A stream partitioned by key: the place of state."""
+class KeyedStream(Generic[K, T]):
+    """A stream of T partitioned by keys K: the place of state."""
 
     stream: Stream[T]
     key: Function
 
     def scan(
         self,
-        function: Callable[..., U],
-        *states: State,
+        function: Callable[[T, *Handles], U],
+        *states: *Handles,
         name: str | None = None,
         fields: Sequence[str] | None = None,
     ) -> Stream[U]:
-        """One output for each element: ``function(element, *states)``, in label order per key."""
+        """One output for each element, in label order per key.
+
+        Args:
+            function: From an element, and the states of its key in the order in which they are
+                declared here, to the output.
+            states: Declarations, such as ``ValueState[int]("last")``.
+            name: Of the operator, in graphs and errors; made up if there is none.
+            fields: Names of the parts of the outputs, where those are tuples.
+
+        Returns:
+            The stream of outputs.
+
+        Raises:
+            FlowError: For what is no function or no state, for a name that is taken, for wrong
+                fields.
+        """
         return self._keyed("scan", function, states, name, fields)
 
     def process(
         self,
-        function: Callable[..., Iterable[U]],
-        *states: State,
+        function: Callable[[Context, T, *Handles], Iterable[U]],
+        *states: *Handles,
         name: str | None = None,
         fields: Sequence[str] | None = None,
     ) -> Stream[U]:
-        """Any number of outputs: ``function(context, element, *states)``, in label order."""
+        """Any number of outputs for each element, in label order per key.
+
+        Arguments, result and errors are those of `scan`, but that the function gets a Context
+        before the element, and returns, or yields, the outputs.
+        """
         return self._keyed("process", function, states, name, fields)
+
+    if not TYPE_CHECKING:  # type checkers tell that a keyed stream has none of these
+
+        def map(self, *_: object, **__: object) -> None:
+            """Not on a keyed stream: keys are for states."""
+            raise FlowError(
+                f"after .key_by(...) of {self.stream.vertex.name!r} comes .scan(...) or "
+                ".process(...): put what needs no state before .key_by, or after them"
+            )
+
+        flat_map = filter = union = key_by = sink = map
 
     def _keyed(
         self,
         kind: str,
         function: Function,
-        states: tuple[State, ...],
+        states: tuple[object, ...],
         name: str | None,
         fields: Sequence[str] | None,
     ) -> Stream[U]:
         flow, before = self.stream.flow, self.stream.vertex
         shown = name or f"{kind}-{len(flow.vertices)}"
-        seen: set[str] = set()
+        declared: dict[str, State] = {}
         for state in states:
             if not isinstance(state, State):
                 raise FlowError(f"{kind} {shown!r}: {state!r} is not a state declaration")
-            if state.name in seen:
+            if state.name in declared:
                 raise FlowError(f"{kind} {shown!r} declares state {state.name!r} twice")
-            seen.add(state.name)
-        vertex = flow._add(kind, name, (before.number,), function, self.key, states, fields)
+            declared[state.name] = state
+        vertex = flow._add(
+            kind, name, (before.number,), function, self.key, tuple(declared.values()), fields
+        )
         return Stream(flow, vertex)
 
 

@@ -1,10 +1,13 @@
 """Managed state: what a keyed operator remembers, in types that can be undone.
 
-A user declares a state once (``MapState("postings")``) and gets it per key as an argument of the
-function. Every mutation leaves one change ``(state, slot, old, new)`` in the undo_log of the
-operator, in O(1). Read backwards the changes undo an element that came too early; read forwards,
-once their element is final, they are exactly what a snapshot has to write. So neither a
-roll-back nor a snapshot ever copies a state.
+A user declares a state once and gets it per key as an argument of the function, of the same class.
+The declaration says for type checkers what is in it, ``MapState[str, int]("postings")``, or leaves
+that to the annotation of the argument: ``MapState("postings")``.
+
+Every mutation leaves one change ``(state, slot, old, new)`` in the undo_log of the operator, in
+O(1). Read backwards the changes undo an element that came too early; read forwards, once their
+element is final, they are exactly what a snapshot has to write. So neither a roll-back nor a
+snapshot ever copies a state.
 
 Immutable values (None, bool, int, float, str, bytes and tuples of these) are kept as they are. A
 list or a dict that a function went on to change could not be undone: once an operator puts one,

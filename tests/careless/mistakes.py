@@ -16,7 +16,7 @@ def leave(record: Record, number: ReducingState[int]) -> Record:
     return record
 
 
-def split(record: Record) -> list[object]:
+def split(record: Record) -> list[tuple[str, ...]]:
     return [tuple(str(record["text"]).split()[:3])]
 
 
@@ -37,16 +37,20 @@ fields.source("records").flat_map(split, name="split", fields=("a", "b", "c")).k
 # A set has an order of its own ----------------------------------------------------------------
 
 
-def different_words(record: Record) -> Iterator[tuple[str, object]]:
+def different_words(record: Record) -> Iterator[tuple[str, str]]:
     for word in set(str(record["text"]).split()):
         yield word[:1], word
 
 
+def pair(element: tuple[str, str], last: ValueState[str]) -> tuple[tuple[str, str], str | None]:
+    before = last.get()
+    last.set(element[1])
+    return element, before
+
+
 sets = Flow("sets")
 sets.source("records").flat_map(different_words, name="words").key_by(0).scan(
-    lambda element, last: (element, last.get(), last.set(element[1])),
-    ValueState[str]("last"),
-    name="pairs",
+    pair, ValueState[str]("last"), name="pairs"
 ).sink()
 
 

@@ -1,6 +1,6 @@
 """Flows whose functions use types that do not travel as they are, or that are told apart badly."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, IntEnum, StrEnum
@@ -37,7 +37,7 @@ class Text(str):
 # Types that do not travel as they are ---------------------------------------------------------
 
 
-def typed(record: Record) -> object:
+def typed(record: Record) -> Sequence[object]:
     """Another type for each record; some cannot travel."""
     number = record["id"]
     assert isinstance(number, int)
@@ -61,7 +61,7 @@ def typed(record: Record) -> object:
 
 def remember(
     context: Context,
-    element: tuple[object, ...],
+    element: Sequence[object],
     state: ValueState[object],
     by_kind: MapState[object, object],
 ) -> Iterator[object]:

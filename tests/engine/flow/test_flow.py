@@ -1,6 +1,7 @@
 """A flow that cannot run is refused, as early as it can be known, with the operator's name."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -24,7 +25,7 @@ def same_state_twice(flow: Flow) -> None:
 
 
 def no_state(flow: Flow) -> None:
-    flow.source("in").key_by(0).scan(lambda *_: 1, 5, name="counter")  # type: ignore[arg-type]
+    flow.source("in").key_by(0).scan(lambda *_: 1, 5, name="counter")
 
 
 def source_that_leads_nowhere(flow: Flow) -> None:
@@ -44,6 +45,19 @@ def two_sinks_of_one_name(flow: Flow) -> None:
     flow.source("b").sink()
 
 
+def union_with_a_keyed_stream(flow: Flow) -> None:
+    one, other = flow.source("one"), flow.source("other")
+    one.union(other.key_by(0), name="joined")  # type: ignore[arg-type]
+
+
+def union_of_a_flow_with_a_keyed_stream(flow: Flow) -> None:
+    flow.union(flow.source("in").key_by(0), flow.source("b"))  # type: ignore[arg-type]
+
+
+def _after_key_by(name: str, flow: Flow) -> object:
+    return getattr(flow.source("in").key_by(0), name)(len)
+
+
 WRONG: list[tuple[Callable[[Flow], object], str]] = [
     (lambda flow: flow.validate(), "'wrong' is empty"),
     (lambda flow: (flow.source("in"), flow.validate()), "'wrong' has no sink"),
@@ -56,15 +70,23 @@ WRONG: list[tuple[Callable[[Flow], object], str]] = [
     (lambda flow: flow.source("in").filter(None, name="some"), "filter 'some' needs a function"),  # type: ignore[arg-type]
     (lambda flow: flow.source("in").flat_map("x"), "flat_map 'flat_map-1' needs a function"),  # type: ignore[arg-type]
     (scan_without_function, "scan 'counter' needs a function"),
-    (lambda flow: flow.source("in").scan(len), "scan after 'in' needs a key"),
-    (lambda flow: flow.source("in").process(len), "after 'in' needs a key"),
+    (lambda flow: flow.source("in").scan(len), "scan after 'in' needs a key"),  # type: ignore[attr-defined]
+    (lambda flow: flow.source("in").process(len), "after 'in' needs a key"),  # type: ignore[attr-defined]
     (no_state, "scan 'counter': 5 is not a state declaration"),
     (same_state_twice, "scan 'counter' declares state 's' twice"),
     (union_of_two_flows, "union joined joins streams of different flows"),
+    (union_with_a_keyed_stream, "union joined joins streams before .key_by, not a KeyedStream"),
+    (union_of_a_flow_with_a_keyed_stream, "of 'in' comes .scan"),
     (lambda flow: flow.source("in", fields=["a", "b"]).key_by("c"), "after 'in': unknown key"),
-    (lambda flow: flow.source("in").key_by(None), r"key_by\(None\) after 'in'"),  # type: ignore[arg-type]
+    (lambda flow: flow.source("in").key_by(None), r"key_by\(None\) after 'in'"),  # type: ignore[call-overload]
     (lambda flow: flow.source("in").key_by(True), r"key_by\(True\) after 'in'"),
-    (lambda flow: flow.source("in").key_by(1.5), r"key_by\(1.5\) after 'in'"),  # type: ignore[arg-type]
+    (lambda flow: flow.source("in").key_by(1.5), r"key_by\(1.5\) after 'in'"),  # type: ignore[call-overload]
+]
+
+
+WRONG += [
+    (partial(_after_key_by, name), r"after \.key_by\(\.\.\.\) of 'in' comes \.scan\(\.\.\.\) or ")
+    for name in ("map", "flat_map", "filter", "key_by", "sink", "union")
 ]
 
 

@@ -1,0 +1,52 @@
+"""Fraud: a card is tried with a small payment, and within a minute a large one follows.
+
+Time is event time, as the records tell it: seconds in "at"; amounts are in cents.
+
+    {"card": "c-1", "at": 1700000000, "amount": 100}
+
+    driftline run examples/fraud.py --input payments.jsonl --output out
+"""
+
+import operator
+from collections.abc import Iterator
+from typing import TypedDict
+
+from driftline import Context, Flow, ReducingState, ValueState
+
+SMALL, LARGE = 200, 50_000
+WITHIN = 60
+
+
+class Payment(TypedDict):
+    """A card pays."""
+
+    card: str
+    at: int
+    amount: int
+
+
+def suspicious(
+    context: Context, payment: Payment, tried_at: ValueState[int], alerts: ReducingState[int]
+) -> Iterator[tuple[str, int, int]]:
+    """The card, the large amount, and which alert of this card it is."""
+    at, amount = payment["at"], payment["amount"]
+    if amount <= SMALL:
+        tried_at.set(at)
+    elif amount >= LARGE:
+        tried = tried_at.get()
+        if tried is not None and 0 <= at - tried <= WITHIN:
+            yield payment["card"], amount, alerts.add(1)
+
+
+flow = Flow("fraud")
+(
+    flow.source("payments", of=Payment)
+    .key_by(lambda payment: payment["card"])
+    .process(
+        suspicious,
+        ValueState("tried-at"),
+        ReducingState("alerts", operator.add),
+        fields=("card", "amount", "alert"),
+    )
+    .sink("alerts")
+)

@@ -1,0 +1,75 @@
+"""A join: every payment together with its order, whichever of the two comes first.
+
+The elements of both sources get a tag, so that one operator can tell them apart; what waits for
+its other side waits in a state.
+
+    {"order": "o-1", "customer": "ann", "price": 500}    in the first file
+    {"order": "o-1", "amount": 200}                      in the second
+
+    driftline run examples/join.py --input orders.jsonl --input payments.jsonl --output out
+"""
+
+from collections.abc import Iterator
+from typing import Literal, TypedDict
+
+from driftline import Context, Flow, ListState, ValueState
+
+
+class Order(TypedDict):
+    """A customer owes a price, in cents."""
+
+    order: str
+    customer: str
+    price: int
+
+
+class Payment(TypedDict):
+    """A part of an order's price is paid."""
+
+    order: str
+    amount: int
+
+
+TaggedOrder = tuple[Literal["order"], Order]
+TaggedPayment = tuple[Literal["payment"], Payment]
+
+
+def tag_order(order: Order) -> TaggedOrder:
+    """An order, to be told from a payment."""
+    return "order", order
+
+
+def tag_payment(payment: Payment) -> TaggedPayment:
+    """A payment, to be told from an order."""
+    return "payment", payment
+
+
+def match(
+    context: Context,
+    element: TaggedOrder | TaggedPayment,
+    customer: ValueState[str],
+    early: ListState[int],
+) -> Iterator[tuple[str, str, int]]:
+    """Payments of which the order is known now."""
+    if element[0] == "order":
+        customer.set(element[1]["customer"])
+    else:
+        early.append(element[1]["amount"])
+    known = customer.get()
+    if known is not None:
+        for amount in early:
+            yield element[1]["order"], known, amount
+        early.clear()
+
+
+flow = Flow("join")
+orders = flow.source("orders", of=Order).map(tag_order)
+payments = flow.source("payments", of=Payment).map(tag_payment)
+(
+    orders.union(payments)
+    .key_by(lambda element: element[1]["order"])
+    .process(
+        match, ValueState("customer"), ListState("early"), fields=("order", "customer", "paid")
+    )
+    .sink("paid")
+)

@@ -1,0 +1,65 @@
+"""Random records for the examples: few keys, so that much meets at the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+Record = dict[str, object]
+
+COUNT = 60
+"""Records of a source."""
+
+
+def records(name: str, chance: Random) -> list[list[Record]]:
+    """The records of each source of an example."""
+    return [[make(chance, number) for number in range(COUNT)] for make in _MAKERS[name]]
+
+
+def _visit(chance: Random, number: int) -> Record:
+    at = 600 * number + chance.randrange(-900, 900)  # not in the order of time
+    return {"user": chance.choice("abc"), "at": at, "page": "/"}
+
+
+def _order(chance: Random, number: int) -> Record:
+    return {"order": f"o-{number}", "customer": chance.choice("abc"), "price": 100}
+
+
+def _payment(chance: Random, number: int) -> Record:
+    return {"order": f"o-{chance.randrange(COUNT)}", "amount": chance.randrange(1, 100)}
+
+
+def _sale(chance: Random, number: int) -> Record:
+    return {"product": chance.choice("abcdefg"), "pieces": chance.randrange(1, 9)}
+
+
+def _event(chance: Random, number: int) -> Record:
+    return {"id": f"e-{chance.randrange(COUNT // 2)}", "kind": "signup", "user": f"u-{number}"}
+
+
+def _product(chance: Random, number: int) -> Record:
+    product = chance.choice("abc")
+    price = chance.randrange(1, 100)
+    return {"kind": "product", "product": product, "name": f"{product} {number}", "price": price}
+
+
+def _order_of_product(chance: Random, number: int) -> Record:
+    return {"kind": "order", "product": chance.choice("abcx"), "pieces": chance.randrange(1, 9)}
+
+
+def _card_payment(chance: Random, number: int) -> Record:
+    amount = chance.choice((1, 200, 700, 50_000, 90_000))
+    return {"card": chance.choice("abc"), "at": 10 * number, "amount": amount}
+
+
+_MAKERS: dict[str, tuple[Callable[[Random, int], Record], ...]] = {
+    "sessions": (_visit,),
+    "join": (_order, _payment),
+    "topk": (_sale,),
+    "dedupe": (_event,),
+    "enrichment": (_product, _order_of_product),
+    "fraud": (_card_payment,),
+}
+
+NAMES = list(_MAKERS)
+"""The examples with random records."""

@@ -1,0 +1,73 @@
+"""What mypy --strict says of flows, as their authors run it: without a configuration of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+EXAMPLES = HERE.parents[1] / "examples"
+RIGHT = sorted((HERE / "right").glob("*.py"))
+WRONG = sorted((HERE / "wrong").glob("*.py"))
+
+MARK = "  # error: "
+"""Ends a line that is to fail; the codes of its errors follow."""
+
+MYPY_MAX_S = 120.0
+
+Place = tuple[str, int, str]
+"""File, line, and the code of an error there."""
+
+
+def marked() -> set[Place]:
+    """The errors that there are to be."""
+    return {
+        (str(path), number, code)
+        for path in WRONG
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if MARK in line
+        for code in line.partition(MARK)[2].split(", ")
+    }
+
+
+def found(folder: Path) -> set[Place]:
+    """The errors that mypy finds in the examples, and in flows that are right and wrong."""
+    files = [*sorted(EXAMPLES.glob("*.py")), *RIGHT, *WRONG]
+    options = ["--strict", "--config-file=", "--output=json", f"--cache-dir={folder / 'cache'}"]
+    # Elsewhere than in our checkout: there Driftline itself would be checked, too.
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, *map(str, files)],
+        cwd=folder,
+        env={name: value for name, value in os.environ.items() if not name.startswith("MYPY")},
+        capture_output=True,
+        text=True,
+        timeout=MYPY_MAX_S,
+    )
+    assert (done.returncode, done.stderr) == (1, ""), done.stdout
+    errors = [json.loads(line) for line in done.stdout.splitlines()]
+    return {
+        (str(folder / error["file"]), error["line"], error["code"])
+        for error in errors
+        if error["severity"] == "error"
+    }
+
+
+def test_exactly_the_wrong_lines_are_errors(tmp_path: Path) -> None:
+    assert sorted(found(tmp_path)) == sorted(marked())
+
+
+def test_each_example_has_wrong_uses() -> None:
+    names = {path.stem for path in EXAMPLES.glob("*.py")} - {"wordcount"}
+    assert {path.stem.removeprefix("wrong_") for path in WRONG} == names
+    assert {Path(path) for path, _, _ in marked()} == set(WRONG)
+
+
+@pytest.mark.parametrize("path", RIGHT, ids=[path.stem for path in RIGHT])
+def test_right_flows_can_be_made(path: Path) -> None:
+    runpy.run_path(str(path))

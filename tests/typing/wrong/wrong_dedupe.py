@@ -1,0 +1,40 @@
+"""Wrong uses of examples/dedupe.py: events of any shape."""
+
+from collections.abc import Iterable
+
+from dedupe import Event, first
+
+import driftline
+from driftline import Flow, ListState, ValueState
+
+flow = Flow("wrong dedupe")
+events = flow.source("events", of=Event)
+
+# A state of another type, of another class, and none.
+events.key_by("id").process(first, ValueState[int]("seen"))  # error: arg-type
+events.key_by("id").process(first, ListState[bool]("seen"))  # error: arg-type
+events.key_by("id").process(first)  # error: arg-type
+
+# What is behind an operator is no event any more.
+texts = events.map(lambda event: str(event["id"]))
+texts.key_by(0).process(first, ValueState[bool]("seen"))  # error: arg-type
+texts.map(lambda text: text["id"])  # error: index
+events.map(len).filter(str.isupper)  # error: arg-type
+
+# Its values may be of any type.
+events.map(lambda event: event["user"].upper())  # error: attr-defined
+
+
+# One output for many.
+def names(event: Event) -> Iterable[str]:
+    return event
+
+
+events.map(names).map(str.upper)  # error: arg-type
+events.flat_map(len)  # error: arg-type
+
+# A source of something that is no type.
+flow.source("numbers", of=5)  # error: call-overload
+
+# What Driftline does not have.
+driftline.Windows("an hour")  # error: attr-defined
