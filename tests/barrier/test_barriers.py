@@ -408,7 +408,7 @@ def test_nothing_of_an_epoch_leaves_before_it_is_committed() -> None:
     assert barrier.take_bundle(1) is None
     assert barrier.pre_commit(1)
     assert barrier.take_bundle(1) is None
-    barrier.advance(INFINITY)
+    barrier.progress(INFINITY)
     assert barrier.take_bundle(1) is None
     barrier.commit(1)
     bundle = barrier.take_bundle(1)
@@ -514,7 +514,7 @@ def test_a_bounded_run_has_delivered_only_when_its_last_epoch_has_been() -> None
     barrier = epochs()
     connected(barrier)
     barrier.hold(0, [(1, 0)], ["x"], None)
-    barrier.advance(INFINITY)
+    barrier.progress(INFINITY)
     assert barrier.delivered == 0
     barrier.seal(0, 1)
     barrier.pre_commit(1)
@@ -616,12 +616,12 @@ def test_what_is_delivered_is_processed_and_not_kept_any_more() -> None:
     produce(barrier, 1, (5, "x"), (3, "y"))
     barrier.commit(1)
     assert barrier.delivered == 0
-    barrier.advance(8)
+    barrier.progress(8)
     assert barrier.delivered == 3
     barrier.take_bundle(1)
     barrier.stored(1)
     assert barrier.delivered == 8
-    barrier.advance(INFINITY)
+    barrier.progress(INFINITY)
     assert barrier.delivered == INFINITY
 
 
@@ -662,7 +662,7 @@ def test_at_once_everything_is_delivered_when_the_run_is_complete_and_nothing_wa
     barrier = ImmediateBarrier("barrier-0", GROUPS)
     connected(barrier)
     barrier.hold(0, [(1, 0)], ["x"], None)
-    barrier.advance(INFINITY)
+    barrier.progress(INFINITY)
     assert barrier.delivered == 0
     bundle = barrier.take_bundle(1)
     assert bundle is not None
