@@ -8,7 +8,7 @@ bundles, and what every member gives.
 A turn works off everything that has come, stage by stage (`stages`); what it made for other nodes
 leaves as soon as its stage is done, and with it the acknowledgement of the stage (strong
 productions: as soon as it is durable). Outputs leave as soon as the last stage is done; only then
-comes what nobody waits for. Which policy it is, only those ask who make the parts (`parts`).
+comes what nobody waits for. What the policy decides is decided where the parts are made (`parts`).
 """
 
 from __future__ import annotations

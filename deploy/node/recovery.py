@@ -24,7 +24,7 @@ from driftline.engine.wire.party import Job
 
 
 class Recovering(Member):
-    """Base of the node: its incarnations begin here; what it does when it runs is not known."""
+    """Base of the node: begins its incarnations, and does not know what it does while it runs."""
 
     def __init__(self, parts: Parts, process: str, address: str, run: str, pace: Pace) -> None:
         super().__init__(f"node-{parts.index}", process, address, run)
@@ -36,6 +36,7 @@ class Recovering(Member):
         """Drop everything volatile."""
         self.running = self.ready = False
         self._restored = False
+        """Whether the assembly is the one of the snapshot, and not one in its place."""
         self._restoring = Restoring(self._parts, load, start)
         self._set_up(self._parts.assembly(), start)
 

@@ -1,4 +1,4 @@
-"""Each barrier goes by what means something to it: what its node finds, or what the master tells."""
+"""A barrier goes by the frontier that its node finds, or by what the master tells; not by both."""
 
 import pytest
 

@@ -55,9 +55,17 @@ class Beginning:
     def tell(self, sender: str, incarnation: int, message: Message) -> None:
         self.node.receive(encode(Header(sender, incarnation, 0 if message.control else 1), message))
 
+    def question(self) -> FetchLast:
+        """What it has asked the consumer, once."""
+        [question] = self.said(FetchLast)
+        return question
+
     def answer(self, question: FetchLast, t_last: int = NOTHING) -> None:
         last = LastBundle("barrier-0", question.incarnation, question.number, (), t_last, 0)
         self.tell("consumer", question.incarnation, last)
+
+    def ready(self) -> bool:
+        return self.node.ready
 
     def later(self, seconds: float) -> None:
         self.now += seconds
@@ -78,13 +86,13 @@ def test_it_is_ready_once_its_consumer_has_answered(name: str) -> None:
     beginning.later(2 * ASK_EVERY_S)
     assert not beginning.said(FetchLast), "nothing is known yet that it could be asked about"
     beginning.node.done(job, EMPTY)
-    [question] = beginning.said(FetchLast)
+    question = beginning.question()
     assert question.incarnation == 1
-    assert not beginning.node.ready
+    assert not beginning.ready()
     beginning.later(2 * ASK_EVERY_S)
     assert beginning.said(FetchLast) == [question], "it is asked again"
     beginning.answer(question)
-    assert beginning.node.ready
+    assert beginning.ready()
     assert [hello.ready for hello in beginning.said(Hello)] == [1]
     beginning.later(2 * ASK_EVERY_S)
     assert not beginning.said(FetchLast), "it owes no answer"
@@ -94,7 +102,7 @@ def test_what_a_consumer_says_before_it_was_asked_counts_for_nothing() -> None:
     beginning = Beginning()
     beginning.recover(1)
     beginning.answer(FetchLast("barrier-0", 1, (0, 63), "", 0))
-    assert not beginning.node.ready
+    assert not beginning.ready()
     assert not beginning.node.barrier.connected
 
 
@@ -114,10 +122,10 @@ def test_only_a_newer_incarnation_begins_and_an_earlier_load_is_void() -> None:
 def test_everything_of_the_incarnation_before_is_dropped() -> None:
     beginning = Beginning()
     beginning.node.done(beginning.recover(1), EMPTY)
-    beginning.answer(*beginning.said(FetchLast))
+    beginning.answer(beginning.question())
     before = beginning.node.assembly
     beginning.recover(2, start=7)
-    assert not beginning.node.ready
+    assert not beginning.ready()
     assert not beginning.node.running
     assert beginning.node.assembly is not before, "its state is not kept while another is loaded"
     beginning.node.validate()
@@ -163,10 +171,10 @@ def test_the_master_hears_of_a_snapshot_that_cannot_be_loaded_until_there_is_ano
 def test_a_consumer_that_lacks_outputs_stops_the_run() -> None:
     beginning = Beginning("two-phase")
     beginning.node.done(beginning.recover(1, number=4), Loaded(pack((3, ())), [], 4))
-    beginning.answer(*beginning.said(FetchLast), t_last=2)
+    beginning.answer(beginning.question(), t_last=2)
     [failed] = beginning.said(Failed)
     assert failed.error == "StateMismatch"
-    assert not beginning.node.ready
+    assert not beginning.ready()
 
 
 def test_restoring_goes_on_from_turn_to_turn_and_gives_way_to_a_newer_incarnation() -> None:
