@@ -59,8 +59,15 @@ class Barrier:
         raise NotImplementedError
 
     def advance(self, frontier: int) -> None:
-        """Learn that every output with a smaller time is final. May raise FunctionFailed."""
-        raise NotImplementedError
+        """Learn that every output with a smaller time is final: what this node itself finds, which
+        means something in label order only.
+
+        Raises FunctionFailed if one of them is a failure.
+        """
+
+    def progress(self, processed: int) -> None:
+        """Learn that nothing with a smaller time needs any more work, on any node: what the master
+        tells, and all that is known of it without label order."""
 
     def encode_ahead(self) -> bool:
         """Do some work that the next `advance` need not do then. Returns whether there was any."""

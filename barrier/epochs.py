@@ -42,8 +42,8 @@ class EpochBarrier(Barrier):
         outputs = self.open.setdefault(self.chain, [])
         outputs += [(label, sink, value) for label, value in zip(labels, values, strict=True)]
 
-    def advance(self, frontier: int) -> None:
-        self.complete = frontier >= INFINITY
+    def progress(self, processed: int) -> None:
+        self.complete = processed >= INFINITY
 
     def seal(self, chain: int, epoch: int) -> None:
         """A chain has ended an epoch."""

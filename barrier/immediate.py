@@ -28,8 +28,8 @@ class ImmediateBarrier(Barrier):
         self.check_failure(sink, labels[0], values[0])
         self.ready.append((INFINITY, to_blob(labels, sink, values, packed)))
 
-    def advance(self, frontier: int) -> None:
-        self.complete = frontier >= INFINITY
+    def progress(self, processed: int) -> None:
+        self.complete = processed >= INFINITY
 
     @property
     def delivered(self) -> int:

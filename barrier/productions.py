@@ -40,8 +40,8 @@ class ProductionBarrier(Barrier):
         self.first = min(self.first, min(labels)[0])
         self.made.append(to_blob(labels, sink, values, packed))
 
-    def advance(self, frontier: int) -> None:
-        self.processed = max(self.processed, frontier)
+    def progress(self, processed: int) -> None:
+        self.processed = max(self.processed, processed)
 
     def seal(self, production: int) -> Outputs | None:
         """The outputs of a production, if it has any, to be made durable with it."""

@@ -17,7 +17,8 @@ from rich.table import Table
 
 from driftline.barrier.barrier import NOTHING
 from driftline.bench.floor import Documents
-from driftline.deploy.work.assembly import Assembly, assemble
+from driftline.deploy.node.parts import Parts
+from driftline.deploy.work.assembly import Assembly
 from driftline.deploy.work.blocks import Batch, Block, bounds, in_order
 from driftline.deploy.work.leaving import Leaving, arrived_block, to_frame
 from driftline.deploy.work.tracking import Acks
@@ -177,7 +178,7 @@ class _DataPath:
         self.turns = count()
         self.elements = 0
         self.assemblies = [
-            assemble(self.plan, self.policy, node, NODES, lambda: next(self.ids))
+            Parts(self.plan, self.policy, node, NODES, lambda: next(self.ids)).assembly()
             for node in range(NODES)
         ]
         self.leaving = [Leaving(assembly) for assembly in self.assemblies]
@@ -204,6 +205,7 @@ class _DataPath:
                 clock.lap(CLOSING[self.policy.ordered])
                 self.elements += len(batch.labels)
             assembly.barrier.advance(frontier)
+            assembly.barrier.progress(frontier)
             clock.lap("barrier")
             self._deliver(assembly)
             assembly.settle(frontier)

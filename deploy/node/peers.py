@@ -1,25 +1,26 @@
-"""What a node in label order says to the other nodes: frames, and what has been worked off.
+"""What a node says to the other nodes: frames, and in label order what has been worked off.
 
 The acknowledgement of a stage travels in the last frame that the stage has made for a node, so that
-it costs no message of its own; to a node without such a frame it goes by itself.
+it costs no message of its own; to a node without such a frame it goes by itself. Without label
+order nodes need no acknowledgements, and frames wait for none.
 
 Invariant: frames and acknowledgements leave in the order in which they were made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from driftline.deploy.work.assembly import Post
 from driftline.deploy.work.leaving import Made, to_frame
 from driftline.deploy.work.tracking import Cells, Intervals
-from driftline.engine.wire.messages import Acknowledge
+from driftline.engine.wire.messages import Acknowledge, Frame
 
 NOTHING_NEW = Acknowledge((), (), 0)
 
 
 class Peers:
-    """The other nodes."""
+    """The other nodes, in label order."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = tuple(names)
@@ -51,3 +52,15 @@ class Peers:
     def nothing_new(self) -> Post:
         """What shows whether something before it was lost."""
         return [(to, NOTHING_NEW) for to in self._names]
+
+
+class PromptPeers(Peers):
+    """The other nodes without label order. `keep`: whether a frame may not leave yet."""
+
+    def __init__(self, names: Iterable[str], keep: Callable[[str, Frame], bool]) -> None:
+        super().__init__(names)
+        self._keep = keep
+
+    def frame(self, to: str, made: Made) -> Post:
+        frame = to_frame(made)
+        return [] if self._keep(to, frame) else [(to, frame)]

@@ -5,8 +5,9 @@ Between the steps the node says Hello, and hears of a newer incarnation or of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
+from driftline.deploy.node.parts import Parts
 from driftline.deploy.work.assembly import Assembly
 from driftline.deploy.work.pace import Pace
 from driftline.engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged, Unavailable
@@ -18,14 +19,14 @@ from driftline.engine.wire.party import log
 class Restoring:
     """The beginning of one incarnation: what is loaded; it counts from time `start`."""
 
-    def __init__(self, load: LoadSnapshot, start: int, assemble: Callable[..., Assembly]) -> None:
+    def __init__(self, parts: Parts, load: LoadSnapshot, start: int) -> None:
         self.load = load
         self.start = start
         self.again = False
         """Whether the job has to be done again."""
         self.assembly: Assembly | None = None
         """The parts, once everything is in them."""
-        self._assemble = assemble
+        self._parts = parts
         self._steps: Iterator[Assembly | None] = iter(())
         self.under_way = False
         """Whether there is more to do."""
@@ -58,7 +59,7 @@ class Restoring:
         if isinstance(result, Exception):
             raise result
         assert isinstance(result, Loaded)
-        made = self._assemble(start=self.start, number=result.number, meta=result.meta)
+        made = self._parts.assembly(self.start, result.number, result.meta)
         for _ in made.load(result.segments, self.start):
             yield None
         yield made

@@ -1,42 +1,32 @@
 """What a node runs in one incarnation: chains, gates, barrier, and how snapshots are cut.
 
-This is the only place where a policy becomes parts; the node that works with them does not ask
-which policy it is.
+There is a variant for each way in which snapshots are cut; `deploy/node/parts.py` chooses it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from driftline.barrier.barrier import NOTHING, Barrier
 from driftline.barrier.epochs import EpochBarrier
-from driftline.barrier.immediate import ImmediateBarrier
 from driftline.barrier.ordered import OrderedBarrier
 from driftline.barrier.productions import ProductionBarrier
 from driftline.deploy.work.blocks import Block
-from driftline.deploy.work.gates import BufferingGate, Gate
+from driftline.deploy.work.gates import Gate
 from driftline.deploy.work.tracking import Acks, token
 from driftline.engine.compared.alignment import Alignment
 from driftline.engine.compared.ledger import LEDGER, Ledger
-from driftline.engine.errors import SnapshotDamaged
-from driftline.engine.flow.flow import Vertex
 from driftline.engine.flow.plan import Plan
-from driftline.engine.keygroups import Owners, owned_by
 from driftline.engine.order.chains import Chains
-from driftline.engine.order.ends import Maker, Outbound
-from driftline.engine.order.keyed import Arrival, Keyed
-from driftline.engine.order.speculative import Speculative
-from driftline.engine.order.steps import Failures, Step
-from driftline.engine.policy import Output, Policy, SnapshotCut
+from driftline.engine.order.ends import Outbound
+from driftline.engine.order.keyed import Keyed
 from driftline.engine.snapshots.jobs import Capture, CommitSnapshot
 from driftline.engine.snapshots.merging import restoring
 from driftline.engine.state.managed import StateTable
-from driftline.engine.wire.codec import pack, unpack
+from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import Acknowledge, Frame, Message, Prepared, PrepareFailed
 from driftline.engine.wire.party import log
-
-NewId = Callable[[], int]
 
 Post = list[tuple[str, Message]]
 """Messages and whom they are for, in this order."""
@@ -87,6 +77,7 @@ class Assembly:
 
     def progress(self, processed: int) -> Post:
         """Everything below a time is processed. Returns what is to be sent."""
+        self.barrier.progress(processed)
         return []
 
     def stored(self, answer: Prepared | PrepareFailed) -> Post:
@@ -332,6 +323,7 @@ class ProductionAssembly(Assembly):
         return leaving
 
     def progress(self, processed: int) -> Post:
+        self.outputs.progress(processed)
         self.ledger.forget(processed)
         if self.failed:  # its rows go with the next production, which is tried now
             self.failed = self.storing = False
@@ -347,87 +339,3 @@ class ProductionAssembly(Assembly):
         tables = {name: step.table for name, step in self.keyed.items()}
         tables[LEDGER] = self.ledger.table
         return tables
-
-
-def assemble(
-    plan: Plan,
-    policy: Policy,
-    index: int,
-    nodes: int,
-    new_id: NewId,
-    *,
-    dead_letters: bool = False,
-    start: int = 0,
-    number: int = 0,
-    meta: bytes = b"",
-) -> Assembly:
-    """The parts of node `index` of `nodes`, as of a snapshot. Raises SnapshotDamaged."""
-    groups = owned_by(index, nodes, plan.flow.groups)
-    name = f"barrier-{index}"
-    about = unpack(meta) if meta else None
-    barrier: Barrier
-    if policy.output is Output.FRONTIER:
-        checksum = _number_in(about, number)
-        barrier = OrderedBarrier(name, (groups[0], groups[-1]), dead_letters, start, checksum)
-    elif policy.output is Output.COMMIT:
-        barrier = EpochBarrier(name, (groups[0], groups[-1]), dead_letters)
-        barrier.restore(number, _delivered_in(about, number)[1])
-    elif policy.output is Output.DURABLE:
-        barrier = ProductionBarrier(name, (groups[0], groups[-1]), dead_letters)
-    else:
-        barrier = ImmediateBarrier(name, (groups[0], groups[-1]), dead_letters)
-
-    if policy.cut not in (SnapshotCut.LABEL, SnapshotCut.NONE):
-        barrier.due = _delivered_in(about, number)[0]
-    keyed: dict[str, Keyed] = {}
-
-    def make(vertex: Vertex, after: Step, failures: Failures, maker: Maker) -> Step:
-        order = Speculative if policy.ordered else Arrival
-        record = policy.cut is not SnapshotCut.NONE
-        step = keyed[vertex.name] = order(vertex, after, failures, record, maker)
-        return step
-
-    chains = Chains(plan, Owners(nodes, plan.flow.groups), barrier, make)
-    gates = [
-        BufferingGate(entry, port.stage, new_id)
-        if policy.ordering == "buffered" and port.vertex.keyed
-        else Gate(entry)
-        for port, entry in zip(plan.ports, chains.entries, strict=True)
-    ]
-    if isinstance(barrier, ProductionBarrier):
-        return ProductionAssembly(
-            plan, barrier, chains, keyed, gates,
-            index=index, me=f"node-{index}", outputs=barrier, number=number,
-        )  # fmt: skip
-    if policy.cut not in (SnapshotCut.MARKERS, SnapshotCut.ALIGNED_MARKERS):
-        return Assembly(plan, barrier, chains, keyed, gates)
-    alignments = {
-        port.number: Alignment[Block](
-            {(f"front-{port.front}", port.number)}
-            if port.front is not None
-            else {(f"node-{node}", feeder) for node in range(nodes) for feeder in port.feeders},
-            aligned=policy.cut is SnapshotCut.ALIGNED_MARKERS,
-        )
-        for port in plan.ports
-    }
-    return EpochAssembly(plan, barrier, chains, keyed, gates, alignments)
-
-
-def _delivered_in(about: object, snapshot: int) -> tuple[int, object]:
-    """What the consumer had when a snapshot was prepared, and what was pre-committed with it.
-
-    Raises SnapshotDamaged.
-    """
-    match about:
-        case None:
-            return NOTHING, ()
-        case (int(due), pre_committed):
-            return due, pre_committed
-    raise SnapshotDamaged(f"snapshot {snapshot} was taken under another policy")
-
-
-def _number_in(about: object, snapshot: int) -> int:
-    """The number that meta data of a snapshot consist of. Raises SnapshotDamaged."""
-    if not isinstance(about, int | None):
-        raise SnapshotDamaged(f"snapshot {snapshot} was taken under another policy")
-    return about or 0

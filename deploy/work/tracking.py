@@ -17,7 +17,6 @@ from math import inf
 from driftline.acker.tracker import Tracker
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY
-from driftline.engine.policy import Policy
 from driftline.engine.wire.messages import Acknowledge, Promise
 
 TELL_WITHIN_S = 0.005
@@ -81,7 +80,9 @@ class Acks:
 class Tracking:
     """What a node knows of progress in one incarnation, and what it has to tell of it."""
 
-    def __init__(self, plan: Plan, nodes: int, start: int, policy: Policy) -> None:
+    def __init__(
+        self, plan: Plan, nodes: int, start: int, *, ordered: bool, speculative: bool
+    ) -> None:
         self.acks = Acks()
         """Of the turn that is under way."""
         self.tracker = Tracker(plan.stages, plan.fronts, nodes, start)
@@ -90,8 +91,8 @@ class Tracking:
         self.news = False
         """Whether there is something to put into effect, told by others or done here."""
         self.tell_by = inf
-        self._ordered = policy.ordered
-        self._shuffles = policy.ordering == "speculative" and plan.stages > 1
+        self._ordered = ordered
+        self._shuffles = speculative and plan.stages > 1
         """Whether there is a stage before the last one, and nothing is held back in the last."""
         self._last_stage = plan.stages - 1
         self._for_master = Acks()

@@ -28,7 +28,7 @@ def test_nothing_of_an_epoch_leaves_before_it_is_committed() -> None:
     assert barrier.take_bundle(1) is None
     assert barrier.pre_commit(1)
     assert barrier.take_bundle(1) is None
-    barrier.advance(INFINITY)
+    barrier.progress(INFINITY)
     assert barrier.take_bundle(1) is None
     barrier.commit(1)
     bundle = barrier.take_bundle(1)
@@ -134,7 +134,7 @@ def test_a_bounded_run_has_delivered_only_when_its_last_epoch_has_been() -> None
     barrier = epochs()
     connected(barrier)
     barrier.hold(0, [(1, 0)], ["x"], None)
-    barrier.advance(INFINITY)
+    barrier.progress(INFINITY)
     assert barrier.delivered == 0
     barrier.seal(0, 1)
     barrier.pre_commit(1)

@@ -40,7 +40,7 @@ def test_at_once_everything_is_delivered_when_the_run_is_complete_and_nothing_wa
     barrier = ImmediateBarrier("barrier-0", GROUPS)
     connected(barrier)
     barrier.hold(0, [(1, 0)], ["x"], None)
-    barrier.advance(INFINITY)
+    barrier.progress(INFINITY)
     assert barrier.delivered == 0
     bundle = barrier.take_bundle(1)
     assert bundle is not None

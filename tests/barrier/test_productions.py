@@ -84,10 +84,10 @@ def test_what_is_delivered_is_processed_and_not_kept_any_more() -> None:
     produce(barrier, 1, (5, "x"), (3, "y"))
     barrier.commit(1)
     assert barrier.delivered == 0
-    barrier.advance(8)
+    barrier.progress(8)
     assert barrier.delivered == 3
     barrier.take_bundle(1)
     barrier.stored(1)
     assert barrier.delivered == 8
-    barrier.advance(INFINITY)
+    barrier.progress(INFINITY)
     assert barrier.delivered == INFINITY

@@ -11,11 +11,12 @@ from unittest.mock import patch
 from driftline.acker.tracker import Tracker
 from driftline.deploy.node.node import Node
 from driftline.deploy.node.peers import Peers
+from driftline.deploy.node.stages import Stages
 from driftline.deploy.parties.front import Front
 from driftline.deploy.parties.master import Master
 from driftline.deploy.work.assembly import Post
 from driftline.deploy.work.blocks import Waiting
-from driftline.deploy.work.tracking import Acks, Cells, Intervals
+from driftline.deploy.work.tracking import Acks, Cells, Intervals, Tracking
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.messages import AskPromise, Frame, Message
@@ -24,27 +25,27 @@ from driftline.engine.wire.messages import AskPromise, Frame, Message
 @contextmanager
 def acknowledgement_is_split() -> Iterator[None]:
     """An id is acknowledged a turn before the ids of the frames sent because of it."""
-    count, turn = Node._count, Node.turn
-    late: dict[Node, list[Cells]] = {}
+    count, turn = Stages._count, Node.turn
+    late: dict[Tracking, list[Cells]] = {}
 
-    def count_later(self: Node, port: int, time: int, id: int) -> None:
+    def count_later(self: Stages, port: int, time: int, id: int) -> None:
         tracking = self._tracking
         acks, tracking.acks = tracking.acks, Acks()
         count(self, port, time, id)
-        late.setdefault(self, []).append(tracking.acks.take()[0])
+        late.setdefault(tracking, []).append(tracking.acks.take()[0])
         tracking.acks = acks
 
     def turn_later(self: Node) -> bool:
-        before = late.pop(self, [])
+        before = late.pop(self._tracking, [])
         more = turn(self)
         if not self.running:
-            late.pop(self, None)
+            late.pop(self._tracking, None)
             return more
         for cell in chain.from_iterable(before):
             self._tracking.acks.add(*cell)
-        return more or self in late or bool(before)
+        return more or self._tracking in late or bool(before)
 
-    with patch.object(Node, "_count", count_later), patch.object(Node, "turn", turn_later):
+    with patch.object(Stages, "_count", count_later), patch.object(Node, "turn", turn_later):
         yield
 
 

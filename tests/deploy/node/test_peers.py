@@ -1,10 +1,10 @@
 """Frames and acknowledgements leave as few messages, in the order in which they were made."""
 
-from driftline.deploy.node.peers import Peers
+from driftline.deploy.node.peers import Peers, PromptPeers
 from driftline.deploy.work.blocks import Batch
 from driftline.deploy.work.leaving import Made, to_frame
 from driftline.engine.wire.codec import pack_rows
-from driftline.engine.wire.messages import Acknowledge
+from driftline.engine.wire.messages import Acknowledge, Frame
 
 CELLS, COVERED = ((1, 4, 99),), ((0, 4, 5),)
 
@@ -28,3 +28,18 @@ def test_a_frame_leaves_also_without_an_acknowledgement() -> None:
     peers = Peers(["node-1", "node-2"])
     peers.frame("node-2", made(1))
     assert peers.acknowledge((), ()) == [("node-2", to_frame(made(1)))]
+
+
+def test_without_label_order_a_frame_leaves_at_once_unless_it_is_kept() -> None:
+    kept: list[tuple[str, Frame]] = []
+
+    def keep(to: str, frame: Frame) -> bool:
+        kept.append((to, frame))
+        return to == "node-2"
+
+    peers = PromptPeers(["node-1", "node-2"], keep)
+    assert peers.frame("node-1", made(1)) == [("node-1", to_frame(made(1)))]
+    assert peers.frame("node-2", made(2)) == []
+    assert kept == [("node-1", to_frame(made(1))), ("node-2", to_frame(made(2)))]
+    assert not peers.waiting, "for an acknowledgement"
+    assert peers.acknowledge((), ()) == []

@@ -1,0 +1,34 @@
+"""A barrier goes by the frontier that its node finds, or by what the master tells; not by both."""
+
+import pytest
+
+from driftline.barrier.barrier import NOTHING, Barrier
+from driftline.barrier.epochs import EpochBarrier
+from driftline.barrier.immediate import ImmediateBarrier
+from driftline.barrier.ordered import OrderedBarrier
+from driftline.barrier.productions import ProductionBarrier
+from driftline.engine.labels import INFINITY
+
+GROUPS = (0, 63)
+
+
+def test_in_label_order_an_output_waits_for_what_its_node_finds() -> None:
+    barrier = OrderedBarrier("barrier-0", GROUPS)
+    barrier.last(NOTHING, 0, ())
+    barrier.hold(0, [(5, 0)], ["x"], None)
+    barrier.progress(INFINITY)
+    assert barrier.take_bundle(1) is None
+    barrier.advance(6)
+    assert barrier.take_bundle(1) is not None
+
+
+@pytest.mark.parametrize("kind", [EpochBarrier, ImmediateBarrier, ProductionBarrier])
+def test_without_label_order_what_is_delivered_goes_by_what_the_master_tells(
+    kind: type[Barrier],
+) -> None:
+    barrier = kind("barrier-0", GROUPS)
+    barrier.last(NOTHING, 0, ())
+    barrier.advance(INFINITY)
+    assert barrier.delivered == 0
+    barrier.progress(INFINITY)
+    assert barrier.delivered == INFINITY

@@ -1,0 +1,210 @@
+"""How an incarnation of a node begins: what it asks of the disk and of the consumer, and when it is
+ready; a newer one makes what is under way void."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TypeVar
+
+import pytest
+
+from driftline.barrier.barrier import NOTHING
+from driftline.deploy.node.delivery import ASK_EVERY_S
+from driftline.deploy.node.node import Node
+from driftline.deploy.simulation.flows import two_fronts
+from driftline.deploy.work.pace import Pace
+from driftline.engine.errors import SnapshotDamaged, Unavailable
+from driftline.engine.flow.plan import plan
+from driftline.engine.policy import POLICIES, policy
+from driftline.engine.snapshots.jobs import Loaded, LoadSnapshot
+from driftline.engine.state.changelog import encoded
+from driftline.engine.wire.codec import pack
+from driftline.engine.wire.messages import (
+    Failed,
+    FetchLast,
+    Header,
+    Hello,
+    LastBundle,
+    Message,
+    Recover,
+    Unloadable,
+    decode,
+    encode,
+)
+
+M = TypeVar("M", bound=Message)
+EMPTY = Loaded(b"", [])
+
+
+class Beginning:
+    """Node 0 of two, that nobody has told anything yet."""
+
+    def __init__(self, name: str = "exactly-once", pace: Pace | None = None) -> None:
+        ids = count(1)
+        flow_plan = plan(two_fronts)
+        self.node = Node(0, 2, flow_plan, policy(name), lambda: next(ids), pace=pace)
+        self.now = 0.0
+
+    def recover(self, incarnation: int, number: int = 0, start: int = 0) -> LoadSnapshot:
+        """The master begins an incarnation. Returns the job that loads."""
+        self.tell("master", incarnation, Recover(incarnation, number, 0, start, ()))
+        [job], self.node.jobs = self.node.jobs, []
+        assert isinstance(job, LoadSnapshot)
+        return job
+
+    def tell(self, sender: str, incarnation: int, message: Message) -> None:
+        self.node.receive(encode(Header(sender, incarnation, 0 if message.control else 1), message))
+
+    def question(self) -> FetchLast:
+        """What it has asked the consumer, once."""
+        [question] = self.said(FetchLast)
+        return question
+
+    def answer(self, question: FetchLast, t_last: int = NOTHING) -> None:
+        last = LastBundle("barrier-0", question.incarnation, question.number, (), t_last, 0)
+        self.tell("consumer", question.incarnation, last)
+
+    def ready(self) -> bool:
+        return self.node.ready
+
+    def later(self, seconds: float) -> None:
+        self.now += seconds
+        self.node.now = self.now
+        self.node.tick(self.now)
+
+    def said(self, kind: type[M]) -> list[M]:
+        """What it has said of a kind since it was asked last."""
+        found = [decode(data)[1] for _, data in self.node.outbox]
+        self.node.outbox.clear()
+        return [message for message in found if isinstance(message, kind)]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_it_is_ready_once_its_consumer_has_answered(name: str) -> None:
+    beginning = Beginning(name)
+    job = beginning.recover(1)
+    beginning.later(2 * ASK_EVERY_S)
+    assert not beginning.said(FetchLast), "nothing is known yet that it could be asked about"
+    beginning.node.done(job, EMPTY)
+    question = beginning.question()
+    assert question.incarnation == 1
+    assert not beginning.ready()
+    beginning.later(2 * ASK_EVERY_S)
+    assert beginning.said(FetchLast) == [question], "it is asked again"
+    beginning.answer(question)
+    assert beginning.ready()
+    assert [hello.ready for hello in beginning.said(Hello)] == [1]
+    beginning.later(2 * ASK_EVERY_S)
+    assert not beginning.said(FetchLast), "it owes no answer"
+
+
+def test_what_a_consumer_says_before_it_was_asked_counts_for_nothing() -> None:
+    beginning = Beginning()
+    beginning.recover(1)
+    beginning.answer(FetchLast("barrier-0", 1, (0, 63), "", 0))
+    assert not beginning.ready()
+    assert not beginning.node.barrier.connected
+
+
+def test_only_a_newer_incarnation_begins_and_an_earlier_load_is_void() -> None:
+    beginning = Beginning()
+    first = beginning.recover(1)
+    second = beginning.recover(3)
+    beginning.tell("master", 2, Recover(2, 0, 0, 0, ()))
+    beginning.tell("master", 3, Recover(3, 0, 0, 0, ()))
+    assert (beginning.node.incarnation, beginning.node.jobs) == (3, [])
+    beginning.node.done(first, EMPTY)
+    assert not beginning.said(FetchLast)
+    beginning.node.done(second, EMPTY)
+    assert [question.incarnation for question in beginning.said(FetchLast)] == [3]
+
+
+def test_everything_of_the_incarnation_before_is_dropped() -> None:
+    beginning = Beginning()
+    beginning.node.done(beginning.recover(1), EMPTY)
+    beginning.answer(beginning.question())
+    before = beginning.node.assembly
+    beginning.recover(2, start=7)
+    assert not beginning.ready()
+    assert not beginning.node.running
+    assert beginning.node.assembly is not before, "its state is not kept while another is loaded"
+    beginning.node.validate()
+
+
+def test_a_disk_that_cannot_be_read_at_the_moment_is_asked_again() -> None:
+    beginning = Beginning()
+    job = beginning.recover(1)
+    beginning.node.done(job, Unavailable("no"))
+    assert beginning.node.jobs == [], "not at once"
+    beginning.later(1.0)
+    assert beginning.node.jobs == [job]
+    beginning.later(1.0)
+    assert beginning.node.jobs == [job], "once for each answer"
+    beginning.node.done(job, EMPTY)
+    assert len(beginning.said(FetchLast)) == 1
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        SnapshotDamaged("a checksum is wrong"),
+        Loaded(b"", [b"\xc1"], 4),
+        Loaded(pack((3, ())), [], 4),
+    ],
+    ids=["told by the store", "found in a chain", "of another policy"],
+)
+def test_the_master_hears_of_a_snapshot_that_cannot_be_loaded_until_there_is_another(
+    result: object,
+) -> None:
+    beginning = Beginning()
+    beginning.node.done(beginning.recover(1, number=4), result)
+    assert [(m.incarnation, m.number) for m in beginning.said(Unloadable)] == [(1, 4)]
+    beginning.later(1.0)
+    assert len(beginning.said(Unloadable)) == 1, "it may have been lost"
+    job = beginning.recover(2, number=3)
+    beginning.later(1.0)
+    assert not beginning.said(Unloadable)
+    beginning.node.done(job, EMPTY)
+    assert len(beginning.said(FetchLast)) == 1
+
+
+def test_a_consumer_that_lacks_outputs_stops_the_run() -> None:
+    beginning = Beginning("two-phase")
+    beginning.node.done(beginning.recover(1, number=4), Loaded(pack((3, ())), [], 4))
+    beginning.answer(beginning.question(), t_last=2)
+    [failed] = beginning.said(Failed)
+    assert failed.error == "StateMismatch"
+    assert not beginning.ready()
+
+
+def test_restoring_goes_on_from_turn_to_turn_and_gives_way_to_a_newer_incarnation() -> None:
+    """Every look at the clock finds that the turn is over."""
+    times = count()
+    beginning = Beginning(pace=Pace(plan(two_fronts), lambda: float(next(times))))
+    [operator] = beginning.node.assembly.tables
+    chains = [encoded(operator, "ids", [(key, None, key)]) for key in "abc"]
+    stored = Loaded(b"", chains)
+
+    def loaded() -> dict[object, object]:
+        table = beginning.node.assembly.tables[operator]
+        return {key: list(table.states(key)[0].slots()) for key in table}
+
+    def asked() -> list[int]:
+        """The incarnation in which the consumer is asked, once all is restored."""
+        turns = 0
+        while not (questions := beginning.said(FetchLast)):
+            turns += 1
+            assert loaded() == {}, "nothing is used before it is whole"
+            beginning.node.turn()
+        assert turns >= len(chains)
+        assert loaded() == {key: [(None, key)] for key in "abc"}
+        return [question.incarnation for question in questions]
+
+    beginning.node.done(beginning.recover(1), stored)
+    assert asked() == [1]
+    beginning.node.done(beginning.recover(2), stored)
+    assert beginning.node.turn()
+    job = beginning.recover(3)
+    assert not beginning.node.turn(), "nothing is left of what was being restored"
+    beginning.node.done(job, stored)
+    assert asked() == [3]
