@@ -25,7 +25,6 @@ from driftline.engine.state.managed import ALL, MISSING, StateTable
 from driftline.engine.state.serialised import serialise
 from driftline.engine.state.values import Frozen, keep_frozen
 from driftline.engine.wire.codec import decode_rows, unpack_all
-from driftline.engine.wire.messages import checked_columns
 from driftline.engine.wire.party import Job
 
 _last = itemgetter(-1)
@@ -162,7 +161,7 @@ def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:
             if not isinstance(part, tuple):
                 raise MalformedMessage("not a part of a segment")
             operator, state, encoded = part
-            yield operator, state, decode_rows(checked_columns(encoded))  # type: ignore[misc]
+            yield operator, state, decode_rows(encoded)  # type: ignore[misc]
     except (MalformedMessage, TypeError, ValueError) as error:
         raise SnapshotDamaged(f"a segment cannot be read: {error}") from None
 

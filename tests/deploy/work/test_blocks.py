@@ -35,9 +35,10 @@ def arrivals(draw: st.DrawFn) -> list[Block]:
         sender.append(Batch(labels, pack_rows(pairs), None))
         time -= draw(st.integers(0, len(sizes) - 1))
     return [
-        Block(0, batches[0].labels[0][0], number, batches) for number, batches in enumerate(senders, 1)
+        Block(0, batches[0].labels[0][0], number, batches)
+        for number, batches in enumerate(senders, 1)
         if batches
-    ]  # fmt: skip
+    ]
 
 
 def elements(batches: list[Batch]) -> list[tuple[Label, object]]:
