@@ -92,7 +92,7 @@ class Keyed:
     def settle(self, frontier: int, exactly: bool = False) -> None:
         """Elements with a time below the frontier are final.
 
-        Batches from the first one on that is only partly final are left for later, unless `exactly`.
+        A batch that is only partly final, and those after it, wait for later unless `exactly`.
         """
 
     def arrived(self, values: Values) -> tuple[Values, list[object], Values]:
