@@ -1,9 +1,9 @@
-"""What a source is, and what it says of a record that cannot be read.
+"""Sources, and records that cannot be read.
 
 A source gives numbered records. The number is the record's *time*: it becomes the first part of
-the labels of everything made from the record, so it has to be the same in every run. A record
-that cannot be read therefore keeps its number and comes as a `BadRecord` in its place; whoever
-reads decides whether that ends the run (`strict`) or is counted and passed over.
+the labels of all elements made from the record, so it has to be the same in every run. A record
+that cannot be read therefore keeps its number, and comes as a `BadRecord`. The reader decides
+whether a bad record ends the run (`strict`) or is counted and skipped.
 
     >>> from driftline.engine.sources.memory import ListSource
     >>> list(ListSource(["a", "b", "c"]).read(2))
@@ -20,19 +20,19 @@ from driftline.engine.errors import InputError
 
 @dataclass(frozen=True)
 class BadRecord:
-    """A record that cannot be read, in the place where it would have come."""
+    """A record that cannot be read, in the place of the record."""
 
-    time: int  # its number
+    time: int  # the record's number
     file: str
     reason: str
-    text: str  # how it begins, at most 200 characters; empty if not even that is known
-    raw: str = ""  # all of it: JSON, or the text that it is; empty if it is not known
-    ends: bool = False  # whether nothing after it in the file can be read
+    text: str  # at most 200 characters from the record's beginning; empty if unknown
+    raw: str = ""  # the whole record, as JSON or as its text; empty if unknown
+    ends: bool = False  # whether the records after it cannot be read, either
 
     def as_line(self) -> str:
-        """As it stands in a file of dead letters, without the line's end.
+        """The record as a line of a file of dead letters, without the line's end.
 
-        Whoever splits lines, at whatever Unicode calls an end of a line, finds one.
+        The line contains none of the characters at which Unicode ends a line.
         """
         about: dict[str, object] = {
             "record": self.time,
@@ -43,7 +43,7 @@ class BadRecord:
         try:
             value = json.loads(self.raw)
             line = _line({**about, "value": value} if isinstance(value, dict) else about)
-        except (ValueError, RecursionError):  # not JSON, nor to be written as it
+        except (ValueError, RecursionError):  # cannot be read as JSON, or not written as JSON
             line = _line(about)
         return line
 
@@ -56,29 +56,29 @@ def _line(about: dict[str, object]) -> str:
 
 
 class Source(Protocol):
-    """Where a front gets its records: the same records with the same times from any time on."""
+    """Gives a front its records: each `read` gives the same records with the same times."""
 
     @property
     def name(self) -> str:
-        """How errors and progress call it, e.g. the file's name."""
+        """The name in errors and in progress reports, for example a file's name."""
         ...
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
-        """All records with time >= `start`, with their times, which strictly increase."""
+        """(time, record) of all records with time >= `start`; times strictly increase."""
         ...
 
     def progress(self) -> tuple[int, int] | None:
-        """Bytes that the latest `read` has consumed and bytes in all; None if unknown."""
+        """(bytes that the latest `read` has consumed, bytes in all); None if unknown."""
         ...
 
     def identity(self) -> str:
-        """A text that is equal for equal inputs: a state directory belongs to one of them."""
+        """A text that is equal for equal inputs; a state directory belongs to one identity."""
         ...
 
 
-def strict(found: Iterable[tuple[int, object] | BadRecord]) -> Iterator[tuple[int, object]]:
-    """The same records; raises InputError where a bad one stands."""
-    for record in found:
+def strict(records: Iterable[tuple[int, object] | BadRecord]) -> Iterator[tuple[int, object]]:
+    """The same records; raises InputError at a bad one."""
+    for record in records:
         if isinstance(record, BadRecord):
             raise InputError(record.file, record.time, record.reason)
         yield record
