@@ -1,11 +1,11 @@
-"""The consumer: whatever receives bundles. Two calls, `deliver` and `last`.
+"""The consumer: stores bundles. Two calls, `deliver` and `last`.
 
-It stores the items of a bundle and its t_last in one atomic step, and can return the last bundle.
-That is all that exactly-once output asks of it (Delivery, consistency, and determinism, section
-V-A2); a target that cannot do so is no consumer.
-
+Takes: bundles of a barrier. Gives: the last bundle that it has stored.
 Invariants: per barrier t_last grows; after a crash at any moment `last` gives either the bundle
-before or the one that was being delivered, and the items fit what it gives.
+being delivered or the one before it, and the stored items are exactly those up to that bundle.
+
+To store items and t_last in one atomic step is all that exactly-once output needs of a consumer
+(Delivery, consistency, and determinism, section V-A2).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from driftline.engine.wire.messages import Bundle
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """A consumer's last bundle of a barrier; t_last -1 when there is none yet."""
+    """The last bundle of a barrier that a consumer has stored; t_last -1: none yet."""
 
     t_last: int
     checksum: int
@@ -33,35 +33,38 @@ NO_BUNDLE = Last(-1, 0, ())
 
 
 class Consumer(Protocol):
-    """Where the outputs of one barrier, or of several, are kept."""
+    """Stores the outputs of one barrier, or of several."""
 
     def deliver(self, bundle: Bundle) -> None:
-        """Store a bundle; returns when it is durable. One that it has already changes nothing.
+        """Store a bundle; returns when it is durable. Does nothing if the bundle is stored already.
 
-        Raises Unavailable if it is not known to be durable: `last` tells whether it is there,
-        whole, or not at all. Raises PayloadError for a payload that the target cannot hold:
-        then nothing of the bundle is.
+        Raises Unavailable if the bundle may be stored or not: then `last` tells which. Raises
+        PayloadError if the target cannot hold a payload: then no item of the bundle is stored.
         """
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
-        """The last bundle of a barrier. Raises StateMismatch if it is of other key groups."""
+        """The last bundle of a barrier with these (first, last) key groups.
+
+        Raises StateMismatch if the bundle is of other key groups, Unavailable.
+        """
 
     def close(self) -> None:
-        """Release what is held; any number of times. Everything delivered stays."""
+        """Release files and locks; may be called again. Stored bundles stay."""
 
 
 def items_of(bundle: Bundle, sinks: int | None = None) -> list[Item]:
-    """The items of a bundle for a flow with so many sinks. Raises MalformedMessage.
+    """The items of a bundle; `sinks`: how many sinks the flow has, None if unknown.
 
-    It came over a network: what is checked here needs no check in a connector.
+    A bundle comes over a network. This checks labels and sinks, so no connector needs to. Raises
+    MalformedMessage.
     """
     items = [item for blob in bundle.blobs for item in from_blob(blob)]
     labels = [item.label for item in items]
     if set(map(type, labels)) - {tuple}:
-        raise MalformedMessage("a bundle with a label that is no tuple")
+        raise MalformedMessage("a bundle with a label that is not a tuple")
     numbers = list(chain.from_iterable(labels))
     if set(map(type, numbers)) - {int} or min(numbers, default=0) < 0:
-        raise MalformedMessage("a bundle with a label that is not made of numbers from 0")
+        raise MalformedMessage("a bundle with a label that has other parts than integers from 0 on")
     for sink in {item.sink for item in items}:
         if type(sink) is not int or sink < FAILURES or (sinks is not None and sink >= sinks):
             raise MalformedMessage(f"a bundle for sink {sink!r}, which is not in the flow")
