@@ -3,7 +3,7 @@
 Takes: the progress of the run (the processed and the delivered frontier, the number of committed
 snapshots). Gives: the pause in seconds before the next recovery.
 Invariant: there is no pause if the run has made progress since the recovery before. Progress is a
-time that the run had never reached, or a committed snapshot; a replay is none.
+time that the run had never reached, or a committed snapshot; a replay is not progress.
 """
 
 from __future__ import annotations

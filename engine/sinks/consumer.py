@@ -2,7 +2,7 @@
 
 Takes: bundles of a barrier. Gives: the last bundle that it has stored.
 Invariants: per barrier t_last grows; after a crash at any moment `last` gives either the bundle
-being delivered or the one before it, and the stored items are exactly those up to that bundle.
+being delivered or the one before it, and the committed items are exactly those up to that bundle.
 
 To store items and t_last in one atomic step is all that exactly-once output needs of a consumer
 (Delivery, consistency, and determinism, section V-A2).
@@ -55,8 +55,8 @@ class Consumer(Protocol):
 def items_of(bundle: Bundle, sinks: int | None = None) -> list[Item]:
     """The items of a bundle; `sinks`: how many sinks the flow has, None if unknown.
 
-    A bundle comes over a network. This checks labels and sinks, so no connector needs to. Raises
-    MalformedMessage.
+    A bundle comes over a network: its labels and sinks are checked here once, for all consumers.
+    Raises MalformedMessage.
     """
     items = [item for blob in bundle.blobs for item in from_blob(blob)]
     labels = [item.label for item in items]

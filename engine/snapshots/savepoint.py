@@ -6,8 +6,8 @@
 It is the state after all elements with times below T, computed by nodes or by a batch run over
 history. For the form of a segment see `engine.state.changelog`. The manifest is written last and
 names all files: a directory without one is no savepoint, and damaged or missing files are noticed.
-A run that begins from a savepoint counts outputs below T as delivered (t_last is T - 1), and starts
-the checksum over outputs anew.
+A run that begins from a savepoint counts outputs below T as delivered (t_last is T - 1); its
+checksum over outputs begins at 0.
 """
 
 from __future__ import annotations

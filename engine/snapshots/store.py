@@ -125,7 +125,7 @@ class PartStore:
         """Read snapshot `number`; changes nothing. Raises SnapshotDamaged, Unavailable."""
         parts = [part for part in self._sizes if part <= number]
         if not parts or parts[-1] != number:
-            raise SnapshotDamaged(f"{self._kv.name}: snapshot {number} is not there")
+            raise SnapshotDamaged(f"{self._kv.name}: snapshot {number} is missing")
         about, segments = self._read(parts, 0)
         return Loaded(about.meta, [segment for _, segment in segments], number)
 
@@ -163,7 +163,8 @@ class PartStore:
         self._sizes = self._survey()
         if (newest := self.newest()) < least:
             raise SnapshotDamaged(
-                f"{self._kv.name} is an old copy: its newest part is {newest}, there was {least}"
+                f"{self._kv.name} is an old copy: its newest part is {newest}, but part {least} "
+                "had been written"
             )
         return newest
 
@@ -171,7 +172,8 @@ class PartStore:
         self._joining = None
         if taken is not None and number in self._sizes and self._meta(number).taken != taken:
             raise SnapshotDamaged(
-                f"{self._kv.name} is an old copy: its snapshot {number} was given up later"
+                f"{self._kv.name} is an old copy: its snapshot {number} is one that was later "
+                "given up"
             )
         loaded = self.look(number) if number else Loaded(b"", [])
         newer = [key for key in self._keys() if part_of(key) > number or not number]
@@ -191,7 +193,7 @@ class PartStore:
         for preceding, part in zip([before, *parts], parts, strict=False):
             about = self._meta(part)
             if about.before != preceding:
-                raise SnapshotDamaged(f"{self._kv.name}: the part before {part} is not there")
+                raise SnapshotDamaged(f"{self._kv.name}: the part before {part} is missing")
             for group, checksum in about.checksums.items():
                 segment = self._kv.read(_KEY.pack(part, group)) or b""
                 if crc32(segment) != checksum:

@@ -40,13 +40,14 @@ class Mark:
             return before
         if (before.lineage, before.part) != (self.lineage, self.part):
             raise StateMismatch(
-                f"{where} is {before}, not {self}: it was moved or copied here. Restore what "
-                "belongs together"
+                f"{where} is {before}, not {self}: it was moved or copied here. Restore all "
+                "directories of the run from copies of the same moment"
             )
         if before.session > self.session:
             raise StateMismatch(
                 f"{where} was used in session {before.session} of its run, but this is session "
-                f"{self.session}: the registry is an old copy. Restore what belongs together"
+                f"{self.session}: the registry is an old copy. Restore all directories of the run "
+                "from copies of the same moment"
             )
         return self
 

@@ -215,7 +215,7 @@ class AskPromise(Message):
 class Prepare(Message):
     """Coordinator to nodes: make the state as of `time` durable, as your part of a snapshot.
 
-    `time`: the delivered frontier that the last `Progress` has told.
+    `time`: the delivered frontier of the last `Progress`.
     """
 
     number: int

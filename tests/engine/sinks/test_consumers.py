@@ -11,8 +11,7 @@ from random import Random
 import pytest
 
 from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
-from driftline.engine.sinks import NO_BUNDLE, Consumer, Last, MemoryConsumer
-from driftline.engine.sinks import commit_record
+from driftline.engine.sinks import NO_BUNDLE, Consumer, Last, MemoryConsumer, commit_record
 from driftline.engine.wire.bundles import to_blob
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import Bundle

@@ -478,7 +478,7 @@ def test_damage_does_not_reach_the_snapshot_before() -> None:
 def test_a_snapshot_that_is_not_there_is_not_taken_for_an_older_one() -> None:
     kv = MemoryKeyValue("memory")
     fill(part_store(kv), range(1, 3))
-    with pytest.raises(SnapshotDamaged, match="snapshot 5 is not there"):
+    with pytest.raises(SnapshotDamaged, match="snapshot 5 is missing"):
         part_store(kv).carry_out(LoadSnapshot(5))
 
 
