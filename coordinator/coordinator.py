@@ -1,28 +1,27 @@
-"""The coordinator: who takes part, when snapshots are taken, and how a failure is recovered from.
+"""The coordinator: decides on snapshots, on recovery, and on the end of a run.
 
-Takes `Hello`, `Alive`, `Goodbye` (everybody), `Unloadable`, `Prepared`, `PrepareFailed`, `Lost`,
-`Failed`, the time, and the progress of all. Gives `Recover`, `Prepare` (nodes), `Start`,
-`BeginEpoch` (fronts), `Committed`, `Stop`, and writes to the registry.
+Takes: `Hello`, `Alive`, `Goodbye`, `Lost`, `Failed` and `Prepared` (members), `Unloadable` and
+`PrepareFailed` (nodes), the time, and the progress of the run.
+Gives: `Recover` and `Prepare` (nodes), `Start` and `BeginEpoch` (fronts), `Committed` and `Stop`
+(members), and writes of the registry.
+Invariants: a decision is sent only once the registry has it; a snapshot is committed only if every
+part of it is durable; incarnations only grow; a run has one outcome.
 
 Recovery (Delivery, consistency, and determinism, section V-B): a new incarnation is written to the
-registry; nodes load the last committed snapshot and their barriers fetch the consumer's last
-bundle; when all are ready, fronts replay from the snapshot's time. The start of a run is the same
-with an empty snapshot.
+registry; nodes load the last committed snapshot, and their barriers fetch the consumer's last
+bundle; when all nodes are ready, fronts replay from the snapshot's time. A run starts in the same
+way, with an empty snapshot. After a recovery without progress comes a pause (`backoff.py`).
 
-Snapshot (section V-A1): when all have prepared, writing its record is the commit. Barriers take
-no part. The time of a snapshot is the *delivered* frontier: what is above it is replayed, so an
-output that a consumer does not have yet can never be skipped by a snapshot.
+Snapshot (section V-A1): once every node has prepared, writing the snapshot's record is the commit.
+Barriers take no part. The time of a snapshot is the *delivered* frontier: elements above it are
+replayed, so a snapshot can never make the run skip an output that the consumer lacks.
 
-End of a run: the outcome is written to the registry. From then on it is a fact that no failure
-changes: this master, and any other of the same run, tells every member that says hello, until all
+End of a run: the outcome is written to the registry and no failure changes it from then on. This
+master, and every later one of the same run, answers each hello with the outcome until all members
 have said goodbye or are silent. The outcome of another run (an earlier call of the command) is
-forgotten, so that the same command goes on from the state that it finds.
+forgotten: the same command, given again, goes on from the state that it finds.
 
-Who says Hello, or is said to be alive, is not missing, however long its work takes. Recovery that
-gets nowhere waits before it is tried again (`coordinator.backoff`).
-
-Invariants: a decision is sent only once it is in the registry; a snapshot is committed only if
-every part of it is durable; incarnations only grow; a run has one outcome.
+A member is missing only if it is silent: a process with long work to do still says `Alive`.
 """
 
 from __future__ import annotations
@@ -60,17 +59,16 @@ from driftline.engine.wire.party import Job
 log = logging.getLogger("driftline")
 
 MISSING_AFTER_S = 5.0
-"""Silence after which a node or front counts as dead, unless said otherwise."""
-
+"""Default of the silence, in seconds, after which a node or front counts as missing."""
 
 ADVICE = (
-    "Restore the state directory from a copy of the same moment, or begin anew: without the state "
-    "directory, and without the outputs"
+    "Restore the state directory from a copy of the same moment, or begin anew: remove the state "
+    "directory and the outputs"
 )
 
 
 class Phase(Enum):
-    """Where the run stands."""
+    """What the coordinator is doing; the values are for people."""
 
     GATHERING = "waiting for nodes and fronts"
     WAITING = "waiting before the next recovery"
@@ -78,29 +76,29 @@ class Phase(Enum):
     LOADING = "nodes load a snapshot"
     RUNNING = "running"
     STOPPING = "writing how the run ended"
-    STOPPED = "telling everybody that the run is over"
+    STOPPED = "telling all members that the run is over"
     ENDED = "over"
     BROKEN = "a new master is needed"
 
 
 DECIDED = (Phase.STOPPING, Phase.STOPPED, Phase.ENDED, Phase.BROKEN)
-"""Phases in which nothing that members say changes what comes of the run."""
+"""Phases in which no message of a member changes the outcome of the run."""
 
 
 @dataclass(slots=True)
 class _Snapshot:
-    """One that is being taken."""
+    """A snapshot that is being taken; `waiting`: members that have not answered."""
 
     number: int
     time: int
     waiting: set[str]
-    offsets: dict[int, int] = field(default_factory=dict)
-    parts: dict[int, int] = field(default_factory=dict)
+    offsets: dict[int, int] = field(default_factory=dict)  # front -> where it would go on from
+    parts: dict[int, int] = field(default_factory=dict)  # node -> its newest production
     failed: bool = False
 
 
 class Coordinator:
-    """Decides; `out` and `jobs` hold what it wants to be sent and written."""
+    """Decides. `out`: (receiver, message) to be sent; `jobs`: writes of the registry to be done."""
 
     def __init__(
         self,
@@ -112,6 +110,7 @@ class Coordinator:
         run: str = "",
         missing_after_s: float = MISSING_AFTER_S,
     ) -> None:
+        """`interval`: seconds between snapshots; `run` names this call of the command."""
         self.nodes = [f"node-{i}" for i in range(nodes)]
         self.fronts = [f"front-{i}" for i in range(fronts)]
         self.policy = policy
@@ -121,14 +120,14 @@ class Coordinator:
         self.out: list[tuple[str, Message]] = []
         self.jobs: list[Job] = []
         self.outcome: RunOutcome | None = None
-        """How this run ends, once that is decided."""
+        """How this run ends; None until that is decided."""
         self.recoveries = 0
         self.snapshots = 0
         self._members = Members(missing_after_s)
         self._missing_after = missing_after_s
         self._backoff = Backoff()
         self._resume_at = 0.0
-        """No recovery begins before."""
+        """The end of the pause: no recovery begins before it."""
         self._ready: set[str] = set()
         self._snapshot: _Snapshot | None = None
         self._number = 0
@@ -138,7 +137,7 @@ class Coordinator:
         self._write_again = False
         self._now = 0.0
         self._damage = ""
-        """Why a snapshot could not be loaded that was to be: it may explain what comes of that."""
+        """Why the newest snapshot could not be loaded; it may explain why an older one cannot."""
         self._run_id = run
         self._farewell = Farewell(self.nodes + self.fronts, missing_after_s)
         if state.outcome is not None:
@@ -149,21 +148,21 @@ class Coordinator:
 
     @property
     def error(self) -> str:
-        """Why the run was stopped, if it did not do what was asked."""
+        """Why the run failed; empty if it did not, or is not over."""
         if self.outcome is None or not self.outcome.error:
             return ""
         return f"{self.outcome.error}: {self.outcome.text}"
 
     @property
     def start(self) -> SnapshotRecord:
-        """The snapshot that a recovery begins from; number 0 is the empty one."""
+        """The snapshot that a recovery begins from; number 0 is the empty snapshot."""
         if self.state.snapshots:
             return self.state.snapshots[0]
         return SnapshotRecord(0, 0, (0,) * len(self.fronts))
 
     @property
     def waits_for(self) -> str:
-        """Where the run stands, and who has not answered; for people."""
+        """The phase of the run, and which members have not answered; for people."""
         missing = [name for name in self.nodes + self.fronts if name not in self._members]
         if missing:
             return f"{self.phase.value}; nothing was heard of {', '.join(missing)}"
@@ -171,14 +170,14 @@ class Coordinator:
             missing = sorted({*self.nodes} - self._ready)
             return f"{self.phase.value}; {', '.join(missing)} are not ready"
         if self._snapshot is not None and self._snapshot.waiting:
-            who = ", ".join(sorted(self._snapshot.waiting))
-            return f"{self.phase.value}; snapshot {self._snapshot.number} waits for {who}"
+            members = ", ".join(sorted(self._snapshot.waiting))
+            return f"{self.phase.value}; snapshot {self._snapshot.number} waits for {members}"
         return str(self.phase.value)
 
     # Members and failures.
 
     def hello(self, name: str, message: Hello) -> None:
-        """A node or front is there, perhaps as a new process."""
+        """A member is present, perhaps as a new process, and says what it has done so far."""
         if name not in self.nodes and name not in self.fronts:
             return
         restarted = self._members.hello(name, message.process, message.address, self._now)
@@ -188,35 +187,35 @@ class Coordinator:
         elif self.phase in DECIDED:
             return
         elif restarted:
-            self._recover(f"{name} has been restarted", paced=False)  # by whoever restarts it
+            self._recover(f"{name} has been restarted", paced=False)  # the restart was paced
         elif self.phase is Phase.GATHERING:
             self._recover("")
         elif message.incarnation < self.state.incarnation:
-            self._tell_where_we_are(name)
+            self._begin_incarnation_at(name)
         elif self.phase is Phase.LOADING and message.ready and name in self.nodes:
             self._ready.add(name)
             if len(self._ready) == len(self.nodes):
                 self._run()
 
     def alive(self, name: str, message: Alive) -> None:
-        """A process lives, though it may not have the time to say Hello."""
+        """A process lives, though it may be too busy to say `Hello`."""
         self._members.alive(name, message.process, self._now)
 
     def all_heard(self, within_s: float) -> bool:
-        """Whether everybody has said something so shortly ago."""
+        """Whether every present member was heard in the last `within_s` seconds."""
         return self._members.all_heard(self._now - within_s)
 
     def moved(self, processed: int, delivered: int) -> None:
-        """The run has got as far as this."""
+        """Note the progress of the run: the processed and the delivered frontier."""
         self._backoff.moved(processed, delivered, self.snapshots)
 
     def lost(self, message: Lost) -> None:
-        """Somebody misses something."""
+        """A member misses a message, or work makes no progress: recover."""
         if message.incarnation == self.state.incarnation and self.phase is Phase.RUNNING:
             self._recover(message.reason)
 
     def failed(self, message: Failed) -> None:
-        """The flow cannot go on."""
+        """The flow cannot go on: end the run with this error."""
         if message.incarnation == self.state.incarnation and self.phase not in DECIDED:
             because = message.error == SnapshotDamaged.__name__ and self._damage
             self.stop(message.error, message.text + (f" ({because})" if because else ""))
@@ -224,15 +223,15 @@ class Coordinator:
     # The end of the run.
 
     def stop(self, error: str = "", text: str = "") -> None:
-        """Decide to end the run; it is told once it is written."""
+        """Decide to end the run. Members are told once the registry has the outcome."""
         self.phase = Phase.STOPPING
         self._snapshot = None
         self.outcome = RunOutcome(self._run_id, error, text)
-        if self._writing is None:  # otherwise this write has to follow that one
+        if self._writing is None:  # else `_stopping` writes the outcome once that write is done
             self._write(self.state.next(outcome=self.outcome))
 
     def _stopping(self) -> None:
-        """A write is done since the end was decided."""
+        """A write was done after the end was decided; it may be an earlier one."""
         if self.state.outcome is None:
             self._write(self.state.next(outcome=self.outcome))
             return
@@ -254,7 +253,7 @@ class Coordinator:
             self.phase = Phase.ENDED
 
     def tick(self, now: float) -> None:
-        """Notice silence."""
+        """Learn the time (seconds, monotonic); notice silent members, and the end of a pause."""
         if now - self._now > self._missing_after / 2:
             self._members.all_alive(now)
         self._now = now
@@ -269,7 +268,7 @@ class Coordinator:
 
     @property
     def deadline(self) -> float:
-        """When it wants to be told the time again."""
+        """When `tick` and `consider_snapshot` want to be called again (seconds, monotonic)."""
         latest = self._now + self._missing_after / 4
         if self.phase is Phase.WAITING:
             return min(latest, self._resume_at)
@@ -286,7 +285,7 @@ class Coordinator:
             self.recoveries += 1
             pause = self._backoff.pause_s() if paced else 0.0
             self._resume_at = max(self._resume_at, self._now + pause)
-            log.warning("recovering: %s%s", reason, self._why_later(pause))
+            log.warning("recovering: %s%s", reason, self._about_pause(pause))
         if len(self._members) < len(self.nodes) + len(self.fronts):
             self.phase = Phase.GATHERING
             return
@@ -296,10 +295,10 @@ class Coordinator:
         self.phase = Phase.DECIDING
         if self._writing is None:
             self._write(self.state.next(incarnation=self.state.incarnation + 1))
-        else:  # every write follows the one before: first it has to be known what came of that
+        else:  # a write names the version before it: that write has to be done first
             self._write_again = True
 
-    def _why_later(self, pause: float) -> str:
+    def _about_pause(self, pause: float) -> str:
         if not pause:
             return ""
         return f"; no progress since {self._backoff.nowhere} recoveries, the next in {pause:g} s"
@@ -309,12 +308,12 @@ class Coordinator:
         self.jobs.append(self._writing)
 
     def done(self, job: Job, result: object) -> None:
-        """A write has been carried out, or failed."""
+        """A write of the registry was carried out; `result` is an exception if it failed."""
         if job is not self._writing or self.phase is Phase.BROKEN:
             return
         self._writing = None
         if isinstance(result, Exception):
-            # Whether it was written is unknown; a new master can tell, by reading.
+            # The write may have been done all the same: a new master finds out by reading.
             log.error("the registry cannot be written: %s", result)
             self.phase = Phase.BROKEN
             return
@@ -336,20 +335,20 @@ class Coordinator:
         self._number = self.start.number
         self._last_time = self.start.time
         for node in self.nodes:
-            self._tell_where_we_are(node)
+            self._begin_incarnation_at(node)
 
     def _run(self) -> None:
         self.phase = Phase.RUNNING
         self._next_snapshot = self._now + self.interval
         for front in self.fronts:
-            self._tell_where_we_are(front)
+            self._begin_incarnation_at(front)
 
-    def _tell_where_we_are(self, name: str) -> None:
-        """Begin the incarnation at a node or front; again if the first message was lost."""
+    def _begin_incarnation_at(self, name: str) -> None:
+        """Tell a node or front to begin the incarnation; repeated if the message was lost."""
         incarnation, start, addresses = self.state.incarnation, self.start, self._members.addresses
         if name in self.nodes and self.phase in (Phase.LOADING, Phase.RUNNING):
             number = start.number
-            if self.policy.goes_on:  # at least what it had when the snapshot was taken
+            if self.policy.goes_on:  # the node's newest part has at least this number
                 number = start.parts[self.nodes.index(name)] if start.parts else 0
             recover = Recover(incarnation, number, start.taken, start.time, addresses)
             self._tell([name], recover)
@@ -358,13 +357,14 @@ class Coordinator:
             self._tell([name], Start(incarnation, offset, addresses))
 
     def unloadable(self, sender: str, message: Unloadable) -> None:
-        """A snapshot is damaged: go back to the one before."""
+        """A node cannot load a snapshot: go back to the one before, or end the run."""
         if message.incarnation != self.state.incarnation or self.phase is not Phase.LOADING:
             return
         reason = f"{sender} cannot load snapshot {message.number}: {message.reason}"
         older = tuple(s for s in self.state.snapshots if s.number < message.number)
-        needed = self.policy.output in (Output.COMMIT, Output.DURABLE)  # outputs left because of it
-        if needed or not message.number or (self.state.base and not older):
+        # Outputs left because this snapshot was committed: the one before does not fit them.
+        outputs_left = self.policy.output in (Output.COMMIT, Output.DURABLE)
+        if outputs_left or not message.number or (self.state.base and not older):
             self.stop("SnapshotDamaged", f"{reason}. {ADVICE}")
             return
         log.warning("%s; the previous snapshot is used", reason)
@@ -375,7 +375,7 @@ class Coordinator:
     # Snapshots.
 
     def consider_snapshot(self, delivered: int) -> None:
-        """Begin a snapshot if it is time for one and there is something new."""
+        """Begin a snapshot, with this delivered frontier as its time, if it is due and new."""
         if (
             self.policy.cut is SnapshotCut.NONE
             or self.phase is not Phase.RUNNING
@@ -410,7 +410,7 @@ class Coordinator:
         self._answered(snapshot, sender)
 
     def prepare_failed(self, sender: str, message: PrepareFailed) -> None:
-        """A part could not be written: this snapshot is given up, a later one is tried."""
+        """A node could not write its part: give this snapshot up; a later one is tried."""
         snapshot = self._snapshot
         if snapshot is None or message.number != snapshot.number:
             return
@@ -419,7 +419,7 @@ class Coordinator:
         self._answered(snapshot, sender)
 
     def _answered(self, snapshot: _Snapshot, sender: str) -> None:
-        """Decide once everybody has answered: two snapshots are never under way together."""
+        """Decide once all have answered, not before: there is never a second snapshot under way."""
         snapshot.waiting.discard(sender)
         if snapshot.waiting or self._writing is not None:
             return

@@ -1,10 +1,11 @@
-"""The members of a run that are there: which process each one is, where it is, when it was heard.
+"""The members of a run: the process and the address of each, and when it was last heard.
 
-Takes what they say (`Hello`, `Alive`) and the time; gives who has been silent for too long.
+Takes: `Hello` and `Alive` of members, and the time. Gives: which members were silent for too long.
+Invariant: a member is either present or gone; `hello` makes it present, `take_silent` gone.
 
-A process that comes back from silence had only been busy, with something in which it could not even
-be said to be alive; a replay brings it to the same place again. So it may be silent for twice that
-time from then on: without that, a recovery would follow the other for ever.
+A process that comes back after a silence was busy, with work that stopped even the thread that says
+`Alive`; a replay will bring it to the same work. So the process may be silent for twice as long
+from then on: otherwise the same work would cause one recovery after the other for ever.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from dataclasses import dataclass
 log = logging.getLogger("driftline")
 
 LONGEST_S = 600.0
-"""The longest silence that is waited for."""
+"""No member may be silent for longer than this."""
 
 
 @dataclass(slots=True)
-class Member:
-    """One that is there, or was."""
+class MemberRecord:
+    """What the coordinator knows of a member; `seen`: when it was last heard."""
 
     process: str
     address: str
@@ -28,66 +29,69 @@ class Member:
 
 
 class Members:
-    """Those that are there, by name; `usual_s`: how long they may be silent."""
+    """The members that are present, by name; `usual_s`: how long a member may be silent."""
 
     def __init__(self, usual_s: float) -> None:
-        self._usual = usual_s
-        self._there: dict[str, Member] = {}
-        self._gone: dict[str, Member] = {}
-        """Those that were silent for too long."""
-        self._longer: dict[str, float] = {}
-        """How long some may be silent."""
+        self._usual_s = usual_s
+        self._present: dict[str, MemberRecord] = {}
+        self._gone: dict[str, MemberRecord] = {}
+        """Members that were silent for too long."""
+        self._extended_s: dict[str, float] = {}
+        """Member that came back after a silence -> how long it may be silent."""
 
     def __contains__(self, name: object) -> bool:
-        return name in self._there
+        return name in self._present
 
     def __len__(self) -> int:
-        return len(self._there)
+        return len(self._present)
 
     @property
     def addresses(self) -> tuple[tuple[str, str], ...]:
-        """(name, address) of all."""
-        return tuple((name, member.address) for name, member in sorted(self._there.items()))
+        """(name, address) of all members that are present."""
+        return tuple((name, member.address) for name, member in sorted(self._present.items()))
 
     def hello(self, name: str, process: str, address: str, now: float) -> bool:
-        """A member is there. Returns whether it is another process than the one before."""
-        known = self._there.get(name)
-        self._there[name] = Member(process, address, now)
+        """Note a member as present. Returns whether its process replaces one that was present."""
+        known = self._present.get(name)
+        self._present[name] = MemberRecord(process, address, now)
         gone = self._gone.pop(name, None)
         restarted = known is not None and known.process != process
         if gone is not None or restarted:
-            self._longer.pop(name, None)
+            self._extended_s.pop(name, None)
         if gone is not None and gone.process == process:
-            silent = now - gone.seen
-            self._longer[name] = min(2 * silent, LONGEST_S)
+            silent_s = now - gone.seen
+            self._extended_s[name] = min(2 * silent_s, LONGEST_S)
             log.warning(
                 "%s is there again after %.0f s of silence; it may be silent for %.0f s now",
-                *(name, silent, self._longer[name]),
+                *(name, silent_s, self._extended_s[name]),
             )
         return restarted
 
     def alive(self, name: str, process: str, now: float) -> None:
-        """A process lives."""
-        known = self._there.get(name)
+        """Note that a process lives."""
+        known = self._present.get(name)
         if known is not None and known.process == process:
             known.seen = now
 
     def all_alive(self, now: float) -> None:
-        """Whoever counts was away: what they have said meanwhile waits to be heard."""
-        for member in self._there.values():
+        """Count all present members as heard now.
+
+        For a caller that was suspended: messages of the meantime wait to be read.
+        """
+        for member in self._present.values():
             member.seen = now
 
     def all_heard(self, since: float) -> bool:
-        """Whether all that are there have said something since then."""
-        return all(member.seen >= since for member in self._there.values())
+        """Whether every present member was heard at `since` or later."""
+        return all(member.seen >= since for member in self._present.values())
 
     def silent_for(self, name: str) -> float:
-        """How long a member may be silent."""
-        return self._longer.get(name, self._usual)
+        """How long a member may be silent, in seconds."""
+        return self._extended_s.get(name, self._usual_s)
 
     def take_silent(self, now: float) -> list[str]:
-        """Who has been silent for too long; they are not there any more."""
-        silent = [n for n, m in self._there.items() if now - m.seen > self.silent_for(n)]
+        """Move the members that were silent for too long to the gone ones. Returns their names."""
+        silent = [n for n, m in self._present.items() if now - m.seen > self.silent_for(n)]
         for name in silent:
-            self._gone[name] = self._there.pop(name)
+            self._gone[name] = self._present.pop(name)
         return silent

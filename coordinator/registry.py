@@ -1,8 +1,8 @@
-"""The registry: where the coordinator's decisions are kept, and who may change them.
+"""The registry: one durable record of the coordinator's decisions.
 
-One record holds everything that a new master must know. Writing it is the commit of a snapshot,
-the fence of an incarnation, and the end of a run: a write names the version that it follows, so
-that of two masters only one can go on. `FileRegistry` serves a single machine.
+The record holds everything that a new master must know. Writing it commits a snapshot, begins an
+incarnation, or ends a run. Each write names the version that it replaces, so of two masters
+only one can go on. `FileRegistry` serves a single machine.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from driftline.engine.wire.party import Job
 class SnapshotRecord:
     """A committed snapshot: the state as of `time`; front f goes on from `offsets[f]`.
 
-    `taken`: the incarnation that it was taken in. `parts`: under strong productions, for each node
-    the production that it had made durable by then.
+    `taken`: the incarnation in which it was taken. `parts`: only under strong productions, for each
+    node the number of its newest durable production at that time.
     """
 
     number: int
@@ -37,7 +37,7 @@ class SnapshotRecord:
 class RunOutcome:
     """How a run ended; `error` is empty when it did what was asked.
 
-    A run is one call of a command: the next one goes on from what this one has left.
+    A run is one call of a command; the next call goes on from the state that this one has left.
     """
 
     run: str
@@ -47,11 +47,11 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """Everything that must survive the master. At most two snapshots, the last one first.
+    """Everything that must survive the master. At most two snapshots, the newest one first.
 
-    `lineage` is the token of the run (see `engine.wire.marks`), `opened` the last of its sessions
-    in which there was an incarnation: by then every directory was open and durable. `base`: the
-    number of the snapshot that the run began from, before which there is nothing to go back to.
+    `lineage`: the token of the run (see `engine.wire.marks`). `opened`: its newest session that
+    reached an incarnation, and so had every directory open and durable. `base`: the number of the
+    snapshot that the run began from (a savepoint); recovery cannot go back behind it.
     """
 
     identity: str
@@ -59,35 +59,42 @@ class ClusterState:
     incarnation: int = 0
     snapshots: tuple[SnapshotRecord, ...] = ()
     outcome: RunOutcome | None = None
-    """Of the run that wrote this, if that is over."""
+    """How the run that wrote this record ended; None while it goes on."""
     lineage: str = ""
     opened: int = 0
     base: int = 0
 
     def next(self, **changes: object) -> ClusterState:
-        """The next version."""
+        """The next version of the record, with these fields changed."""
         return replace(self, version=self.version + 1, **changes)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
 class WriteState(Job):
-    """Replace the version before `state.version` by it, durably. Result: None."""
+    """Job: write `state` to the registry, in place of version `state.version - 1`. Result: None."""
 
     state: ClusterState
 
 
 class Registry(Protocol):
-    """Where the cluster's state is kept."""
+    """Keeps the cluster's state."""
 
     def read(self) -> ClusterState | None:
-        """The state, or None if there is none. Raises Unavailable, StateMismatch."""
+        """The state, or None if none was written. Raises Unavailable, StateMismatch."""
 
     def write(self, state: ClusterState) -> None:
-        """Replace the version before it. Raises Unavailable, and StateMismatch if another wrote."""
+        """Replace version `state.version - 1`, durably.
+
+        Raises StateMismatch if the registry holds another version: another master has written it.
+        Raises Unavailable.
+        """
 
 
 def check_identity(state: ClusterState | None, identity: str, where: str) -> ClusterState:
-    """The state to go on from, which must be of this flow. Raises StateMismatch."""
+    """The state to go on from: `state`, or a new one of this identity if it is None.
+
+    `where`: the directory, for the error. Raises StateMismatch if the state has another identity.
+    """
     if state is None:
         return ClusterState(identity)
     if state.identity != identity:
@@ -99,14 +106,14 @@ def check_identity(state: ClusterState | None, identity: str, where: str) -> Clu
 
 
 def _difference(theirs: str, ours: str) -> str:
-    """In which parts two identities differ, for people."""
+    """The parts in which two identities differ, for people."""
     names = ("another flow, or another version of it", "policy", "number of nodes")
-    told = []
+    differences = []
     one, other = theirs.split("|", 3), ours.split("|", 3)
     for name, a, b in zip((*names, "input"), one, other, strict=False):
         if a != b:
-            told.append(name if name == names[0] else f"{name} {a!r} instead of {b!r}")
-    return ", ".join(told) or "another identity"
+            differences.append(name if name == names[0] else f"{name} {a!r} instead of {b!r}")
+    return ", ".join(differences) or "another identity"
 
 
 class FileRegistry:
@@ -125,8 +132,8 @@ class FileRegistry:
         return decode_state(data, str(self._path))
 
     def write(self, state: ClusterState) -> None:
-        found = self.read()
-        if (found.version if found else 0) != state.version - 1:
+        current = self.read()
+        if (current.version if current else 0) != state.version - 1:
             raise StateMismatch(f"registry {self._path}: another master has taken over")
         try:
             make_directory(self._path.parent)
@@ -149,15 +156,15 @@ def encode_state(state: ClusterState) -> bytes:
 
 
 def decode_state(data: bytes, where: str) -> ClusterState:
-    """What `encode_state` made. Raises StateMismatch if it is damaged."""
+    """Decode `encode_state`; `where`: the file. Raises StateMismatch if it is damaged."""
     if crc32(data[4:]).to_bytes(4, "big") != data[:4]:
         raise StateMismatch(
-            f"registry {where} is damaged: restore it together with what else is in its directory "
-            "and the outputs. Without it nobody knows which of them fit together: to begin anew, "
-            "remove all of them"
+            f"registry {where} is damaged. Restore it together with the outputs and the rest of "
+            "its directory, from copies of the same moment. Without the registry it is not known "
+            "whether they fit together: to begin anew, remove all of them"
         )
     parts = unpack(data[4:])
-    assert isinstance(parts, tuple), "what the checksum covers, we have written"
+    assert isinstance(parts, tuple), "the checksum is right, so encode_state wrote it"
     if parts[0] != _FORMAT:
         raise StateMismatch(f"registry {where} was written by another version of Driftline")
     _, identity, version, incarnation, snapshots, (outcome, *run) = parts

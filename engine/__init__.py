@@ -1,6 +1,6 @@
-"""The ground of Driftline: everything that knows nothing of processes, sockets and protocols.
+"""The lowest layer of Driftline: everything that is independent of processes and sockets.
 
 Labels and key groups, the wire format and the messages, the flow and its operators, managed
-state, ordering, snapshot files, sources and sinks, and the reference interpreter that says what
-a flow's output must be. Imports nothing above itself.
+state, ordering, snapshot files, sources and consumers, and the reference interpreter that defines
+a flow's outputs. Imports no other package of Driftline.
 """

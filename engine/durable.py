@@ -1,4 +1,4 @@
-"""Files and names that are still there after a power cut."""
+"""Files and directories that survive a power cut. All functions raise OSError."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and those above it, durably."""
+    """Make a directory and its missing parents, durably."""
     if not path.is_dir():
         make_directory(path.parent)
         path.mkdir(exist_ok=True)
@@ -15,7 +15,7 @@ def make_directory(path: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file's content in one atomic, durable step; others may be doing the same."""
+    """Replace a file's content in one atomic, durable step, even while other processes do, too."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
@@ -28,7 +28,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def write_at(file: int, data: bytes, offset: int) -> None:
-    """Write all of the data, also where the operating system takes only a part at a time."""
+    """Write all data at an offset, even if the operating system takes only a part at a time."""
     rest = memoryview(data)
     while rest:
         written = os.pwrite(file, rest, offset)

@@ -1,15 +1,15 @@
-"""The one tree of exceptions. Every one says what went wrong, where, and what to do.
+"""The exceptions of Driftline. The text of each says what went wrong, where, and what to do.
 
 DriftlineError
 |-- FlowError             a flow that cannot run, found when it is built or loaded
 |-- InputError            a record that cannot be read: names the file and the record
 |-- PayloadError          a value that cannot travel (not a msgpack type, integer too large)
-|-- MalformedMessage      bytes from a socket that are not a message of ours
+|-- MalformedMessage      bytes that are not what Driftline writes
 |-- FunctionFailed        a user function raised: operator, label, key, record
 |-- NotDeterministic      a replay gave other outputs than the first run
-|-- SnapshotDamaged       a snapshot whose checksum does not fit or that is incomplete
+|-- SnapshotDamaged       a snapshot with a wrong checksum or a missing part
 |-- StateMismatch         a directory that belongs to another flow, version or layout
-`-- Unavailable           a server, port or file that is needed and not to be had
+`-- Unavailable           a server, port or file that is needed cannot be reached
 """
 
 
@@ -22,7 +22,7 @@ class FlowError(DriftlineError):
 
 
 class InputError(DriftlineError):
-    """A record could not be read. `file` and `record` (its number, from 1) say which."""
+    """A record cannot be read. `file`, `record`: the record's file, and its number from 1."""
 
     def __init__(self, file: str, record: int, reason: str) -> None:
         super().__init__(f"{file}, record {record}: {reason}")
@@ -32,23 +32,23 @@ class InputError(DriftlineError):
 
 
 class PayloadError(DriftlineError):
-    """A value is not of the types that can travel and be stored (see `engine.wire.codec`)."""
+    """A value cannot travel and be stored: its type is not one of `engine.wire.codec`."""
 
 
 class MalformedMessage(DriftlineError):
-    """Bytes that are not a message of ours; they are counted and dropped, never executed."""
+    """Bytes cannot be decoded. A malformed message is counted and dropped."""
 
 
 class FunctionFailed(DriftlineError):
-    """A user function raised, and not only in an order that was undone."""
+    """A user function raised, and the order in which it did was not undone."""
 
 
 class NotDeterministic(DriftlineError):
-    """A replay produced other outputs than those that already left the system."""
+    """A replay made other outputs than those that had already left the system."""
 
 
 class SnapshotDamaged(DriftlineError):
-    """A snapshot cannot be loaded whole; an older one has to be used."""
+    """A snapshot is damaged or incomplete, so an older one has to be used."""
 
 
 class StateMismatch(DriftlineError):
@@ -56,4 +56,4 @@ class StateMismatch(DriftlineError):
 
 
 class Unavailable(DriftlineError):
-    """Something outside that is needed is not to be had: a port, a file, a server."""
+    """A port, a file or a server that is needed cannot be reached now; trying again may help."""

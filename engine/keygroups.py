@@ -1,13 +1,12 @@
-"""Key groups: the fixed hash buckets of the key space, and which node owns which.
+"""Key groups: the fixed hash buckets of the key space, and the node that owns each.
 
-A key's group depends on nothing but the key and the number of groups; node i of n owns a
-contiguous range of groups. Everything that is stored is stored per group, so that a later run
-may have another number of nodes. The hash is stable across processes, machines and versions,
-which Python's `hash` is not.
+A key's group depends only on the key and on the number of groups; node i of n owns a contiguous
+range of groups. State is stored per group, so a later run may have another number of nodes. The
+hash is stable across processes, machines and versions; Python's `hash` is not.
 
-Costs: the group of a text takes a tenth of a microsecond where many are asked for at once
-(`Owners`). A dictionary of all keys would take less only as long as it is in the processor's
-caches. Where keys come again and again, key by key, `GroupCache` remembers their groups.
+Cost: a tenth of a microsecond for the group of a text, if many are computed at once (`Owners`). A
+dictionary of all keys would be faster only while it is in the processor's caches. `GroupCache`
+remembers groups, for code that sees the same keys repeatedly, one by one.
 """
 
 from collections.abc import Sequence
@@ -17,18 +16,18 @@ from driftline.engine.errors import PayloadError
 from driftline.engine.wire.codec import pack
 
 GROUPS = 128
-"""Number of key groups of a flow, unless it says otherwise."""
+"""Default of a flow's number of key groups."""
 
-_SPREAD = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: consecutive times fall far apart
+_SPREAD = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: puts consecutive times into distant groups
 
 
 def group_of(key: object, groups: int = GROUPS) -> int:
-    """Key group of a key. Raises PayloadError for a key that cannot travel."""
+    """The key group of a key, in [0, groups). Raises PayloadError for a key that cannot travel."""
     return crc32(_bytes_of(key)) * groups >> 32
 
 
 def _bytes_of(key: object) -> bytes:
-    """What is hashed: the same for keys that are equal."""
+    """The bytes to hash, which are the same for equal keys."""
     if isinstance(key, str):
         try:
             return str.encode(key)
@@ -38,7 +37,7 @@ def _bytes_of(key: object) -> bytes:
 
 
 def canonical(key: object) -> object:
-    """One of the keys that are equal: 1, 1.0 and True are one key of a dictionary, of one group.
+    """The same key for all equal keys: 1, 1.0 and True are equal, so all of them become 1.
 
     Raises PayloadError for NaN.
     """
@@ -56,24 +55,24 @@ def canonical(key: object) -> object:
 
 
 def root_group(time: int, front: int, groups: int = GROUPS) -> int:
-    """Key group that a root is sent to before it has a key: even also for consecutive times."""
+    """The key group of a root, which has no key yet. Spreads consecutive times over all groups."""
     return (((time + front) * _SPREAD & 0xFFFFFFFFFFFFFFFF) * groups) >> 64
 
 
 def owner(group: int, nodes: int, groups: int = GROUPS) -> int:
-    """Node that owns a group: `owned_by` of that node contains it."""
+    """The number of the node that owns a group; inverse of `owned_by`."""
     return group * nodes // groups
 
 
 def owned_by(node: int, nodes: int, groups: int = GROUPS) -> range:
-    """The contiguous groups of a node."""
+    """The contiguous range of groups that a node owns."""
     first = -(-node * groups // nodes)
     last = -(-(node + 1) * groups // nodes)
     return range(first, last)
 
 
 class GroupCache(dict[object, int]):
-    """key -> group, computed once per key; `cache[key]` on the hot path is a plain dict hit."""
+    """Key -> group, computed at the first `cache[key]`; after that, a plain look-up in a dict."""
 
     def __init__(self, groups: int = GROUPS) -> None:
         super().__init__()
@@ -85,7 +84,7 @@ class GroupCache(dict[object, int]):
 
 
 class Owners:
-    """Which node owns a key."""
+    """The owners of keys, in a cluster of `nodes` nodes."""
 
     def __init__(self, nodes: int, groups: int = GROUPS) -> None:
         self.nodes = nodes
@@ -93,15 +92,14 @@ class Owners:
         self._of_group = [owner(group, nodes, groups) for group in range(groups)]
 
     def of(self, keys: Sequence[object]) -> list[int]:
-        """The owner of each key.
+        """The number of the node that owns each key.
 
-        Raises TypeError for what cannot be a key of a dictionary, PayloadError for what cannot
-        travel.
+        Raises TypeError for a key that has no hash, PayloadError for a key that cannot travel.
         """
         try:
             hashed = list(map(crc32, map(str.encode, keys)))  # type: ignore[arg-type]
-        except (TypeError, UnicodeEncodeError):  # not all of them are texts
-            frozenset(keys)  # which raises where one is none for a dictionary
+        except (TypeError, UnicodeEncodeError):  # not all keys are valid texts
+            frozenset(keys)  # raises TypeError for a key without a hash
             hashed = [crc32(_bytes_of(key)) for key in keys]
         groups, of_group = self.groups, self._of_group
         return [of_group[hash * groups >> 32] for hash in hashed]

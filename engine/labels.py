@@ -1,8 +1,8 @@
 """Labels t(x): one total order over all elements of a run.
 
 A label is a flat tuple of integers ``(time, front, *path)``. `time` and `front` name the input
-element (the *root*) that an element derives from; `path` holds the child numbers on the way:
-an operator that may make several outputs appends the child's number, a vertex with several
+element (the *root*) from which an element was made. `path` holds the numbers of children on the
+way: an operator that may make several outputs appends the output's number, a vertex with several
 downstream edges appends the edge's number. Tuples compare lexicographically, so plain ``<`` on
 labels is the total order of the drifting state model (Delivery, consistency, and determinism,
 section V: "order is maintained by t(x)").
@@ -17,10 +17,10 @@ Two different elements never share a label on the same edge. Times lie in [0, IN
 Label = tuple[int, ...]
 
 INFINITY = 2**62
-"""The time after every time: the promise of a front that has ended, the frontier of a run that is
-complete. Fits a signed 64-bit integer."""
+"""Larger than every time: what a front promises when it has ended, and the frontier of a complete
+run. Fits a signed 64-bit integer."""
 
 
 def child(label: Label, number: int) -> Label:
-    """Label of the `number`-th element (from 0) made from the one with this label."""
+    """The label of child `number` (from 0) of the element with this label."""
     return (*label, number)

@@ -1,13 +1,13 @@
-"""LMDB as everybody here opens it, and what its errors mean: damage, or something to try again.
+"""How Driftline opens LMDB, notices damage that LMDB does not, and reports LMDB's errors.
 
-LMDB maps its file into memory: a page that the file has lost would end the process with SIGBUS.
-Therefore a file that is shorter than its pages is made as long as they are before anything is read:
-a lost page is then empty, which LMDB or a checksum notices. (A file may be a little shorter in good
-order, too: pages that were given up before they were written.)
+LMDB maps its file into memory: reading a page behind the end of the file ends the process with
+SIGBUS. So a file that is shorter than its pages is extended before anything is read: a lost page is
+then empty, which LMDB or a checksum notices. (A sound file may be a little shorter, too, if
+its last pages were freed before they were written.)
 
-Nor has LMDB checksums of its own: one changed bit in the pages that name the roots may bring back
-an older state, whole and wrong. Therefore every transaction notes its number among what it writes
-(`seal`), and `every_row` compares it, and both root pages, which differ by one transaction.
+LMDB has no checksums: one changed bit in a root page may bring back an older tree, which is whole
+but wrong. So every transaction writes its number into the database (`seal`), and `every_row`
+compares that number, and those of the two root pages, which differ by one transaction.
 """
 
 from __future__ import annotations
@@ -32,14 +32,17 @@ DAMAGE = (
     lmdb.PageNotFoundError,
     lmdb.VersionMismatchError,
 )
-"""What no repetition would mend. Everything else may pass."""
+"""Errors that mean damage: trying again does not help. After any other error it may."""
 
 DATA = "data.mdb"
 
 
 @contextmanager
 def reported(what: str, damaged: type[DriftlineError]) -> Iterator[None]:
-    """Tell LMDB's errors as ours: `damaged`, or Unavailable for what may be tried again."""
+    """Raise errors of LMDB as `damaged` if they mean damage, else as Unavailable.
+
+    `what`: the name of the environment, for the text of the error.
+    """
     try:
         yield
     except DAMAGE as error:
@@ -49,9 +52,9 @@ def reported(what: str, damaged: type[DriftlineError]) -> Iterator[None]:
 
 
 def open_environment(path: Path, map_size: int, max_dbs: int = 0) -> lmdb.Environment:
-    """The environment in a directory, which is made durably if need be.
+    """Open the environment in a directory; makes the directory durably if there is none.
 
-    Raises what LMDB and the operating system raise.
+    `map_size`: address space in bytes. Raises lmdb.Error, OSError: call it within `reported`.
     """
     make_directory(path)
     env = lmdb.open(str(path), map_size=map_size, max_dbs=max_dbs)
@@ -68,19 +71,19 @@ def open_environment(path: Path, map_size: int, max_dbs: int = 0) -> lmdb.Enviro
 
 
 TRANSACTION = b"transaction"
-"""Its key in the database ``about``."""
+"""The key of the last transaction's number in the database ``about``."""
 
 _META = struct.Struct("<136xQ")
-"""A root page, as far as the number of its transaction: header, sizes, two databases, last page."""
+"""The number of a transaction in its root page, after header, sizes, two databases, last page."""
 
 
 def seal(txn: lmdb.Transaction, about: lmdb._Database) -> None:
-    """Note the number of a transaction that writes, in the database `about`."""
+    """Write the number of a transaction into the database `about`; before each commit."""
     txn.put(TRANSACTION, txn.id().to_bytes(8, "big"), db=about)
 
 
 def check_roots(path: Path, page_size: int) -> None:
-    """Raises CorruptedError if the two root pages do not follow each other."""
+    """Raises CorruptedError unless the two root pages are of consecutive transactions."""
     with (path / DATA).open("rb") as file:
         data = file.read(2 * page_size)
     numbers = [_META.unpack_from(data, 8 + at)[0] for at in (0, page_size)]
@@ -89,14 +92,14 @@ def check_roots(path: Path, page_size: int) -> None:
 
 
 def every_row(path: Path, *names: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """(name, key, value) of all rows of some databases; nothing is changed.
+    """(name of the database, key, value) of all rows of these databases; changes nothing.
 
-    Raises what LMDB raises, CorruptedError also where there are not as many as LMDB says.
+    Raises lmdb.Error, OSError; CorruptedError also for wrong root pages or missing rows.
     """
     with lmdb.open(str(path), map_size=0, readonly=True, max_dbs=8) as env:
         check_roots(path, env.stat()["psize"])
         if not env.info()["last_txnid"]:
-            return  # it was made, and nothing was written yet
+            return  # nothing was written to the environment yet
         opened = {name: env.open_db(name, create=False) for name in names}
         with env.begin() as txn:
             last = env.info()["last_txnid"].to_bytes(8, "big")

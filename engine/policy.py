@@ -1,8 +1,8 @@
 """Policies: what a run guarantees, as one small object each.
 
-The nodes, transport, operators and flow are the same for all of them. A policy says in which
-order keyed operators see elements, when outputs leave, how snapshots are cut, and from where a
-front goes on after a failure.
+Nodes, transport, operators and flow are the same under all policies. A policy decides in which
+order keyed operators see elements, when outputs leave, how snapshots are cut, and whether fronts
+replay after a failure.
 """
 
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ class Output(Enum):
 
 
 class SnapshotCut(Enum):
-    """What a snapshot is a cut of."""
+    """Which elements a snapshot contains."""
 
     NONE = "no snapshots"
     LABEL = "all elements below a label"
-    MARKERS = "what came before a marker on some channel"
-    ALIGNED_MARKERS = "what came before a marker on every channel"
-    PRODUCTIONS = "everything: nothing leaves a node before it is durable there"
+    MARKERS = "all elements before a marker on their channel, and some after it"
+    ALIGNED_MARKERS = "all elements before a marker on their channel, and no others"
+    PRODUCTIONS = "all elements: nothing leaves a node before it is durable there"
 
 
 ORDERINGS = ("speculative", "buffered")
@@ -35,7 +35,7 @@ ORDERINGS = ("speculative", "buffered")
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a run guarantees."""
+    """What a run guarantees; `replay`: whether fronts replay records after a failure."""
 
     name: str
     ordering: str  # speculative, buffered, arrival
@@ -50,7 +50,7 @@ class Policy:
 
     @property
     def goes_on(self) -> bool:
-        """Whether a node goes on from where its own disk is, and is never taken back."""
+        """Whether a node recovers to the newest state on its own disk, never to an older one."""
         return self.cut is SnapshotCut.PRODUCTIONS
 
 
@@ -69,7 +69,7 @@ POLICIES = {
 
 
 def policy(name: str, ordering: str = "speculative") -> Policy:
-    """The policy of that name; `ordering` is for exactly-once. Raises FlowError."""
+    """The policy with this name; `ordering` only affects exactly-once. Raises FlowError."""
     if name not in POLICIES:
         raise FlowError(f"unknown policy {name!r}; there are {', '.join(POLICIES)}")
     if ordering not in ORDERINGS:

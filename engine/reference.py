@@ -1,8 +1,8 @@
-"""The reference interpreter: what a flow's output must be, in obvious lines.
+"""The reference interpreter: defines what a flow's outputs are, in simple code.
 
-One process, one element at a time in label order, no network, no speculation, no frames. Payloads
-pass the wire format where they do so on nodes. It is the oracle of every test, shares no code with
-what it judges but that format and the words for a failure, and is a user's way to test a flow:
+One process, one element at a time in label order; no network, no speculation, no frames. Payloads
+pass the wire format where they do so on nodes. The tests compare the engine with it, so it shares
+only that format and the texts of failures with the engine. Users test their flows with it:
 
     >>> from driftline.engine.flow.flow import Flow
     >>> flow = Flow("shout")
@@ -10,8 +10,8 @@ what it judges but that format and the words for a failure, and is a user's way 
     >>> [item.value for item in run_reference(flow, [["a", "b"]])]
     ['A', 'B']
 
-Depth first through the graph *is* label order: two elements of one root part at one operator or
-fan-out, where the one that is visited first gets the smaller number.
+To visit the graph depth first is to visit elements in label order: the ways of two elements of one
+root part at one operator or fan-out, where the one that is visited first gets the smaller number.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ def run_reference(
         FlowError: If the flow cannot run, or there is not one iterable for each source.
         FunctionFailed: Where a function raises, unless there are dead letters.
     """
-    given = list(inputs)
-    for payloads in given:
+    lists = list(inputs)
+    for payloads in lists:
         if isinstance(payloads, (str, bytes, Mapping)):
             raise FlowError(
                 f"give a list of records for each source, not a {type(payloads).__name__}: "
                 "run_reference(flow, [[record, ...]])"
             )
-    flow.check_inputs(given)
+    flow.check_inputs(lists)
     return interpret(
-        flow, [enumerate(payloads, 1) for payloads in given], dead_letters=dead_letters
+        flow, [enumerate(payloads, 1) for payloads in lists], dead_letters=dead_letters
     )
 
 
@@ -74,9 +74,10 @@ def interpret(
     *,
     dead_letters: bool = False,
 ) -> Iterator[Item]:
-    """Run a flow over (time, payload) pairs for each source; outputs come in label order.
+    """Run a flow over (time, payload) pairs for each source. Returns the outputs in label order.
 
-    Raises FunctionFailed where a function raises, unless failures are wanted as `dead_letters`.
+    `dead_letters`: give a failure as an output of the sink FAILURES, instead of raising
+    FunctionFailed. Raises FlowError, PayloadError.
     """
     interpreter = _Interpreter(flow.validate())
     roots = heapq.merge(
@@ -100,7 +101,7 @@ def _roots(
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """An output on its way, and what is to be known of the function that made it."""
+    """An output, and the operator, the key and the declared fields of the function that made it."""
 
     value: object
     maker: str
@@ -108,11 +109,11 @@ class _Made:
     fields: Fields = None
 
     def failure(self, problem: str) -> Failure:
-        """What it is instead."""
+        """The failure that takes the place of this output."""
         return Failure.of_output(self.maker, self.key, self.value, problem)
 
     def cannot_travel(self) -> str:
-        """Why not; empty if it can."""
+        """Why the output cannot travel; empty if it can."""
         try:
             travelled(self.value)
         except (PayloadError, MalformedMessage) as error:
@@ -120,7 +121,7 @@ class _Made:
         return ""
 
     def problem(self) -> str:
-        """Why it cannot leave its chain; empty if it can."""
+        """Why the output cannot leave its operator chain; empty if it can."""
         if problem := self.cannot_travel():
             return problem
         value, fields = self.value, self.fields
@@ -137,13 +138,14 @@ class _Interpreter:
         self.flow = flow
         self.undo: Undo = []
         self.states: dict[tuple[int, object], list[object]] = {}
-        """(vertex, key) -> its states"""
+        """(vertex, key) -> states"""
         self.seen_by_functions = {v.number: functions_follow(flow, v) for v in flow.vertices}
 
     def follow(self, vertex: Vertex, label: Label, made: _Made) -> Iterator[Item]:
-        """Everything that an output of a vertex leads to."""
+        """All items that come of an output of a vertex."""
         if self.seen_by_functions[vertex.number] and not is_plain(made.value):
-            # What functions come to see is theirs alone; of a keyed operator's, as it would arrive.
+            # The next function gets a copy of its own; after a keyed operator, one in the types
+            # that the value would have after a shuffle.
             if not vertex.keyed:
                 made = replace(made, value=copies([made.value])[0])
             elif problem := made.cannot_travel():
@@ -152,13 +154,13 @@ class _Interpreter:
             else:
                 made = replace(made, value=travelled(made.value))
         edges = self.flow.outputs_of(vertex.number)
-        # A branch may change what it gets: each has its own.
+        # A branch may change its argument: each branch gets a copy of its own.
         others = [replace(made, value=copies([made.value])[0]) for _ in edges[1:]]
         for number, (after, own) in enumerate(zip(edges, [*others, made], strict=True)):
             yield from self.visit(after, label if len(edges) == 1 else child(label, number), own)
 
     def visit(self, vertex: Vertex, label: Label, made: _Made) -> Iterator[Item]:
-        """Everything that an element at the entry of a vertex leads to."""
+        """All items that come of an element that arrives at a vertex."""
         if vertex.keyed or vertex.kind == "sink":
             if problem := made.problem():
                 yield Item(label, FAILURES, made.failure(problem).payload())
@@ -192,19 +194,19 @@ class _Interpreter:
             yield from self.follow(vertex, after, made)
 
     def key_of(self, vertex: Vertex, value: object) -> object:
-        """The key of an element as it arrives. Raises _Failed."""
+        """The key of an element after a shuffle. Raises _Failed."""
         assert vertex.key is not None
         try:
             key = vertex.key(value)
             hash(key)
-            group_of(key)  # which tells what can be no key
+            group_of(key)  # raises for a value that cannot be a key
             key = key if is_plain(key) else travelled(key)
         except BaseException as error:
             raise _Failed(Failure.of(f"key of {vertex.name}", None, value, error)) from None
         return key
 
     def apply(self, vertex: Vertex, label: Label, key: object, value: object) -> list[object]:
-        """The outputs of one operator for one element. Raises what its function raises."""
+        """The outputs of an operator for one element. Raises any exception of its function."""
         assert vertex.function is not None
         if vertex.kind == "map":
             return [vertex.function(value)]

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from driftline.engine.labels import Label
 from driftline.engine.order.steps import Values
-from driftline.engine.wire.codec import decode_rows, encode_label_list, encode_rows, pack, unpack
-from driftline.engine.wire.messages import checked_columns
+from driftline.engine.wire.codec import decode_rows, encode_rows, pack, unpack
+from driftline.engine.wire.label_columns import encode_labels
 from driftline.pipeline.arrow import Batches, as_batch, chunks
 
 SCHEMA = "to int, part int, time long, front int, payload binary"
@@ -58,14 +58,14 @@ def write_rows(rows: Iterable[Row]) -> Batches:
 
 def to_payload(labels: list[Label], values: Values) -> bytes:
     """The payload of a row to a port. Raises PayloadError."""
-    return pack((encode_label_list(labels), encode_rows(values)))
+    return pack((encode_labels(labels), encode_rows(values)))
 
 
 def from_payload(payload: bytes) -> tuple[list[Label], Values]:
     """What `to_payload` was given, as it is after a shuffle."""
     parts = unpack(payload)
     assert isinstance(parts, tuple)
-    labels, values = (decode_rows(checked_columns(part)) for part in parts)
+    labels, values = map(decode_rows, parts)
     return labels, values  # type: ignore[return-value]
 
 

@@ -24,7 +24,8 @@ from driftline.engine.keygroups import owner, root_group
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.policy import Output, Policy
 from driftline.engine.sources import BadRecord, CachedSource, LiveSource, Source
-from driftline.engine.wire.codec import encode_label_list, pack_rows
+from driftline.engine.wire.codec import pack_rows
+from driftline.engine.wire.label_columns import encode_labels
 from driftline.engine.wire.messages import (
     AskPromise,
     BeginEpoch,
@@ -233,7 +234,7 @@ class Front(Member):
             end = batches[nodes[i + 1]][0][0][0] if i + 1 < len(nodes) else self.next
             # All records before the first one of the next frame are in this frame or earlier ones.
             covers = (self._covered, end)
-            batch = encode_label_list(labels), pack_rows(values), ()
+            batch = encode_labels(labels), pack_rows(values), ()
             frame = Frame(self.index, self.index, labels[0][0], 0, (batch,), covers)
             self.send(f"node-{node}", frame)
             self._covered = end

@@ -18,7 +18,7 @@ from driftline.deploy.work.tracking import Cells, Intervals
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire import label_columns
 from driftline.engine.wire.codec import Columns, pack_rows
-from driftline.engine.wire.messages import Frame, checked_columns
+from driftline.engine.wire.messages import Frame
 
 
 class Leaving:
@@ -77,7 +77,7 @@ def arrived_block(frame: Frame) -> Block:
 
 
 def _arrived_batch(labels: Columns, payloads: bytes, signs: tuple[int, ...]) -> Batch:
-    found = label_columns.decode_labels(checked_columns(labels))
+    found = label_columns.decode_labels(labels)
     if not found or (signs and len(signs) != len(found)):
         raise MalformedMessage("a frame with columns of different lengths")
     if not isinstance(payloads, bytes):

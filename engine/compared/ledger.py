@@ -1,12 +1,15 @@
-"""The ledger of a node under strong productions: what it has had, what it may have to send again.
+"""The ledger of a node under strong productions: which frames it has worked off and which it sent.
 
-It is managed state like that of an operator: a change leaves a row, a production makes its rows
-durable together with those of the operators, and what was removed is let go when parts of the
-store are merged. So a production writes what has changed, however much is kept.
+Takes: each record and frame that was worked off, each frame and output that was made, what the
+consumer has, and the processed frontier. Gives: whether a frame or record was worked off before,
+and which frames and outputs to send again after a failure.
+Invariants: a frame or record that was worked off is recognised: a record by its time, as fronts
+send in order; a frame by its id, or because its time is processed everywhere. A frame sent is kept
+until its time is processed everywhere, an output until the consumer has it.
 
-Invariants: what has been worked off is known by its id (a frame of a node), by its time (a record
-of a front, which come in order) or by being older than what is processed everywhere; a frame is
-kept until its time is, outputs until the consumer has them.
+The ledger is managed state like that of an operator: each change adds a row, and a production
+makes the rows durable together with those of the operators. So a production writes only changes,
+however much the ledger holds; removed entries leave the disk when parts of the store are joined.
 """
 
 from __future__ import annotations
@@ -20,110 +23,110 @@ from driftline.engine.state.managed import Change, MapState, States, StateTable
 from driftline.engine.wire.messages import Frame, Header, decode, encode
 
 LEDGER = "(ledger)"
-"""What stands in the place of the operator's name in its rows."""
+"""The operator's name in rows of the ledger."""
 
 _PROCESSED = -1
-"""Among the fronts' numbers: everything below this time has been worked off, everywhere."""
+"""The key of the processed frontier in `_next`, where the other keys are numbers of fronts."""
 
 _HEADER = Header("", 0, 0)
 
 Outputs = tuple[int, tuple[bytes, ...]]
-"""The smallest time of outputs, and their blobs."""
+"""(smallest time of the outputs, their blobs)"""
 
 
 class Ledger:
-    """What a node has had of others, and what it has made for them."""
+    """What a node has worked off, and what it has made for other nodes and for the consumer."""
 
     def __init__(self) -> None:
         undo_log: list[Change] = []
         self._next = MapState[int, int]("next").fresh(None, undo_log)
-        """Front -> the record to be worked off next has at least this time."""
+        """Front -> its records below this time have been worked off."""
         self._received = MapState[int, int]("received").fresh(None, undo_log)
-        """Id -> time, of the frames of nodes that have been worked off."""
+        """Id -> time of each frame of a node that has been worked off."""
         self._sent = MapState[int, tuple[int, str, bytes]]("sent").fresh(None, undo_log)
-        """Id -> (time, receiver, frame)"""
+        """Id -> (time, receiver, encoded frame)"""
         self._outputs = MapState[int, Outputs]("outputs").fresh(None, undo_log)
-        """Number of a production -> what it has for the consumer."""
+        """Number of a production -> its outputs that the consumer may not have."""
         states = States((self._next, self._received, self._sent, self._outputs))
         self.table = StateTable(states, undo_log)
         self.table[None] = states
         self.changelog = Changelog(LEDGER, states)
         self._times: list[tuple[int, int]] = []
-        """A heap of (time, id) of all frames received and sent."""
+        """Heap of (time, id) of all frames in `_received` and `_sent`."""
 
-    # What has come.
+    # Frames and records that were worked off.
 
     def next_of(self, front: int) -> int:
-        """Records of a front below this time have been worked off."""
+        """The time below which all records of a front have been worked off."""
         return max(self._next.get(front, 0), self._next.get(_PROCESSED, 0))
 
     def take_record(self, front: int, time: int) -> None:
-        """All records of a front up to a time have been worked off."""
+        """Note that all records of a front up to and including this time have been worked off."""
         self._next[front] = time + 1
 
     def has_had(self, time: int, id: int) -> bool:
-        """Whether a node's frame has been worked off."""
+        """Whether the frame of a node with this tracking time and id has been worked off."""
         return id in self._received or time < self._next.get(_PROCESSED, 0)
 
     def take_frame(self, time: int, id: int) -> None:
-        """A node's frame has been worked off."""
+        """Note that the frame of a node with this tracking time and id has been worked off."""
         self._received[id] = time
         heappush(self._times, (time, id))
 
-    # What leaves.
+    # Frames and outputs that were made.
 
     def keep_frame(self, to: str, frame: Frame) -> None:
-        """Keep a frame, to be sent again. Raises PayloadError if it cannot be encoded."""
+        """Keep a frame that was made for a node. Raises PayloadError if it cannot be encoded."""
         self._sent[frame.id] = frame.time, to, encode(_HEADER, frame)
         heappush(self._times, (frame.time, frame.id))
 
     def keep_outputs(self, production: int, outputs: Outputs) -> None:
-        """Keep the outputs of a production."""
+        """Keep the outputs of a production for the consumer."""
         self._outputs[production] = outputs
 
     @property
     def frames(self) -> list[tuple[str, Frame]]:
-        """(receiver, frame) of all frames that are kept."""
-        found = []
+        """(receiver, frame) of all frames that are kept. Raises MalformedMessage."""
+        frames = []
         for _, to, data in self._sent.values():
             _, frame = decode(data)
             if not isinstance(frame, Frame):
                 raise MalformedMessage(f"a {type(frame).__name__} among the frames of the ledger")
-            found.append((to, frame))
-        return found
+            frames.append((to, frame))
+        return frames
 
     @property
     def outputs(self) -> dict[int, Outputs]:
-        """Production -> outputs, of all that are kept, in order."""
+        """Production -> outputs that are kept; in the order of productions."""
         return dict(sorted(self._outputs.items()))
 
-    # What nobody needs any more.
+    # Entries that are not needed any more.
 
     def forget_outputs(self, productions: Iterable[int]) -> None:
-        """The consumer has the outputs of these productions."""
+        """Drop the outputs of these productions: the consumer has them."""
         for number in productions:
             del self._outputs[number]
 
     def forget(self, processed: int) -> None:
-        """Everything below a time has been worked off, durably, wherever it was sent to."""
+        """Drop all frames below a time: everything below it is durably worked off on every node."""
         if processed <= self._next.get(_PROCESSED, 0):
             return
         self._next[_PROCESSED] = processed
         while self._times and self._times[0][0] < processed:
             _, id = heappop(self._times)
-            for kept in (self._received, self._sent):
-                if id in kept:
-                    del kept[id]
+            for frames in (self._received, self._sent):
+                if id in frames:
+                    del frames[id]
 
-    # On the disk.
+    # The disk.
 
     def keep_changes(self) -> None:
-        """Keep what has changed for the next part of the store."""
+        """Move all changes since the last call to the changelog, for the next part of the store."""
         self.changelog.keep(self.table.undo_log)
         self.table.undo_log.clear()
 
     def loaded(self) -> None:
-        """The rows have been read back."""
+        """Rebuild the heap of times, after the rows were read from the disk."""
         self._times = [(time, id) for id, time in self._received.items()]
         self._times += [(time, id) for id, (time, _, _) in self._sent.items()]
         heapify(self._times)

@@ -1,9 +1,10 @@
-"""The plan: a flow cut into chains at its shuffles, the same on every node.
+"""The plan: a flow cut into operator chains at its shuffles, the same on every node.
 
 A *port* is where frames enter a chain: a source (fed by its front) or a keyed operator (fed by
-the shuffle before it). `stage` numbers the chains along the longest way from a source, so a
-port's frames are made only in earlier stages; that is what lets trackers say for a stage how
-far its input is complete. The stage after the last stands for what is held back on its way out.
+the shuffle before it). A port's *stage* is the number of shuffles on the longest way from a source
+to it. So all frames for a port are made in earlier stages, and a tracker can tell for each stage up
+to which time its input is complete. The stage after the last one stands for outputs that wait to
+be released.
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,11 @@ from driftline.engine.wire.codec import pack
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An entry of a chain. `feeders`: ports whose chains send to it; empty for a source."""
+    """An entry of an operator chain, at `vertex`.
+
+    `feeders`: the numbers of ports whose chains send to it; empty for a source. `front`: the number
+    of the front that feeds a source; None for other ports.
+    """
 
     number: int
     vertex: Vertex
@@ -26,7 +31,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A validated flow and its ports, sources first."""
+    """A validated flow, its ports (sources first), and the number of its stages."""
 
     flow: Flow
     ports: tuple[Port, ...]
@@ -34,7 +39,7 @@ class Plan:
 
     @property
     def fronts(self) -> int:
-        """Number of fronts: one for each source."""
+        """The number of fronts: one for each source."""
         return len(self.flow.sources)
 
     def of_stage(self, stage: int) -> list[Port]:
@@ -42,15 +47,15 @@ class Plan:
         return [port for port in self.ports if port.stage == stage]
 
     def port_of(self, vertex: int) -> Port:
-        """The port at a vertex."""
+        """The port at the vertex with this number. Precondition: there is one."""
         return next(port for port in self.ports if port.vertex.number == vertex)
 
     def sinks_of(self, port: Port) -> list[Vertex]:
-        """Sinks that a port's chain can reach without a shuffle."""
+        """The sinks in a port's chain."""
         return [v for v in chain_of(self.flow, port.vertex) if v.kind == "sink"]
 
     def identity(self) -> str:
-        """Tells apart flows whose state does not fit each other."""
+        """A digest that differs for flows of which one cannot use the state of the other."""
         shape = [
             (
                 v.number,
@@ -66,7 +71,7 @@ class Plan:
 
 
 def plan(flow: Flow) -> Plan:
-    """Cut a flow at its shuffles. Raises FlowError if it cannot run."""
+    """Cut a flow at its shuffles. Raises FlowError if the flow is not valid."""
     flow.validate()
     entries = flow.sources + [v for v in flow.vertices if v.keyed]
     numbers = {vertex.number: i for i, vertex in enumerate(entries)}
@@ -77,7 +82,7 @@ def plan(flow: Flow) -> Plan:
                 if after.keyed and i not in feeders[numbers[after.number]]:
                     feeders[numbers[after.number]].append(i)
     stage: dict[int, int] = {}
-    for i in range(len(entries)):  # vertices, and so entries, are in topological order
+    for i in range(len(entries)):  # entries are in topological order, as vertices are
         stage[i] = 1 + max((stage[before] for before in feeders[i]), default=-1)
     ports = tuple(
         Port(i, entry, stage[i], tuple(feeders[i]), i if entry.kind == "source" else None)
@@ -87,15 +92,15 @@ def plan(flow: Flow) -> Plan:
 
 
 def functions_follow(flow: Flow, vertex: Vertex) -> bool:
-    """Whether outputs of a vertex come to functions before they leave the chain."""
+    """Whether other functions of the same chain get the outputs of a vertex."""
     return any(after.function is not None for after in chain_of(flow, vertex)[1:])
 
 
 def chain_of(flow: Flow, entry: Vertex) -> list[Vertex]:
-    """The entry and every vertex that its elements reach before the next shuffle."""
-    found = [entry]
-    for vertex in found:
+    """The entry, and every vertex that its elements reach before the next shuffle."""
+    chain = [entry]
+    for vertex in chain:
         for after in flow.outputs_of(vertex.number):
-            if not after.keyed and after not in found:
-                found.append(after)
-    return found
+            if not after.keyed and after not in chain:
+                chain.append(after)
+    return chain

@@ -1,7 +1,7 @@
-"""Sinks: where bundles go. Every one stores items and t_last in one atomic, durable step.
+"""Consumers: each stores the items of a bundle and its t_last in one atomic, durable step.
 
 consumer = JsonLinesConsumer(Path("out"), "barrier-0", flow, identity)
-consumer.deliver(bundle)  # returns when it is durable
+consumer.deliver(bundle)  # returns when the bundle is durable
 consumer.last("barrier-0", groups).t_last == bundle.t_last
 """
 

@@ -1,11 +1,11 @@
-"""The progress of a barrier: what a connector stores together with the items of a bundle.
+"""The commit record of a barrier: a consumer stores it together with the items of a bundle.
 
-It holds the last bundle, so that after a replay the first output that differs can be named. A
-bundle of more than `KEPT_BYTES` is kept without its blobs: its checksum still tells *that*
-something differs.
+It holds the last bundle, so that after a replay the first output that differs can be named. Of a
+bundle larger than `KEPT_BYTES` it holds only the checksum, which still shows *that* an output
+differs.
 
-It also holds running checksums over all that was committed, by which `driftline verify` and the
-start of a run notice what was changed afterwards.
+It also holds checksums over everything committed so far. By these the start of a run and
+`driftline verify` notice outputs that were changed later.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.messages import Bundle
 
 KEPT_BYTES = 1 << 26
+"""Size of the blobs in a commit record at most."""
 
 _FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """The last bundle, the key groups that it speaks for, and what was committed up to it."""
+    """The last bundle, the (first, last) key groups of its barrier, and everything committed."""
 
     groups: tuple[int, int] = (0, 0)
     last: Last = NO_BUNDLE
     files: tuple[tuple[str, int, int], ...] = ()
-    """(name, bytes, checksum) for a connector that writes files."""
+    """(name, bytes committed, checksum) of each file, of a consumer that writes files."""
     rows: tuple[int, int] = (0, 0)
-    """How many, and the sum of their checksums, for one that writes rows."""
+    """(number of rows, sum of their checksums), of a consumer that writes rows."""
 
     @staticmethod
     def of(
@@ -40,15 +41,16 @@ class CommitRecord:
         files: tuple[tuple[str, int, int], ...] = (),
         rows: tuple[int, int] = (0, 0),
     ) -> CommitRecord:
-        """The progress when a bundle is stored."""
+        """The record to store with a bundle; `files` and `rows` include the bundle."""
         size = sum(map(len, bundle.blobs))
         blobs = bundle.blobs if size <= KEPT_BYTES else ()
         return CommitRecord(bundle.groups, Last(bundle.t_last, bundle.checksum, blobs), files, rows)
 
     def of_groups(self, groups: tuple[int, int], where: str) -> Last:
-        """The last bundle, for a barrier with these key groups. Raises StateMismatch.
+        """The last bundle, for a barrier with these key groups; `where`: the consumer, for errors.
 
-        t_last would be wrong for a barrier of other groups: it would skip or repeat outputs.
+        Raises StateMismatch if the record is of other key groups: by their t_last a barrier would
+        skip or repeat outputs.
         """
         if self.last != NO_BUNDLE and groups != self.groups:
             raise StateMismatch(
@@ -59,7 +61,7 @@ class CommitRecord:
         return self.last
 
     def encode(self) -> bytes:
-        """As bytes, with a checksum."""
+        """The bytes of the record, with a checksum."""
         data = pack(
             (
                 _FORMAT,
@@ -75,10 +77,10 @@ class CommitRecord:
 
     @staticmethod
     def decode(data: bytes, where: str) -> CommitRecord:
-        """What `encode` made. Raises StateMismatch for anything else."""
+        """Decode `encode`; `where`: the record's place. Raises StateMismatch for anything else."""
         if len(data) < 5 or crc32(data[4:]) != int.from_bytes(data[:4], "big"):
             raise StateMismatch(
-                f"{where} is damaged, so what was delivered is not known any more. Restore the "
+                f"{where} is damaged, so it is not known which outputs were delivered. Restore the "
                 "output directory from a copy, or remove it together with the state directory "
                 "and run again from the beginning"
             )

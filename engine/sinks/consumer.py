@@ -1,11 +1,11 @@
-"""The consumer: whatever receives bundles. Two calls, `deliver` and `last`.
+"""The consumer: stores bundles. Two calls, `deliver` and `last`.
 
-It stores the items of a bundle and its t_last in one atomic step, and can return the last bundle.
-That is all that exactly-once output asks of it (Delivery, consistency, and determinism, section
-V-A2); a target that cannot do so is no consumer.
-
+Takes: bundles of a barrier. Gives: the last bundle that it has stored.
 Invariants: per barrier t_last grows; after a crash at any moment `last` gives either the bundle
-before or the one that was being delivered, and the items fit what it gives.
+being delivered or the one before it, and the committed items are exactly those up to that bundle.
+
+To store items and t_last in one atomic step is all that exactly-once output needs of a consumer
+(Delivery, consistency, and determinism, section V-A2).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from driftline.engine.wire.messages import Bundle
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """The last bundle that a consumer has of a barrier."""
+    """The last bundle of a barrier that a consumer has stored; t_last -1: none yet."""
 
     t_last: int
     """How far the outputs go; -1 when there is no bundle yet."""
@@ -38,7 +38,7 @@ NO_BUNDLE = Last(-1, 0, ())
 
 
 class Consumer(Protocol):
-    """Where the outputs of one barrier, or of several, are kept."""
+    """Stores the outputs of one barrier, or of several."""
 
     def deliver(self, bundle: Bundle) -> None:
         """Store a bundle; returns when it is durable.
@@ -67,7 +67,7 @@ class Consumer(Protocol):
         """
 
     def close(self) -> None:
-        """Release what is held; any number of times. Everything delivered stays."""
+        """Release files and locks; may be called again. Stored bundles stay."""
 
 
 def items_of(bundle: Bundle, sinks: int | None = None) -> list[Item]:
@@ -88,10 +88,10 @@ def items_of(bundle: Bundle, sinks: int | None = None) -> list[Item]:
     items = [item for blob in bundle.blobs for item in from_blob(blob)]
     labels = [item.label for item in items]
     if set(map(type, labels)) - {tuple}:
-        raise MalformedMessage("a bundle with a label that is no tuple")
+        raise MalformedMessage("a bundle with a label that is not a tuple")
     numbers = list(chain.from_iterable(labels))
     if set(map(type, numbers)) - {int} or min(numbers, default=0) < 0:
-        raise MalformedMessage("a bundle with a label that is not made of numbers from 0")
+        raise MalformedMessage("a bundle with a label that has other parts than integers from 0 on")
     for sink in {item.sink for item in items}:
         if type(sink) is not int or sink < FAILURES or (sinks is not None and sink >= sinks):
             raise MalformedMessage(f"a bundle for sink {sink!r}, which is not in the flow")

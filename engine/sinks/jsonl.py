@@ -1,16 +1,16 @@
-"""The consumer of JSON lines: files that anybody can read, with exactly-once behind them.
+"""The consumer of JSON lines: plain files, with exactly-once delivery.
 
-Each barrier has files of its own, so that nodes share nothing but the directory: for each sink
-``<sink>-<barrier>.jsonl``, and ``dead-letters/<barrier>.jsonl`` once there is one. All ``*.jsonl``
-of the directory merged by ``t`` are the whole output. A line looks as `engine.sinks.lines` says.
+Each barrier has its own files, so nodes share only the directory: ``<sink>-<barrier>.jsonl`` for
+each sink, and ``dead-letters/<barrier>.jsonl`` once there is a dead letter. All ``*.jsonl`` of the
+directory, merged by ``t``, are the whole output. For the form of a line see `engine.sinks.lines`.
 
-Delivery: append the lines, make them durable, then replace ``.driftline/barrier-<n>.progress``,
-which holds the lengths of the files, checksums over them, and the bundle. The replacement is the
-commit. Before anything more is written, the files are cut to the lengths in the progress: an
-uncommitted bundle disappears, whole or torn. Nothing is ever guessed: a file that is shorter than
-what was committed, or a progress that is damaged or gone, is refused. The checksums are compared at
-the start of a run and by `driftline verify` (`damage_in`): a node that comes back after a crash has
-no time to read everything.
+Delivery: append the lines, make them durable, then replace ``.driftline/barrier-<n>.progress``, the
+commit record, which holds the lengths of the files, checksums over them, and the bundle. Replacing
+it is the commit. Before the next write the files are cut to the lengths in the record, which
+removes an uncommitted bundle. A file that is shorter than its committed length is refused, and so
+is a record that is damaged or missing. The checksums are compared at the start of a run and by
+`driftline verify` (`damage_in`), but not when a node restarts after a crash: reading all outputs
+would take too long.
 
 Readers may see lines of a bundle shortly before it is committed.
 
@@ -60,18 +60,19 @@ class JsonLinesConsumer:
         about = f"JSON lines\n{identity}"
         self._claim = OutputDirectory(directory, barrier, about, "*.jsonl", mark)
         number = self._claim.number
-        self._record = self._claim.hidden / f"barrier-{number}.progress"
+        self._record_path = self._claim.hidden / f"barrier-{number}.progress"
         self._lines = Lines(flow)
         self._sinks = len(flow.sinks)
         self.paths: dict[int, Path] = {FAILURES: directory / DEAD_LETTERS / f"{number}.jsonl"}
-        """Per sink, its file."""
+        """Number of a sink -> its file."""
         for sink in range(self._sinks):
             self.paths[sink] = directory / f"{file_name(self._lines.names[sink])}-{number}.jsonl"
         self._files: dict[int, int] = {}
-        self._progress: CommitRecord | None = None
-        """What is committed; None when that has to be read first."""
+        """Number of a sink -> its open file."""
+        self._record: CommitRecord | None = None
+        """The commit record on the disk; None if it has to be read first."""
         self._writes = False
-        """Whether something was written, so that the files hold nothing but what is committed."""
+        """Whether the files were cut to what is committed, so that lines may be appended."""
         try:
             with reported(directory):
                 self._committed()
@@ -87,8 +88,8 @@ class JsonLinesConsumer:
                 return
             texts = self._texts(bundle)
             self.discard()
-            # If something fails from here on, only the disk knows how far it went.
-            self._progress = None
+            # If a step fails from here on, the record has to be read again.
+            self._record = None
             files = {name: (length, checksum) for name, length, checksum in before.files}
             for sink, text in texts.items():
                 name = self._name(sink)
@@ -96,8 +97,8 @@ class JsonLinesConsumer:
                 self._append(sink, length, text)
                 files[name] = length + len(text), crc32(text, checksum)
             after = CommitRecord.of(bundle, tuple((name, *file) for name, file in files.items()))
-            replace_file(self._record, after.encode())
-            self._progress = after
+            replace_file(self._record_path, after.encode())
+            self._record = after
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
         """The last committed bundle."""
@@ -105,11 +106,11 @@ class JsonLinesConsumer:
             return self._committed().of_groups(groups, str(self.directory))
 
     def close(self) -> None:
-        """Close the files and let others write them."""
+        """Close the files, and release the claim on them."""
         for file in self._files.values():
             os.close(file)
         self._files.clear()
-        self._progress = None
+        self._record = None
         self._claim.close()
 
     def _texts(self, bundle: Bundle) -> dict[int, bytes]:
@@ -138,14 +139,14 @@ class JsonLinesConsumer:
     # Recovery.
 
     def _committed(self) -> CommitRecord:
-        """What is committed; all of it is there."""
-        if self._progress is None:
-            progress = self._read_progress()
+        """The commit record, checked against the lengths of the files. Raises StateMismatch."""
+        if self._record is None:
+            record = self._read_record()
             mine = {self._name(sink): sink for sink in self.paths}
-            for name, length, _ in progress.files:
+            for name, length, _ in record.files:
                 if name not in mine:
                     raise StateMismatch(
-                        f"{self._record} is that of other files, {name} among them: it was moved "
+                        f"{self._record_path} is about other files, such as {name}: it was moved "
                         f"or copied there. {_ADVICE}"
                     )
                 if (size := _size(self.paths[mine[name]])) < length:
@@ -154,47 +155,50 @@ class JsonLinesConsumer:
                         f"it: somebody changed or removed it. {_ADVICE}"
                     )
             for sink in self.paths:
-                if sink != FAILURES:  # dead letters get a file when there is one
+                if sink != FAILURES:  # the file for dead letters is made with the first one
                     self._file(sink)
-            self._progress = progress
-            if self._writes:  # and did not come to its end
-                self._cut(progress)
-        return self._progress
+            self._record = record
+            if self._writes:  # a delivery has failed
+                self._cut(record)
+        return self._record
 
     def discard(self) -> None:
-        """Let go of what is not committed. `deliver` does so first, and nobody before it: what a
-        consumer says may still make a run be refused, and that must not cost any output."""
+        """Remove what is not committed.
+
+        Only `deliver` does so, and nothing before it: until then a run may still be refused
+        because of the last bundle, and a refused run must not change the outputs.
+        """
         with reported(self.directory):
-            progress = self._committed()
+            record = self._committed()
             if not self._writes:
-                self._cut(progress)
+                self._cut(record)
                 self._writes = True
 
-    def _cut(self, progress: CommitRecord) -> None:
-        lengths = {name: length for name, length, _ in progress.files}
+    def _cut(self, record: CommitRecord) -> None:
+        lengths = {name: length for name, length, _ in record.files}
         for sink, path in self.paths.items():
-            if _size(path) or sink != FAILURES:  # dead letters get a file when there is one
+            if _size(path) or sink != FAILURES:  # the file for dead letters is made with the first
                 os.ftruncate(self._file(sink), lengths.get(self._name(sink), 0))
 
-    def _read_progress(self) -> CommitRecord:
-        sync_directory(self._claim.hidden)  # what we see now must not be gone tomorrow
-        if self._record.exists():
-            return CommitRecord.decode(self._record.read_bytes(), str(self._record))
-        # The record is written before any file is: files without one have lost theirs.
+    def _read_record(self) -> CommitRecord:
+        sync_directory(self._claim.hidden)  # a record that is read must survive a power cut
+        if self._record_path.exists():
+            return CommitRecord.decode(self._record_path.read_bytes(), str(self._record_path))
+        # A record is written before any output: if there are outputs without one, it is lost.
         for path in self.paths.values():
             if _size(path):
                 raise StateMismatch(
-                    f"{path} has outputs, but {self._record}, which tells how many of them are "
-                    f"delivered, is missing. {_ADVICE}"
+                    f"{path} has outputs, but {self._record_path}, which tells how many of them "
+                    f"are delivered, is missing. {_ADVICE}"
                 )
-        replace_file(self._record, CommitRecord().encode())
+        replace_file(self._record_path, CommitRecord().encode())
         return CommitRecord()
 
 
 def damage_in(directory: Path, number: int) -> list[str]:
-    """What was changed in what barrier `number` has committed; what is not committed is no matter.
+    """What is wrong with the committed outputs of barrier `number`: a sentence for each problem.
 
-    Raises StateMismatch if it cannot be known, OSError.
+    Raises StateMismatch if the commit record is damaged, OSError.
     """
     record = directory / ".driftline" / f"barrier-{number}.progress"
     if not record.exists():
@@ -204,22 +208,26 @@ def damage_in(directory: Path, number: int) -> list[str]:
             for path in sorted(directory.glob(f"*-{number}.jsonl"))
             if _size(path)
         ]
-    found = []
+    problems = []
     for name, length, checksum in CommitRecord.decode(record.read_bytes(), str(record)).files:
         path = directory / name
         if not name.endswith((f"-{number}.jsonl", f"/{number}.jsonl")):
-            return [f"{record} is that of other files, {name} among them. {_ADVICE}"]
+            return [f"{record} is about other files, such as {name}. {_ADVICE}"]
         size = _size(path)
         if size < length:
-            found.append(f"{path} has {size} bytes, but {length} were delivered to it. {_ADVICE}")
+            problems.append(
+                f"{path} has {size} bytes, but {length} were delivered to it. {_ADVICE}"
+            )
         elif _checksum(path, length) != checksum:
-            found.append(f"{path} is not what was delivered: it was changed, or damaged. {_ADVICE}")
-    return found
+            problems.append(
+                f"{path} is not what was delivered: it was changed, or damaged. {_ADVICE}"
+            )
+    return problems
 
 
-def bytes_after(directory: Path, progress: CommitRecord) -> int:
-    """Bytes in the files of a barrier that are not committed."""
-    return sum(max(0, _size(directory / name) - length) for name, length, _ in progress.files)
+def bytes_after(directory: Path, record: CommitRecord) -> int:
+    """How many bytes in the files of a barrier are not committed."""
+    return sum(max(0, _size(directory / name) - length) for name, length, _ in record.files)
 
 
 def _checksum(path: Path, length: int) -> int:
@@ -242,7 +250,7 @@ _ADVICE = (
 
 
 def file_name(sink: str) -> str:
-    """The name of a sink as a part of a file's name; what a path cannot hold is escaped."""
+    """A sink's name for use in the name of a file: escapes what a path cannot hold."""
     return re.sub(r'^\.|[%/\\:*?"<>|\x00-\x1f\x7f\ud800-\udfff]', _escape, sink)
 
 

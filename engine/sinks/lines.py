@@ -1,10 +1,10 @@
-"""The JSON line of an output: the one place that says how an output looks as text.
+"""The JSON line of an output: the only place that decides how an output is written as text.
 
     {"t": [time, front, child, ...], "value": ...}
 
-The value is an object where the sink's stream names its fields and the payload has that many,
-else the payload itself, sequences as arrays. Whoever writes outputs as text (the connector for
-files, the reference interpreter, a batch run of the same flow) gets the same bytes from here.
+The value is an object if the sink's stream names its fields and the payload has as many values;
+else it is the payload itself, with sequences as arrays. The consumer of JSON lines, the reference
+interpreter and a batch run of the same flow all write the same bytes.
 
     >>> from driftline.engine.flow.flow import Flow
     >>> flow = Flow("counts")
@@ -36,7 +36,7 @@ class Lines:
 
     def __init__(self, flow: Flow) -> None:
         self.names: dict[int, str] = {FAILURES: DEAD_LETTERS}
-        """Per sink, its name."""
+        """Number of a sink -> its name."""
         self._fields: dict[int, Fields] = {FAILURES: FAILURE_FIELDS}
         for number, sink in enumerate(flow.sinks):
             self.names[number] = sink.name
@@ -46,7 +46,7 @@ class Lines:
         """The line of an item. Raises PayloadError if JSON cannot hold the payload."""
         value = item.value
         fields = self._fields[item.sink]
-        # A payload that has not travelled yet may still be a list: it will be a tuple.
+        # A payload that has not passed the wire format yet may be a list instead of a tuple.
         if fields is not None and isinstance(value, (tuple, list)) and len(value) == len(fields):
             value = dict(zip(fields, value, strict=True))
         try:
@@ -61,7 +61,10 @@ class Lines:
 
 
 def _check_keys(value: object) -> None:
-    """JSON would silently turn a key 1 into "1" and None into "null": two keys could become one."""
+    """Raises TypeError for a key that is not a string.
+
+    JSON would silently turn 1 into "1" and None into "null", so two keys could become one.
+    """
     if isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(key, str):

@@ -1,9 +1,9 @@
-"""The consumer in LMDB: items and t_last in one write transaction, readable in label order.
+"""The consumer in LMDB: stores items and t_last in one transaction; items are read in label order.
 
 An LMDB environment has one writer, so each barrier has its own, ``barrier-<n>`` in one directory;
-`read_items` merges them. An item's key is its label, written so that the order of bytes is the
-order of labels, then its sink, then a number that tells copies apart: `at-least-once` may deliver
-an output twice, and what came twice is there twice.
+`read_items` merges them. An item's key is its label, encoded so that the order of bytes is the
+order of labels, then its sink, then the number of the copy: under `at-least-once` an output may be
+delivered, and is then stored, more than once.
 
     >>> item_key((1, 0), 0) < item_key((1, 0, 0), 0) < item_key((2, 0), 0)
     True
@@ -35,12 +35,13 @@ from driftline.engine.wire.marks import NOBODY, Mark
 from driftline.engine.wire.messages import Bundle
 
 MAP_SIZE = 1 << 36
-"""Bytes of address space at first; the file grows only as it is filled, the space if need be."""
+"""Initial address space in bytes. The file grows as it is filled, and the space when it is full."""
 
 KEY_BYTES_MAX = 511
+"""The limit of LMDB."""
 
-_PROGRESS = b"\xff"
-"""After every item: their keys begin with the length of a number."""
+_RECORD = b"\xff"
+"""The key of the commit record. It is larger than those of items, which begin with a length."""
 
 
 class LmdbConsumer:
@@ -72,8 +73,8 @@ class LmdbConsumer:
         self._sinks = len(flow.sinks)
         self._claim = OutputDirectory(path, barrier, f"LMDB\n{identity}", "*", mark)
         self.path = path / f"barrier-{self._claim.number}"
-        self._progress: CommitRecord | None = None
-        """What is committed; None when that has to be read first."""
+        self._record: CommitRecord | None = None
+        """The commit record in the environment; None if it has to be read first."""
         try:
             with _reported(self.path):
                 self._env = open_environment(self.path, map_size)
@@ -86,25 +87,25 @@ class LmdbConsumer:
         if bundle.t_last <= self._committed().last.t_last:
             return
         rows = [(_fitting_key(item), pack(item.value)) for item in items_of(bundle, self._sinks)]
-        before, self._progress = self._committed(), None
+        before, self._record = self._committed(), None
         with _reported(self.path):
             while (after := self._write(rows, bundle, before.rows)) is None:
                 self._env.set_mapsize(2 * self._env.info()["map_size"])
-        self._progress = after
+        self._record = after
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
         """The last committed bundle."""
         return self._committed().of_groups(groups, str(self.path))
 
     def close(self) -> None:
-        """Close the environment and let others write it."""
+        """Close the environment, and release the claim on it."""
         self._env.close()
         self._claim.close()
 
     def _write(
         self, rows: list[tuple[bytes, bytes]], bundle: Bundle, before: tuple[int, int]
     ) -> CommitRecord | None:
-        """All or nothing. Returns None if the address space is too small."""
+        """Write rows and commit record, or nothing. Returns None if the address space is full."""
         total = before
         try:
             with self._env.begin(write=True) as txn:
@@ -113,20 +114,20 @@ class LmdbConsumer:
                     while not txn.put(key + _number(copy), value, overwrite=False):
                         copy += 1
                     total = _with_row(total, key + _number(copy), value)
-                progress = CommitRecord.of(bundle, rows=total)
-                txn.put(_PROGRESS, progress.encode())
+                record = CommitRecord.of(bundle, rows=total)
+                txn.put(_RECORD, record.encode())
         except lmdb.MapFullError:
             return None
-        return progress
+        return record
 
     def _committed(self) -> CommitRecord:
-        if self._progress is None:
+        if self._record is None:
             with _reported(self.path), self._env.begin() as txn:
-                found = txn.get(_PROGRESS)
-            self._progress = (
-                CommitRecord() if found is None else CommitRecord.decode(found, str(self.path))
+                data = txn.get(_RECORD)
+            self._record = (
+                CommitRecord() if data is None else CommitRecord.decode(data, str(self.path))
             )
-        return self._progress
+        return self._record
 
 
 def read_items(path: Path) -> Iterator[Item]:
@@ -182,18 +183,21 @@ def _reading(path: Path) -> Iterator[lmdb.Transaction]:
 @contextmanager
 def _rows(path: Path) -> Iterator[Iterator[tuple[bytes, bytes]]]:
     with _reading(path) as txn, txn.cursor() as cursor:
-        yield ((bytes(k), bytes(v)) for k, v in cursor.iternext() if k != _PROGRESS)
+        yield ((bytes(k), bytes(v)) for k, v in cursor.iternext() if k != _RECORD)
 
 
 def committed_in(path: Path) -> CommitRecord:
-    """What the environment of a barrier says was committed to it. Raises as `read_items` does."""
+    """The commit record of a barrier's environment. Raises as `read_items` does."""
     with _reading(path) as txn:
-        about = txn.get(_PROGRESS)
-    return CommitRecord() if about is None else CommitRecord.decode(bytes(about), str(path))
+        data = txn.get(_RECORD)
+    return CommitRecord() if data is None else CommitRecord.decode(bytes(data), str(path))
 
 
 def damage_in(path: Path) -> list[str]:
-    """What was changed in the environment of a barrier. Raises as `read_items` does."""
+    """What is wrong with a barrier's committed outputs: a sentence, or none.
+
+    Raises as `read_items` does.
+    """
     total = (0, 0)
     with _rows(path) as rows:
         for key, value in rows:
@@ -204,17 +208,24 @@ def damage_in(path: Path) -> list[str]:
 
 
 def _with_row(total: tuple[int, int], key: bytes, value: bytes) -> tuple[int, int]:
-    """Rows come in the order of bundles and are read in that of labels: so it is a sum."""
+    """The (number of rows, sum of checksums) with one row more.
+
+    A sum, because it must not depend on the order of rows: they are written in the order of
+    bundles, and read in the order of labels.
+    """
     return total[0] + 1, (total[1] + crc32(value, crc32(key))) & (1 << 63) - 1
 
 
 def item_key(label: Label, sink: int) -> bytes:
-    """The beginning of an item's key: byte order is label order. A zero ends the label."""
+    """The key of an item without the copy's number. The order of bytes is the order of labels."""
     return b"".join(map(_number, label)) + b"\0" + _number(sink + 1)
 
 
 def _number(number: int) -> bytes:
-    """Big-endian with its length before it: what is longer is larger."""
+    """Big-endian, after the length in bytes + 1: of two numbers, the longer one is larger.
+
+    A label ends with a zero, which no number begins with.
+    """
     length = (number.bit_length() + 7) // 8
     return bytes((length + 1,)) + number.to_bytes(length, "big")
 

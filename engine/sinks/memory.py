@@ -9,14 +9,14 @@ from driftline.engine.wire.messages import Bundle
 
 
 class MemoryConsumer:
-    """Keeps the items of any number of barriers in lists; as durable as the object is."""
+    """Keeps the items of any number of barriers in lists, as long as the object lives."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
-        """All items, in the order in which they came."""
+        """All items, in the order in which they were delivered."""
         self.by_barrier: dict[str, list[Item]] = {}
         """The items of each barrier, in label order."""
-        self._progress: dict[str, CommitRecord] = {}
+        self._records: dict[str, CommitRecord] = {}
 
     def deliver(self, bundle: Bundle) -> None:
         """Keep the items and the bundle."""
@@ -25,14 +25,14 @@ class MemoryConsumer:
         items = items_of(bundle)
         self.items += items
         self.by_barrier.setdefault(bundle.barrier, []).extend(items)
-        self._progress[bundle.barrier] = CommitRecord.of(bundle)
+        self._records[bundle.barrier] = CommitRecord.of(bundle)
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
         """The last bundle of a barrier."""
         return self._of(barrier).of_groups(groups, f"the memory of {barrier}")
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Does nothing."""
 
     def _of(self, barrier: str) -> CommitRecord:
-        return self._progress.get(barrier, CommitRecord())
+        return self._records.get(barrier, CommitRecord())

@@ -1,12 +1,11 @@
-"""Snapshots: the jobs of a snapshot store, and what they carry.
+"""The jobs of a snapshot store: write a part, commit a snapshot, load one.
 
-A snapshot is incremental: it holds what changed since the one before, as *segments* of rows
-(`engine.state.changelog`). What a node writes is one segment, in the order in which changes became
-final; only when parts of the store are joined, which is not urgent, are its rows sorted by key
-group (`engine.snapshots.merging`).
+A part is incremental: it holds the rows that were final since the part before, as one *segment*
+(`engine.state.changelog`), in the order in which they became final. When parts are merged, which is
+not urgent, rows are sorted by key group (`engine.snapshots.merging`).
 
-What is left to encode when a snapshot begins is encoded in small steps, so that the loop of a node
-is never held up for longer than one step (about a tenth of a millisecond).
+`Capture` encodes the changelogs when a snapshot begins. It does so in steps of about a tenth of a
+millisecond, so that it never holds up the loop of the node for longer.
 """
 
 from __future__ import annotations
@@ -21,9 +20,10 @@ from driftline.engine.wire.party import Job
 
 @dataclass(frozen=True, slots=True)
 class StoreSnapshot(Job):
-    """Make segments and `meta` of snapshot `number` durable. Result: None.
+    """Make a part durable: `segments` by key group, and `meta`. Result: None.
 
-    `taken`: the incarnation, as another one may take another snapshot of the same number.
+    `number`: of the snapshot; `taken`: the incarnation, as a later one may take another snapshot
+    with the same number.
     """
 
     number: int
@@ -34,9 +34,10 @@ class StoreSnapshot(Job):
 
 @dataclass(frozen=True, slots=True)
 class LoadSnapshot(Job):
-    """Forget snapshots after `number`, and load it, as it was `taken`. Result: `Loaded`.
+    """Remove the parts after snapshot `number`, and load that snapshot. Result: `Loaded`.
 
-    `or_later`: load the newest one instead, which has at least this number.
+    `taken`: the incarnation that took it; `or_later`: load the newest part instead, and remove
+    nothing. Precondition then: the newest part has at least this number.
     """
 
     number: int
@@ -46,10 +47,10 @@ class LoadSnapshot(Job):
 
 @dataclass(frozen=True, slots=True)
 class CommitSnapshot(Job):
-    """Snapshot `number` is valid, and `before` is the valid one before it (0: none).
+    """Snapshot `number` is committed; `before`: the committed one before it (0: none).
 
-    Both stay loadable; parts up to `before` may be joined. Result: whether there is more to do.
-    There is none if it is done as a `whole`; otherwise other jobs may be done in between.
+    Both stay loadable; parts up to `before` may be merged. Result: whether there is more to merge.
+    `whole`: merge everything in this job; otherwise a little, and the job is to be repeated.
     """
 
     number: int
@@ -59,7 +60,7 @@ class CommitSnapshot(Job):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A snapshot: the meta data of the last part, and the segments in the order to apply them."""
+    """A snapshot as it is loaded: the meta data of its last part, and all segments, in order."""
 
     meta: bytes
     segments: list[bytes]
@@ -67,13 +68,13 @@ class Loaded:
 
 
 MIXED = 0xFFFE
-"""Instead of a key group: rows of all of them, in the order in which they became final."""
+"""Stands for all key groups: a segment with rows in the order in which they became final."""
 
 
 class Capture:
-    """What operators have kept since the last snapshot, on its way into a segment.
+    """The changelogs of operators, on their way into the segment of a part.
 
-    It is taken at once; to encode it takes many small steps.
+    `take` takes them at once, `step` encodes a little of them.
     """
 
     def __init__(self) -> None:
@@ -81,12 +82,12 @@ class Capture:
         self._taken: list[Iterator[bytes]] = []
         self._work = self._steps()
 
-    def take(self, kept: Changelog) -> None:
-        """Take what an operator has kept. What it keeps from now on is for the next snapshot."""
-        self._taken.append(kept.take())
+    def take(self, changelog: Changelog) -> None:
+        """Empty an operator's changelog: its later changes are for the next snapshot."""
+        self._taken.append(changelog.take())
 
     def step(self) -> bool:
-        """Do a little. Returns False when `segments` is complete."""
+        """Encode one chunk. Returns False when `segments` is complete."""
         return next(self._work, False)
 
     def _steps(self) -> Iterator[bool]:

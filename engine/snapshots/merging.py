@@ -1,7 +1,7 @@
-"""Segments of snapshots as state again, and joined with each other.
+"""Restores state from the segments of a snapshot, and merges segments into one.
 
-Loading applies the segments of all snapshots in order. Joining does the same, and writes what is
-held then as one segment. Both go in small steps.
+Restoring applies the rows of all segments, in order. Merging does the same with empty states, and
+writes all that they hold then as one segment. Both are generators that do a little at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from driftline.engine.state.managed import ALL, MISSING, StateTable
 from driftline.engine.state.serialised import serialise
 from driftline.engine.state.values import Frozen, keep_frozen
 from driftline.engine.wire.codec import decode_rows, unpack_all
-from driftline.engine.wire.messages import checked_columns
 
 _last = itemgetter(-1)
 
@@ -27,7 +26,7 @@ MERGED_AT_ONCE = 1000
 
 
 def restore(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> None:
-    """Put the rows of segments into the cells of operators. Raises SnapshotDamaged."""
+    """Apply the rows of segments to states. `tables`: by operator. Raises SnapshotDamaged."""
     for _ in restoring(tables, segments):
         pass
 
@@ -44,7 +43,7 @@ def restoring(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> It
 
 
 def _restoring(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> Iterator[int]:
-    """Restore in steps. Gives the number of rows in each."""
+    """Restore in steps. Yields the number of rows of each."""
     places = {
         (name, state.name): (table, index)
         for name, table in tables.items()
@@ -69,13 +68,13 @@ def _restoring(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> I
 
 
 def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:
-    """The (operator, state, rows) of a segment. Raises SnapshotDamaged."""
+    """The chunks of a segment, as (operator, state, rows). Raises SnapshotDamaged."""
     try:
-        for part in unpack_all(segment, keep_frozen):
-            if not isinstance(part, tuple):
-                raise MalformedMessage("not a part of a segment")
-            operator, state, encoded = part
-            yield operator, state, decode_rows(checked_columns(encoded))  # type: ignore[misc]
+        for chunk in unpack_all(segment, keep_frozen):
+            if not isinstance(chunk, tuple):
+                raise MalformedMessage("not a chunk")
+            operator, state, encoded = chunk
+            yield operator, state, decode_rows(encoded)  # type: ignore[misc]
     except (MalformedMessage, TypeError, ValueError) as error:
         raise SnapshotDamaged(f"a segment cannot be read: {error}") from None
 
@@ -83,30 +82,30 @@ def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:
 def by_group(
     groups: int, segment: bytes, rows_at_once: int = MERGED_AT_ONCE
 ) -> Iterator[tuple[int, bytes]]:
-    """The chunks of a mixed segment by key group: (group, chunk), after a little work each.
+    """The rows of a segment of all key groups as chunks of one each: (group, chunk).
 
-    Some chunks are empty, so that no step takes long.
+    Yields an empty chunk after every `rows_at_once` rows, so that no step takes long.
     """
     group_of = GroupCache(groups)
-    parted: dict[tuple[int, str, str], list[Row]] = {}
+    by_place: dict[tuple[int, str, str], list[Row]] = {}
     done = 0
     for operator, state, rows in read_segment(segment):
         for row in rows:
-            parted.setdefault((group_of[row[0]], operator, state), []).append(row)
+            by_place.setdefault((group_of[row[0]], operator, state), []).append(row)
         done += len(rows)
         if done >= rows_at_once:
             done = 0
             yield 0, b""
-    for (group, operator, state), rows in parted.items():
+    for (group, operator, state), rows in by_place.items():
         yield group, encoded(operator, state, rows)
 
 
 def merge(
     flow: Flow, segments: Iterable[bytes], rows_at_once: int = MERGED_AT_ONCE
 ) -> Iterator[bytes]:
-    """One segment that does what a sequence of segments does: its chunks, after a little work each.
+    """The chunks of one segment that restores the same state as a sequence of segments.
 
-    Some chunks are empty, so that no step takes long.
+    Yields an empty chunk after every `rows_at_once` rows, so that no step takes long.
     """
     tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.keyed}
     tables[LEDGER] = Ledger().table
@@ -121,7 +120,7 @@ def merge(
 
 
 def as_segment(operator: str, table: StateTable, keys: Collection[object]) -> bytes:
-    """A segment with all that an operator holds for these keys; empty if that is nothing."""
+    """A segment with the states of an operator for these keys; empty if all of them are empty."""
     return b"".join(_chunks(operator, table, keys, MERGED_AT_ONCE))
 
 

@@ -1,12 +1,13 @@
-"""Savepoints: the state of a flow as files, to begin a run from, to look into, to keep.
+"""Savepoints: the state of a flow as files, to begin a run from, to inspect, or to keep.
 
     DIR/manifest.json         the flow, T, and size and checksum of every file
-    DIR/00017-3.segment       what vertex 3 of the flow holds for key group 17
+    DIR/00017-3.segment       the state of vertex 3 of the flow for key group 17
 
-The state is that of all elements with times below T, whoever computed it: nodes, or a batch run
-over history. A segment has the form of `engine.snapshots.jobs`. The manifest is written last and
-names all files, so what has no manifest is no savepoint, and what is damaged or missing is noticed.
-Outputs below T count as delivered (t_last is T - 1); the checksum over outputs starts anew.
+It is the state after all elements with times below T, computed by nodes or by a batch run over
+history. For the form of a segment see `engine.state.changelog`. The manifest is written last and
+names all files: a directory without one is no savepoint, and damaged or missing files are noticed.
+A run that begins from a savepoint counts outputs below T as delivered (t_last is T - 1); its
+checksum over outputs begins at 0.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _MANIFEST = "manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class Savepoint:
-    """A savepoint that is complete."""
+    """A complete savepoint; `groups`: number of key groups, `time`: T."""
 
     path: Path
     flow: str
@@ -40,10 +41,10 @@ class Savepoint:
     groups: int
     time: int
     files: Mapping[str, tuple[int, int]]
-    """name -> (bytes, checksum)"""
+    """Name of a file -> (bytes, checksum)"""
 
     def segment(self, group: int, vertex: int) -> bytes:
-        """What a vertex holds for a key group. Raises SnapshotDamaged."""
+        """The state of a vertex for a key group; empty if it has none. Raises SnapshotDamaged."""
         name = _name(group, vertex)
         if name not in self.files:
             return b""
@@ -57,12 +58,12 @@ class Savepoint:
         return data
 
     def segments(self, flow: Flow, group: int) -> bytes:
-        """What all vertices hold for a key group, as one segment. Raises SnapshotDamaged."""
+        """The state of all vertices for a key group, as one segment. Raises SnapshotDamaged."""
         keyed = [vertex.number for vertex in flow.vertices if vertex.keyed]
         return b"".join(self.segment(group, vertex) for vertex in keyed)
 
     def check_flow(self, flow: Flow) -> None:
-        """Raises StateMismatch if it is the state of another flow."""
+        """Raises StateMismatch if the savepoint was made by a flow with another plan."""
         if (self.flow, self.groups) != (plan(flow).identity(), flow.groups):
             raise StateMismatch(
                 f"savepoint {self.path} holds the state of another flow than {flow.name!r}, or of "
@@ -87,37 +88,37 @@ def open_savepoint(path: Path) -> Savepoint:
 
 
 def write_segment(path: Path, group: int, vertex: int, segment: bytes) -> None:
-    """Write a file of a savepoint; who writes it again writes the same. Raises Unavailable."""
+    """Write one file of a savepoint, atomically; a retry writes the same. Raises Unavailable."""
     with _reported(path):
         replace_file(path / _name(group, vertex), segment)
 
 
 def write_table(path: Path, vertex: Vertex, table: StateTable, groups: GroupCache) -> None:
-    """Write all that a vertex holds, a file for each key group. Raises Unavailable."""
-    keys: dict[int, list[object]] = {}
+    """Write the state of a vertex, a file for each key group that has some. Raises Unavailable."""
+    keys_of_group: dict[int, list[object]] = {}
     for key in table:
-        keys.setdefault(groups[key], []).append(key)
-    for group, found in keys.items():
-        if segment := as_segment(vertex.name, table, found):
+        keys_of_group.setdefault(groups[key], []).append(key)
+    for group, keys in keys_of_group.items():
+        if segment := as_segment(vertex.name, table, keys):
             write_segment(path, group, vertex.number, segment)
 
 
 def complete(path: Path, flow: Flow, time: int) -> Savepoint:
-    """Make a savepoint of the files that have been written. Raises Unavailable."""
+    """Make a savepoint as of `time` of the files in `path`, by its manifest. Raises Unavailable."""
     files = {}
     for file in sorted(path.glob("*.segment")):
         data = file.read_bytes()
         files[file.name] = (len(data), crc32(data))
-    made = Savepoint(path, plan(flow).identity(), flow.groups, time, files)
-    about = {name: value for name, value in asdict(made).items() if name != "path"}
+    savepoint = Savepoint(path, plan(flow).identity(), flow.groups, time, files)
+    about = {name: value for name, value in asdict(savepoint).items() if name != "path"}
     text = json.dumps({"format": _FORMAT, **about, "checksum": _checksum(about)}, indent=1)
     with _reported(path):
         replace_file(path / _MANIFEST, text.encode())
-    return made
+    return savepoint
 
 
 def begin(path: Path) -> None:
-    """Make an empty directory for a savepoint. Raises StateMismatch if there is something in it."""
+    """Make the directory of a savepoint. Raises StateMismatch if it holds files, Unavailable."""
     with _reported(path):
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):

@@ -1,18 +1,18 @@
 """The snapshot store of a node: parts of snapshots in a key-value store, checked when read.
 
-Keys are ``(snapshot, key group)``, values are segments; key group META holds the meta data and the
-checksums of the segments and the number of the part before, and one record the number of the newest
-part: so what is damaged and what is missing are noticed alike. Parts are written as a whole or not
-at all. Nothing is overwritten: a node that is one snapshot ahead of another which failed goes back
-by forgetting it.
+Keys are ``(snapshot, key group)``, values are segments. The key with key group META holds the meta
+data of a part, the checksums of its segments and the number of the part before it; one more record
+holds the number of the newest part. So both damage and loss are noticed. A part is written whole or
+not at all, and never overwritten: a node that has one more part than the committed snapshot goes
+back by deleting that part.
 
-What cannot be read at the moment is never taken for damaged, nor for missing: it is tried again.
+A part that cannot be read at the moment is neither damaged nor missing: reading is tried again.
 
-Parts that pile up are joined, small ones with small ones, as a log-structured merge tree does: a
-row is copied O(log n) times, and what has been overwritten is let go when the oldest part is
-reached, which is when the parts after it have grown to half its size.
+Once there are many parts, small ones are joined with small ones, as in a log-structured merge tree:
+a row is copied O(log n) times. Rows that were overwritten are dropped when the oldest part is among
+those joined, that is, when the later parts have grown to half of its size.
 
-`LmdbStore` keeps the parts in LMDB: all of one snapshot is written in one durable transaction.
+`LmdbStore` keeps the parts in LMDB: a part is written in one durable transaction.
 """
 
 from __future__ import annotations
@@ -47,32 +47,32 @@ NEWEST = _KEY.pack(0, META)
 
 _FORMAT = 4
 MAP_SIZE = 1 << 36
-"""Bytes of address space at first; the file grows only as it is filled, the space if need be."""
+"""Initial address space in bytes. The file grows as it is filled, and the space when it is full."""
 
 MERGE_AT = 32
-"""Parts that pile up before they are merged into one."""
+"""How many parts there have to be before some are joined."""
 
 
 class KeyValue(Protocol):
-    """What a store of parts is kept in."""
+    """The key-value store that a `PartStore` writes to; `name`: for errors."""
 
     name: str
 
     def read(self, key: bytes) -> bytes | None:
-        """The value of a key, None if there is none. Raises Unavailable, SnapshotDamaged."""
+        """The value of a key; None if it has none. Raises Unavailable, SnapshotDamaged."""
 
     def all_keys(self) -> list[bytes]:
         """All keys, sorted. Raises Unavailable, SnapshotDamaged."""
 
     def write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> None:
-        """Change everything at once, durably. Raises Unavailable."""
+        """Make all changes in one atomic, durable step. Raises Unavailable."""
 
 
 class PartStore:
     """Carries out the snapshot jobs of a node.
 
-    `merge_at` parts are allowed to pile up before some are joined, by steps of about
-    `rows_at_once`.
+    `merge_at`: how many parts there have to be before some are joined. `rows_at_once`: about how
+    many rows one step of joining works off.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class PartStore:
         self._merge_at = max(2, merge_at)
         self._rows_at_once = rows_at_once
         self._sizes = self._survey()
-        """Bytes of each part that is there, in order."""
+        """Number of each part -> its size in bytes; in the order of numbers."""
         self._joining: Iterator[None] | None = None
 
     def carry_out(self, job: Job) -> object:
-        """Do a job durably and return its result. Raises SnapshotDamaged, Unavailable."""
+        """Do a job durably. Returns the job's result. Raises SnapshotDamaged, Unavailable."""
         if isinstance(job, LoadSnapshot):
             if job.or_later:
                 return self._load(self._latest(job.number))
@@ -107,7 +107,7 @@ class PartStore:
         return None
 
     def _write(self, number: int, part: Mapping[bytes, bytes], gone: Sequence[int]) -> None:
-        """Put a part where others have been."""
+        """Write a part, and delete the parts `gone`, in one step."""
         keys = [key for n in gone for key in self._keys_of(n) if key not in part]
         self._kv.write(part, keys)
         for n in gone:
@@ -120,10 +120,10 @@ class PartStore:
         return [_KEY.pack(part, group) for group in (*checksums, META)]
 
     def look(self, number: int) -> Loaded:
-        """What snapshot `number` holds; changes nothing. Raises SnapshotDamaged."""
+        """Read snapshot `number`; changes nothing. Raises SnapshotDamaged, Unavailable."""
         parts = [part for part in self._sizes if part <= number]
         if not parts or parts[-1] != number:
-            raise SnapshotDamaged(f"{self._kv.name}: snapshot {number} is not there")
+            raise SnapshotDamaged(f"{self._kv.name}: snapshot {number} is missing")
         about, segments = self._read(parts, 0)
         return Loaded(about.meta, [segment for _, segment in segments], number)
 
@@ -142,17 +142,18 @@ class PartStore:
         return keys
 
     def newest(self) -> int:
-        """The number of the newest part, 0 if there is none. Raises SnapshotDamaged.
+        """The number of the newest part, 0 if there is none.
 
-        A part is whole or not there at all: one that is missing was lost later.
+        Raises SnapshotDamaged if the newest part that was written is not the newest one present:
+        parts are written whole or not at all, so a part that is missing was lost later.
         """
         about = self._kv.read(NEWEST) or _as_newest(0)
         if len(about) != len(_as_newest(0)) or about != _as_newest(_newest_in(about)):
             raise SnapshotDamaged(f"{self._kv.name} is damaged: its newest part is not known")
-        newest, there = _newest_in(about), max(self._sizes, default=0)
-        if newest != there:
+        newest, present = _newest_in(about), max(self._sizes, default=0)
+        if newest != present:
             raise SnapshotDamaged(
-                f"{self._kv.name} is damaged: its newest part should be {newest}, but is {there}"
+                f"{self._kv.name} is damaged: its newest part should be {newest}, but is {present}"
             )
         return newest
 
@@ -160,7 +161,8 @@ class PartStore:
         self._sizes = self._survey()
         if (newest := self.newest()) < least:
             raise SnapshotDamaged(
-                f"{self._kv.name} is an old copy: its newest part is {newest}, there was {least}"
+                f"{self._kv.name} is an old copy: its newest part is {newest}, but part {least} "
+                "had been written"
             )
         return newest
 
@@ -168,26 +170,28 @@ class PartStore:
         self._joining = None
         if taken is not None and number in self._sizes and self._meta(number).taken != taken:
             raise SnapshotDamaged(
-                f"{self._kv.name} is an old copy: its snapshot {number} was given up later"
+                f"{self._kv.name} is an old copy: its snapshot {number} is one that was later "
+                "given up"
             )
         loaded = self.look(number) if number else Loaded(b"", [])
         newer = [key for key in self._keys() if part_of(key) > number or not number]
-        if newer:  # only now: what cannot be loaded is not touched
+        if newer:  # after loading: a store that cannot be loaded is left unchanged
             self._kv.write({NEWEST: _as_newest(number)} if number else {}, newer)
             self._sizes = {n: size for n, size in self._sizes.items() if n <= number}
         return loaded
 
     def _read(self, parts: Sequence[int], before: int) -> tuple[_About, list[tuple[int, bytes]]]:
-        """What the last says of itself, and (key group, segment) in order. Checks everything.
+        """The meta data of the last of these parts, and (key group, segment) of all, in order.
 
-        `before`: the part that the first of them follows, or 0.
+        `before`: the part before the first one, or 0. Checks every checksum and that each part
+        follows the one before it. Raises SnapshotDamaged, Unavailable.
         """
         about = _About(0, 0, b"", {})
         segments: list[tuple[int, bytes]] = []
         for preceding, part in zip([before, *parts], parts, strict=False):
             about = self._meta(part)
             if about.before != preceding:
-                raise SnapshotDamaged(f"{self._kv.name}: the part before {part} is not there")
+                raise SnapshotDamaged(f"{self._kv.name}: the part before {part} is missing")
             for group, checksum in about.checksums.items():
                 segment = self._kv.read(_KEY.pack(part, group)) or b""
                 if crc32(segment) != checksum:
@@ -207,7 +211,7 @@ class PartStore:
             raise SnapshotDamaged(f"{self._kv.name}: snapshot {part}: {error}") from None
 
     def _go_on_joining(self, job: CommitSnapshot) -> bool:
-        """Begin to join parts, or go on. Returns whether there is more to do."""
+        """Begin to join parts, or do the next step. Returns whether steps are left."""
         if self._joining is None:
             self._joining = self._join(job.before)
         for _ in self._joining:
@@ -217,9 +221,9 @@ class PartStore:
         return False
 
     def _join(self, last: int) -> Iterator[None]:
-        """Join parts up to `last` into one, in steps, once there are many of them.
+        """Join parts up to `last`, in steps, if there are many: the newest ones of similar sizes.
 
-        What it becomes has the number of the last of them, which stays loadable.
+        The joined part has the number of the newest of them, so that snapshot stays loadable.
         """
         old = [part for part in self._sizes if part <= last]
         if len(old) < self._merge_at:
@@ -233,17 +237,18 @@ class PartStore:
         try:
             about, segments = self._read(chosen, before)
         except SnapshotDamaged:
-            return  # it is told of when it is needed
+            return  # the damage is reported when the part is loaded
         groups: dict[int, list[bytes]] = {}
         for group, segment in segments:
             if group != MIXED:
                 groups.setdefault(group, []).append(segment)
                 continue
-            for found, chunk in by_group(self._flow.groups, segment, self._rows_at_once):
+            for of_rows, chunk in by_group(self._flow.groups, segment, self._rows_at_once):
                 if chunk:
-                    groups.setdefault(found, []).append(chunk)
+                    groups.setdefault(of_rows, []).append(chunk)
                 yield
-        # A removed slot may still be in an older part: then rows are only put one after the other.
+        # With older parts left, removals must be kept: their slots may be in an older part. So rows
+        # are merged only if there is none, else put one after the other.
         joined: dict[int, bytes] = {}
         for group, parts in groups.items():
             chunks = []
@@ -257,7 +262,12 @@ class PartStore:
 
 
 class _About(NamedTuple):
-    """What a part says of itself: the part that it follows (or 0), when it was taken, and so on."""
+    """The meta data of a part.
+
+    `before`: the part that it follows, or 0. `taken`: the incarnation in which it was written.
+    `meta`: given by the node, which gets it back when it loads the part. `checksums`: key group ->
+    checksum of its segment.
+    """
 
     before: int
     taken: int
@@ -268,7 +278,7 @@ class _About(NamedTuple):
 def as_part(
     number: int, segments: dict[int, bytes], meta: bytes, before: int, taken: int
 ) -> dict[bytes, bytes]:
-    """The keys and values of a part; `before`: the number of the part that it follows, or 0."""
+    """The keys and values of part `number`; for the arguments, see `_About`."""
     checksums = {group: crc32(segment) for group, segment in segments.items()}
     about = pack((before, taken, meta, checksums))
     part = {_KEY.pack(number, group): segment for group, segment in segments.items()}
@@ -292,18 +302,18 @@ def _newest_in(about: bytes) -> int:
 
 
 def check_parts(kv: KeyValue) -> int:
-    """Read everything, and change nothing. Returns the number of the newest part.
+    """Read and check all parts; changes nothing. Returns the number of the newest part.
 
     Raises SnapshotDamaged, Unavailable.
     """
-    store = PartStore(kv, Flow("nothing is joined"))
+    store = PartStore(kv, Flow("unused, as no parts are joined"))
     if newest := store.newest():
         store.look(newest)
     return newest
 
 
 class LmdbStore:
-    """A key-value store in one LMDB directory, of one identity."""
+    """A key-value store in one LMDB directory, which belongs to the runs of one identity."""
 
     def __init__(
         self, path: Path, identity: str, mark: Mark = NOBODY, map_size: int = MAP_SIZE
@@ -337,7 +347,7 @@ class LmdbStore:
                 self._env.set_mapsize(2 * self._env.info()["map_size"])
 
     def _write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> bool:
-        """All or nothing. Returns False if the address space is too small."""
+        """Make all changes, or none. Returns False if the address space is too small."""
         try:
             with self._env.begin(write=True, db=self._parts) as txn:
                 for key in deletes:
@@ -354,13 +364,16 @@ class LmdbStore:
         self._env.close()
 
     def _begin(self, identity: str, mark: Mark) -> None:
-        """One transaction: whoever is killed leaves nothing, or a store that says whose it is."""
+        """Check the identity and the mark, and write them into a new directory.
+
+        In one transaction: a process that is killed leaves an empty store or one with both.
+        """
         mine = pack((_FORMAT, identity))
         with self._env.begin(write=True) as txn:
             self._parts = self._env.open_db(b"parts", txn=txn)
             self._about = about = self._env.open_db(b"about", txn=txn)
-            found, marked = txn.get(b"identity", db=about), txn.get(MARK, db=about)
-            if found is not None and bytes(found) != mine:
+            theirs, marked = txn.get(b"identity", db=about), txn.get(MARK, db=about)
+            if theirs is not None and bytes(theirs) != mine:
                 raise StateMismatch(
                     f"{self.name} holds the state of another flow, input or version of Driftline: "
                     "give another --state directory, or remove this one"

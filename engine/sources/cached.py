@@ -1,7 +1,7 @@
-"""A source that keeps what it has read, so that a replay need not read a file from its beginning.
+"""A source that keeps the latest records of another one, so a replay need not read them again.
 
-A file can be read from any record on, but only by reading all of it up to there. Recoveries ask
-for records that were read a moment ago: they come from memory here.
+To read a file from some record on, all records before it have to be read, too. A recovery asks for
+records that were read a moment ago: these come from memory.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ from operator import itemgetter
 from driftline.engine.sources.source import BadRecord, Source
 
 KEPT_MAX = 100_000
-"""Records that are kept at most."""
+"""How many records are kept at most."""
 
 Record = tuple[int, object] | BadRecord
 
 
 class CachedSource:
-    """Another source, with the latest records in memory. One reader at a time."""
+    """Another source, with its latest records in memory. Only the latest `read` may be used."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._kept: deque[tuple[int, Record]] = deque(maxlen=KEPT_MAX)
         self._from: int | None = None
-        """Everything from this time up to what has been read last is kept; None: nothing is."""
+        """All records from this time to the last one read are kept; None before the first read."""
         self._rest: Iterator[Record] = iter(())
+        """The records that were not read yet."""
 
     @property
     def name(self) -> str:
         return self._source.name
 
     def read(self, start: int) -> Iterator[Record]:
-        """Records from a time on; whoever read before stops reading."""
+        """Records with time >= `start`. Iterators of earlier calls must not be used any more."""
         if self._from is None or start < self._from:
             self._kept.clear()
             self._from = start
@@ -42,7 +43,7 @@ class CachedSource:
         return self._read(bisect_left(self._kept, start, key=itemgetter(0)))
 
     def trim(self, time: int) -> None:
-        """Records below this time will not be asked for again."""
+        """Forget kept records below this time."""
         while self._kept and self._kept[0][0] < time:
             self._drop()
 

@@ -1,8 +1,8 @@
-"""Live sources: records that come while the flow runs, kept until they are not needed any more.
+"""Live sources: records that come while the flow runs, kept until no recovery needs them.
 
-A live source gives a record its time once, when it comes, and can replay it with that time until
-it is told to `trim`. `QueueSource` keeps records in memory: for tests and for producers that live
-and die with their front.
+A live source gives each record its time once, when the record comes, and can replay it with that
+time until it is told to `trim`. `QueueSource` keeps records in memory: for tests, and for producers
+in the process of their front.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class LiveSource:
     """How errors and progress call it."""
 
     durable = INFINITY
-    """Records below this time will not be forgotten, whatever happens."""
+    """Records below this time survive any crash."""
 
     trimmed = 0
-    """Records below this time are gone."""
+    """Records below this time were removed."""
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
         """Records with time >= `start` that are retained, then those that come.
@@ -47,7 +47,7 @@ class LiveSource:
         raise NotImplementedError
 
     def trim(self, time: int) -> None:
-        """Records below this time will not be asked for again."""
+        """Allow the source to remove records below this time."""
 
     def progress(self) -> tuple[int, int] | None:
         """None: how much will come is not known."""
@@ -59,7 +59,7 @@ class LiveSource:
 
 
 class QueueSource(LiveSource):
-    """Records put in by the same process; times 1, 2, ..."""
+    """A live source of records that the same process puts in; their times are 1, 2, ..."""
 
     def __init__(self, name: str = "queue") -> None:
         self.name = name
@@ -75,7 +75,7 @@ class QueueSource(LiveSource):
         return time
 
     def close(self) -> None:
-        """No more records will come."""
+        """End the source: no more records will come."""
         self._closed = True
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:

@@ -1,4 +1,4 @@
-"""A source in memory, for tests of flows: it needs no file, and may hold bad records.
+"""A source in memory, for tests of flows; it may hold bad records.
 
 >>> list(ListSource(["a", "b"], first=7).read(1))
 [(7, 'a'), (8, 'b')]
@@ -15,8 +15,8 @@ from driftline.engine.wire.codec import pack
 class ListSource:
     """The records of a sequence at the times `first`, `first` + 1, ...
 
-    A BadRecord among them is given as it is; its time has to be that of its place. `name` is how
-    errors call the source.
+    Precondition: the time of a BadRecord among them is that of its place in the sequence. `name`:
+    how errors call the source.
     """
 
     def __init__(self, records: Sequence[object], name: str = "memory", first: int = 1) -> None:
@@ -27,17 +27,17 @@ class ListSource:
         self._first = first
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
-        """All records with time >= `start`; O(1) to get there."""
+        """All records with time >= `start`; skips the others in O(1)."""
         for i in range(max(0, start - self._first), len(self._records)):
             record = self._records[i]
             yield record if isinstance(record, BadRecord) else (self._first + i, record)
 
     def progress(self) -> tuple[int, int] | None:
-        """Unknown: there are no bytes."""
+        """None: there are no bytes."""
         return None
 
     def identity(self) -> str:
-        """The records' hash; costs encoding them."""
+        """A hash of the records; costs encoding all of them."""
         content = hashlib.sha256()
         for record in self._records:
             content.update(pack(astuple(record) if isinstance(record, BadRecord) else record))

@@ -1,8 +1,8 @@
-"""From a row of a file to the documents of a flow: ids, the text, sections.
+"""From a row of a file to documents of a flow: ids, text, sections.
 
-Whatever the format, a document is a dict with an "id" that is a str or an int and with values as
-they are after a shuffle (`engine.wire.codec`): a user function must not see lists or tuples
-depending on where it runs.
+Whatever the format of the file, a document is a dict with an "id" that is a str or an int, and its
+values are as after a shuffle (`engine.wire.codec`): a user function must not see lists on one node
+and tuples on another.
 
     >>> [*Shape().documents(5, {"text": "to be"})]
     [{'text': 'to be', 'id': 5}]
@@ -22,21 +22,22 @@ from driftline.engine.sources.texts.wikitext import clean, sections
 from driftline.engine.wire.codec import travelled
 
 TEXT_CHARS = 200
-"""How much of a bad record is shown."""
+"""How much of a bad record is shown to people."""
 
 NESTING_MAX = 100
-"""Lists in dicts in lists ...; far from msgpack's limit, so that messages can wrap a record."""
+"""Levels of nested lists and dicts in a record at most. Far from the limit of msgpack, so that a
+message around the record fits, too."""
 
 _REPR = Repr()
 _REPR.maxstring = TEXT_CHARS // 2
 
 
 class Malformed(Exception):
-    """A row that cannot be read; the ones after it can. Never leaves `engine.sources`."""
+    """A row that cannot be read. Never leaves `engine.sources`."""
 
     def __init__(self, reason: str, text: str, raw: str | None = None, ends: bool = False) -> None:
-        """`text`: for people; `raw`: the record, where that is not the text; `ends`: whether
-        nothing after it can be read, after all."""
+        """`text`: the row for people; `raw`: the whole row, if it differs from the text; `ends`:
+        whether the rows after it cannot be read, either."""
         super().__init__(reason)
         self.ends = ends
         self.reason = reason
@@ -44,7 +45,7 @@ class Malformed(Exception):
         self.raw = text if raw is None else raw
 
     def at(self, time: int, file: str) -> BadRecord:
-        """What a source gives instead."""
+        """The bad record that a source gives for this row."""
         return BadRecord(time, file, self.reason, self.text, self.raw, self.ends)
 
 
@@ -53,14 +54,21 @@ Row = dict[str, object] | Malformed
 
 @dataclass(frozen=True)
 class Shape:
-    """Which fields are the id and the text, and whether a page is one document or many."""
+    """How rows become documents.
+
+    `id_field`: the field with the id; None: "id", else "url", else the row's number. `text_field`:
+    the field to copy to "text", if any. `sections`: each section of the text becomes a document.
+    """
 
     id_field: str | None = None
     text_field: str | None = None
     sections: bool = False
 
     def documents(self, number: int, row: Row) -> Iterator[Row]:
-        """The documents of a row (one, or one for each section), or what is wrong with it."""
+        """The documents of a row: one, or one for each section. `Malformed` if there is none.
+
+        `number`: the row's number, from 1.
+        """
         if isinstance(row, Malformed):
             yield row
             return
@@ -118,12 +126,12 @@ def _malformed(reason: str, row: dict[str, object]) -> Malformed:
 
 
 def _shown(row: dict[str, object]) -> str:
-    """The row for people: short whatever it holds, and without characters that cannot be stored."""
+    """The row for people: short, whatever it holds, and only of characters that can be stored."""
     return _REPR.repr(row)
 
 
 def _sections(page: dict[str, object]) -> Iterator[dict[str, object]]:
-    """A document for each section with a word in it; `#n` counts as MediaWiki's `section=n`."""
+    """A document for each section with a word in it; `#n` in its id is MediaWiki's `section=n`."""
     text = _field(page, "text")
     if not isinstance(text, str):
         kind = type(text).__name__

@@ -1,11 +1,11 @@
-"""A source again and again, for runs that are longer than their input.
+"""A source that repeats another one, for runs that are longer than their input.
 
     >>> from driftline.engine.sources.memory import ListSource
     >>> list(Repeated(ListSource([{"id": "a"}, {"id": "b"}]), 3).read(1))
     [(1, {'id': 'a'}), (2, {'id': 'b'}), (3, {'id': 'a~2'})]
 
-Times number on, and ids stay unique and of their type, so that a flow sees new documents: in round
-k a text id ends with `~k`, and a number is larger by (k - 1) * 2**40.
+Times keep growing from round to round, and ids stay unique and of their type, so a flow sees new
+documents: in round k a text id ends with `~k`, and an integer id is larger by (k - 1) * 2**40.
 """
 
 from collections.abc import Iterator
@@ -15,72 +15,73 @@ from itertools import count
 from driftline.engine.sources.source import BadRecord, Source
 
 ID_STRIDE = 2**40
-"""Distance of a number's copies; numbers must be smaller. 2**22 rounds fit 64 bits."""
+"""Difference of an integer id from round to round; ids must be smaller. Enough for 2**22 rounds."""
 
 
 class Repeated:
     """A source's records, round after round, up to the time `documents`.
 
-    Times number on. Ids stay unique and of their type: in round k a text ends with `~k`, and a
-    number is larger by (k - 1) * 2**40. The source's times have to count from 1. Bad records are
-    repeated, too, and keep a number.
+    Precondition: the source's times are 1, 2, ... The times go on from round to round. Ids stay
+    unique and of their type: in round k a text ends with `~k`, and a number is larger by
+    (k - 1) * 2**40. Bad records are repeated, too, and have a time.
     """
 
     def __init__(self, source: Source, documents: int) -> None:
         self.name = f"{source.name}, repeated"
         self._source = source
         self._documents = documents
-        self._period: int | None = None  # the source's last time, once it was reached
+        self._period: int | None = None  # the source's last time; None until it was reached
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
-        """All records with time >= `start`; costs one round to learn how long a round is."""
+        """All records with time >= `start`. The first call reads a round, to learn its length."""
         start = max(1, start)
         if self._period is None:
             last = 0
-            for found in self._source.read(1):
-                last = _time(found)
+            for record in self._source.read(1):
+                last = _time(record)
                 if last > self._documents:
                     return
                 if last >= start:
-                    yield found
+                    yield record
             self._period = last
             start = max(start, last + 1)
         if self._period:
             yield from self._rounds(start, self._period)
 
     def _rounds(self, start: int, period: int) -> Iterator[tuple[int, object] | BadRecord]:
-        for turn in count((start - 1) // period):
-            before = turn * period
-            for found in self._source.read(max(1, start - before)):
-                time = before + _time(found)
+        for completed in count((start - 1) // period):
+            offset = completed * period
+            for record in self._source.read(max(1, start - offset)):
+                time = offset + _time(record)
                 if time > self._documents:
                     return
-                yield self._copy(found, turn, time)
+                yield self._copy(record, completed, time)
 
     def _copy(
-        self, found: tuple[int, object] | BadRecord, turn: int, time: int
+        self, record: tuple[int, object] | BadRecord, completed: int, time: int
     ) -> tuple[int, object] | BadRecord:
-        if isinstance(found, BadRecord):
-            return replace(found, time=time)
-        record = found[1]
-        if turn == 0 or not isinstance(record, dict) or "id" not in record:
-            return time, record
-        name = record["id"]
+        """A record as it comes after so many completed rounds, with its new time."""
+        if isinstance(record, BadRecord):
+            return replace(record, time=time)
+        _, document = record
+        if completed == 0 or not isinstance(document, dict) or "id" not in document:
+            return time, document
+        name = document["id"]
         if isinstance(name, str):
-            return time, {**record, "id": f"{name}~{turn + 1}"}
+            return time, {**document, "id": f"{name}~{completed + 1}"}
         if 0 <= name < ID_STRIDE:
-            return time, {**record, "id": name + turn * ID_STRIDE}
+            return time, {**document, "id": name + completed * ID_STRIDE}
         reason = f"the id {name} cannot be repeated: it is not in the range from 0 to 2**40"
         return BadRecord(time, self.name, reason, "")
 
     def progress(self) -> tuple[int, int] | None:
-        """Unknown: how many bytes the rounds have in all is not known beforehand."""
+        """None: the size of all rounds is not known beforehand."""
         return None
 
     def identity(self) -> str:
-        """The source's, and how many records of it."""
+        """The source's identity, and the number of records."""
         return f"{self._source.identity()}, repeated up to {self._documents}"
 
 
-def _time(found: tuple[int, object] | BadRecord) -> int:
-    return found.time if isinstance(found, BadRecord) else found[0]
+def _time(record: tuple[int, object] | BadRecord) -> int:
+    return record.time if isinstance(record, BadRecord) else record[0]

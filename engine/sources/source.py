@@ -1,9 +1,9 @@
-"""What a source is, and what it says of a record that cannot be read.
+"""Sources, and records that cannot be read.
 
 A source gives numbered records. The number is the record's *time*: it becomes the first part of
-the labels of everything made from the record, so it has to be the same in every run. A record
-that cannot be read therefore keeps its number and comes as a `BadRecord` in its place; whoever
-reads decides whether that ends the run (`strict`) or is counted and passed over.
+the labels of all elements made from the record, so it has to be the same in every run. A record
+that cannot be read therefore keeps its number, and comes as a `BadRecord`. The reader decides
+whether a bad record ends the run (`strict`) or is counted and skipped.
 
     >>> from driftline.engine.sources.memory import ListSource
     >>> list(ListSource(["a", "b", "c"]).read(2))
@@ -20,7 +20,7 @@ from driftline.engine.errors import InputError
 
 @dataclass(frozen=True)
 class BadRecord:
-    """A record that cannot be read, in the place where it would have come."""
+    """A record that cannot be read, in the place of the record."""
 
     time: int
     """Its number."""
@@ -36,9 +36,9 @@ class BadRecord:
     """Whether nothing after it in the file can be read."""
 
     def as_line(self) -> str:
-        """As it stands in a file of dead letters, without the line's end.
+        """The record as a line of a file of dead letters, without the line's end.
 
-        Whoever splits lines, at whatever Unicode calls an end of a line, finds one.
+        The line contains none of the characters at which Unicode ends a line.
         """
         about: dict[str, object] = {
             "record": self.time,
@@ -49,7 +49,7 @@ class BadRecord:
         try:
             value = json.loads(self.raw)
             line = _line({**about, "value": value} if isinstance(value, dict) else about)
-        except (ValueError, RecursionError):  # not JSON, nor to be written as it
+        except (ValueError, RecursionError):  # cannot be read as JSON, or not written as JSON
             line = _line(about)
         return line
 
@@ -62,11 +62,11 @@ def _line(about: dict[str, object]) -> str:
 
 
 class Source(Protocol):
-    """Where records come from: the same records with the same times, from any time on."""
+    """Gives a front its records: each `read` gives the same records with the same times."""
 
     @property
     def name(self) -> str:
-        """How errors and progress call it, e.g. the file's name."""
+        """The name in errors and in progress reports, for example a file's name."""
         ...
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
@@ -88,7 +88,7 @@ class Source(Protocol):
         ...
 
     def progress(self) -> tuple[int, int] | None:
-        """Bytes that the latest `read` has consumed and bytes in all; None if unknown."""
+        """(bytes that the latest `read` has consumed, bytes in all); None if unknown."""
         ...
 
     def identity(self) -> str:
@@ -99,9 +99,9 @@ class Source(Protocol):
         ...
 
 
-def strict(found: Iterable[tuple[int, object] | BadRecord]) -> Iterator[tuple[int, object]]:
-    """The same records; raises InputError where a bad one stands."""
-    for record in found:
+def strict(records: Iterable[tuple[int, object] | BadRecord]) -> Iterator[tuple[int, object]]:
+    """The same records; raises InputError at a bad one."""
+    for record in records:
         if isinstance(record, BadRecord):
             raise InputError(record.file, record.time, record.reason)
         yield record

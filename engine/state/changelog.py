@@ -1,12 +1,12 @@
-"""What an operator keeps for the next snapshot: its final changes, as chunks of a segment.
+"""The changelog of an operator: its final changes that no snapshot has taken yet.
 
-A *segment* is any number of chunks, one after the other; a chunk is (operator, state, rows) in the
-wire format; a row is ``(key, slot, value)``, or ``(key, slot)`` for a removed slot, or ``(key,)``
-for a cleared state.
+A *chunk* is (operator, state, rows) in the wire format; a *segment* is chunks one after the other.
+A row is ``(key, slot, value)``, or ``(key, slot)`` for a removed slot, or ``(key,)`` for a cleared
+state.
 
-The changes of a large batch become a chunk at once, column by column, while they are in the
-processor's caches: from then on only bytes are kept. Those of small batches are kept as rows until
-there are many. Of a state whose every change replaces the whole, only the last row of a key is.
+The changes of a large batch are encoded to a chunk at once, while they are in the processor's
+caches. The changes of small batches are kept as rows until there are many. For a state that is
+overwritten by every change, only the last row of each key is kept.
 
 Invariant: the rows of a key and state are in the order in which their changes became final.
 """
@@ -24,13 +24,13 @@ from driftline.engine.wire.codec import Columns, encode_columns, encode_rows
 Row = tuple[object, ...]
 
 MANY = 16
-"""Changes of a batch from which on they are worth a chunk of their own."""
+"""A batch with at least this many changes gets a chunk of its own."""
 
 EARLY_FROM = 4096
-"""Rows from which on it is worth encoding some before a snapshot asks for them."""
+"""With at least this many rows in a state, some are encoded before a snapshot asks for them."""
 
 ROWS_OF_A_CHUNK = 256
-"""Rows that are encoded at a time otherwise: about a tenth of a millisecond."""
+"""Rows of a chunk that is encoded for a snapshot: about a tenth of a millisecond."""
 
 _key_of = attrgetter("key")
 
@@ -41,12 +41,12 @@ class Changelog:
     def __init__(self, operator: str, declared: Sequence[State]) -> None:
         self.operator = operator
         self._columnar = len(declared) == 1 and not declared[0].overwrites
-        """Whether the changes of a batch may become a chunk at once."""
+        """Whether the changes of a large batch become a chunk: all are of one state then."""
         self._chunks: list[bytes] = []
         self._rows: dict[str, list[Row]] = {}
-        """State -> rows that come after the chunks."""
+        """State -> rows that are later than all chunks."""
         self._latest: dict[str, dict[object, Row]] = {}
-        """State that is overwritten -> key -> its row."""
+        """State that is overwritten by every change -> key -> last row."""
         for state in declared:
             if state.overwrites:
                 self._latest[state.name] = {}
@@ -54,27 +54,30 @@ class Changelog:
                 self._rows[state.name] = []
 
     def keep(self, changes: Sequence[Change]) -> list[object]:
-        """Changes are final. Returns the keys that lost something."""
+        """Add final changes. Returns the keys of which a slot was removed or a state cleared."""
         chunk = self.chunk(changes)
         if chunk is not None:
             self.add(chunk)
             return []
-        lost = []
+        keys_with_removals = []
         for state, slot, _, new in changes:
             key = state.key
             if new is not MISSING:
                 row: Row = key, slot, new
             else:
                 row = (key,) if slot is ALL else (key, slot)
-                lost.append(key)
+                keys_with_removals.append(key)
             if state.overwrites:
                 self._latest[state.name][key] = row
             else:
                 self._rows[state.name].append(row)
-        return lost
+        return keys_with_removals
 
     def chunk(self, changes: Sequence[Change]) -> bytes | None:
-        """Many changes of one batch as a chunk; None if they are few, or something is removed."""
+        """The changes of one batch as a chunk.
+
+        None if they are fewer than MANY, contain a removal, or are not of one state.
+        """
         if not self._columnar or len(changes) < MANY:
             return None
         states, slots, _, news = zip(*changes, strict=True)
@@ -84,39 +87,38 @@ class Changelog:
         return _packed(self.operator, states[0].name, columns)
 
     def add(self, chunk: bytes) -> None:
-        """A chunk is final."""
+        """Add a chunk of final changes, made by `chunk`."""
         for name, rows in self._rows.items():
-            if rows:  # they come before it
+            if rows:  # earlier than the chunk
                 self._chunks.append(self._encoded(name, rows))
                 rows.clear()
         self._chunks.append(chunk)
 
     def encode_early(self, limit: int) -> bool:
-        """Encode up to so many rows of each state, if enough wait. Returns whether any were."""
-        done = False
+        """Encode at most `limit` rows of each state that has many. Returns whether one had."""
+        encoded_any = False
         for name, rows in self._rows.items():
             if len(rows) >= EARLY_FROM:
                 self._chunks.append(self._encoded(name, rows[:limit]))
                 del rows[:limit]
-                done = True
-        return done
+                encoded_any = True
+        return encoded_any
 
     def take(self) -> Iterator[bytes]:
-        """Everything that is kept, from now on by whoever has this: chunks, each made when asked
-        for. Nothing is kept here any more."""
+        """Empty the changelog. Returns its changes as pieces of a segment, encoded when needed."""
         chunks, self._chunks = self._chunks, []
-        left = [(name, iter(rows)) for name, rows in self._rows.items()]
-        left += [(name, iter(rows.values())) for name, rows in self._latest.items()]
+        unencoded = [(name, iter(rows)) for name, rows in self._rows.items()]
+        unencoded += [(name, iter(rows.values())) for name, rows in self._latest.items()]
         self._rows = {name: [] for name in self._rows}
         self._latest = {name: {} for name in self._latest}
-        return self._taken(chunks, left)
+        return self._taken(chunks, unencoded)
 
     def _taken(
-        self, chunks: list[bytes], left: Iterable[tuple[str, Iterator[Row]]]
+        self, chunks: list[bytes], unencoded: Iterable[tuple[str, Iterator[Row]]]
     ) -> Iterator[bytes]:
         if chunks:
             yield b"".join(chunks)
-        for name, rows in left:
+        for name, rows in unencoded:
             while part := list(islice(rows, ROWS_OF_A_CHUNK)):
                 yield self._encoded(name, part)
 
@@ -125,11 +127,10 @@ class Changelog:
 
 
 def encoded(operator: str, state: str, rows: Sequence[Row]) -> bytes:
-    """A chunk. Raises PayloadError."""
+    """The chunk of these rows. Raises PayloadError if a value in them cannot be stored."""
     return _packed(operator, state, encode_rows(rows))
 
 
 def _packed(operator: str, state: str, columns: Columns) -> bytes:
-    return pack_row([(operator, state, columns)])[
-        1:
-    ]  # one level more: see `engine.wire.codec.pack_nested`
+    # The list leaves room for one more level of nesting: see `engine.wire.codec.pack_nested`.
+    return pack_row([(operator, state, columns)])[1:]

@@ -1,8 +1,9 @@
-"""The states of the reference interpreter: as plain as can be, and code of their own.
+"""The states of the reference interpreter, as simple as possible.
 
-They mean what those of `engine.state.managed` mean, and share nothing with them but the form in
-which a value is kept (`engine.state.values`): dictionaries and lists of such values, and for each
-change a function that takes it back. No undo_log, no undo records, no conversions.
+They behave like the states of `engine.state.managed`, but share only the form of stored values
+with them (`engine.state.values`), so that each can be tested against the other. Each is a dict, a
+list or a single value, and appends a function to `undo` for each change. There is no undo log, no
+changelog, no conversion.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from driftline.engine.state.values import frozen, slot_of, thawed
 from driftline.engine.wire.codec import order_of
 
 Undo = list[Callable[[], object]]
-"""What takes back the changes of the element at hand, the last one last."""
+"""For each change that the current element made, in order, a function that takes it back."""
 
 _NONE = object()
 
@@ -94,8 +95,8 @@ class PlainList:
         self._values = []
 
     def __getitem__(self, index: SupportsIndex | slice) -> object:
-        found = self._values[index]
-        return list(map(thawed, found)) if isinstance(found, list) else thawed(found)
+        selected = self._values[index]
+        return list(map(thawed, selected)) if isinstance(selected, list) else thawed(selected)
 
     def __setitem__(self, index: SupportsIndex | slice, value: object) -> None:
         if isinstance(index, slice):
@@ -155,7 +156,7 @@ class PlainMap(dict[object, object]):
         return [(key, self[key]) for key in self]
 
     def get(self, key: object, default: object = None) -> object:
-        return self[key] if key in self else default  # noqa: SIM401  # which would be this
+        return self[key] if key in self else default  # noqa: SIM401  # `get` itself
 
     def clear(self) -> None:
         for key in self:
@@ -206,7 +207,7 @@ for _class, _declared in (
 
 
 def plain_state(declared: State, undo: Undo) -> object:
-    """An empty state that means what the declared one means."""
+    """An empty state of the declared kind. Raises FlowError for a kind that is unknown here."""
     if isinstance(declared, ReducingState):
         return PlainReducing(undo, declared.reduce)
     if isinstance(declared, ValueState):

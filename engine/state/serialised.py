@@ -1,13 +1,13 @@
-"""States that serialise what they are given, for operators whose values are not all immutable.
+"""States that keep mutable values as bytes.
 
-A value that a function can change is kept as its bytes from the moment it is put, and each `get`
-gives a fresh one (`engine.state.values`): what was put cannot be changed behind the back of the
-undo_log, and what was got is changed in vain unless it is put again. What cannot be stored is
-refused there and then, with the user's line in the error.
+A mutable value is serialised when it is put into the state, and each `get` decodes a fresh copy
+(`engine.state.values`). So the undo log sees every change: changing a value after putting it, or
+after getting it, does not change the state. A value that cannot be stored is refused when it is
+put, with the user's line in the error.
 
-An operator begins with the states of `engine.state.managed`, which check nothing. The first batch
-of elements whose changes cannot be kept as they are is taken back, the states of all keys become
-serialised, in place, and the batch is applied anew (`engine.order.keyed`).
+An operator begins with the states of `engine.state.managed`, which check nothing. When a batch puts
+a mutable value for the first time, its changes are undone, the states of all keys are converted
+in place to serialised ones, and the batch is applied again (`engine.order.keyed`).
 
     >>> table = StateTable((ValueState("last"),), [])
     >>> serialise(table)
@@ -49,7 +49,7 @@ class SerialisedValue(ValueState[V]):
 
 
 class SerialisedReducing(ReducingState[V]):
-    """One folded value per key; the fold may change the old one."""
+    """One folded value per key; the reduce function may change its arguments."""
 
     __slots__ = ()
 
@@ -103,7 +103,7 @@ class SerialisedMap(MapState[K, V], Generic[K, V]):
         self.remove(key, super().__getitem__(key))
 
     def get(self, key: K, default: object = None) -> object:  # type: ignore[override]
-        return self[key] if key in self else default  # noqa: SIM401  # which would be this
+        return self[key] if key in self else default  # noqa: SIM401  # `get` itself
 
 
 _SERIALISED: dict[type[State], type[State]] = {
@@ -113,12 +113,12 @@ _SERIALISED: dict[type[State], type[State]] = {
     MapState: SerialisedMap,
 }
 
-for _plain, _class in _SERIALISED.items():  # errors show a user the type that he has declared
+for _plain, _class in _SERIALISED.items():  # error messages name the type that the user declared
     show_as(_class, _plain)
 
 
 def serialise(table: StateTable) -> None:
-    """Let the states of all keys, now and later, serialise what they are given."""
+    """Convert the states of all keys of a table, and of keys that come later, in place."""
     if table.convert is None:
         table.convert = as_serialised
         for key in table:
@@ -127,5 +127,5 @@ def serialise(table: StateTable) -> None:
 
 
 def as_serialised(state: State) -> None:
-    """Let a state serialise what it is given; what it holds stays as it is."""
+    """Convert one state in place. Values that it already holds are immutable, and stay."""
     state.__class__ = _SERIALISED[type(state)]

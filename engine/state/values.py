@@ -1,13 +1,14 @@
-"""Values that user functions cannot spoil: what is kept of an argument, an output, a state.
+"""How arguments, outputs and state values are kept, so that no user function can spoil them.
 
-A function may change its argument, keep it, or keep on changing what it has given away. So whatever
-is needed a second time is kept in a form that no function holds a reference to:
+A function may change its argument, keep a reference to it, or change an output after returning it.
+So a value that the engine needs a second time is kept in a form to which no function has a
+reference:
 
-- an *argument* that holds a dict is kept as its bytes, and decoded again for each application
-  (`stored`, `fresh`); everything else that comes out of the wire format is immutable;
-- a *state value* that is not immutable is kept as its bytes from the moment it is put, and each
-  `get` gives a fresh one (`frozen`, `thawed`). Lists stay lists there, and tuples tuples;
-- an *output* is copied where it may be needed again, or two branches get it (`kept_outputs`,
+- *arguments*: one that holds a dict is kept as bytes and decoded for each application (`stored`,
+  `fresh`); all other values that come out of the wire format are immutable;
+- *state values*: a mutable one is kept as bytes from the moment it is put, and each `get` decodes a
+  fresh copy (`frozen`, `thawed`), in which lists are lists and tuples are tuples;
+- *outputs*: one that is needed again, or that goes to two branches, is copied (`kept_outputs`,
   `copies`).
 
     >>> kept = frozen({"n": [1, (2, 3)]})
@@ -16,7 +17,7 @@ is needed a second time is kept in a form that no function holds a reference to:
     >>> frozen((1, "a"))
     (1, 'a')
 
-Cost: of immutable values a check; of others an encoding when they are put, a decoding each time.
+Cost: a check for an immutable value; one encoding and a decoding for each use of a mutable one.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from driftline.engine.keygroups import canonical
 from driftline.engine.wire.codec import exact, pack, unpack, why_not
 
 ATOMS = frozenset((type(None), bool, int, float, str, bytes))
-"""The immutable types that the wire format has; tuples of them are immutable, too."""
+"""The immutable types of the wire format; tuples of them are immutable, too."""
 
 _SLOTS: frozenset[type] = frozenset((type(None), int, str, bytes, tuple))
-"""Types of keys of a map that equal no key of another type but such as are not kept."""
+"""The types of map keys that states keep; keys of two different ones of these are never equal."""
 
 
 class Frozen:
-    """A state value as its bytes. Only rows of states hold it (`pack_row`, `keep_frozen`)."""
+    """A state value as bytes. Occurs only in states and their rows (`pack_row`, `keep_frozen`)."""
 
     __slots__ = ("data",)
 
@@ -64,38 +65,38 @@ _DATA = _PLAIN | {list, dict}
 _FROZEN, _TUPLE = 1, 2
 
 TUPLES_MAX = 100
-"""Levels of tuples in a value that is frozen."""
+"""Levels of nested tuples that a frozen value may have."""
 
 
 class Wire(bytes):
-    """An argument as its bytes."""
+    """A kept argument, in the wire format."""
 
     __slots__ = ()
 
 
 def is_plain(value: object) -> bool:
-    """Whether a value is immutable, and of exactly the types that the wire format gives back."""
+    """Whether a value is immutable and has only types that the wire format preserves."""
     return type(value) in ATOMS or all_plain((value,))
 
 
 def all_plain(values: Sequence[object]) -> bool:
-    """Whether all values are plain."""
+    """Whether `is_plain` is true of all values."""
     return _all_of(_PLAIN, values)
 
 
-def _all_of(kinds: frozenset[type], values: Sequence[object]) -> bool:
-    """Whether all values, and all in tuples among them, level by level, are of these types."""
+def _all_of(allowed: frozenset[type], values: Sequence[object]) -> bool:
+    """Whether all values, and all values in tuples at any level, have an allowed type."""
     while True:
-        found = {*map(type, values)}
-        if not found <= kinds:
+        kinds = {*map(type, values)}
+        if not kinds <= allowed:
             return False
-        if tuple not in found:
+        if tuple not in kinds:
             return True
-        values = [*chain.from_iterable(_tuples(found, values))]
+        values = [*chain.from_iterable(_tuples(kinds, values))]
 
 
 def _tuples(kinds: set[type], values: Sequence[object]) -> Iterable[Iterable[object]]:
-    """Those of the values that are tuples."""
+    """The tuples among the values; `kinds`: the types of the values, with tuple among them."""
     if len(kinds) == 1:
         return values  # type: ignore[return-value]
     return [value for value in values if isinstance(value, tuple)]
@@ -105,22 +106,24 @@ def _tuples(kinds: set[type], values: Sequence[object]) -> Iterable[Iterable[obj
 
 
 def stored(values: list[object]) -> list[object]:
-    """Arguments that came out of the wire format, as they are kept: the same list if no function
-    can change them."""
+    """The form in which arguments are kept: the same list if all are immutable, else all as `Wire`.
+
+    Precondition: the arguments came out of the wire format.
+    """
     try:
-        hash((*values,))  # a dict, the only type there that can be changed, has no hash
+        hash((*values,))  # the only mutable type in the wire format is dict, which has no hash
     except TypeError:
         return [Wire(pack(value)) for value in values]
     return values
 
 
 def fresh(value: object) -> object:
-    """An argument that was kept, as it arrived."""
+    """An argument for one application, from the form in which it is kept."""
     return unpack(value) if type(value) is Wire else value
 
 
 def exactly(value: object) -> bytes:
-    """What to compare kept arguments by."""
+    """Bytes that differ where kept arguments differ (see `engine.wire.codec.exact`)."""
     return bytes(value) if isinstance(value, Wire) else exact(value)
 
 
@@ -128,15 +131,16 @@ def exactly(value: object) -> bytes:
 
 
 class Copy(bytes):
-    """An output as bytes that never leave this process."""
+    """A kept output as bytes that never leave this process."""
 
     __slots__ = ()
 
 
 def kept_outputs(values: list[object], also_objects: bool = False) -> list[object]:
-    """Outputs as they are kept beside what is sent on: the same list if nothing can change them.
+    """The form in which outputs are kept once they were sent: the same list if all are immutable.
 
-    `also_objects`: whether a function comes next that could change an object that has a hash.
+    `also_objects`: do not trust an object with a hash to be immutable. Needed where a function of
+    the user gets the output next.
     """
     try:
         hash((*values,))
@@ -148,24 +152,24 @@ def kept_outputs(values: list[object], also_objects: bool = False) -> list[objec
 
 
 def output(kept: object) -> object:
-    """An output that was kept, as it was made."""
+    """An output as the function made it, from the form in which it is kept."""
     return marshal.loads(kept) if type(kept) is Copy else kept
 
 
 def copies(values: list[object]) -> list[object]:
-    """Outputs for one more branch, which cannot change those of the others."""
+    """Copies of outputs for one more branch, so that branches cannot change each other's values."""
     kept = kept_outputs(values, also_objects=True)
     return list(values) if kept is values else list(map(output, kept))
 
 
 def as_it_is(value: object) -> object:
-    """An output that nothing changes any more: itself, or a copy if it can be changed."""
+    """An output as it is now: itself if it is immutable, else a copy."""
     [kept] = kept_outputs([value])
     return output(kept)
 
 
 def holds(kind: type, values: Iterable[object]) -> bool:
-    """Whether something of a type is among values, or in those that are sequences and dicts."""
+    """Whether a value of this type is among the values, or in sequences and dicts among them."""
     return any(
         isinstance(value, kind)
         or (isinstance(value, (tuple, list)) and holds(kind, value))
@@ -175,21 +179,21 @@ def holds(kind: type, values: Iterable[object]) -> bool:
 
 
 def _is_data(values: Sequence[object]) -> bool:
-    """Whether all of it is of exactly the types that `marshal` gives back as they were."""
+    """Whether all values, at any level, have exactly the types that `marshal` preserves."""
     while True:
         kinds = set(map(type, values))
         if kinds <= ATOMS:
             return True
         if not kinds <= _DATA:
             return False
-        found: list[object] = []
+        inner: list[object] = []
         for value in values:
             if isinstance(value, dict):
-                found += value
-                found += value.values()
+                inner += value
+                inner += value.values()
             elif isinstance(value, (tuple, list)):
-                found += value
-        values = found
+                inner += value
+        values = inner
 
 
 def _copy(value: object) -> object:
@@ -202,7 +206,7 @@ def _copy(value: object) -> object:
         pass
     try:
         return deepcopy(value)
-    except Exception:  # as a generator, which cannot travel either
+    except Exception:  # a generator, for example; it cannot travel and will become a failure
         return value
 
 
@@ -210,49 +214,53 @@ def _copy(value: object) -> object:
 
 
 def may_be_kept(slots: Sequence[object], values: Sequence[object]) -> bool:
-    """Whether states can keep these slots and values as they are: they are plain, snapshots can
-    store them, and no slot is NaN. On the hot path."""
+    """Whether states can keep these slots and values without freezing them.
+
+    They can if all are immutable and fit into a snapshot. Slots may not be floats or bools, as
+    `slot_of` would change them. On the hot path.
+    """
     if not (_all_of(_SLOTS, slots) and _all_of(_PLAIN, values)):
         return False
     try:
-        _as_in_a_row([*{*slots}, *values])  # nearly always there are few slots
+        _check_fits_row([*{*slots}, *values])  # nearly always there are few different slots
     except PayloadError:
         return False
     return True
 
 
 def slot_of(key: object) -> object:
-    """A key of a map as it is kept: of 1, 1.0 and True, which are one key, the int.
+    """The form in which a map keeps a key: 1, 1.0 and True, which are equal, are kept as 1.
 
-    So it is the same key after an undo, whichever of them was used. Raises PayloadError, TypeError.
+    So after an undo the map has the same key again, whichever form was used. Raises PayloadError if
+    the key cannot be stored, TypeError if it has no hash.
     """
     hash(key)
     return canonical(unpack(pack(key)))
 
 
 def frozen(value: object) -> object:
-    """A value as a state keeps it. Raises PayloadError for one that cannot be stored."""
+    """The form in which a state keeps a value. Raises PayloadError if it cannot be stored."""
     try:
-        _as_in_a_row([value])
+        _check_fits_row([value])
         return value if is_plain(value) else Frozen(_encoded(value, 0))
     except (PayloadError, TypeError, ValueError, OverflowError) as error:
         raise PayloadError(why_not(value) or f"it cannot be stored: {error}") from None
 
 
-def _as_in_a_row(values: Sequence[object]) -> None:
-    """Raises PayloadError for a value that does not fit into the row of a snapshot."""
-    pack([[[[values]]]])  # as deep as it will stand there
+def _check_fits_row(values: Sequence[object]) -> None:
+    """Raises PayloadError if a value does not fit into a row of a snapshot."""
+    pack([[[[values]]]])  # at the level of nesting that it has in a row
 
 
 def thawed(value: object) -> object:
-    """What `frozen` was given: a fresh one each time if it can be changed."""
+    """A value for a function, from the form in which a state keeps it: a fresh copy if mutable."""
     if not isinstance(value, Frozen):
         return value
     return msgpack.unpackb(value.data, use_list=True, strict_map_key=False, ext_hook=_decoded)
 
 
 def pack_row(row: object) -> bytes:
-    """Encode what holds values as states keep them. Raises PayloadError."""
+    """Encode a row with values in the form in which states keep them. Raises PayloadError."""
     try:
         data: bytes = _row_packer.pack(row)
     except (TypeError, ValueError, OverflowError) as error:
@@ -262,7 +270,7 @@ def pack_row(row: object) -> bytes:
 
 
 def keep_frozen(code: int, data: bytes) -> object:
-    """How rows of snapshots are decoded: what is frozen stays so until a function wants it."""
+    """The `ext_hook` to decode rows of snapshots: frozen values stay frozen until they are used."""
     if code != _FROZEN:
         raise ValueError(f"extension type {code}")
     return Frozen(data)
@@ -280,13 +288,13 @@ _row_packer = msgpack.Packer(autoreset=True, use_bin_type=True, default=_as_exte
 def _encoded(value: object, tuples: int) -> bytes:
     if tuples > TUPLES_MAX:
         raise ValueError(f"it has tuples nested more than {TUPLES_MAX} deep")
-    # With strict types the packer asks about everything but exact lists, dicts and atoms.
+    # With strict_types, msgpack calls `default` for all but exact lists, dicts and atoms.
     data: bytes = msgpack.packb(value, strict_types=True, default=partial(_as_base, tuples))
     return data
 
 
 def _as_base(tuples: int, value: object) -> object:
-    """What to write for a tuple, and for an instance of a subclass: what the wire gives back."""
+    """What to encode for a tuple, and for an instance of a subclass: the instance of its base."""
     if isinstance(value, tuple):
         return msgpack.ExtType(_TUPLE, _encoded(list(value), tuples + 1))
     if isinstance(value, list):

@@ -1,8 +1,8 @@
-"""Outputs on their way to a consumer: one blob for the outputs of one time.
+"""Outputs on their way to a consumer: one blob for all outputs of one time.
 
-A frontier is a time, so the outputs of one time always leave together. Therefore a bundle is a
-sequence of blobs that does not depend on where the bundles were cut, and the determinism guard
-can be one running checksum over blobs.
+A frontier is a time, so the outputs of one time always leave together. Therefore the sequence of
+blobs does not depend on where it is cut into bundles, and one running checksum over the blobs is
+enough to notice that a replay gives other outputs.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,15 @@ from zlib import crc32
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.labels import Label
 from driftline.engine.wire import label_columns
-from driftline.engine.wire.codec import PLAIN, decode_rows, pack, pack_rows, unpack
+from driftline.engine.wire.codec import (
+    PLAIN,
+    checked_columns,
+    decode_rows,
+    pack,
+    pack_rows,
+    unpack,
+)
 from driftline.engine.wire.label_columns import Labels
-from driftline.engine.wire.messages import checked_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +38,14 @@ class Item:
 def to_blob(
     labels: Labels, sinks: int | Sequence[int], values: Sequence[object], packed: bytes = b""
 ) -> bytes:
-    """Encode outputs, in the order in which they are given; `sinks` may be one for all.
+    """Encode the outputs of one time in the given order: a label, a sink and a value for each.
 
-    `packed`: the values in the wire format, if that is known.
+    `sinks`: one number if all outputs are of one sink. `packed`: the values by `pack_rows`, if they
+    are packed already; `values` is then ignored. Raises PayloadError.
     """
     if not isinstance(sinks, int) and sinks.count(sinks[0]) == len(sinks):
-        sinks = sinks[0]  # equal outputs have equal bytes, however they came
-    # An array of three, each packed by itself.
+        sinks = sinks[0]  # so equal outputs have equal bytes
+    # An array of three values that are packed one by one.
     return (
         _THREE
         + pack(label_columns.encode_labels(labels))
@@ -51,13 +58,13 @@ _THREE = b"\x93"
 
 
 def from_blob(blob: bytes) -> list[Item]:
-    """Decode what `to_blob` made. Raises MalformedMessage."""
+    """Decode `to_blob`. Raises MalformedMessage for anything else."""
     parts = unpack(blob)
     if not isinstance(parts, tuple) or len(parts) != 3:
         raise MalformedMessage("not a blob of outputs")
     try:
-        labels = decode_rows(checked_columns(parts[0]))
-        values = decode_rows(checked_columns(parts[2]))
+        labels = decode_rows(parts[0])
+        values = decode_rows(parts[2])
         sinks = [parts[1]] * len(labels) if isinstance(parts[1], int) else list(parts[1])
     except TypeError as error:
         raise MalformedMessage(f"not a blob of outputs: {error}") from None
@@ -67,21 +74,21 @@ def from_blob(blob: bytes) -> list[Item]:
 
 
 def running_checksum(checksum: int, blob: bytes) -> int:
-    """The checksum over everything up to and including this blob."""
+    """The checksum over all blobs so far and this one."""
     return crc32(blob, checksum)
 
 
 def payload_columns(blob: bytes, width: int) -> list[Sequence[object]]:
-    """The payloads of a blob as columns, where all are tuples of this width: no row is built.
+    """The payloads of a blob, which must be tuples of `width` values, as columns.
 
-    Raises MalformedMessage if they are not.
+    Builds no rows where the blob holds columns. Raises MalformedMessage.
     """
     parts = unpack(blob)
     if not isinstance(parts, tuple) or len(parts) != 3:
         raise MalformedMessage("not a blob of outputs")
     count, mask, cols = checked_columns(parts[2])
     if mask == PLAIN:
-        rows = decode_rows((count, mask, cols))
+        rows = decode_rows(parts[2])
         if not all(isinstance(row, tuple) and len(row) == width for row in rows):
             raise MalformedMessage(f"payloads are not tuples of {width}")
         cols = list(zip(*rows, strict=True))

@@ -1,14 +1,14 @@
 """The wire format: msgpack, and columns for rows that are alike.
 
 What can travel and be stored: None, bool, int (64 bit), float, str, bytes, sequences and dicts of
-these. Sequences always come back as tuples, and instances of subclasses as what they derive from
-(a NamedTuple as a tuple, an IntEnum as an int): every value that passes a shuffle or a sink passes
-this format, also when sender and receiver are the same node, so that a user function sees the
-same types wherever its input came from. Nothing is ever unpickled or evaluated.
+these. Sequences always come back as tuples, and instances of subclasses as instances of their base
+(a NamedTuple as a tuple, an IntEnum as an int). Every value that passes a shuffle or a sink passes
+this format, even if sender and receiver are the same node: so a user function sees the same types
+wherever its input came from. Nothing is ever unpickled or evaluated.
 
-`encode_rows` turns rows of equal width into columns and writes a column whose value never changes
-once. In a frame with the children of one document the document's label and its id therefore
-cost a few bytes, not a few bytes per word, and both directions run at the speed of C.
+`encode_rows` turns rows of equal width into columns, and writes a constant column as one value. In
+a frame with the children of one document the document's label and id therefore cost a few bytes
+in all, not a few bytes per word, and both directions run at the speed of C.
 
     >>> encode_rows([(7, 0, 1), (7, 0, 2)])
     (2, 3, [7, 0, (1, 2)])
@@ -26,12 +26,13 @@ import msgpack
 from driftline.engine.errors import MalformedMessage, PayloadError
 
 Columns = tuple[int, int, Sequence[object]]
-"""(number of rows, bit mask of constant columns, columns); mask PLAIN: the rows themselves."""
+"""(number of rows, bit mask of constant columns, columns). With the mask PLAIN, the third part is
+the rows themselves."""
 
 PLAIN = -1
 
 MAX_ROWS = 2**24
-"""Largest batch that is accepted: a foreign message must not make us allocate without bound."""
+"""Rows in one batch at most: a foreign message must not cause an allocation without bound."""
 
 _packer = msgpack.Packer(autoreset=True, use_bin_type=True)
 _inner_packer = msgpack.Packer(autoreset=True, use_bin_type=True)
@@ -42,7 +43,7 @@ def _refuse_extension(code: int, data: bytes) -> object:
 
 
 def pack(value: object) -> bytes:
-    """Encode a value. Raises PayloadError for a type that cannot travel."""
+    """Encode a value. Raises PayloadError for a value that cannot travel."""
     try:
         data: bytes = _packer.pack(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -52,7 +53,7 @@ def pack(value: object) -> bytes:
 
 
 def unpack(data: bytes) -> object:
-    """Decode what `pack` made. Raises MalformedMessage for anything else."""
+    """Decode `pack`. Raises MalformedMessage for bytes that are not one msgpack value."""
     try:
         value: object = msgpack.unpackb(
             data, use_list=False, strict_map_key=False, ext_hook=_refuse_extension
@@ -65,7 +66,10 @@ def unpack(data: bytes) -> object:
 def unpack_all(
     data: bytes, ext_hook: Callable[[int, bytes], object] = _refuse_extension
 ) -> Iterator[object]:
-    """Decode any number of values that `pack` made, joined. Raises MalformedMessage."""
+    """Decode values packed one after the other; `ext_hook` decodes msgpack's extension types.
+
+    Raises MalformedMessage.
+    """
     unpacker = msgpack.Unpacker(
         use_list=False, strict_map_key=False, ext_hook=ext_hook, max_buffer_size=len(data)
     )
@@ -78,62 +82,55 @@ def unpack_all(
 
 
 def travelled(value: object) -> object:
-    """The value as it is on the other side of a shuffle. Raises PayloadError."""
+    """The value as it comes out of a shuffle. Raises PayloadError, MalformedMessage."""
     return unpack_rows(pack_rows([value]))[0]
 
 
 def order_of(key: object) -> bytes:
-    """What to order keys by. May be called while something is being packed."""
+    """The bytes by which keys are ordered. May be called from within `pack`."""
     data: bytes = _inner_packer.pack(key)
     return data
 
 
 def exact(value: object) -> bytes:
-    """What to compare values by: equal is not the same for 1, 1.0 and True.
+    """Bytes that differ where values differ, also for 1, 1.0 and True, which are equal.
 
-    Its encoding; for a value that cannot travel, how it looks.
+    The encoding of the value, or the `repr` of a value that cannot travel.
     """
     try:
         return pack(value)
     except PayloadError as error:
         try:
             return repr(value).encode(errors="replace")
-        except Exception:  # nested too deep even for that
+        except Exception:  # nested too deep for repr, too
             return str(error).encode()
 
 
-def encode_rows(rows: Sequence[object]) -> Columns:
-    """Encode rows; sequences of one width become columns, anything else stays as it is.
+def encode_rows(rows: Sequence[object], of_integers: bool = False) -> Columns:
+    """Encode rows: as columns if all are sequences of one width, else unchanged.
 
-    Values that are equal once they have travelled are encoded alike, lists and tuples, for example:
-    nobody can tell from the bytes of rows whether they have travelled before.
+    `of_integers`: the rows are known to be tuples of integers, which saves checks. Rows have the
+    same bytes before and after a shuffle, which turns lists into tuples, for example.
     """
     count = len(rows)
     if count < 2:
         return count, PLAIN, rows
-    if not _all_tuples(rows):
+    if not of_integers and not _all_tuples(rows):
         if not all(issubclass(kind, (tuple, list)) for kind in dict.fromkeys(map(type, rows))):
             return count, PLAIN, rows
         rows = [tuple(row) for row in rows if isinstance(row, (tuple, list))]
-    return _transpose(rows)  # type: ignore[arg-type]  # which are tuples by now
-
-
-def encode_label_list(labels: Sequence[tuple[int, ...]]) -> Columns:
-    """`encode_rows` for rows that are known to be tuples of integers."""
-    if len(labels) < 2:
-        return len(labels), PLAIN, labels
-    return _transpose(labels, of_integers=True)
+    return _transpose(rows, of_integers)  # type: ignore[arg-type]  # the rows are tuples by now
 
 
 def _all_tuples(rows: Sequence[object]) -> TypeGuard[Sequence[tuple[object, ...]]]:
     return countOf(map(type, rows), tuple) == len(rows)
 
 
-def _transpose(rows: Sequence[tuple[object, ...]], of_integers: bool = False) -> Columns:
+def _transpose(rows: Sequence[tuple[object, ...]], of_integers: bool) -> Columns:
     count = len(rows)
     try:
         columns: list[tuple[object, ...]] = list(zip(*rows, strict=True))
-    except ValueError:  # not of one width
+    except ValueError:  # the rows differ in width
         return count, PLAIN, rows
     return encode_columns(count, columns, of_integers) if columns else (count, PLAIN, rows)
 
@@ -141,7 +138,7 @@ def _transpose(rows: Sequence[tuple[object, ...]], of_integers: bool = False) ->
 def encode_columns(
     count: int, columns: Sequence[Sequence[object]], of_integers: bool = False
 ) -> Columns:
-    """`encode_rows` for rows that are columns already, of `count` values each, at least one."""
+    """Encode rows that are given as columns of `count` values each; `count` is at least 1."""
     written: list[object] = list(columns)
     mask = 0
     for i, column in enumerate(columns):
@@ -152,7 +149,7 @@ def encode_columns(
 
 
 def _is_constant(column: Sequence[object], count: int, of_integers: bool) -> bool:
-    """Whether to write a column once. Equal is not the same: 1 == 1.0 == True, 0.0 == -0.0."""
+    """Whether one value can stand for the column. Equality is not enough: 1 == 1.0 == True."""
     first, last = column[0], column[-1]
     kind = type(first)
     if of_integers:
@@ -162,7 +159,7 @@ def _is_constant(column: Sequence[object], count: int, of_integers: bool) -> boo
     if kind is type(last) and kind in (str, int) and first != last:
         return False
     kinds = set(map(type, column))
-    if len(kinds) > 1 or kind not in (str, int):  # a subclass may have an equality of its own
+    if len(kinds) > 1 or kind not in (str, int):  # a subclass may define its own equality
         if all(map(_is_int, kinds)):
             column = [int.__int__(value) for value in column if isinstance(value, int)]
         elif all(issubclass(kind, str) for kind in kinds):
@@ -176,12 +173,24 @@ def _is_int(kind: type) -> bool:
     return issubclass(kind, int) and kind is not bool
 
 
-def decode_rows(encoded: Columns) -> list[object]:
-    """Decode `encode_rows`. Raises MalformedMessage if the parts do not fit together."""
-    try:
+def checked_columns(encoded: object) -> Columns:
+    """Check the shape of what may be `Columns`, but not yet the columns in it.
+
+    Raises MalformedMessage.
+    """
+    if isinstance(encoded, tuple) and len(encoded) == 3:
         count, mask, columns = encoded
-        if count > MAX_ROWS:
-            raise MalformedMessage(f"{count} rows in one batch, more than {MAX_ROWS}")
+        if type(count) is int and type(mask) is int and isinstance(columns, (tuple, list)):
+            return count, mask, columns
+    raise MalformedMessage("not a batch of columns")
+
+
+def decode_rows(encoded: object) -> list[object]:
+    """Decode `encode_rows`. Raises MalformedMessage for anything else."""
+    count, mask, columns = checked_columns(encoded)
+    if count > MAX_ROWS:
+        raise MalformedMessage(f"{count} rows in one batch, more than {MAX_ROWS}")
+    try:
         if mask == PLAIN:
             rows: list[object] = list(columns)
         else:
@@ -197,40 +206,43 @@ def decode_rows(encoded: Columns) -> list[object]:
     except (TypeError, ValueError) as error:
         raise MalformedMessage(f"columns do not fit: {error}") from None
     if len(rows) != count:
-        raise MalformedMessage(f"{count} rows announced, {len(rows)} there")
+        raise MalformedMessage(f"{len(rows)} rows in a batch of {count}")
     return rows
 
 
 def pack_rows(rows: Sequence[object]) -> bytes:
-    """Encode rows, as columns if they are alike. Raises PayloadError."""
+    """The bytes of `encode_rows`. Raises PayloadError for a row that cannot travel."""
     try:
         return pack_nested(encode_rows(rows))
-    except Exception as error:  # also what comparing strange objects raises
+    except Exception as error:  # comparing values of foreign types may raise anything
         raise PayloadError(next(filter(None, map(why_not, rows)), str(error))) from None
 
 
 def pack_nested(columns: Sequence[object]) -> bytes:
-    """`pack`, but with room for three more levels: the packer takes one more than the unpacker,
-    and values stand at different levels of rows and of states (`engine.state.values.frozen`)."""
+    """`pack`, but leaves room for three more levels of nesting. Raises PayloadError.
+
+    Needed because the packer accepts one level more than the unpacker, and a value stands at
+    different levels in rows and in states (`engine.state.values.frozen`).
+    """
     return pack([[[columns]]])[3:]
 
 
 def unpack_rows(data: bytes) -> list[object]:
     """Decode `pack_rows`. Raises MalformedMessage for anything else."""
-    return decode_rows(unpack(data))  # type: ignore[arg-type]  # which is checked there
+    return decode_rows(unpack(data))
 
 
 NESTING_MAX = 1000
-"""Levels of sequences and dicts in one another, about."""
+"""About how many levels of nested sequences and dicts a value may have."""
 
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1
-"""The integers that the wire format has."""
+"""The range of integers in the wire format."""
 
 HELP = "use None, bool, int of 64 bits, float, str, bytes, and tuples, lists and dicts of these"
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text can be encoded: it has no lone surrogate."""
+    """Whether a text can be encoded as UTF-8, that is, has no lone surrogate."""
     try:
         return str.isascii(text) or bool(str.encode(text))
     except UnicodeEncodeError:
@@ -240,30 +252,33 @@ def is_unicode(text: str) -> bool:
 def why_not(value: object) -> str:
     """Why a value cannot travel; empty if it can. The same text in every process and replay."""
     try:
-        found = _obstacle(value, "", 0)
+        problem = _problem(value, "", 0)
     except RecursionError:
-        found = f"it is nested more than {NESTING_MAX} deep"
-    return f"a value of type {type(value).__name__} cannot travel or be stored: {found}; {HELP}" * (
-        found != ""
-    )
+        problem = f"it is nested more than {NESTING_MAX} deep"
+    if not problem:
+        return ""
+    return f"a value of type {type(value).__name__} cannot travel or be stored: {problem}; {HELP}"
 
 
-def _obstacle(value: object, at: str, level: int) -> str:
-    """What is in the way, and where it is in the value."""
+def _problem(value: object, at: str, level: int) -> str:
+    """The first part of a value that cannot travel, and why; empty if all can.
+
+    `at`: where the value is in the one that a user gave; `level`: how deep.
+    """
     where = f"at {at} is " if at else "it is "
     if level > NESTING_MAX:
         return f"it is nested more than {NESTING_MAX} deep"
     if isinstance(value, dict):
         for key, inner in value.items():
-            found = _obstacle(key, f"{at}.key", level + 1) or _obstacle(
+            problem = _problem(key, f"{at}.key", level + 1) or _problem(
                 inner, f"{at}[{key!r:.40}]", level + 1
             )
-            if found:
-                return found
+            if problem:
+                return problem
     elif isinstance(value, (tuple, list)):
         for i, inner in enumerate(value):
-            if found := _obstacle(inner, f"{at}[{i}]", level + 1):
-                return found
+            if problem := _problem(inner, f"{at}[{i}]", level + 1):
+                return problem
     elif isinstance(value, int):
         if not INT_MIN <= value <= INT_MAX:
             return f"{where}an int of more than 64 bits"

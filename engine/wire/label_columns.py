@@ -1,15 +1,15 @@
-"""The labels of a batch: a list, or a *run* of labels that differ in one number only.
+"""The labels of a batch: a list of labels, or one column of numbers.
 
-The outputs of one element are a run, and so are the roots of one front. As nearly all batches are
-one or the other, nearly everywhere a batch's labels are one column of numbers: on the wire, at the
-operators, at the barrier, in a blob. Label by label they are looked at only when one comes late.
+The labels of one element's outputs differ in a single number, and so do the labels of one front's
+roots. Nearly all batches are of these two kinds, so nearly everywhere a batch's labels are one
+column of numbers: on the wire, at operators, at the barrier, in a blob. Single labels are built
+only where an element comes late.
 
-    >>> run = LabelColumn((7, 0), (2, 5))
-    >>> list(run)
+    >>> column = LabelColumn((7, 0), (2, 5))
+    >>> list(column)
     [(7, 0, 2), (7, 0, 5)]
-    >>> from driftline.engine.wire.codec import pack
-    >>> pack(encode_labels(run)) == pack(encode_label_list(list(run)))
-    True
+    >>> encode_labels(column)
+    (2, 3, (7, 0, [2, 5]))
 """
 
 from __future__ import annotations
@@ -20,13 +20,19 @@ from operator import itemgetter
 
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.labels import Label
-from driftline.engine.wire.codec import PLAIN, Columns, decode_rows, encode_label_list
+from driftline.engine.wire.codec import (
+    PLAIN,
+    Columns,
+    checked_columns,
+    decode_rows,
+    encode_rows,
+)
 
 _time_of = itemgetter(0)
 
 
 class LabelColumn:
-    """Labels (*head, number, *tail). Never changes."""
+    """The labels (*head, number, *tail) for each of `numbers`. Immutable."""
 
     __slots__ = ("head", "numbers", "tail")
 
@@ -49,14 +55,14 @@ Labels = LabelColumn | list[Label]
 
 
 def select(labels: Labels, chosen: Iterable[object]) -> Labels:
-    """The labels for which `chosen` is true."""
+    """The labels at the places where `chosen` is true."""
     if isinstance(labels, LabelColumn):
         return LabelColumn(labels.head, list(compress(labels.numbers, chosen)), labels.tail)
     return list(compress(labels, chosen))
 
 
 def divided(labels: Labels, count: int) -> tuple[Labels, Labels]:
-    """The first `count` labels, and the others."""
+    """The first `count` labels, and the rest."""
     if isinstance(labels, LabelColumn):
         head, numbers, tail = labels.head, labels.numbers, labels.tail
         return LabelColumn(head, numbers[:count], tail), LabelColumn(head, numbers[count:], tail)
@@ -64,14 +70,14 @@ def divided(labels: Labels, count: int) -> tuple[Labels, Labels]:
 
 
 def numbered(labels: Labels, number: int) -> Labels:
-    """The labels of the children with this number."""
+    """For each label, the label of its child with this number."""
     if isinstance(labels, LabelColumn):
         return LabelColumn(labels.head, labels.numbers, (*labels.tail, number))
     return [(*label, number) for label in labels]
 
 
 def times(labels: Labels) -> Sequence[int]:
-    """The time of each label, or just one where all have the same."""
+    """The time of each label, or one time if the labels are a column with one time."""
     if isinstance(labels, LabelColumn):
         return labels.head[:1] or labels.numbers
     return list(map(_time_of, labels))
@@ -85,27 +91,30 @@ def in_order(labels: Labels) -> bool:
 
 
 def encode_labels(labels: Labels) -> Columns:
-    """Encode labels. Equal labels have equal bytes, run or not."""
+    """Encode labels. A column and the list of its labels have the same bytes."""
     if not isinstance(labels, LabelColumn):
-        return encode_label_list(labels)
+        return encode_rows(labels, of_integers=True)
     numbers = labels.numbers
     if len(numbers) < 2 or numbers[0] == numbers[-1]:
-        return encode_label_list(list(labels))
+        return encode_rows(list(labels), of_integers=True)
     varies = len(labels.head)
     mask = (1 << varies + 1 + len(labels.tail)) - 1 & ~(1 << varies)
     return len(numbers), mask, (*labels.head, list(numbers), *labels.tail)
 
 
-def decode_labels(encoded: Columns) -> Labels:
-    """Decode `encode_labels`. Raises MalformedMessage."""
-    count, mask, columns = encoded
+def decode_labels(encoded: object) -> Labels:
+    """Decode `encode_labels`. Raises MalformedMessage for anything else.
+
+    A list may still hold rows that are no labels: only a column is checked in full.
+    """
+    count, mask, columns = checked_columns(encoded)
     varying = [] if mask == PLAIN else [i for i, _ in enumerate(columns) if not mask >> i & 1]
     if len(varying) != 1:
         return decode_rows(encoded)  # type: ignore[return-value]
     (at,) = varying
     head, numbers, tail = columns[:at], columns[at], columns[at + 1 :]
     if not isinstance(numbers, tuple) or len(numbers) != count:
-        raise MalformedMessage(f"{count} labels announced, other than that there")
+        raise MalformedMessage(f"a batch of {count} labels with another number of labels in it")
     if not {*map(type, head), *map(type, numbers), *map(type, tail)} == {int}:
-        raise MalformedMessage("labels of something else than integers")
+        raise MalformedMessage("labels that are not made of integers")
     return LabelColumn(tuple(head), numbers, tuple(tail))  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
-"""Marks: what every directory of a run says of itself, so that what does not fit is noticed.
+"""Marks: each directory of a run says to which run it belongs, so a foreign one is noticed.
 
-A run's *lineage* is a random token, made together with its registry: it lives as long as the run's
-state, over any number of commands. Each start of a command is a *session*, numbered from 1. A mark
-names the lineage, the part that the directory plays in it, and the last session that opened it.
+A run's *lineage* is a random token that is made together with the registry and lives as long as the
+run's state, over any number of commands. Each start of a command is a *session*, numbered from 1. A
+mark names the lineage, the role of the directory in it, and the last session that opened it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,21 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Whose a directory is, and how new; without a lineage it is nobody's, and fits everywhere."""
+    """The run that a directory belongs to, and its last session.
+
+    A mark without a lineage belongs to no run, and fits every one.
+    """
 
     lineage: str = ""
     part: str = ""
-    """As ``node-0``, ``input-1``, ``output-0``."""
+    """The role of the directory: ``node-0``, ``input-1``, ``output-0``."""
     session: int = 0
 
     def over(self, before: Mark | None, where: str) -> Mark:
-        """The mark of a directory that is opened as this one and has one already (None: it is new).
+        """The mark to write into a directory that is opened with this mark.
 
-        Raises StateMismatch if it is another's, or newer than this run.
+        `before`: the mark that the directory has; None for a new directory. `where`: its name.
+        Raises StateMismatch if the directory has another lineage or part, or a later session.
         """
         if before is None or not before.lineage:
             return self
@@ -36,13 +40,14 @@ class Mark:
             return before
         if (before.lineage, before.part) != (self.lineage, self.part):
             raise StateMismatch(
-                f"{where} is {before}, not {self}: it was moved or copied here. Restore what "
-                "belongs together"
+                f"{where} is {before}, not {self}: it was moved or copied here. Restore all "
+                "directories of the run from copies of the same moment"
             )
         if before.session > self.session:
             raise StateMismatch(
                 f"{where} was used in session {before.session} of its run, but this is session "
-                f"{self.session}: the registry is an old copy. Restore what belongs together"
+                f"{self.session}: the registry is an old copy. Restore all directories of the run "
+                "from copies of the same moment"
             )
         return self
 
@@ -50,13 +55,13 @@ class Mark:
         return f"{self.part} of run {self.lineage[:8]}"
 
     def encode(self) -> bytes:
-        """As bytes, with a checksum."""
+        """The bytes of the mark, with a checksum."""
         data = pack((_FORMAT, self.lineage, self.part, self.session))
         return crc32(data).to_bytes(4, "big") + data
 
     @staticmethod
     def decode(data: bytes, where: str) -> Mark:
-        """What `encode` made. Raises StateMismatch for anything else."""
+        """Decode `encode`; `where`: the directory. Raises StateMismatch for anything else."""
         try:
             if crc32(data[4:]) != int.from_bytes(data[:4], "big"):
                 raise MalformedMessage("its checksum does not fit")
@@ -66,7 +71,7 @@ class Mark:
             raise MalformedMessage("it is of another version")
         except MalformedMessage as error:
             raise StateMismatch(
-                f"{where} is damaged: what it says of whose it is cannot be read, {error}. "
+                f"{where} is damaged: the mark that names its run cannot be read, {error}. "
                 "Restore it from a copy"
             ) from None
 
@@ -74,4 +79,4 @@ class Mark:
 NOBODY = Mark()
 
 MARK = b"mark"
-"""Its key in a directory of LMDB, in the database ``about``."""
+"""The key of the mark in an LMDB directory, in the database ``about``."""

@@ -1,12 +1,13 @@
-"""The messages, and how they look on the wire.
+"""The messages, and their form on the wire.
 
 A message is a small dataclass; on the wire it is one msgpack array
-``[MAGIC, sender, incarnation, sequence, kind, *fields]``. Decoding checks kind, number and types
-of the fields, so that what a role gets is well-formed; whatever is not raises MalformedMessage.
+``[MAGIC, sender, incarnation, sequence, kind, *fields]``. Decoding checks the kind, and the number
+and types of the fields, so a role gets only well-formed messages; others raise MalformedMessage.
 
 Messages of the running protocol are numbered per channel and belong to one incarnation.
-*Control* messages (`control = True`) start and end incarnations and talk to consumers: they are
-idempotent, carry what they need themselves, and are neither numbered nor dropped by incarnation.
+*Control* messages (`control = True`) start and end incarnations, and go to and from consumers: they
+are idempotent, name an incarnation themselves if they need one, and are never dropped as out of
+order or as of an older incarnation.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.codec import Columns, pack, unpack
 
 MAGIC = 0xD73
-"""Says also which format of messages it is; 0xD72 are those of producers."""
+"""The first value of each message, which changes with the format. 0xD72: messages of producers."""
 
 Batches = tuple[tuple[Columns, bytes, tuple[int, ...]], ...]
-"""Batches of elements: labels, payloads, and signs, none where all are +1."""
+"""Batches of elements: labels, payloads, signs. Signs are empty where all are +1."""
 
 M = TypeVar("M", bound="Message")
 
@@ -45,7 +46,7 @@ class Message:
 
 
 class Header(NamedTuple):
-    """Who sent a message in which incarnation, and its number on the channel, from 1."""
+    """The sender, its incarnation, and the message's number on the channel, from 1."""
 
     sender: str
     incarnation: int
@@ -54,7 +55,7 @@ class Header(NamedTuple):
 
 _Check = Callable[[object], bool]
 _KINDS: dict[int, tuple[type[Message], tuple[type, ...], list[tuple[int, _Check]]]] = {}
-"""kind -> (class, types of the fields, checks of those fields that are tuples of something)"""
+"""kind -> (class, types of the fields, (index, check) of each field that is a tuple)"""
 _FIELDS: dict[type[Message], Callable[[Message], tuple[object, ...]]] = {}
 
 
@@ -67,7 +68,7 @@ def _message(kind: int, *, control: bool = False) -> Callable[[type[M]], type[M]
         hints = get_type_hints(made)
         names = [field.name for field in dataclasses.fields(made)]  # type: ignore[arg-type]
         types = tuple(get_origin(hints[name]) or hints[name] for name in names)
-        # Whoever takes batches has to look into them anyway.
+        # The inside of batches is checked where they are decoded.
         nested = [i for i, n in enumerate(names) if types[i] is tuple and hints[n] != Batches]
         deep = [(i, _check(hints[names[i]])) for i in nested]
         _KINDS[kind] = made, types, deep
@@ -78,9 +79,9 @@ def _message(kind: int, *, control: bool = False) -> Callable[[type[M]], type[M]
 
 
 def _check(hint: object) -> _Check:
-    """Tells whether a decoded value is of a type, through and through."""
+    """A function that tells whether a decoded value, and all in it, has the type `hint`."""
     parts = get_args(hint)
-    if get_origin(hint) is Sequence:  # of anything
+    if get_origin(hint) is Sequence:  # its values may be of any type
         return lambda value: isinstance(value, tuple)
     if get_origin(hint) is not tuple:
         return lambda value: type(value) is hint
@@ -100,12 +101,12 @@ def _getter(names: list[str]) -> Callable[[Message], tuple[object, ...]]:
 
 
 def encode(header: tuple[str, int, int], message: Message) -> bytes:
-    """The bytes of a message. Raises PayloadError if a payload in it cannot travel."""
+    """Encode a message. Raises PayloadError if a payload in it cannot travel."""
     return pack((MAGIC, *header, message.kind, *_FIELDS[type(message)](message)))
 
 
 def decode(data: bytes) -> tuple[Header, Message]:
-    """What `encode` made. Raises MalformedMessage for anything else."""
+    """Decode `encode`. Raises MalformedMessage for anything else."""
     parts = unpack(data)
     if not isinstance(parts, tuple) or len(parts) < 5 or parts[0] != MAGIC:
         raise MalformedMessage("not a Driftline message")
@@ -116,12 +117,12 @@ def decode(data: bytes) -> tuple[Header, Message]:
         raise MalformedMessage(f"unknown kind of message {kind!r}")
     cls, types, deep = _KINDS[kind]
     if tuple(map(type, fields)) != types:
-        found = ", ".join(type(value).__name__ for value in fields)
-        raise MalformedMessage(f"{cls.__name__} with fields of types ({found})")
+        given = ", ".join(type(value).__name__ for value in fields)
+        raise MalformedMessage(f"{cls.__name__} with fields of types ({given})")
     for i, fits in deep:
         if not fits(fields[i]):
             raise MalformedMessage(f"{cls.__name__} with a tuple that does not fit as field {i}")
-    # Half the price of `Header(...)`, a function in Python, twice in each hop.
+    # `Header(...)` calls a function written in Python: twice the time, twice in each hop.
     return tuple.__new__(Header, (sender, incarnation, sequence)), cls(*fields)
 
 
@@ -132,11 +133,10 @@ def decode(data: bytes) -> tuple[Header, Message]:
 class Frame(Message):
     """Elements from one chain on one node (or from a front) to one port on one node.
 
-    `time`, the tracking time, is never above a time in the frame; `id` is random, 63 bits.
-    `covers` is empty but for frames of fronts, which have no id: (since, until) says that once the
-    frame has been worked off all roots of the front with times in [since, until) have been,
-    provided that those before have. `cells` and `covered` are those of the `Acknowledge` that would
-    follow a node's frame, if there is one: so it costs no message of its own.
+    `time`: the tracking time, at most the smallest time in the frame. `id`: random, 63 bits; 0 in a
+    frame of a front. `covers`: only in a frame of a front, (since, until): all roots of the front
+    with times in [since, until) have been worked off once this frame and the ones before it have.
+    `cells`, `covered`: the fields of an `Acknowledge` of the node, which saves a message.
     """
 
     feeder: int
@@ -163,10 +163,10 @@ class Marker(Message):
 
 @_message(10)
 class Promise(Message):
-    """Front to trackers: "I have nothing with times in [since, until) but what I have sent".
+    """Front to trackers: all my records with times in [since, until) have been sent.
 
-    What is below `durable` will not be forgotten. Frames make the same promise themselves, by what
-    they cover; this one is for times without any.
+    A frame makes the same promise by its `covers`; this message is for times without frames.
+    `durable`: records below this time will not be lost.
     """
 
     front: int
@@ -177,10 +177,11 @@ class Promise(Message):
 
 @_message(11)
 class Acknowledge(Message):
-    """Node to trackers: xor of ids received and sent, per (stage, time), applied as a whole.
+    """Node to trackers: what the node has worked off and sent; applied as a whole.
 
-    `covered`: (front, since, until) of the fronts' frames worked off. `delivered`: the consumer has
-    this node's outputs below that time.
+    `cells`: (stage, time, XOR of the ids of frames received and sent). `covered`: (front, since,
+    until) of each front's frame worked off. `delivered`: the consumer has this node's outputs below
+    this time.
     """
 
     cells: tuple[tuple[int, int, int], ...]
@@ -190,9 +191,10 @@ class Acknowledge(Message):
 
 @_message(13)
 class Progress(Message):
-    """Master to all: roots below `processed` need no more work; below `delivered`, are out.
+    """Master to all: how far everything is processed and delivered.
 
-    No later snapshot is as of an earlier time than `delivered`.
+    `processed`: roots below this time need no more work. `delivered`: the consumer has the outputs
+    of roots below this time; no later snapshot has an earlier time.
     """
 
     processed: int
@@ -201,7 +203,7 @@ class Progress(Message):
 
 @_message(14)
 class AskPromise(Message):
-    """To a front that alone holds the frontier back: promise at least `next` if you can."""
+    """To a front that alone holds the frontier back: promise up to `next` or more if you can."""
 
     next: int
 
@@ -211,7 +213,10 @@ class AskPromise(Message):
 
 @_message(20)
 class Prepare(Message):
-    """Coordinator to nodes: make the state as of `time` (the last frontier sent) durable."""
+    """Coordinator to nodes: make the state as of `time` durable, as your part of a snapshot.
+
+    `time`: the delivered frontier of the last `Progress`.
+    """
 
     number: int
     time: int
@@ -228,7 +233,8 @@ class BeginEpoch(Message):
 class Prepared(Message):
     """Node or front to coordinator: my part of the snapshot is durable.
 
-    `offset`: where a front would go on from; the newest production of a node that makes them.
+    `offset`: of a front, the time that it would go on from; of a node under strong productions, the
+    number of its newest production.
     """
 
     number: int
@@ -245,9 +251,10 @@ class PrepareFailed(Message):
 
 @_message(24)
 class Committed(Message):
-    """Coordinator to nodes and fronts: the snapshot is valid; inputs below `trim` not needed.
+    """Coordinator to nodes and fronts: the snapshot is committed.
 
-    `before`: the valid snapshot before it, which may still be gone back to; 0: none.
+    `before`: the committed snapshot before it, to which a recovery may still go back; 0: none.
+    `trim`: of a front: no recovery needs its inputs below this time any more.
     """
 
     number: int
@@ -260,9 +267,10 @@ class Committed(Message):
 
 @_message(30, control=True)
 class Hello(Message):
-    """Node or front to master, again and again: I am here, and this is where I stand.
+    """Node or front to master, repeatedly: this process takes part, and has got this far.
 
-    `process` is new with each start. `ready` is 1 once it is loaded and the consumer has answered.
+    `process`: a token, new with each start. `ready`: 1 once a node has loaded the snapshot and the
+    consumer has answered.
     """
 
     address: str
@@ -273,9 +281,11 @@ class Hello(Message):
 
 @_message(31, control=True)
 class Recover(Message):
-    """Coordinator to a node: load snapshot `number` (0: empty) of incarnation `taken`, of `time`.
+    """Coordinator to a node: begin `incarnation` with snapshot `number` (0: the empty one).
 
-    A node under strong productions loads its newest part, which has at least this number.
+    `taken`: the incarnation in which the snapshot was taken. `time`: the time of the snapshot. A
+    node under strong productions loads its newest part, which must have at least this number.
+    `addresses`: (name, address) of all members.
     """
 
     incarnation: int
@@ -287,9 +297,9 @@ class Recover(Message):
 
 @_message(44, control=True)
 class Alive(Message):
-    """Node or front to master: this process lives, and has done so many steps of its work.
+    """Node or front to master: this process lives. `steps`: how many steps of work it has done.
 
-    `busy` is 1 if it is in the middle of one that takes long.
+    `busy`: 1 if it is in the middle of a step that takes long.
     """
 
     process: str
@@ -308,7 +318,7 @@ class Unloadable(Message):
 
 @_message(34, control=True)
 class Start(Message):
-    """Coordinator to a front: replay from `offset` on (-1: go on where you are)."""
+    """Coordinator to a front: begin `incarnation`, replay from `offset` on (-1: do not replay)."""
 
     incarnation: int
     offset: int
@@ -317,7 +327,7 @@ class Start(Message):
 
 @_message(35, control=True)
 class Lost(Message):
-    """To the coordinator: something of this incarnation is lost; recover."""
+    """Member to coordinator: a message of this incarnation is lost; recover."""
 
     incarnation: int
     reason: str
@@ -325,7 +335,10 @@ class Lost(Message):
 
 @_message(36, control=True)
 class Failed(Message):
-    """To the coordinator: the flow cannot go on, and a replay would not help."""
+    """Member to coordinator, consumer to barrier: the flow cannot go on, a replay would not help.
+
+    `error`: the name of a class of `engine.errors`; `text`: for people.
+    """
 
     incarnation: int
     error: str
@@ -334,9 +347,10 @@ class Failed(Message):
 
 @_message(37, control=True)
 class Stop(Message):
-    """Coordinator to a member: the run is over; `error` is empty when it did what was asked.
+    """Coordinator to a member: the run is over; the registry has its outcome.
 
-    It is said only once the registry has it. `run`: the one that is over; no other is meant.
+    `run`: the run that is over; a process of another run ignores the message. `error`: empty if the
+    run did what was asked.
     """
 
     run: str
@@ -346,21 +360,21 @@ class Stop(Message):
 
 @_message(32, control=True)
 class Goodbye(Message):
-    """Node or front to master, once it knows that the run is over, in place of `Hello`."""
+    """Node or front to master, in place of `Hello`: this process knows that the run is over."""
 
     process: str
 
 
 @_message(38, control=True)
 class AskReport(Message):
-    """Anybody to a node: how are you doing?"""
+    """Anybody to a node: send a `Report` to `address`."""
 
     address: str
 
 
 @_message(39, control=True)
 class Report(Message):
-    """Node to whoever asked: its figures, by name."""
+    """Node to the one who asked: figures of the node, by name."""
 
     figures: tuple[tuple[str, int], ...]
 
@@ -370,11 +384,10 @@ class Report(Message):
 
 @_message(40, control=True)
 class Bundle(Message):
-    """Barrier to consumer: outputs in label order, to be stored together with `t_last`, or not.
+    """Barrier to consumer: outputs in label order; store all of them with `t_last`, or nothing.
 
-    `barrier` is who sends it, `groups` the first and last key group that it speaks for. `blobs`
-    hold the outputs of one time each (`items_of` gives them); `checksum` runs over all blobs
-    released so far. A consumer need not look at `incarnation`.
+    `blobs`: the outputs of one time each (see `engine.wire.bundles`). `checksum`: over all blobs
+    released so far. `groups`: the first and the last key group of the barrier's node.
     """
 
     barrier: str
@@ -396,9 +409,9 @@ class BundleStored(Message):
 
 @_message(42, control=True)
 class FetchLast(Message):
-    """Barrier to consumer: which is the last bundle that you have of mine?
+    """Barrier to consumer: which bundle of this barrier have you stored last?
 
-    `number` comes back with the answer, and tells whether it is out of date by then.
+    `number`: comes back in the answer, so the barrier recognises an answer that is out of date.
     """
 
     barrier: str
@@ -410,7 +423,7 @@ class FetchLast(Message):
 
 @_message(43, control=True)
 class LastBundle(Message):
-    """Consumer to barrier: the last bundle; t_last -1 when there is none. `number`: as asked."""
+    """Consumer to barrier: the last bundle; t_last -1 if there is none. `number`: as in the ask."""
 
     barrier: str
     incarnation: int
@@ -418,12 +431,3 @@ class LastBundle(Message):
     blobs: tuple[bytes, ...]
     t_last: int
     checksum: int
-
-
-def checked_columns(value: tuple[object, ...]) -> Columns:
-    """Check the shape of a batch of columns. Raises MalformedMessage."""
-    if len(value) == 3:
-        count, mask, cols = value
-        if type(count) is int and type(mask) is int and isinstance(cols, (tuple, list)):
-            return count, mask, cols
-    raise MalformedMessage("not a batch of columns")

@@ -1,13 +1,12 @@
-"""What every role that talks shares: numbered channels, an outbox, durable jobs.
+"""The base of every role that sends and receives messages: numbered channels, an outbox, jobs.
 
-A party never touches a socket, a clock, a thread or a disk. A driver (the ZeroMQ runtime or the
-simulation) hands it bytes, the time and the results of its jobs, and carries out what it finds
-in `outbox` and `jobs`.
-
+Takes: from a driver (the ZeroMQ runtime or the simulation) bytes, the time, and results of jobs.
+Gives: to the driver, messages in `outbox` and durable work in `jobs`. A party itself never touches
+a socket, a clock, a thread or a disk.
 Invariant of a channel: within one incarnation the messages of a sender are handled in the order
-of their sequence numbers, each exactly once. A repeated one is ignored. A gap means that the
-channel lost something: `channel_lost` is called, and nothing more of that sender is handled
-until the next incarnation.
+of their sequence numbers, each exactly once. A repeated message is ignored. A gap means that the
+channel has lost a message: `channel_lost` is called, and no further message of this sender is
+handled until the next incarnation.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ log = logging.getLogger("driftline")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Durable work that a driver does for a party, in order, and reports back by `done`."""
+    """Durable work that a driver does for a party; it does jobs in order and calls `done`."""
 
 
 class Party:
@@ -34,15 +33,16 @@ class Party:
         self.name = name
         self.incarnation = 0
         self.outbox: list[tuple[str, bytes]] = []
-        """(receiver, message), to be sent in this order."""
+        """(receiver, bytes of a message), to be sent in this order."""
         self.jobs: list[Job] = []
         self.addresses: dict[str, str] = {}
-        """Where the driver finds the parties of this incarnation."""
+        """Party of this incarnation -> its address, for the driver."""
         self.now = 0.0
         """The driver's time (seconds, monotonic), as of the last turn or tick."""
         self.tick_by = inf
-        """A time that `tick` is wanted at, if it is earlier than what `tick` returned."""
+        """When `tick` has to be called, if that is before the time that `tick` returned."""
         self.malformed = 0
+        """How many malformed messages were dropped."""
         self._sent: dict[str, int] = {}
         self._seen: dict[str, int] = {}
         self._broken: set[str] = set()
@@ -50,7 +50,7 @@ class Party:
     # What a driver calls.
 
     def receive(self, data: bytes) -> None:
-        """Take one message from the network, whoever sent it."""
+        """Take the bytes of one message from the network. A malformed message is dropped."""
         try:
             header, message = decode(data)
             if message.control or self._is_next(header):
@@ -64,46 +64,46 @@ class Party:
         """A job was carried out; `result` is an exception if it failed."""
 
     def tick(self, now: float) -> float:
-        """Learn the time (seconds, monotonic). Returns when it wants to be told again."""
+        """Learn the time (seconds, monotonic). Returns when `tick` has to be called again."""
         return now + 1.0
 
     def turn(self) -> bool:
-        """Work off what came. Returns whether there is more to do without any new input."""
+        """Work off what has come. Returns whether work is left, even without new input."""
         return False
 
     def beat(self, now: float) -> list[tuple[str, bytes]]:
-        """What to send, (receiver, message), as a sign of life while a turn lasts."""
+        """The (receiver, bytes) to send as a sign of life while a turn takes long."""
         return []
 
     @property
     def stopped(self) -> bool:
-        """Whether it knows that the run is over, so that it is only about to say so."""
+        """Whether this party knows that the run is over, and only has to say goodbye."""
         return False
 
     @property
     def ended(self) -> bool:
-        """Whether it has done its part, so that its process may end."""
+        """Whether the process of this party may end."""
         return self.stopped
 
     # What a role provides and uses.
 
     def handle(self, sender: str, message: Message) -> None:
-        """Take one message that is new and of this incarnation (or a control message)."""
+        """Take one message: the next one of the sender in this incarnation, or a control one."""
         raise NotImplementedError
 
     def channel_lost(self, sender: str) -> None:
-        """Something that the sender sent in this incarnation will never arrive."""
+        """A message that the sender sent in this incarnation is lost."""
         raise NotImplementedError
 
     def send(self, to: str, message: Message) -> None:
         """Put a message into the outbox. Raises PayloadError if it cannot be encoded."""
         sequence = 0 if message.control else self._sent.get(to, 0) + 1
         self.outbox.append((to, encode((self.name, self.incarnation, sequence), message)))
-        if sequence:  # only now: what could not be encoded must not leave a gap
+        if sequence:  # after `encode`: a message that cannot be encoded must not leave a gap
             self._sent[to] = sequence
 
     def enter(self, incarnation: int) -> None:
-        """Begin an incarnation: all channels start anew."""
+        """Begin a later incarnation: all channels start anew."""
         assert incarnation > self.incarnation, "incarnations only grow"
         self.incarnation = incarnation
         self._sent.clear()

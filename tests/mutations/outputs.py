@@ -48,7 +48,7 @@ def t_last_is_not_asked_for_nor_checked() -> Iterator[None]:
     deliver = MemoryConsumer.deliver
 
     def deliver_anything(self: MemoryConsumer, bundle: Bundle) -> None:
-        self._progress.pop(bundle.barrier, None)
+        self._records.pop(bundle.barrier, None)
         deliver(self, bundle)
 
     with (

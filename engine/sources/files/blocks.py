@@ -1,10 +1,10 @@
 """The bytes of a file, plain, gzip or bzip2, in blocks of at most 64 KiB.
 
 The standard library's file objects for compressed files take a damaged second stream for the end
-of the file. In a multistream dump that would silently lose records, so the decompressors are
-driven here: a file either ends where its last stream ends, or it is `Broken`.
+of the file, and so would silently lose records of a multistream dump. Therefore this module calls
+the decompressors itself: a file either ends where its last stream ends, or it is `Broken`.
 
-Costs: two blocks of memory, whatever the file's size and however well it is compressed.
+Cost: two blocks of memory, whatever the size and the compression of the file.
 """
 
 import bz2
@@ -17,15 +17,15 @@ BLOCK_BYTES = 2**16
 
 
 class Broken(Exception):
-    """Nothing after this point of the file can be known. Never leaves `engine.sources`."""
+    """The file cannot be read after this point. Never leaves `engine.sources`."""
 
 
 class Blocks:
-    """Iterates over a file's decompressed bytes; knows how much of the file is consumed."""
+    """Iterates over the decompressed blocks of a file. Raises Broken."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.consumed = 0  # bytes of the file as it lies on disk
+        self.consumed = 0  # bytes read from the disk, compressed or not
 
     def __iter__(self) -> Iterator[bytes]:
         try:
@@ -44,7 +44,7 @@ class Blocks:
 
 
 class _Decompressor(Protocol):
-    """What bz2 offers."""
+    """The interface of bz2.BZ2Decompressor."""
 
     @property
     def eof(self) -> bool: ...
@@ -56,7 +56,7 @@ class _Decompressor(Protocol):
 
 
 class _Gzip:
-    """zlib's decompressor, with the methods of bz2's."""
+    """zlib's decompressor, with the interface of bz2's."""
 
     def __init__(self) -> None:
         self._zlib = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
@@ -78,7 +78,10 @@ class _Gzip:
 
 
 def decompressor(path: Path) -> Callable[[], _Decompressor] | None:
-    """By the name, so that a damaged beginning is an error and not taken for text; or by magic."""
+    """The decompressor for a file, by its name, else by its first bytes; None for a plain file.
+
+    By the name first, so that a compressed file with a damaged beginning is not taken for text.
+    """
     with path.open("rb") as file:
         magic = file.read(4)
     if path.suffix.lower() == ".gz" or magic.startswith(b"\x1f\x8b\x08"):

@@ -1,15 +1,14 @@
-"""A file as a source: which format it has, and its records with their numbers.
+"""A file as a source: its format, and its records with their numbers.
 
-By the name, without `.gz` or `.bz2`: `.jsonl`, `.ndjson`, `.json`, `.csv`, `.tsv`, `.xml`, `.txt`.
-With any other name, a file that begins like XML is XML, and the rest is text.
+The format follows from the name without `.gz` or `.bz2`: `.jsonl`, `.ndjson`, `.json`, `.csv`,
+`.tsv`, `.xml`, `.txt`. With another name, a file that begins like XML is XML, any other is text.
 
-A record's time is its number in the file, from 1; with `sections` it is the section's. Malformed
-records keep their number. Where the file breaks off, a BadRecord with the next number comes last,
-since what would follow cannot be known.
+A record's time is its number in the file, from 1; with `sections`, the number of the section.
+Malformed records keep their number. If the file breaks off, the last record is a BadRecord with the
+next number.
 
-Costs: `read(start)` reads the file from its beginning and parses what it passes over, at about
-the speed of a run that does nothing else: the formats have no index, and compressed files none to
-jump by. Memory is that of one record.
+Cost: `read(start)` reads the file from its beginning and parses the records that it skips, as the
+formats and the compressed files have no index. Memory: one record.
 """
 
 import hashlib
@@ -26,7 +25,7 @@ from driftline.engine.sources.texts.pages import page_rows
 from driftline.engine.sources.texts.zipf import ZipfSource
 
 GENERATED = "zipf:"
-"""What a name begins with that is no file's: `zipf:1000` is a thousand made-up documents."""
+"""Prefix of a name that is not a file's: `zipf:1000` stands for a thousand generated documents."""
 
 Format = Callable[[Iterable[bytes]], Iterator[Row]]
 
@@ -70,13 +69,13 @@ def open_source(
     if not path.exists():
         raise Unavailable(f"{path}: there is no such file")
     if (path / "data.mdb").is_file():
-        # Here, as it needs LMDB, which files do not.
+        # Imported only where it is needed, as it imports LMDB.
         from driftline.engine.sources.logs.logged import LoggedSource
 
         return LoggedSource(path)
     if not path.is_file():
         kind = "a directory" if path.is_dir() else "no regular file"
-        raise Unavailable(f"{path}: {kind}; a source is a file that can be read again")
+        raise Unavailable(f"{path}: {kind}; a source must be a file that can be read repeatedly")
     blocks = Blocks(path)
     try:
         beginning = next(iter(blocks), b"")
@@ -93,7 +92,7 @@ def open_source(
 def _generated(name: str) -> Source:
     count = name.removeprefix(GENERATED)
     if not count.isdecimal():
-        raise Unavailable(f"{name}: expected {GENERATED}N, for N made-up documents")
+        raise Unavailable(f"{name}: expected {GENERATED}N, for N generated documents")
     return ZipfSource(int(count))
 
 
@@ -113,7 +112,7 @@ class FileSource:
         self.path = path
         self.rows = rows
         self.shape = shape
-        self._blocks = Blocks(path)  # of the latest read, for its progress
+        self._blocks = Blocks(path)  # of the latest `read`, for `progress`
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
         """All records with time >= `start`."""
@@ -134,14 +133,14 @@ class FileSource:
             yield Malformed(str(broken), "", ends=True)
 
     def progress(self) -> tuple[int, int] | None:
-        """Bytes of the file, as it lies on disk, that the latest read has consumed, and all."""
+        """(bytes that the latest `read` has taken from the disk, size of the file)"""
         return self._blocks.consumed, self.path.stat().st_size
 
     def identity(self) -> str:
-        """Name, size, a hash of both ends, and how it is read; not where the file lies.
+        """A text of name, size, a hash of both ends, and shape; not of the directory.
 
-        Both ends, because to hash the whole of a large dump takes minutes at every start. What
-        this cannot see is a change in the middle that keeps the size.
+        Only the ends are hashed, because a large dump would take minutes at every start. So a
+        change in the middle that keeps the size is not noticed.
         """
         size = self.path.stat().st_size
         with self.path.open("rb") as file:

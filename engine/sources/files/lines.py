@@ -1,7 +1,7 @@
-"""Formats of one record a line: JSON objects, and plain text.
+"""Formats with one record a line: JSON objects, and plain text.
 
-Lines end with a newline, with or without a carriage return before it, and are UTF-8, with or
-without a byte order mark. Blank lines are no records and take no number.
+Lines are UTF-8 and end with a newline, which may follow a carriage return; the file may begin with
+a byte order mark. Blank lines are skipped and take no number.
 """
 
 import json
@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 from driftline.engine.sources.record import TEXT_CHARS, Malformed, Row
 
 MAX_LINE_BYTES = 2**26
-"""Longest line that is accepted: a file without newlines must not fill the memory."""
+"""Size of a line at most: a file without newlines must not fill the memory."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def json_rows(blocks: Iterable[bytes]) -> Iterator[Row]:
-    """One JSON object a line."""
+    """The JSON object of each line that is not blank."""
     for line in lines(blocks):
         if line.strip():
             yield _object(line)
@@ -33,15 +33,15 @@ def text_rows(blocks: Iterable[bytes]) -> Iterator[Row]:
 
 
 def lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines without their newlines; of one that is too long, MAX_LINE_BYTES + 1 bytes."""
-    found = _lines(blocks)
-    for first in found:
+    """The lines without their newlines; lines that are too long are cut to MAX_LINE_BYTES + 1."""
+    rest = _lines(blocks)
+    for first in rest:
         yield first.removeprefix(_BYTE_ORDER_MARK)
-        yield from found
+        yield from rest
 
 
 def _lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    begun: list[bytes] = []  # the pieces of the line that goes on in the next block
+    begun: list[bytes] = []  # pieces of a line that continues in the next block
     room = MAX_LINE_BYTES + 1
     for block in blocks:
         *complete, rest = block.split(b"\n")

@@ -1,12 +1,13 @@
-"""A source in splits that are read in parallel, with the same times as when it is read as one.
+"""A source in splits that are read in parallel, with the same times as when it is read as a whole.
 
-A record's time is its number in the whole source, so where a split begins is known only when those
-before it have been counted. Reading is therefore done in two steps: `count` every split, in
-parallel (splits of generated text know their count), then `read` every split from its number on.
+A record's time is its number in the whole source, so a split can be read only once the records in
+the splits before it are counted. Reading therefore has two steps: `count` every split (in
+parallel; splits of generated documents need no reading for this), then `read` every split from its
+first number on, which `starts` adds up.
 
-What can be cut: formats of one record a line, and XML dumps between pages, where the file is
-not compressed; multistream bzip2 dumps between streams, as Wikimedia publishes them. Everything
-else, and what is small, is one split.
+What can be split: uncompressed files with one record a line, uncompressed XML dumps between pages,
+and multistream bzip2 dumps, as Wikimedia publishes them, between streams. Any other source, and a
+small one, is one split.
 
     >>> from driftline.engine.sources.texts.zipf import ZipfSource
     >>> splits = splits_of(ZipfSource(5, words_per_document=1), 2)
@@ -35,7 +36,7 @@ from driftline.engine.sources.texts.pages import page_rows
 from driftline.engine.sources.texts.zipf import ZipfSource
 
 SPLIT_BYTES_MIN = 2**20
-"""Splits of files are not smaller."""
+"""Size of a split of a file at least."""
 
 _PAGE = re.compile(rb"<page[\s>]")
 _STREAM = re.compile(rb"BZh[1-9]1AY&SY")
@@ -44,7 +45,7 @@ _ROOT = re.compile(rb"<(mediawiki|pages)[\s>]")
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Rows and documents of a split; `broken`: nothing that comes after it can be known."""
+    """How many rows and documents a split has; `broken`: all after the split cannot be read."""
 
     rows: int
     documents: int
@@ -52,17 +53,17 @@ class Count:
 
 
 class Split(Protocol):
-    """A split of a source. Can be sent to another process."""
+    """A split of a source. Can be pickled, to be read in another process."""
 
     def count(self) -> Count:
-        """How much is in it."""
+        """The number of rows and documents in the split."""
 
     def read(self, row: int, time: int) -> Iterator[tuple[int, object] | BadRecord]:
-        """Its records, where its first row and its first document have these numbers."""
+        """The records of the split; `row`, `time`: the numbers of its first row and document."""
 
 
 def splits_of(source: Source, count: int, since: int = 1) -> list[Split]:
-    """A source in at most so many splits, in order; nothing before `since` is needed."""
+    """A source in at most `count` splits, in order. Records before time `since` may be left out."""
     if isinstance(source, ZipfSource):
         bounds = _bounds(1, source.documents + 1, count)
         return [Span(source, start, stop) for start, stop in bounds]
@@ -77,27 +78,27 @@ def splits_of(source: Source, count: int, since: int = 1) -> list[Split]:
 
 
 def line_splits(path: Path, count: int) -> list[FileSplit]:
-    """A file of lines that is not compressed in at most so many splits, for `FileSplit.lines`."""
+    """An uncompressed file of lines in at most `count` splits, for `FileSplit.lines`."""
     cuts = _cuts(path, text_rows, count) or [0, path.stat().st_size]
     return [FileSplit(path, text_rows, Shape(), begin, end) for begin, end in pairwise(cuts)]
 
 
 def starts(counts: Iterable[Count]) -> list[tuple[int, int]]:
-    """The numbers of the first row and document of each split; none after a broken one."""
+    """(number of the first row, of the first document) of each split up to the first broken one."""
     row = time = 1
-    found = []
+    numbers = []
     for count in counts:
-        found.append((row, time))
+        numbers.append((row, time))
         if count.broken:
             break
         row += count.rows
         time += count.documents
-    return found
+    return numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The records with times in [start, stop): of a source that finds them itself."""
+    """The records with times in [start, stop) of a source that can read from any time on."""
 
     source: Source
     start: int
@@ -147,7 +148,7 @@ class FileSplit:
                 yield number, document
 
     def lines(self) -> Iterator[bytes]:
-        """Its lines as they are, without their ends and without blank ones."""
+        """The lines that are not blank, without their ends."""
         return filter(bytes.strip, lines(self._blocks()))
 
     def _documents(self, first: int) -> Iterator[Row]:
@@ -158,7 +159,7 @@ class FileSplit:
             yield Malformed(str(broken), "", ends=True)
 
     def _blocks(self) -> Iterator[bytes]:
-        """What the format would be given if the file held only this split."""
+        """The blocks of a file that would hold only this split, as the format takes them."""
         if self.rows is not page_rows:
             if self.begin:
                 yield b"\n"  # the first line of a split has no byte order mark
@@ -184,7 +185,7 @@ class FileSplit:
             raise Broken(f"the file cannot be read on: {error}") from None
 
     def _streams(self) -> Iterator[bytes]:
-        """Decompressed: every stream begins and ends within the split."""
+        """The decompressed blocks of a bzip2 dump: its splits are cut between streams."""
         stream = bz2.BZ2Decompressor()
         try:
             for block in self._raw():
@@ -200,14 +201,14 @@ class FileSplit:
 
 
 def _bounds(first: int, last: int, count: int) -> list[tuple[int, int]]:
-    """[first, last) in at most `count` intervals of nearly the same length."""
+    """The interval [first, last) in at most `count` intervals of nearly the same length."""
     count = max(1, min(count, last - first))
     cuts = [first + (last - first) * i // count for i in range(count + 1)]
     return list(pairwise(cuts))
 
 
 def _cuts(path: Path, rows: Format, count: int) -> list[int]:
-    """Where splits begin, and the end of the file; [] if the file cannot be cut."""
+    """The offsets at which splits begin, and the size of the file; [] if it cannot be cut."""
     size = path.stat().st_size
     count = min(count, size // SPLIT_BYTES_MIN)
     find: Callable[[mmap.mmap, int], int]
@@ -223,8 +224,8 @@ def _cuts(path: Path, rows: Format, count: int) -> list[int]:
     else:
         return []
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        places = {find(data, begin) for begin, _ in _bounds(0, size, count)[1:]}
-    return [0, *sorted(places - {size}), size]
+        offsets = {find(data, begin) for begin, _ in _bounds(0, size, count)[1:]}
+    return [0, *sorted(offsets - {size}), size]
 
 
 def _after_newline(data: mmap.mmap, start: int) -> int:
@@ -241,7 +242,7 @@ def _at(pattern: re.Pattern[bytes]) -> Callable[[mmap.mmap, int], int]:
 
 
 def _head(path: Path) -> bytes:
-    """An XML file up to its first page."""
+    """The beginning of an XML file, up to its first page."""
     head = b""
     for block in Blocks(path):
         head += block

@@ -3,9 +3,9 @@
     id,word            {"id": "1", "word": "to, be"}
     1,"to, be"   ->
 
-A value in a `.csv` may be quoted and then hold commas, quotes (doubled) and newlines. In a `.tsv`
-a quote is a character like any other: texts are full of them, and by that format's definition a
-value holds neither tab nor newline.
+A value in a `.csv` may be quoted, and may then hold commas, quotes (doubled) and newlines. In a
+`.tsv` a quote is an ordinary character, as texts are full of them; a value there cannot hold a tab
+or a newline.
 """
 
 import csv
@@ -16,7 +16,7 @@ from driftline.engine.sources.files.blocks import Broken
 from driftline.engine.sources.files.lines import MAX_LINE_BYTES, lines
 from driftline.engine.sources.record import TEXT_CHARS, Malformed, Row
 
-# The module's own limit of 128 kB is less than a long article; it has but one for all readers.
+# The default limit of 128 kB is too small for a long article. There is one limit for all readers.
 csv.field_size_limit(MAX_LINE_BYTES)
 
 
@@ -50,7 +50,7 @@ def _rows(blocks: Iterable[bytes], delimiter: str, *, has_quotes: bool) -> Itera
 def _values(
     blocks: Iterable[bytes], delimiter: str, has_quotes: bool
 ) -> Iterator[list[str] | Malformed]:
-    begun: list[str] = []  # how the row that is being read begins
+    begun: list[str] = []  # the beginning of the row that is being read, for errors
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
     reader = csv.reader(_texts(blocks, begun), delimiter=delimiter, quoting=quoting, strict=True)
     while True:
@@ -69,7 +69,10 @@ def _values(
 
 
 def _texts(blocks: Iterable[bytes], begun: list[str]) -> Iterator[str]:
-    """The lines for csv. Invalid bytes pass as surrogates: an error would end the reader."""
+    """The lines for the csv reader, and in `begun` the beginning of a row.
+
+    Invalid bytes pass as surrogates: an exception would end the reader.
+    """
     for line in lines(blocks):
         if len(line) > MAX_LINE_BYTES:
             raise Broken(f"a line longer than {MAX_LINE_BYTES} bytes")

@@ -1,16 +1,16 @@
-"""The input log: what producers sent to a front, in LMDB, until no snapshot needs it any more.
+"""The input log: the records that producers sent to a front, in LMDB, until no recovery needs them.
 
 An entry is a record with its time, its producer, and its number among that producer's records.
-Beside the entries stand the last number of each producer, which outlives its entries, and two
-times: *reserved*, below which no new record gets its time any more, and *trimmed*, below which
-entries are gone. A log with everything reserved has ended.
+Beside the entries, the log keeps the last number of each producer, which outlives its entries, and
+two times: new records get times from *reserved* on, and entries below *trimmed* are removed. A log
+whose reserved time is INFINITY has ended.
 
-Invariants: a group of entries is there as a whole or not at all, together with the numbers of
-its producers; so a record that comes twice is recognised, whatever was interrupted when. Times
-only grow. One process has a log open at a time, and one thread writes it; others may read.
+Invariants: a group of entries is written as a whole or not at all, together with the last numbers
+of its producers; so a record that comes twice is recognised, also after a crash. Times only grow.
+One process has a log open at a time, and one of its threads writes; other threads may read.
 
 Cost: one transaction (two fsyncs, some 7 ms on a disk) for a group, and some 3 microseconds for
-an entry. A producer takes some 50 bytes for ever: ids belong to producers, not to their runs.
+an entry. Each producer takes some 50 bytes for ever: its name must never get a lower number again.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from driftline.engine.wire.marks import MARK, NOBODY, Mark
 from driftline.engine.wire.party import Job
 
 MAP_SIZE = 1 << 38
-"""Bytes of address space; the file grows only as it is filled."""
+"""Bytes of address space; the file grows as it is filled."""
 
 TRIM_MAX = 2000
-"""Entries that one transaction removes at most: records wait for it."""
+"""How many entries one transaction removes at most: new records wait for it."""
 
 PRODUCER_BYTES_MAX = 255
 
@@ -49,7 +49,7 @@ _RESERVED, _TRIMMED = b"reserved", b"trimmed"
 
 
 class Entry(NamedTuple):
-    """A record as it is stored; `data` is its encoded payload."""
+    """A record in the log; `sequence`: its number at its producer, `data`: its encoded payload."""
 
     time: int
     producer: str
@@ -59,7 +59,10 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WriteGroup(Job):
-    """Store entries, reserve times, forget entries below `trim`. Result: whether some are left."""
+    """Job: store entries, set the reserved time, remove entries below `trim`.
+
+    Result: whether entries below `trim` are left, as one job removes only TRIM_MAX.
+    """
 
     entries: tuple[Entry, ...]
     reserved: int
@@ -67,7 +70,11 @@ class WriteGroup(Job):
 
 
 class InputLog:
-    """The log of one front. Raises StateMismatch, Unavailable on opening."""
+    """The log of one front.
+
+    Opening raises StateMismatch if the directory is not a log of this identity and mark, and
+    Unavailable. All methods raise Unavailable, and StateMismatch if the log is damaged.
+    """
 
     def __init__(
         self, path: Path, identity: str, mark: Mark = NOBODY, *, map_size: int = MAP_SIZE
@@ -90,16 +97,16 @@ class InputLog:
 
     @property
     def reserved(self) -> int:
-        """New records get times from here on."""
+        """New records get times from this one on."""
         return self._get(_RESERVED)
 
     @property
     def trimmed(self) -> int:
-        """Entries below this time are gone, or about to go."""
+        """Entries below this time were removed, or will be."""
         return self._get(_TRIMMED)
 
     def sequences(self) -> dict[str, int]:
-        """The last number of each producer."""
+        """Producer -> number of its last record."""
         with self._reported(), self._env.begin(db=self._producers) as txn, txn.cursor() as cursor:
             return {
                 bytes(key).decode(errors="replace"): decode_beside(key, value, self.name)
@@ -107,7 +114,7 @@ class InputLog:
             }
 
     def read(self, start: int, limit: int = -1) -> list[Entry]:
-        """The first entries with time >= `start`, all if there is no limit."""
+        """The first `limit` entries with time >= `start`; all of them if `limit` is negative."""
         with self._reported(), self._env.begin(db=self._entries) as txn, txn.cursor() as cursor:
             if not cursor.set_range(_NUMBER.pack(start)):
                 return []
@@ -115,7 +122,7 @@ class InputLog:
             return [self._decode(bytes(key), bytes(value)) for key, value in rows]
 
     def write(self, group: WriteGroup) -> bool:
-        """Carry out a job durably. Returns whether entries are left that should go."""
+        """Carry out a job durably. Returns whether entries below `group.trim` are left."""
         rows = [(_NUMBER.pack(entry.time), encode_entry(entry)) for entry in group.entries]
         last = {entry.producer: entry.sequence for entry in group.entries}
         with self._reported(), self._env.begin(write=True) as txn:
@@ -131,12 +138,12 @@ class InputLog:
             return self._trim(txn, group.trim)
 
     def trim(self, below: int) -> None:
-        """Remove all entries below a time that no snapshot needs any more."""
+        """Remove all entries below a time."""
         while self.write(WriteGroup((), self.reserved, max(below, self.trimmed))):
             pass
 
     def carry_out(self, job: Job) -> object:
-        """What a runtime's background thread calls."""
+        """Do a job durably, for a driver. Returns the job's result."""
         if not isinstance(job, WriteGroup):
             raise TypeError(f"not a job for an input log: {job!r}")
         return self.write(job)
@@ -149,12 +156,12 @@ class InputLog:
     def _trim(self, txn: lmdb.Transaction, below: int) -> bool:
         bound = _NUMBER.pack(below)
         with txn.cursor(self._entries) as cursor:
-            there = cursor.first()
+            at_entry = cursor.first()
             for _ in range(TRIM_MAX):
-                if not there or bytes(cursor.key()) >= bound:
+                if not at_entry or bytes(cursor.key()) >= bound:
                     return False
-                there = cursor.delete()  # and go to the next one
-            return bool(there) and bytes(cursor.key()) < bound
+                at_entry = cursor.delete()  # moves the cursor to the next entry
+            return bool(at_entry) and bytes(cursor.key()) < bound
 
     def _open(self, mine: bytes, mark: Mark) -> None:
         with self._env.begin(write=True) as txn:
@@ -166,8 +173,8 @@ class InputLog:
                 txn.put(b"identity", mine, db=self._about)
             if txn.get(b"identity", db=self._about) != mine:
                 raise StateMismatch(
-                    f"{self.name} is not an input log, or that of another flow, front or version "
-                    "of Driftline: give another directory, or remove this one"
+                    f"{self.name} is not an input log, or belongs to another flow, front or "
+                    "version of Driftline: give another directory, or remove this one"
                 )
             marked = txn.get(MARK, db=self._about)
             before = None if marked is None else Mark.decode(bytes(marked), self.name)
@@ -187,13 +194,13 @@ class InputLog:
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """Tell what LMDB and the operating system refuse as errors of ours."""
+        """Raise errors of LMDB and of the operating system as StateMismatch or Unavailable."""
         try:
             yield
         except (lmdb.IncompatibleError, lmdb.DbsFullError) as error:
             raise StateMismatch(f"{self.name} is not an input log: {error}") from None
         except DAMAGE as error:
-            raise StateMismatch(f"{self.name} is no input log, or damaged: {error}") from None
+            raise StateMismatch(f"{self.name} is not an input log, or damaged: {error}") from None
         except lmdb.MapFullError:
             raise Unavailable(
                 f"input log {self.name} is full; it is trimmed when a snapshot is committed: "
@@ -205,7 +212,7 @@ class InputLog:
 
 @dataclass(frozen=True, slots=True)
 class LogContents:
-    """What a log says of itself."""
+    """The mark of a log (None: it has none), its two times, and its number of entries."""
 
     mark: Mark | None
     reserved: int
@@ -214,7 +221,10 @@ class LogContents:
 
 
 def check_log(path: Path) -> LogContents:
-    """Read everything, and change nothing. Raises StateMismatch, Unavailable."""
+    """Read and check the whole log; changes nothing.
+
+    Raises StateMismatch if it is damaged, Unavailable.
+    """
     name = str(path)
     about: dict[bytes, bytes] = {}
     entries = 0
@@ -235,12 +245,12 @@ def check_log(path: Path) -> LogContents:
 
 
 def encode_number(number: int) -> bytes:
-    """A number as it is in a log; their order is that of the bytes."""
+    """Encode a number for a log; the order of the bytes is the order of the numbers."""
     return _NUMBER.pack(number)
 
 
 def decode_number(data: bytes, name: str) -> int:
-    """A number in log `name`. Raises StateMismatch."""
+    """Decode `encode_number` from log `name`. Raises StateMismatch."""
     try:
         (number,) = _NUMBER.unpack(data)
     except struct.error:
@@ -249,13 +259,13 @@ def decode_number(data: bytes, name: str) -> int:
 
 
 def encode_beside(key: bytes, number: int) -> bytes:
-    """A number that stands beside the entries under a key, with a checksum."""
+    """Encode a number that the log keeps under a key beside the entries; with a checksum."""
     data = _NUMBER.pack(number)
     return data + crc32(data, crc32(key)).to_bytes(4, "big")
 
 
 def decode_beside(key: bytes, value: bytes, name: str) -> int:
-    """What `encode_beside` made, in log `name`. Raises StateMismatch."""
+    """Decode `encode_beside` from log `name`. Raises StateMismatch."""
     data = bytes(value[:-4])
     if crc32(data, crc32(key)) != int.from_bytes(value[-4:], "big"):
         raise StateMismatch(f"input log {name} is damaged at {bytes(key)!r}: restore it")
@@ -263,7 +273,7 @@ def decode_beside(key: bytes, value: bytes, name: str) -> int:
 
 
 def decode_entry(key: bytes, value: bytes, name: str) -> Entry:
-    """An entry of log `name`. Raises StateMismatch."""
+    """Decode `encode_entry` from log `name`; `key`: the encoded time. Raises StateMismatch."""
     time = decode_number(key, name)
     reason = "its checksum does not fit"
     if crc32(value[4:], crc32(key)) == int.from_bytes(value[:4], "big"):
@@ -275,16 +285,19 @@ def decode_entry(key: bytes, value: bytes, name: str) -> Entry:
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """The value of an entry in a log; its key is its time."""
+    """Encode the value of an entry, with a checksum; its key is its encoded time."""
     body = pack((entry.producer, entry.sequence, entry.data))
     return crc32(body, crc32(_NUMBER.pack(entry.time))).to_bytes(4, "big") + body
 
 
 def _claim(path: Path) -> int:
-    """Make the directory durable and ours until the file that is returned is closed."""
+    """Make the directory durably and lock it. Returns the lock's file: closing it unlocks.
+
+    Raises StateMismatch if the directory holds other files, Unavailable if another process has it.
+    """
     make_directory(path)
-    found = {file.name for file in path.iterdir()} - {"claim", "lock.mdb"}
-    if found and "data.mdb" not in found:
+    names = {file.name for file in path.iterdir()} - {"claim", "lock.mdb"}
+    if names and "data.mdb" not in names:
         raise StateMismatch(f"{path} holds other files: give a directory of its own to a log")
     file = os.open(path / "claim", os.O_RDWR | os.O_CREAT, 0o644)
     try:

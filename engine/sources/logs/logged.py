@@ -1,7 +1,7 @@
-"""A front's input log as a source: what producers sent, to be run or audited once more.
+"""A front's input log as a source: the records that producers sent, to be run or audited again.
 
-Records that were trimmed are gone: what is recomputed has to begin from a snapshot that is not
-older. The log may be in use while it is read; records that come meanwhile may be missing.
+Trimmed records are gone: a run over the rest has to begin from a snapshot of that time or later.
+The log may be in use while it is read; records that come meanwhile may be missing.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from driftline.engine.wire.codec import unpack
 
 
 class LoggedSource:
-    """The records of an input log, with the times that they were given."""
+    """The records of an input log, with their times."""
 
     def __init__(self, path: Path) -> None:
         self.name = path.name
         self.path = path
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
-        """All records with time >= `start`. Raises InputError if some of them have been trimmed."""
+        """All records with time >= `start`.
+
+        Raises InputError if some of them were trimmed, StateMismatch, Unavailable.
+        """
         with self._opened() as env:
             about, entries = env.open_db(b"about"), env.open_db(b"entries")
             with env.begin() as txn, txn.cursor(db=entries) as cursor:
@@ -35,18 +38,18 @@ class LoggedSource:
                 if start < first:
                     reason = f"records before {first} are trimmed: begin from a snapshot"
                     raise InputError(self.name, start, reason)
-                there = cursor.set_range(encode_number(start))
-                while there:
+                at_entry = cursor.set_range(encode_number(start))
+                while at_entry:
                     entry = decode_entry(bytes(cursor.key()), bytes(cursor.value()), self.name)
                     yield entry.time, unpack(entry.data)
-                    there = cursor.next()
+                    at_entry = cursor.next()
 
     def progress(self) -> tuple[int, int] | None:
-        """Unknown."""
+        """None: the size is unknown."""
         return None
 
     def identity(self) -> str:
-        """Where it is."""
+        """A text with the path of the log."""
         return f"input log {self.path}"
 
     @contextmanager

@@ -1,23 +1,24 @@
-"""The source of records that producers send: each gets its time once, and is never forgotten.
+"""The source of records that producers send: each record gets its time once and is never lost.
 
-A record is numbered by its producer: 1, 2, ... One that comes again is recognised by its number,
-one that comes early (an earlier one was lost on the way) is refused. Its time comes from a hybrid
-clock, the next one or now in microseconds. It can be read at once; it is *acknowledged* once the
-input log has it. `group` gives what is to be written, one group at a time: what comes while a
-group is under way makes up the next one, so the slower the disk, the larger the groups.
+Takes: records of producers, the time of a clock, and which groups were written. Gives: records to a
+front, groups to be written to the input log, and the producers whose records are acknowledged.
+Invariants: times grow, over restarts too; a record has the same time whenever it is read; all
+records below `durable` are in the log, and no new record ever gets a time below it.
 
-`durable` is what keeps outputs back until their inputs are safe. A promise to give no time below
-some time (`move_to`) has to survive a crash just like a record, so times are reserved in the log
-some way ahead, and a restart begins after the reserved ones: an idle front can promise without
-waiting for the disk.
+A producer numbers its records 1, 2, ... A record that comes again is recognised by its number; one
+that comes early (a record before it was lost on the way) is refused. Its time is the clock's time
+in microseconds, or the time after the last record's if that is larger. It can be read at once, and
+is *acknowledged* once the log has it. One group is written at a time: records that come meanwhile
+are the next group, so the slower the disk, the larger the groups.
 
-Invariants: times grow, over restarts too; a record has the same time whenever it is read; below
-`durable` are only records that the log has, and no time below it is ever given again.
+Outputs wait until their inputs are below `durable`. A promise to give no time below some time
+(`move_to`) has to survive a crash, too. So times are reserved in the log in advance, and a restart
+begins after the reserved times: an idle front can promise without waiting for the disk.
 
-Memory holds records until they are both read and stored; `waiting` is for whoever brings them.
-Cost: some 5 microseconds for a record; a replay reads the log in chunks.
+Memory holds a record until it is both read and stored; `waiting` counts these records, so that the
+caller can limit them. Cost: some 5 microseconds for a record; a replay reads the log in chunks.
 
-No sockets, clocks or threads here: `deploy.parties.intake` brings the records and carries out the
+No sockets, clocks or threads here: `deploy.parties.intake` receives the records and writes the
 groups.
 """
 
@@ -36,23 +37,23 @@ from driftline.engine.sources.logs.inputlog import Entry, WriteGroup
 from driftline.engine.wire.codec import pack, unpack
 
 RESERVE_US = 1_000_000
-"""How far ahead times are reserved: what a restart may move the clock on."""
+"""How far in advance times are reserved; a restart skips at most this much."""
 
 CHUNK = 256
 """Entries that a replay reads at a time."""
 
 
 class Receipt(Enum):
-    """What became of a record that came."""
+    """The answer to a record that a producer sent."""
 
-    TAKEN = "it will be acknowledged"
-    REPEATED = "it was taken before"
-    EARLY = "one before it is missing; it was not taken"
-    CLOSED = "the source has ended; it was not taken"
+    TAKEN = "the record will be acknowledged"
+    REPEATED = "the record was taken before"
+    EARLY = "a record before it is missing; it was not taken"
+    CLOSED = "the source has ended; the record was not taken"
 
 
 class Log(Protocol):
-    """What `engine.sources.logs.inputlog.InputLog` shows to the source that it belongs to."""
+    """The part of `engine.sources.logs.inputlog.InputLog` that its source uses."""
 
     name: str
 
@@ -62,17 +63,17 @@ class Log(Protocol):
 
     @property
     def reserved(self) -> int:
-        """New records get times from here on."""
+        """New records get times from this one on."""
 
     @property
     def trimmed(self) -> int:
-        """Entries below this time are gone, or about to go."""
+        """Entries below this time were removed, or will be."""
 
     def sequences(self) -> dict[str, int]:
-        """The last number of each producer."""
+        """Producer -> number of its last record."""
 
     def read(self, start: int, limit: int = -1) -> list[Entry]:
-        """The first entries with time >= `start`, all if there is no limit."""
+        """The first `limit` entries with time >= `start`; all of them if `limit` is negative."""
 
 
 class ReceivedSource(LiveSource):
@@ -81,34 +82,42 @@ class ReceivedSource(LiveSource):
     def __init__(
         self, log: Log, now_us: Callable[[], int], name: str = "records of producers"
     ) -> None:
+        """`now_us`: the time of a clock, in microseconds."""
         self.name = name
         self._log = log
         self._now_us = now_us
         self._accepted = log.sequences()
         self._acknowledged = dict(self._accepted)
         self._floor = max(1, log.reserved, log.trimmed, log.last_time + 1)
-        """A restart gives no time below this one."""
+        """The reserved time in the log: a restart gives no time below it."""
         self._next = self._floor
-        """No time below this one will be given any more; INFINITY: closed."""
+        """New records get times from this one on; INFINITY: the source is closed."""
         self.durable = self._floor
         self._incoming: list[Entry] = []
+        """Records of the next group."""
         self._group: WriteGroup | None = None
+        """The group that is being written."""
         self._trim = self._trimmed = self.trimmed = log.trimmed
         self._read: deque[_Kept] = deque()
-        """Read, but not in the log yet."""
+        """Records that were read, but are not in the log yet."""
         self._unread: deque[_Kept] = deque()
+        """Records in memory that were not read yet."""
         self._evicted = log.last_time
-        """Entries up to this time are only in the log, all records after it are in memory."""
+        """Records up to this time are only in the log, all later ones are in memory."""
         self._position = 1
-        """The reader has had everything below this time."""
+        """The reader has been given all records below this time."""
         self._readings = 0
+        """How many times `read` was called: only the latest reader goes on."""
         self.waiting_bytes = 0
         """Size of the records in memory."""
 
-    # For whoever brings records.
+    # For the intake.
 
     def receive(self, producer: str, sequence: int, payload: object) -> Receipt:
-        """Take a record if it is the next one of its producer. Raises PayloadError."""
+        """Take a record if it is the next one of its producer. `sequence`: its number, from 1.
+
+        Raises PayloadError if the payload cannot be stored.
+        """
         accepted = self._accepted.get(producer, 0)
         if sequence <= accepted:
             return Receipt.REPEATED
@@ -127,7 +136,7 @@ class ReceivedSource(LiveSource):
         return Receipt.TAKEN
 
     def close(self) -> None:
-        """No more records will come, ever: also a restart finds the source closed."""
+        """End the source: it takes no more records, after a restart either."""
         self._next = INFINITY
 
     @property
@@ -137,24 +146,24 @@ class ReceivedSource(LiveSource):
 
     @property
     def ended(self) -> bool:
-        """Whether it is closed and the log has everything."""
+        """Whether the source is closed and the log has all records."""
         return self.durable >= INFINITY
 
     @property
     def waiting(self) -> int:
-        """Records in memory: not read yet, or not stored yet."""
+        """How many records are in memory: not read yet, or not stored yet."""
         return len(self._read) + len(self._unread)
 
     def accepted(self, producer: str) -> int:
-        """The last record that was taken of a producer."""
+        """The number of the last record that was taken of a producer."""
         return self._accepted.get(producer, 0)
 
     def acknowledged(self, producer: str) -> int:
-        """The last record of a producer that will not be forgotten."""
+        """The number of the last record of a producer that the log has."""
         return self._acknowledged.get(producer, 0)
 
     def group(self) -> WriteGroup | None:
-        """What to write now, if anything; `written` says that it is done."""
+        """The job to do now, after which `written` must be called; None: wait, or nothing to do."""
         if self._group is None and (
             self._incoming
             or self._trim > self._trimmed
@@ -167,25 +176,25 @@ class ReceivedSource(LiveSource):
         return None
 
     def written(self, group: WriteGroup, left: bool) -> list[str]:
-        """A group is in the log. Returns the producers to tell; `left`: not all is trimmed."""
+        """A group was written. `left`: the job's result. Returns the producers to acknowledge."""
         assert group is self._group, "one group at a time"
         self._group = None
         self._trimmed = group.trim - 1 if left else group.trim
         self.trimmed = max(self.trimmed, self._trimmed)
         self._floor = group.reserved
-        tell = {entry.producer: entry.sequence for entry in group.entries}
-        self._acknowledged.update(tell)
+        stored = {entry.producer: entry.sequence for entry in group.entries}
+        self._acknowledged.update(stored)
         self._evict()
         self._promise()
-        return list(tell)
+        return list(stored)
 
     # For a front.
 
     def read(self, start: int) -> Iterator[tuple[int, object] | None]:
         if start < self._trim:
             raise StateMismatch(
-                f"{self._log.name} does not hold the inputs from time {start} any more, only from "
-                f"{self._trim} on: go on with the state that it belongs to, or remove both"
+                f"{self._log.name} has no inputs from time {start} on any more, only from "
+                f"{self._trim} on: use the state that belongs to it, or remove both"
             )
         self._readings += 1
         self._position = start
@@ -206,13 +215,13 @@ class ReceivedSource(LiveSource):
         self._trim = max(self._trim, min(time, self.durable))
 
     def validate(self) -> None:
-        """State the invariants."""
+        """Assert the invariants."""
         kept = [record[0] for record in (*self._read, *self._unread)]
         unstored = self._unstored()
         assert all(a < b for a, b in pairwise([self._evicted, *kept, self._next])), "times grow"
-        assert all(time >= unstored for time, _, _ in self._read), "what is done with is forgotten"
+        assert all(time >= unstored for time, _, _ in self._read), "read and stored: not in memory"
         assert all(time >= self._position for time, _, _ in self._unread)
-        assert self.durable <= min(unstored, self._floor), "what is not stored is not durable"
+        assert self.durable <= min(unstored, self._floor), "durable records are stored"
         assert all(a <= self._accepted[p] for p, a in self._acknowledged.items())
         assert self.waiting_bytes == sum(size for _, _, size in (*self._read, *self._unread))
         assert set(kept) >= {entry.time for entry in self._incoming}
@@ -233,33 +242,33 @@ class ReceivedSource(LiveSource):
                 yield None
 
     def _stored(self, reading: int) -> Iterator[tuple[int, object]]:
-        """A chunk of what is only in the log."""
+        """The next chunk of records that are only in the log."""
         until = self._evicted
-        found = [e for e in self._log.read(self._position, CHUNK) if e.time <= until]
-        assert found, f"{self._log.name} lacks what it had from {self._position} to {until}"
-        for entry in found:
+        entries = [e for e in self._log.read(self._position, CHUNK) if e.time <= until]
+        assert entries, f"{self._log.name} lost its entries from {self._position} to {until}"
+        for entry in entries:
             if reading != self._readings:
                 return
             self._position = entry.time + 1
             yield entry.time, unpack(entry.data)
 
     def _evict(self) -> None:
-        """Forget what is read and stored."""
+        """Drop records from memory that are both read and stored."""
         unstored = self._unstored()
         while self._read and self._read[0][0] < unstored:
             self._evicted, _, size = self._read.popleft()
             self.waiting_bytes -= size
 
     def _promise(self) -> None:
-        """Never above the next time: a record that comes would make it go back."""
+        """Raise `durable`; never above the next time, as a new record would make it fall again."""
         self.durable = max(self.durable, min(self._unstored(), self._floor))
 
     def _unstored(self) -> int:
-        """The time of the first record that is not in the log; the next time if there is none."""
+        """The time of the first record that is not in the log; `_next` if all are."""
         if self._group is not None and self._group.entries:
             return self._group.entries[0].time
         return self._incoming[0].time if self._incoming else self._next
 
 
 _Kept = tuple[int, object, int]
-"""Time, payload, size of the encoded payload."""
+"""(time, payload, size of the encoded payload)"""

@@ -1,12 +1,12 @@
 """XML of pages: a Wikimedia dump, or the simple format `<pages><page id="" title="">text</page>`.
 
-The root element says which. A dump's page becomes {"id": 12, "title": "Anarchism", "text": the
-wikitext of its latest revision}. Redirects and pages outside the article namespace are no records
-and take no number: they are part of the dump's bookkeeping, not of its text.
+The root element tells the two formats apart. A page of a dump becomes {"id": 12, "title":
+"Anarchism", "text": the wikitext of its latest revision}. Redirects and pages outside the article
+namespace are skipped and take no number.
 
-Memory is that of the largest page, also for a dump with the whole history: of a page's revisions
-at most two are held. External entities are not resolved (ElementTree never does), and expat ends a
-document whose entities expand without bound.
+Memory: the largest page; of a page's revisions at most two are held, so this is also true of a dump
+with the whole history. External entities are not resolved (ElementTree never does), and expat stops
+at a document whose entities expand without bound.
 """
 
 import re
@@ -17,7 +17,7 @@ from driftline.engine.sources.files.blocks import Broken
 from driftline.engine.sources.record import Malformed, Row
 
 MAX_PAGE_BYTES = 2**26
-"""Longest page, or revision of a page, that is accepted; MediaWiki itself allows 2 MiB."""
+"""Size of a page, or of one revision of it, at most; MediaWiki itself allows 2 MiB."""
 
 _CANONICAL_INT = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
@@ -57,7 +57,7 @@ def _simple_page(page: Element) -> Iterator[Row]:
 
 
 def _children(blocks: Iterable[bytes]) -> Iterator[tuple[str, Element]]:
-    """The root's name with each of its child elements, which are then forgotten."""
+    """(name of the root, child element) for each child of the root; a child is freed afterwards."""
     parser: XMLPullParser[Element] = XMLPullParser(["start", "end"])
     path: list[Element] = []  # the elements that are open
     pending_bytes = 0
@@ -87,7 +87,7 @@ def _and_end(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _events(parser: "XMLPullParser[Element]", block: bytes) -> Iterator[tuple[str, Element]]:
-    """What the parser makes of the next block; the empty one says that the file has ended."""
+    """(event, element) that the parser gives for the next block; an empty block ends the file."""
     try:
         if block:
             parser.feed(block)

@@ -5,12 +5,12 @@
     >>> [heading for heading, _ in sections("A cat.\\n== Food ==\\nMice.")]
     ['', 'Food']
 
-Knows no language: what is a file, a category or a link to another wiki is told from its form
-(a colon, a file ending, alone on its line), not from the names of namespaces.
+Independent of the language: files, categories and links to other wikis are recognised by their form
+(a colon, a file ending, alone on a line), not by the names of namespaces.
 
-Costs: each pass is linear in the text, also for markup that is never closed or was made to hurt.
-Regular expressions therefore never scan the same text twice: their quantifiers are bounded,
-possessive, or end at the character by which the next match begins.
+Cost: each pass is linear in the text, also for markup that is never closed or is made to be slow.
+For this no regular expression scans text twice: quantifiers are bounded, possessive, or end at the
+character at which the next match begins.
 """
 
 import html
@@ -43,11 +43,11 @@ _SWITCH = re.compile(r"__[^\W_]{1,40}__")
 _ENTITY = re.compile(r"&#?\w{1,32};")
 
 _LINK_DEPTH_MAX = 8
-"""Links nest in captions, two deep; what is deeper is taken as text and not copied once more."""
+"""Nested links are parsed down to this level (captions need two); deeper ones are left as text."""
 
 
 def sections(text: str) -> Iterator[tuple[str, str]]:
-    """(heading, wikitext) of the lead, whose heading is empty, and of each section."""
+    """(heading, wikitext) of each section; the text before the first heading has the heading ""."""
     heading = ""
     body: list[str] = []
     for line in _without_comments(text).split("\n"):
@@ -61,7 +61,7 @@ def sections(text: str) -> Iterator[tuple[str, str]]:
 
 
 def clean(wikitext: str) -> str:
-    """The text without templates, tables, references, files, categories and all markup."""
+    """The text without markup, templates, tables, references, files and categories."""
     text = _without_comments(wikitext)
     text = _without_hidden(text)
     text = _without_braces(text)
@@ -87,7 +87,7 @@ def _heading(line: str) -> str | None:
 
 
 def _plain_line(line: str) -> str:
-    """One line without list marks and surplus space; nothing of the debris of a table."""
+    """A line without list marks and surplus space; empty for a line left over from a table."""
     line = _heading(line) or line.lstrip("*#:; \t")
     if line.startswith(("|", "{|", "----")):
         line = line.lstrip("-") if line.startswith("-") else ""
@@ -106,7 +106,7 @@ def _without_comments(text: str) -> str:
 
 
 def _without_hidden(text: str) -> str:
-    """Drop elements whose content is no prose. An opening tag without a closing one stays."""
+    """Drop elements with content that is not prose. An opening tag without a closing one stays."""
     tags = list(_HIDDEN.finditer(text))
     last_close = {tag[2].lower(): tag.start() for tag in tags if tag[1]}
     kept: list[str] = []
@@ -129,17 +129,17 @@ def _without_hidden(text: str) -> str:
 
 def _without_braces(text: str) -> str:
     """Drop templates `{{..}}`, parameters `{{{..}}}` and tables `{|..|}`, however they nest."""
-    opened: list[tuple[str, int]] = []  # what is open and where it began
-    waiting = {"template": 0, "table": 0}  # how many of each are open
-    gaps: list[tuple[int, int]] = []  # what to leave out: in order, disjoint
+    opened: list[tuple[str, int]] = []  # (kind, start) of each that is open
+    waiting = {"template": 0, "table": 0}  # how many of each kind are open
+    gaps: list[tuple[int, int]] = []  # (start, end) of the text to drop: in order, disjoint
 
     def close(kind: str, end: int) -> None:
         if not waiting[kind]:
             return
-        found = ""
-        while found != kind:  # what was opened inside and never closed ends here as well
-            found, start = opened.pop()
-            waiting[found] -= 1
+        closed = ""
+        while closed != kind:  # also closes those inside that were never closed
+            closed, start = opened.pop()
+            waiting[closed] -= 1
         while gaps and gaps[-1][0] >= start:
             gaps.pop()
         gaps.append((start, end))
@@ -165,8 +165,8 @@ def _without_braces(text: str) -> str:
 
 
 def _with_labels_of_links(text: str) -> str:
-    """Replace each [[link]] by what a reader sees of it."""
-    parts: list[list[str]] = [[]]  # the text so far, and that of each link that is open
+    """Replace each [[link]] by the text that a reader sees."""
+    parts: list[list[str]] = [[]]  # pieces of the text so far, and of each link that is open
     begins: list[int] = []
     end = 0
     for token in _BRACKETS.finditer(text):
@@ -188,7 +188,7 @@ def _with_labels_of_links(text: str) -> str:
 def _label(link: str, is_alone: bool) -> str:
     target, pipe, label = link.partition("|")
     if "\n" in target:
-        return link  # brackets that happen to stand around something else
+        return link  # the brackets do not mark a link
     if target.startswith(":"):
         return label or target[1:]
     prefix, colon, page = target.partition(":")

@@ -1,4 +1,4 @@
-"""Words: what a document's are, the same for the index and for the statistics of a corpus.
+"""The words of a document: one definition for the index and for the statistics of a corpus.
 
 >>> words({"id": 7, "title": "Cats", "text": "A cat eats; cats eat."})
 ['cats', 'a', 'cat', 'eats', 'cats', 'eat']
@@ -12,11 +12,11 @@ _find = re.compile(r"\w+").findall
 
 
 def words(document: Mapping[str, object]) -> list[str]:
-    """The words of a document in order, lower-cased."""
+    """The words of a document, in order and in lower case."""
     return _find(document_text(document).lower())
 
 
 def document_text(document: Mapping[str, object]) -> str:
-    """The text that counts: the title, where there is one, and the text."""
+    """The text from which words are taken: the title, if there is one, and the text."""
     text, title = document["text"], document.get("title")
     return f"{title}\n{text}" if title else str(text)

@@ -1,13 +1,13 @@
-"""Made-up documents whose words are as unevenly frequent as in real text (Zipf's law).
+"""Generated documents, with words distributed as in real text (Zipf's law).
 
     >>> [(time, document)] = ZipfSource(1, words_per_document=5, vocabulary=9).read(1)
     >>> time, document
     (1, {'id': 1, 'text': 'w1 w1 w6 w6 w6'})
 
-The word of rank r comes with probability proportional to r ** -exponent; `w1` is the most
-frequent. Document n depends on the seed and n alone, so reading starts anywhere at no cost, and
-every process makes the same text. Costs: 8 bytes and one name per word of the vocabulary; about
-0.1 ms for a document of 280 words.
+The word of rank r has a probability proportional to r ** -exponent; `w1` is the most frequent.
+Document n depends only on the seed and on n: reading can start at any document at no cost, and
+every process generates the same text. Cost: 8 bytes and a string for each word of the vocabulary;
+about 0.1 ms for a document of 280 words.
 """
 
 from bisect import bisect
@@ -47,19 +47,19 @@ class ZipfSource:
             yield n, {"id": n, "text": self._text(n)}
 
     def _text(self, n: int) -> str:
-        # Of random's methods only the seeding and random() promise to stay the same in later
-        # versions of Python; a text seed is hashed by sha512, which is the same in all processes.
+        # Of the module random, only seeding and random() are guaranteed to stay the same in later
+        # versions of Python. A text seed is hashed by sha512, so it is the same in all processes.
         draw = Random(f"{self._seed} {n}").random
         words, cumulative, total = self._words, self._cumulative, self._cumulative[-1]
         count = self._words_per_document
         return " ".join([words[bisect(cumulative, draw() * total)] for _ in range(count)])
 
     def progress(self) -> tuple[int, int] | None:
-        """Unknown: there are no bytes."""
+        """None: there are no bytes."""
         return None
 
     def identity(self) -> str:
-        """All parameters."""
+        """A text with all parameters."""
         return (
             f"{self.name}, {self._words_per_document} words each of {len(self._words)}, "
             f"exponent {self._exponent}, seed {self._seed}"

@@ -20,7 +20,8 @@ from driftline.engine.snapshots.jobs import StoreSnapshot
 from driftline.engine.snapshots.store import PartStore
 from driftline.engine.sources import LiveSource
 from driftline.engine.state.managed import ValueState
-from driftline.engine.wire.codec import encode_label_list, pack_rows, unpack_rows
+from driftline.engine.wire.codec import pack_rows, unpack_rows
+from driftline.engine.wire.label_columns import encode_labels
 from driftline.engine.wire.messages import (
     Acknowledge,
     AskPromise,
@@ -102,7 +103,7 @@ class Single:
         labels: list[Label] = [(time, 0) for time, _ in records]
         values = [word for _, word in records]
         covers = (since, records[-1][0] + 1)
-        batch = encode_label_list(labels), pack_rows(values), ()
+        batch = encode_labels(labels), pack_rows(values), ()
         self.tell("front-0", Frame(0, FIRST.number, records[0][0], 0, (batch,), covers))
 
     def write(self, fails: bool = False) -> list[Job]:
@@ -199,7 +200,7 @@ def test_records_that_were_had_are_dropped_and_the_rest_is_tracked_under_its_own
 
 def test_a_frame_that_was_had_is_acknowledged_and_dropped() -> None:
     single = Single()
-    batch = encode_label_list([(4, 0)]), pack_rows([OURS]), ()
+    batch = encode_labels([(4, 0)]), pack_rows([OURS]), ()
     frame = Frame(FIRST.number, SECOND.number, 4, 99, (batch,), ())
     single.tell("node-1", frame)
     said(single.node)

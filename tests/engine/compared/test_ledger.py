@@ -17,7 +17,8 @@ from driftline.engine.snapshots.jobs import (
 )
 from driftline.engine.snapshots.merging import restore
 from driftline.engine.snapshots.store import PartStore
-from driftline.engine.wire.codec import encode_label_list, pack_rows
+from driftline.engine.wire.codec import pack_rows
+from driftline.engine.wire.label_columns import encode_labels
 from driftline.engine.wire.messages import Frame, Header, encode
 
 NOBODY = Header("", 0, 0)
@@ -27,7 +28,7 @@ FLOW.source("in").sink()
 
 
 def frame(id: int, time: int, payload: object = "x") -> Frame:
-    batch = encode_label_list([(time, 0)]), pack_rows([payload]), ()
+    batch = encode_labels([(time, 0)]), pack_rows([payload]), ()
     return Frame(0, 1, time, id, (batch,), ())
 
 

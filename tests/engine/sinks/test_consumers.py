@@ -11,8 +11,7 @@ from random import Random
 import pytest
 
 from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
-from driftline.engine.sinks import NO_BUNDLE, Consumer, Last, MemoryConsumer
-from driftline.engine.sinks import commit_record as progress_module
+from driftline.engine.sinks import NO_BUNDLE, Consumer, Last, MemoryConsumer, commit_record
 from driftline.engine.wire.bundles import to_blob
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import Bundle
@@ -123,7 +122,7 @@ def test_a_reopened_consumer_goes_on(kind: str, tmp_path: Path) -> None:
 def test_a_large_bundle_is_kept_without_its_blobs(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress_module, "KEPT_BYTES", 10)
+    monkeypatch.setattr(commit_record, "KEPT_BYTES", 10)
     bundle = stream(4)[3]
     consumer = OPEN[kind](tmp_path)
     consumer.deliver(bundle)

@@ -43,7 +43,7 @@ def test_a_directory_that_cannot_be_opened_is_told_as_such(tmp_path: Path) -> No
 def test_a_snapshot_that_is_not_there_is_not_taken_for_an_older_one() -> None:
     kv = MemoryKeyValue("memory")
     fill(part_store(kv), range(1, 3))
-    with pytest.raises(SnapshotDamaged, match="snapshot 5 is not there"):
+    with pytest.raises(SnapshotDamaged, match="snapshot 5 is missing"):
         part_store(kv).carry_out(LoadSnapshot(5))
 
 

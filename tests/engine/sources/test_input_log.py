@@ -113,7 +113,7 @@ def test_another_database_is_refused_and_left_alone(path: Path) -> None:
 def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
     path.mkdir()
     (path / "data.mdb").write_bytes(b"no database" * 1000)
-    with pytest.raises(StateMismatch, match="no input log, or damaged"):
+    with pytest.raises(StateMismatch, match="not an input log, or damaged"):
         InputLog(path, "flow")
 
 

@@ -12,21 +12,19 @@ from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadErr
 from driftline.engine.state.managed import MapState, StateTable
 from driftline.engine.wire.codec import (
     PLAIN,
+    checked_columns,
     decode_rows,
-    encode_label_list,
     encode_rows,
     pack,
     travelled,
     unpack,
 )
-from driftline.engine.wire.messages import checked_columns
+from driftline.engine.wire.label_columns import encode_labels
 from tests.engine.state.values import as_tuples, exact, scalars, travelling
 
 
 def through_the_wire(rows: Sequence[object]) -> list[object]:
-    encoded = unpack(pack(encode_rows(rows)))
-    assert isinstance(encoded, tuple)
-    return decode_rows(checked_columns(encoded))
+    return decode_rows(unpack(pack(encode_rows(rows))))
 
 
 @given(travelling)
@@ -84,9 +82,7 @@ def test_rows_that_are_hard_to_tell_apart_come_back(rows: list[object]) -> None:
 
 @given(st.lists(st.lists(st.integers(0, 2**62), min_size=2, max_size=4).map(tuple), max_size=8))
 def test_labels_of_one_or_of_several_lengths_come_back(found: list[tuple[int, ...]]) -> None:
-    encoded = unpack(pack(encode_label_list(found)))
-    assert isinstance(encoded, tuple)
-    assert decode_rows(checked_columns(encoded)) == found
+    assert decode_rows(unpack(pack(encode_labels(found)))) == found
 
 
 def test_a_column_that_never_changes_is_written_once() -> None:
@@ -186,14 +182,23 @@ def test_columns_that_do_not_fit_are_malformed(encoded: tuple[int, int, Sequence
 @given(travelling)
 @settings(max_examples=200)
 def test_any_value_in_the_place_of_columns_is_decoded_or_malformed(value: object) -> None:
-    found = travelled((value,)) if not isinstance(value, tuple) else travelled(value)
-    assert isinstance(found, tuple)
+    found = travelled(value)
     try:
-        count, mask, parts = checked_columns(found)
-        rows = decode_rows((count, mask, parts))
+        rows = decode_rows(found)
     except MalformedMessage:
         return
-    assert len(rows) == count
+    assert isinstance(found, tuple)
+    assert len(rows) == found[0]
+
+
+@pytest.mark.parametrize(
+    "value", [None, 7, (), (1, 2), (1, 2, 3), (1, 2, "abc"), ("1", 2, ()), (1, 2, ()) * 2]
+)
+def test_columns_have_a_count_a_mask_and_a_sequence(value: object) -> None:
+    with pytest.raises(MalformedMessage):
+        checked_columns(value)
+    with pytest.raises(MalformedMessage):
+        decode_rows(value)
 
 
 @given(st.integers(-4, 6), st.integers(-4, 9), st.lists(travelling, max_size=3))

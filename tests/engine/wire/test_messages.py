@@ -18,7 +18,6 @@ from driftline.engine.wire.messages import (
     Frame,
     Header,
     Message,
-    checked_columns,
     decode,
     encode,
 )
@@ -207,11 +206,3 @@ def test_the_inside_of_a_field_is_checked_too(message: Message) -> None:
     """ "Decoding checks kind, number and types of the fields: what a role gets is well-formed"."""
     with pytest.raises(MalformedMessage):
         decode(encode(Header("a", 1, 1), message))
-
-
-@pytest.mark.parametrize(
-    "value", [(), (1, 2), (1, 2, 3), (1, 2, "abc"), ("1", 2, ()), (1, 2, ()) * 2]
-)
-def test_a_block_of_columns_has_a_count_a_mask_and_a_sequence(value: tuple[object, ...]) -> None:
-    with pytest.raises(MalformedMessage):
-        checked_columns(value)
