@@ -87,7 +87,7 @@ class Flow:
         """An input of the flow; what it reads from is said when it is run.
 
         Args:
-            name: Of the source, for errors, and for inputs that are given by name.
+            name: Of the source, in graphs and errors.
             of: The type of its records, for type checkers: str, a TypedDict, tuple[str, int], ...
                 Nothing checks at run time that records are of it. They arrive by the wire format:
                 sequences as tuples. For what mypy takes for no class (a union, the alias of a

@@ -20,7 +20,7 @@ from tests.examples.inputs import NAMES, Record, records
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SEEDS = 30
-COMMAND_MAX_S = 60.0
+COMMAND_MAX_S = 120.0
 
 
 def load(name: str) -> Flow:
