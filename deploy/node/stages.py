@@ -46,7 +46,7 @@ class Stages:
         self.rest = False
         """Whether there was no time for some of what waited."""
         self.frames = 0
-        """Frames made so far."""
+        """Frames made so far, in this incarnation."""
         self._assembly = assembly
         self._alignments = assembly.alignments
         self._tracking = tracking
