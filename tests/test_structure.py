@@ -37,6 +37,13 @@ ROOMS = {
         {"snapshots"},
         {"sources", "sinks"},
         {"reference"},
+        {"ui"},
+    ),
+    "pipeline": (
+        {"spark"},
+        {"running"},
+        {"audit", "corpus", "latency", "microbatch", "states"},
+        {"commands"},
     ),
     "deploy": (
         {"work"},
@@ -47,6 +54,13 @@ ROOMS = {
         {"graph"},
         {"simulation"},
         {"commands", "producer"},
+    ),
+    "bench": (
+        {"measuring"},
+        {"systems"},
+        {"report"},
+        {"experiments"},
+        {"commands"},
     ),
 }
 """Within a package, from the ground up."""
@@ -62,6 +76,7 @@ DRIVERS = (
     "engine/lmdbs.py",
     "engine/sinks",
     "engine/sources",
+    "engine/ui",
 )
 """What touches sockets, clocks, threads and disks. Everything else is handed messages and the time,
 and gives messages and jobs."""
