@@ -22,6 +22,7 @@ from driftline.bench.systems.engine import Engine, PassingConsumer
 from driftline.deploy.parties.front import WINDOW
 from driftline.engine.flow.flow import Flow
 from driftline.engine.state.managed import ReducingState
+from driftline.engine.ui.consoles import new_table
 from driftline.engine.wire.bundles import from_blob
 from driftline.engine.wire.messages import Bundle
 
@@ -80,10 +81,7 @@ class Memory:
 
     def table(self) -> Table:
         """For people."""
-        table = Table(title="Resident memory of the nodes, MiB")
-        table.add_column("run")
-        table.add_column("what")
-        table.add_column("MiB", justify="right")
+        table = new_table("Resident memory of the nodes, MiB", ["run", "what"], ["MiB"])
         index = f"inverted index of {self.documents:,} documents"
         table.add_row(index, "largest node, at the end", f"{self.index_mib:.0f}")
         count = f"word count, {self.seconds:.0f} s, {self.records:,} records"

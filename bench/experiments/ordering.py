@@ -11,7 +11,6 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -22,6 +21,7 @@ from driftline.bench.measuring.meter import Meter, percentiles
 from driftline.bench.systems.engine import Engine
 from driftline.deploy.parties.front import WINDOW
 from driftline.engine.policy import ORDERINGS
+from driftline.engine.ui.consoles import new_table, should_be_zero
 from driftline.engine.ui.pictures import (
     COLOURS,
     INK,
@@ -37,6 +37,21 @@ if TYPE_CHECKING:
 POLICY = "exactly-once"
 WARMUP_SHARE = 4
 """One document in so many is warm-up."""
+
+
+FIGURES = (
+    "nodes",
+    "rate",
+    "p50",
+    "p95",
+    "p99",
+    "documents/s",
+    "late",
+    "reapplied",
+    "frames/document",
+    "lost",
+    "duplicated",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +153,7 @@ def _rounded(row: Mapping[str, object]) -> dict[str, object]:
 
 def table(rows: Sequence[OrderingRow]) -> Table:
     """For a terminal; latencies in ms."""
-    shown = Table(
-        title=f"Ordering under {POLICY}, latency in ms", box=box.SIMPLE_HEAD, title_justify="left"
-    )
-    shown.add_column("ordering")
-    for name in ("nodes", "rate", "p50", "p95", "p99", "documents/s", "late", "reapplied",
-                 "frames/document", "lost", "duplicated"):  # fmt: skip
-        shown.add_column(name, justify="right", no_wrap=True)
+    shown = new_table(f"Ordering under {POLICY}, latency in ms", ["ordering"], FIGURES)
     for number, row in enumerate(rows):
         shown.add_row(
             row.ordering,
@@ -155,7 +164,8 @@ def table(rows: Sequence[OrderingRow]) -> Table:
             f"{row.late:.2%}",
             f"{row.reapplied:.2%}",
             f"{row.frames_per_document:.2f}",
-            *(f"[bold red]{count}[/]" if count else "0" for count in (row.lost, row.duplicated)),
+            should_be_zero(row.lost),
+            should_be_zero(row.duplicated),
             end_section=number + 1 < len(rows) and rows[number + 1].nodes != row.nodes,
         )
     return shown

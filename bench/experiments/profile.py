@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import count
 from time import thread_time
 
-from rich import box
 from rich.table import Table
 
 from driftline.barrier.barrier import NOTHING
@@ -25,6 +24,7 @@ from driftline.engine.flow.plan import plan
 from driftline.engine.labels import Label
 from driftline.engine.order.steps import Values
 from driftline.engine.policy import SnapshotCut, policy
+from driftline.engine.ui.consoles import new_table
 from driftline.engine.wire.bundles import payload_columns
 from driftline.engine.wire.messages import Frame, Header, Prepared, decode, encode
 from driftline.index.flow import inverted_index
@@ -91,16 +91,12 @@ class Profile:
     def table(self) -> Table:
         """For a terminal."""
         whole = sum(self.seconds.values())
-        table = Table(
-            title=f"CPU time of {self.policy}: {self.documents} documents, "
+        table = new_table(
+            f"CPU time of {self.policy}: {self.documents} documents, "
             f"{self.elements / self.documents:.0f} elements each",
-            box=box.SIMPLE_HEAD,
-            title_justify="left",
+            ["process", "step"],
+            ["us/document", "us/element", "share"],
         )
-        table.add_column("process")
-        table.add_column("step")
-        for name in ("us/document", "us/element", "share"):
-            table.add_column(name, justify="right")
         for step, process in STEPS.items():
             self._add(table, process, step, self.seconds[step], whole)
         table.add_section()

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from math import nan
 from statistics import median
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -21,6 +20,7 @@ from driftline.bench.systems.cases import Case
 from driftline.bench.systems.setup import Setup, patience_s
 from driftline.deploy.parties.front import WINDOW
 from driftline.engine.policy import POLICIES, Output
+from driftline.engine.ui.consoles import new_table
 
 UNDER_WAY = 4 * WINDOW
 """Documents that the meter lets be under way: more than the front's window, which has to bind."""
@@ -94,14 +94,11 @@ def median_of(results: Sequence[ThroughputResult]) -> ThroughputResult:
 
 def spread(cases: Sequence[Case], rounds: Rounds[ThroughputResult]) -> Table:
     """How far the rounds of what could be run lie apart, for a terminal."""
-    table = Table(
-        title=f"Documents a second, over {len(rounds.of(None))} rounds",
-        box=box.SIMPLE_HEAD,
-        title_justify="left",
+    table = new_table(
+        f"Documents a second, over {len(rounds.of(None))} rounds",
+        [""],
+        ["min", "median", "max", "of floor"],
     )
-    table.add_column("")
-    for name in ("min", "median", "max", "of floor"):
-        table.add_column(name, justify="right")
     for case in (None, *cases):
         if case in rounds.reasons:
             continue

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from driftline.bench.measuring.meter import LatencyResult, ThroughputResult
+from driftline.engine.ui.consoles import new_table, should_be_zero
 
 BASELINE = "none"
 """The policy whose figures the others' overhead is the difference from."""
@@ -189,11 +189,7 @@ def _number(value: float) -> float | None:
 
 
 def _table(title: str, figures: Sequence[str]) -> Table:
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
-    table.add_column("policy")
-    for name in ["checkpoint_ms", *figures]:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
+    return new_table(title, ["policy"], ["checkpoint_ms", *figures])
 
 
 def _add_reason(table: Table, row: Row) -> None:
@@ -225,8 +221,4 @@ def _overhead(value: float, baseline: float | None) -> str:
 
 
 def _counts(measured: LatencyResult | ThroughputResult | Row) -> tuple[str, str]:
-    """Anything but zero is what the reader has to see first."""
-    lost, duplicated = (
-        f"[bold red]{count}[/]" if count else "0" for count in (measured.lost, measured.duplicated)
-    )
-    return lost, duplicated
+    return should_be_zero(measured.lost), should_be_zero(measured.duplicated)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 WIDTH = 140
 """Columns of a table where there is no terminal to ask for its width."""
@@ -15,6 +17,21 @@ def wide_console() -> Console:
     """Where tables go: as wide as the terminal, and wide enough where there is none."""
     console = Console()
     return console if console.is_terminal else Console(width=WIDTH)
+
+
+def new_table(title: str, words: Sequence[str], figures: Sequence[str]) -> Table:
+    """A table without rows: columns of words to the left, of figures to the right of them."""
+    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", caption_justify="left")
+    for name in words:
+        table.add_column(name)
+    for name in figures:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def should_be_zero(count: int) -> str:
+    """A figure that the reader has to see first if it is not 0."""
+    return f"[bold red]{count}[/]" if count else "0"
 
 
 def bars(console: Console, unit: str) -> Progress:

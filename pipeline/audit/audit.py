@@ -124,7 +124,7 @@ def audit(
     """Compare what is in some output directories with what must be, for times in [since, until).
 
     `start`: the state before `since`; `end`: the state before `until`, to be compared. Raises what
-    `pipeline.runner.run` and `pieces_of` raise.
+    `run` and `pieces_of` raise.
     """
     from pyspark.sql import functions as f
 

@@ -22,10 +22,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from driftline.engine.errors import Unavailable
+from driftline.engine.ui.consoles import new_table
 from driftline.pipeline.spark.failures import explained
 from driftline.pipeline.spark.session import literal
 
@@ -131,12 +131,12 @@ class Analysis:
 
     def table(self) -> Table:
         """For a terminal."""
-        table = Table(title=f"Latency in ms, {self.records:,} records", box=SIMPLE_HEAD)
-        table.title_justify = "left"
-        table.add_column("policy")
         shown = ["p50", "p75", "p95", "p99", "p99.9", "max"]
-        for name in ["checkpoint_ms", "documents", *shown, "lost", "duplicated"]:
-            table.add_column(name, justify="right", no_wrap=True)
+        table = new_table(
+            f"Latency in ms, {self.records:,} records",
+            ["policy"],
+            ["checkpoint_ms", "documents", *shown, "lost", "duplicated"],
+        )
         for series in self.series:
             table.add_row(
                 series.policy,
