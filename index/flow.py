@@ -5,11 +5,10 @@ the posting that was added or replaced, and the number of documents that the wor
 now has. A document that comes again replaces its posting in the words that it has again.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping
 
 from driftline.engine.flow.flow import Flow
-from driftline.engine.sources.texts.words import words
+from driftline.engine.sources.texts.words import document_text, positions_of_words
 from driftline.engine.state.managed import MapState
 
 Posting = tuple[str, str | int, tuple[int, ...]]
@@ -20,9 +19,7 @@ def postings(record: Mapping[str, object]) -> list[Posting]:
     """The words of a document, lower-cased, in order of first appearance, with their positions."""
     document = record["id"]
     assert isinstance(document, (str, int))
-    found: defaultdict[str, list[int]] = defaultdict(list)
-    for position, word in enumerate(words(record)):
-        found[word].append(position)
+    found = positions_of_words(document_text(record))
     return [(word, document, tuple(positions)) for word, positions in found.items()]
 
 

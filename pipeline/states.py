@@ -30,9 +30,9 @@ from driftline.engine.state.managed import MISSING, StateTable
 from driftline.engine.state.serialised import serialise
 from driftline.engine.state.values import Frozen, frozen, thawed
 from driftline.pipeline import PARTITIONS
-from driftline.pipeline.arrow import Batches, apply, as_batch, chunks, read_numbers
-from driftline.pipeline.failures import explained
-from driftline.pipeline.runner import ship
+from driftline.pipeline.running.runner import ship
+from driftline.pipeline.spark.arrow import Batches, apply, as_batch, chunks, read_numbers
+from driftline.pipeline.spark.failures import explained
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,9 +14,9 @@ from driftline.engine.flow.loading import load_flow
 from driftline.engine.reference import run_reference
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources import ListSource
-from driftline.pipeline.runner import run
+from driftline.pipeline.running.runner import run
 from driftline.pipeline.states import from_json, read_state, to_json, write_state
-from tests.pipeline.test_runner import as_lines, written
+from tests.pipeline.running.test_runner import as_lines, written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

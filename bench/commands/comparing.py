@@ -1,0 +1,156 @@
+"""The commands that compare policies with the floor: latency, throughput, and the floor alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+import driftline.bench.commands.options as options
+from driftline.bench.commands.inputs import Corpus, check_warmup, corpus_options
+from driftline.bench.commands.verdict import judge
+from driftline.engine.ui.consoles import wide_console
+from driftline.engine.ui.options import json_option, plot_option
+from driftline.engine.ui.results import write_json
+
+LATENCY_DOCUMENTS = 450
+THROUGHPUT_DOCUMENTS = 15_000
+
+
+@click.command()
+@options.rate
+@options.documents(LATENCY_DOCUMENTS, "Documents of each run, with the warm-up.")
+@options.warmup
+@options.repeat(2)
+@options.nodes
+@options.policies
+@options.checkpoints("50,500,1000")
+@options.ordering
+@corpus_options
+@options.seed
+@json_option
+@plot_option("out/latency.png")
+@options.raw
+def latency(
+    rate: float,
+    documents: int,
+    warmup: int,
+    repeat: int,
+    nodes: int,
+    policies: list[str],
+    checkpoints: list[int],
+    ordering: str,
+    corpus: Corpus,
+    seed: int,
+    json_file: Path | None,
+    plot: Path,
+    raw: Path | None,
+) -> None:
+    """Latency of every policy at a fixed rate.
+
+    As it stands this takes four to five minutes: in each round a run of ten seconds for each policy
+    and checkpoint interval. A row is about the runs of all rounds. `micro-batch` is the same flow
+    on Spark, which checkpoints every batch; half a minute goes by until it is warm.
+    """
+    check_warmup(documents, warmup)
+
+    from driftline.bench.experiments.latency import latencies_of, measure_latency
+    from driftline.bench.report.pictures import draw_latency
+    from driftline.bench.report.promises import broken_promises
+    from driftline.bench.report.raw import write_raw
+    from driftline.bench.systems.cases import cases
+    from driftline.bench.systems.setup import Setup
+
+    rows = cases(policies, checkpoints)
+    setup = Setup(corpus.load(documents), nodes, ordering)
+    rounds = measure_latency(setup, rows, rate, warmup, seed, repeat, Console(stderr=True))
+    latencies = latencies_of(setup, rows, rate, rounds)
+    write_json(json_file, latencies.as_json(), indent=2)
+    wide_console().print(latencies.table())
+    draw_latency(latencies, plot)
+    click.echo(f"picture: {plot}")
+    if raw is not None:
+        write_raw(raw, rounds.runs)
+        click.echo(f"raw records: {raw}")
+    judge(broken_promises(latencies.rows))
+
+
+@click.command()
+@options.documents(THROUGHPUT_DOCUMENTS, "Documents of each run.")
+@options.repeat(3)
+@options.nodes
+@options.policies
+@options.checkpoints("1000")
+@options.ordering
+@corpus_options
+@json_option
+@plot_option("out/throughput.png")
+def throughput(
+    documents: int,
+    repeat: int,
+    nodes: int,
+    policies: list[str],
+    checkpoints: list[int],
+    ordering: str,
+    corpus: Corpus,
+    json_file: Path | None,
+    plot: Path,
+) -> None:
+    """Documents a second of every policy, under back-pressure.
+
+    As it stands this takes about four minutes. Figures are medians over the rounds; what a policy
+    makes of the floor's throughput is the median of the shares in each round. `micro-batch`, the
+    same flow on Spark, is sent 600 documents at most.
+    """
+    from driftline.bench.experiments.throughput import measure_throughput, spread, throughputs_of
+    from driftline.bench.report.pictures import draw_throughput
+    from driftline.bench.report.promises import broken_promises
+    from driftline.bench.systems.cases import cases
+    from driftline.bench.systems.setup import Setup
+
+    rows = cases(policies, checkpoints)
+    setup = Setup(corpus.load(documents), nodes, ordering)
+    rounds = measure_throughput(setup, rows, repeat, Console(stderr=True))
+    throughputs = throughputs_of(setup, rows, rounds)
+    write_json(json_file, throughputs.as_json(), indent=2)
+    wide_console().print(throughputs.table(), spread(rows, rounds))
+    draw_throughput(throughputs, plot)
+    click.echo(f"picture: {plot}")
+    judge(broken_promises(throughputs.rows))
+
+
+@click.command()
+@options.rate
+@options.documents(LATENCY_DOCUMENTS, "Documents of the latency run, with the warm-up.")
+@options.warmup
+@click.option("--saturated", default=THROUGHPUT_DOCUMENTS, show_default=True,
+              type=click.IntRange(1), help="Documents of the throughput run.")  # fmt: skip
+@options.nodes
+@corpus_options
+@options.seed
+@json_option
+def floor(
+    rate: float,
+    documents: int,
+    warmup: int,
+    saturated: int,
+    nodes: int,
+    corpus: Corpus,
+    seed: int,
+    json_file: Path | None,
+) -> None:
+    """The floor alone: its latency and its throughput."""
+    check_warmup(documents, warmup)
+
+    from driftline.bench.experiments.floor import run_floor_latency, run_floor_throughput
+    from driftline.bench.report.tables import Latencies, Throughputs
+
+    found = corpus.load(max(documents, saturated))
+    slow = run_floor_latency(found[:documents], rate, warmup, nodes, seed)
+    fast = run_floor_throughput(found[:saturated], nodes)
+    results = Latencies(rate, documents, nodes, slow, []), Throughputs(saturated, nodes, fast, [])
+    write_json(
+        json_file, {"latency": results[0].as_json(), "throughput": results[1].as_json()}, indent=2
+    )
+    wide_console().print(results[0].table(), results[1].table())

@@ -1,0 +1,1 @@
+"""The experiments: what is run, in which order, and what figures come of it."""

@@ -1,0 +1,209 @@
+"""Speculative against buffered ordering: what it gains in latency, and what it does twice for it.
+
+Both orderings run under exactly-once, over numbers of nodes and rates of an open loop, and
+*saturated*: a closed loop with as many documents under way as the front lets in. Every rate runs
+for the same time, of which the first quarter is warm-up.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from driftline.bench.experiments.rounds import RunLines
+from driftline.bench.measuring.corpus import Documents, expected_records
+from driftline.bench.measuring.loops import closed_loop, open_loop, poisson_schedule
+from driftline.bench.measuring.meter import Meter, percentiles
+from driftline.bench.systems.engine import Engine
+from driftline.deploy.parties.front import WINDOW
+from driftline.engine.policy import ORDERINGS
+from driftline.engine.ui.consoles import new_table, should_be_zero
+from driftline.engine.ui.pictures import (
+    COLOURS,
+    INK,
+    dress_bars,
+    new_figure,
+    save,
+    scale_by_decades,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+POLICY = "exactly-once"
+WARMUP_SHARE = 4
+"""One document in so many is warm-up."""
+
+
+FIGURES = (
+    "nodes",
+    "rate",
+    "p50",
+    "p95",
+    "p99",
+    "documents/s",
+    "late",
+    "reapplied",
+    "frames/document",
+    "lost",
+    "duplicated",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderingRow:
+    """One ordering on so many nodes at a rate. `rate` None: saturated."""
+
+    ordering: str
+    nodes: int
+    rate: float | None
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    documents_per_s: float
+    late: float
+    """Share of elements that came when something after them had been applied."""
+    reapplied: float
+    """Elements that were undone and applied again, for each element."""
+    frames_per_document: float
+    """Frames between stages; a document on n nodes makes at least one for each of them."""
+    lost: int
+    duplicated: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is sent: `rate` documents a second, or (None) as fast as they go."""
+
+    rate: float | None
+    documents: Documents
+
+    def __str__(self) -> str:
+        return "saturated" if self.rate is None else f"{self.rate:g} documents/s"
+
+
+def loads(
+    documents: Documents, rates: Sequence[float], seconds: float, saturated: int
+) -> list[Load]:
+    """Each rate for so many seconds; at last `saturated` documents as fast as they go, if any."""
+    found = [Load(rate, documents[: round(rate * seconds)]) for rate in rates]
+    return found + ([Load(None, documents[:saturated])] if saturated else [])
+
+
+def measure_ordering(
+    loads: Sequence[Load], nodes: Sequence[int], seed: int, console: Console
+) -> list[OrderingRow]:
+    """Run both orderings next to each other under every load on every number of nodes."""
+    lines = RunLines(console, len(nodes) * len(loads) * len(ORDERINGS))
+    rows = []
+    for count in nodes:
+        for load in loads:
+            for ordering in ORDERINGS:
+                lines.begin(f"{ordering}, nodes: {count}, {load}")
+                row = measure(ordering, count, load, seed)
+                lines.end(f"p50 {row.p50_ms:.2f} ms, {row.late:.1%} late")
+                rows.append(row)
+    return rows
+
+
+def measure(ordering: str, nodes: int, load: Load, seed: int) -> OrderingRow:
+    """One run."""
+    documents = load.documents
+    meter = Meter(expected_records(documents), warmup=len(documents) // WARMUP_SHARE)
+    with Engine(documents, POLICY, nodes=nodes, ordering=ordering) as engine:
+        if load.rate is None:
+            closed_loop(engine, meter, WINDOW)
+        else:
+            open_loop(engine, meter, poisson_schedule(len(documents), load.rate, seed))
+        figures = engine.figures()
+    elements = max(1, figures["elements"])
+    latency = percentiles(meter.latencies_ms())
+    return OrderingRow(
+        ordering,
+        nodes,
+        load.rate,
+        latency["p50_ms"],
+        latency["p95_ms"],
+        latency["p99_ms"],
+        meter.throughput_result(0.0).documents_per_s,
+        figures["late"] / elements,
+        figures["reapplied"] / elements,
+        figures["frames"] / len(documents),
+        meter.lost,
+        meter.duplicated,
+    )
+
+
+def as_json(rows: Sequence[OrderingRow]) -> dict[str, object]:
+    """What goes into the JSON file."""
+    return {"policy": POLICY, "rows": [_rounded(asdict(row)) for row in rows]}
+
+
+def _rounded(row: Mapping[str, object]) -> dict[str, object]:
+    """JSON has no NaN, which a run without any latency gives."""
+    return {
+        name: (round(value, 5) if isfinite(value) else None) if isinstance(value, float) else value
+        for name, value in row.items()
+    }
+
+
+def table(rows: Sequence[OrderingRow]) -> Table:
+    """For a terminal; latencies in ms."""
+    shown = new_table(f"Ordering under {POLICY}, latency in ms", ["ordering"], FIGURES)
+    for number, row in enumerate(rows):
+        shown.add_row(
+            row.ordering,
+            str(row.nodes),
+            "saturated" if row.rate is None else f"{row.rate:g}",
+            *(f"{ms:.2f}" for ms in (row.p50_ms, row.p95_ms, row.p99_ms)),
+            f"{row.documents_per_s:,.0f}",
+            f"{row.late:.2%}",
+            f"{row.reapplied:.2%}",
+            f"{row.frames_per_document:.2f}",
+            should_be_zero(row.lost),
+            should_be_zero(row.duplicated),
+            end_section=number + 1 < len(rows) and rows[number + 1].nodes != row.nodes,
+        )
+    return shown
+
+
+def draw(rows: Sequence[OrderingRow], path: Path) -> None:
+    """One panel per number of nodes; a bar is the median, its line reaches up to the 99th."""
+    nodes = sorted({row.nodes for row in rows})
+    figure = new_figure(1.6 + 3.4 * len(nodes), 4.2)
+    panels: list[Axes] = list(figure.subplots(1, len(nodes), sharey=True, squeeze=False)[0])
+    for panel, count in zip(panels, nodes, strict=True):
+        _draw_panel(panel, [row for row in rows if row.nodes == count])
+        panel.set_title("1 node" if count == 1 else f"{count} nodes")
+        panel.set_xlabel("documents per second")
+    panels[0].set_ylabel("latency in ms: 50th to 99th percentile")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    save(figure, path)
+
+
+def _draw_panel(panel: "Axes", rows: Sequence[OrderingRow]) -> None:
+    rates = list(dict.fromkeys(row.rate for row in rows))
+    for number, ordering in enumerate(ORDERINGS):
+        mine = [row for row in rows if row.ordering == ordering]
+        middles = [row.p50_ms for row in mine]
+        panel.bar(
+            [rates.index(row.rate) + 0.4 * (number - 0.5) for row in mine],
+            middles,
+            width=0.37,
+            yerr=[[0.0] * len(mine), [row.p99_ms - row.p50_ms for row in mine]],
+            ecolor=INK,
+            capsize=3,
+            color=COLOURS[number],
+            label=ordering,
+            zorder=2,
+        )
+    scale_by_decades(panel)
+    panel.set_xticks(
+        range(len(rates)), ["saturated" if rate is None else f"{rate:g}" for rate in rates]
+    )
+    dress_bars(panel)

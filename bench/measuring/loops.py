@@ -1,0 +1,146 @@
+"""The loops that drive a system under the meter: the floor and Driftline by exactly the same code.
+
+`open_loop` keeps a schedule, however late the system is: for latency. `closed_loop` keeps a window
+of documents under way: for throughput.
+"""
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from os import sched_yield
+from random import Random
+from time import perf_counter
+from typing import Protocol
+
+import psutil
+
+from driftline.bench.measuring.meter import Arrival, LatencyResult, Meter, ThroughputResult
+
+
+class System(Protocol):
+    """What is measured, as its producer and its consumer see it."""
+
+    def send(self, number: int) -> None:
+        """Hand over document `number`. Never waits for the system to be ready for it."""
+
+    def receive(self) -> Sequence[Arrival]:
+        """Read and decode what has arrived: never blocks, and never takes more than its bound."""
+
+    def wait(self, timeout_ms: int) -> None:
+        """Sleep until something has arrived, at most this long."""
+
+
+def open_loop(
+    system: System,
+    meter: Meter,
+    schedule_s: Sequence[float],
+    *,
+    patience_s: float = 10.0,
+    settle_s: float = 0.1,
+) -> LatencyResult:
+    """Send document i `schedule_s[i]` after the start, however late the system is.
+
+    Ends when all records are there, or when none has come for `patience_s` after the last document;
+    `settle_s` more show duplicates that come late.
+    """
+    with _no_collector():
+        start = perf_counter()
+        for number, offset in enumerate(schedule_s):
+            due = start + offset
+            _take(system, meter)
+            # Timeouts have whole milliseconds; the rest is spun away, reading all the while.
+            while (remaining := due - perf_counter()) > 0:
+                if remaining >= 0.001:
+                    system.wait(int(remaining * 1000))
+                _take(system, meter)
+                sched_yield()  # what is spun away must not keep others from working
+            meter.handed_over(number, perf_counter(), due)
+            system.send(number)
+        _drain(system, meter, patience_s)
+        _settle(system, meter, settle_s)
+    return meter.latency_result()
+
+
+def closed_loop(
+    system: System,
+    meter: Meter,
+    window: int,
+    *,
+    patience_s: float = 10.0,
+    settle_s: float = 0.1,
+) -> ThroughputResult:
+    """Send all documents as fast as they go with at most `window` of them under way."""
+    documents = len(meter.expected)
+    with _no_collector():
+        wall, cpu = perf_counter(), cpu_seconds()
+        last_sign = wall
+        while meter.complete < documents and perf_counter() < last_sign + patience_s:
+            while meter.sent < documents and meter.under_way < window:
+                now = perf_counter()
+                meter.handed_over(meter.sent, now, due=now)
+                system.send(meter.sent - 1)
+            if _take(system, meter):
+                last_sign = perf_counter()
+            else:
+                system.wait(100)
+        cores = (cpu_seconds() - cpu) / (perf_counter() - wall)
+        _settle(system, meter, settle_s)
+    return meter.throughput_result(cores)
+
+
+def _take(system: System, meter: Meter) -> bool:
+    """Count what has arrived; whether there was anything."""
+    arrivals = system.receive()
+    for number, keys, at in arrivals:
+        meter.arrived(number, keys, at)
+    return bool(arrivals)
+
+
+def _drain(system: System, meter: Meter, patience_s: float) -> None:
+    """Read until no document lacks records, or nothing has come for `patience_s`."""
+    last_sign = perf_counter()
+    while meter.under_way and perf_counter() < last_sign + patience_s:
+        system.wait(100)
+        if _take(system, meter):
+            last_sign = perf_counter()
+
+
+def _settle(system: System, meter: Meter, settle_s: float) -> None:
+    """Read for `settle_s` what should not come."""
+    end = perf_counter() + settle_s
+    while perf_counter() < end:
+        system.wait(10)
+        _take(system, meter)
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """No cyclic garbage collection while we measure: its pauses would be counted as latency."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def poisson_schedule(n: int, rate: float, seed: int) -> list[float]:
+    """Due times in seconds of `n` arrivals of a Poisson process, `rate` per second on average."""
+    random = Random(seed)
+    return list(accumulate(random.expovariate(rate) for _ in range(n)))
+
+
+def cpu_seconds() -> float:
+    """CPU time so far of this process and its descendants, those that have ended included."""
+    me = psutil.Process()
+    total = 0.0
+    for process in [me, *me.children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return total

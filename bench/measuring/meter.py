@@ -1,0 +1,186 @@
+"""The meter: when a document was handed over, when the last of its records arrived.
+
+There is one `Meter` per run; `measuring.loops` drive a system under it. The meter knows nothing of
+words: a document is a number with a count of expected records, a record is a key that occurs once
+per document.
+
+    >>> meter = Meter(expected=[2])
+    >>> meter.handed_over(0, now=1.0, due=1.0)
+    >>> meter.arrived(0, ["a"], now=1.001)
+    >>> meter.arrived(0, ["a", "b"], now=1.002)
+    >>> [round(ms, 6) for ms in meter.latencies_ms()], meter.lost, meter.duplicated
+    ([2.0], 0, 1)
+
+Cost: one set update for each message of records; a document that is complete holds no set.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+Arrival = tuple[int, Sequence[object], float]
+"""Number of a document, the keys (words) of some of its records, and when they had been decoded."""
+
+
+class Sent(NamedTuple):
+    """A document that was handed over, and what became of it."""
+
+    document: int
+    at_s: float  # hand-over, since that of the first document
+    latency_ms: float | None  # none if it lacks records, or never had any
+    lost: int  # records that it lacks
+    duplicated: int  # records of it that arrived again
+    warmup: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyResult:
+    """An open-loop run, without its warm-up."""
+
+    documents: int  # those with a latency: complete, with a word, after the warm-up
+    latency: dict[str, float]  # see `percentiles`
+    lateness: dict[str, float]  # of the producer against its schedule
+    lost: int
+    duplicated: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputResult:
+    """A closed-loop run, from the first hand-over to the last record."""
+
+    documents_per_s: float
+    records_per_s: float
+    cpu_cores: float  # busy cores on average, all processes together
+    lost: int
+    duplicated: int
+
+
+class Meter:
+    """Times and counts of one run."""
+
+    def __init__(self, expected: Sequence[int], warmup: int = 0) -> None:
+        self.expected = expected  # records of each document
+        self.warmup = warmup  # documents before this one don't count for the statistics
+        self.complete = 0  # documents that have all their records
+        self.records = 0  # distinct records that arrived
+        self.first_sent_s = 0.0
+        self.last_arrival_s = 0.0
+        self._due_s: list[float] = []
+        self._sent_s: list[float] = []  # hand-over of document i; documents are sent in order
+        self._latency_s: list[float | None] = [None] * len(expected)
+        self._seen: dict[int, set[object]] = {}  # keys so far of documents that are under way
+        self._again: Counter[int] = Counter()  # records of each document that arrived again
+
+    def handed_over(self, number: int, now: float, due: float) -> None:
+        """Document `number` is being sent. Documents go out in the order of their numbers."""
+        assert number == len(self._sent_s), f"document {number} is not the next one"
+        if not number:
+            self.first_sent_s = now
+        self._sent_s.append(now)
+        self._due_s.append(due)
+        if self.expected[number]:
+            self._seen[number] = set()
+        else:  # no word, no record: there is nothing to wait for
+            self.complete += 1
+
+    def arrived(self, number: int, keys: Sequence[object], now: float) -> None:
+        """Records of document `number` are here."""
+        seen = self._seen.get(number)
+        if seen is None:
+            assert number < len(self._sent_s), f"records of document {number}, which was not sent"
+            self._again[number] += len(keys)
+            return
+        before = len(seen)
+        seen.update(keys)
+        fresh = len(seen) - before
+        if fresh < len(keys):
+            self._again[number] += len(keys) - fresh
+        self.records += fresh
+        self.last_arrival_s = now
+        if len(seen) >= self.expected[number]:
+            del self._seen[number]
+            self.complete += 1
+            self._latency_s[number] = now - self._sent_s[number]
+
+    @property
+    def sent(self) -> int:
+        """Documents handed over so far."""
+        return len(self._sent_s)
+
+    @property
+    def under_way(self) -> int:
+        """Documents handed over that lack records."""
+        return len(self._seen)
+
+    @property
+    def lost(self) -> int:
+        """Records that documents handed over still lack: what is missing when the run is over."""
+        return sum(self.expected[number] - len(seen) for number, seen in self._seen.items())
+
+    @property
+    def duplicated(self) -> int:
+        """Records that arrived again."""
+        return self._again.total()
+
+    def documents(self) -> Iterator[Sent]:
+        """Every document handed over, with the warm-up, in order."""
+        for number, sent in enumerate(self._sent_s):
+            seconds = self._latency_s[number]
+            yield Sent(
+                number,
+                sent - self.first_sent_s,
+                None if seconds is None else 1000 * seconds,
+                self.expected[number] - len(self._seen[number]) if number in self._seen else 0,
+                self._again[number],
+                number < self.warmup,
+            )
+
+    def latencies_ms(self) -> list[float]:
+        """Latency of every complete document after the warm-up, in the order of the documents."""
+        return [1000 * s for s in self._latency_s[self.warmup :] if s is not None]
+
+    def lateness_ms(self) -> list[float]:
+        """How long after its due time each document after the warm-up was handed over."""
+        pairs = zip(self._sent_s, self._due_s, strict=True)
+        return [1000 * (sent - due) for sent, due in list(pairs)[self.warmup :]]
+
+    def latency_result(self) -> LatencyResult:
+        """Statistics of an open-loop run."""
+        latencies = self.latencies_ms()
+        return LatencyResult(
+            documents=len(latencies),
+            latency=percentiles(latencies),
+            lateness=percentiles(self.lateness_ms()),
+            lost=self.lost,
+            duplicated=self.duplicated,
+        )
+
+    def throughput_result(self, cpu_cores: float) -> ThroughputResult:
+        """Statistics of a closed-loop run."""
+        elapsed = self.last_arrival_s - self.first_sent_s
+        return ThroughputResult(
+            documents_per_s=self.complete / elapsed if elapsed > 0 else 0.0,
+            records_per_s=self.records / elapsed if elapsed > 0 else 0.0,
+            cpu_cores=cpu_cores,
+            lost=self.lost,
+            duplicated=self.duplicated,
+        )
+
+    def validate(self) -> None:
+        """Check the invariants; for tests."""
+        assert self.complete + self.under_way == self.sent <= len(self.expected)
+        assert all(0 <= len(seen) < self.expected[i] for i, seen in self._seen.items())
+        assert self.records + self.lost == sum(self.expected[: self.sent])
+
+
+def percentiles(values: Sequence[float]) -> dict[str, float]:
+    """p50_ms, p75_ms, p95_ms, p99_ms and max_ms: each an observed value (nearest rank)."""
+    ranked = sorted(values)
+    named = {f"p{p}_ms": _nearest_rank(ranked, p) for p in (50, 75, 95, 99)}
+    return {**named, "max_ms": _nearest_rank(ranked, 100)}
+
+
+def _nearest_rank(ranked: Sequence[float], percent: int) -> float:
+    """Smallest value that `percent` of the values don't exceed; NaN if there are no values."""
+    return ranked[-(-len(ranked) * percent // 100) - 1] if ranked else float("nan")

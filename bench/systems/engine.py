@@ -1,0 +1,202 @@
+"""Driftline under the meter: the inverted index on a local cluster, fed and drained from here.
+
+This process holds the front, with documents in memory to replay, and the consumer: a custom
+server that sends, receives and measures, as in the paper's experiments (section VI-A).
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from itertools import groupby
+from pathlib import Path
+from time import monotonic, perf_counter
+
+from driftline.bench.measuring.corpus import Documents
+from driftline.bench.measuring.meter import Arrival
+from driftline.bench.systems.running import Running
+from driftline.deploy.host.process import ProcessConfig, new_id
+from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.supervisor import LocalCluster
+from driftline.deploy.parties.consumer import ConsumerServer
+from driftline.deploy.parties.front import WINDOW, Front
+from driftline.engine.errors import Unavailable
+from driftline.engine.flow.loading import load_flow
+from driftline.engine.flow.plan import plan
+from driftline.engine.policy import policy
+from driftline.engine.sinks.consumer import NO_BUNDLE, Consumer, Last
+from driftline.engine.sources import QueueSource
+from driftline.engine.wire.bundles import payload_columns
+from driftline.engine.wire.messages import AskReport, Bundle, Message, Report
+from driftline.engine.wire.party import Party
+
+START_S = 30.0
+
+
+class PassingConsumer:
+    """Keeps the last bundles and passes what is in them on; lives as long as the run."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, Last] = {}
+
+    def deliver(self, bundle: Bundle) -> None:
+        """Take a bundle."""
+        self.take(bundle)
+        self._last[bundle.barrier] = Last(bundle.t_last, bundle.checksum, bundle.blobs)
+
+    def take(self, bundle: Bundle) -> None:
+        """Do something with the outputs."""
+        raise NotImplementedError
+
+    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+        """The last bundle of a barrier."""
+        return self._last.get(barrier, NO_BUNDLE)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class CountingConsumer(PassingConsumer):
+    """Hands records to the meter."""
+
+    def __init__(self, documents: Documents) -> None:
+        super().__init__()
+        self.arrivals: list[Arrival] = []
+        self._numbers = {document: number for number, (document, _) in enumerate(documents)}
+
+    def take(self, bundle: Bundle) -> None:
+        """Note what has come. In label order a blob holds the records of one document."""
+        numbers = self._numbers
+        for blob in bundle.blobs:
+            words, ids, _, _ = payload_columns(blob, 4)
+            now = perf_counter()
+            start = 0
+            for document, run in groupby(ids):  # several where nobody waits for whole documents
+                end = start + len(list(run))
+                self.arrivals.append((numbers[str(document)], words[start:end], now))
+                start = end
+
+
+class Observer(Party):
+    """Asks nodes for their figures."""
+
+    def __init__(self) -> None:
+        super().__init__("observer")
+        self.address = ""
+        self.reports: dict[str, dict[str, int]] = {}
+
+    def ask(self, nodes: dict[str, str]) -> None:
+        """Begin to ask; `reports` fills."""
+        self.reports.clear()
+        self.addresses.update(nodes)
+        for node in nodes:
+            self.send(node, AskReport(self.address))
+
+    def handle(self, sender: str, message: Message) -> None:
+        if isinstance(message, Report):
+            self.reports[sender] = dict(message.figures)
+
+    def channel_lost(self, sender: str) -> None:
+        """Nothing that is asked for once more would not bring."""
+
+
+class Engine(Running):
+    """A running cluster with the producer's and the consumer's ends."""
+
+    def __init__(
+        self,
+        documents: Documents,
+        policy_name: str,
+        *,
+        nodes: int = 2,
+        ordering: str = "speculative",
+        checkpoint_s: float = 1.0,
+        window: int = WINDOW,
+        flow: str = "driftline.index",
+        consumer: Consumer | None = None,
+    ) -> None:
+        self.documents = documents
+        self._directory = tempfile.mkdtemp(prefix="driftline-bench-")
+        sockets = Path(self._directory) / "sockets"
+        sockets.mkdir()
+        config = ProcessConfig(
+            flow=flow,
+            nodes=nodes,
+            policy=policy_name,
+            ordering=ordering,
+            checkpoint_s=checkpoint_s,
+            state=str(Path(self._directory) / "state"),
+            sockets=str(sockets),
+            identity="bench",
+            run="bench",
+            dead_letters=False,
+        )
+        self.source = QueueSource("documents")
+        self.consumer = CountingConsumer(documents)
+        self.runtime = Runtime()
+        self.front = Front(
+            0,
+            nodes,
+            plan(load_flow(flow)),
+            policy(policy_name, ordering),
+            self.source,
+            new_id,
+            process="bench",
+            run=config.run,
+            window=window,
+        )
+        self.front.address = self.runtime.add(self.front, config.address("front-0"))
+        self.front.addresses["master"] = config.address("master")
+        chosen = self.consumer if consumer is None else consumer
+        self.server = ConsumerServer(lambda barrier: chosen)
+        self.runtime.add(self.server, config.address("consumer"))
+        self.observer = Observer()
+        self.observer.address = self.runtime.add(self.observer, config.address("observer"))
+        self.cluster = LocalCluster(config)
+
+    def start(self) -> None:
+        """Start the cluster."""
+        self.cluster.__enter__()
+        deadline = monotonic() + START_S
+        while not self.front.incarnation:
+            self.runtime.step(wait_s=0.05)
+            self.cluster.supervise()
+            if monotonic() > deadline:
+                raise Unavailable(f"the cluster did not start within {START_S:g} s")
+
+    def send(self, number: int) -> None:
+        """Hand over a document."""
+        document, text = self.documents[number]
+        self.source.put({"id": document, "text": text})
+        self.front.turn()
+        self.runtime.flush(self.front)
+
+    def receive(self) -> list[Arrival]:
+        """What has arrived."""
+        self.runtime.step(more=True)
+        arrivals, self.consumer.arrivals = self.consumer.arrivals, []
+        return arrivals
+
+    def wait(self, timeout_ms: int) -> None:
+        """Sleep until something has arrived."""
+        if not self.consumer.arrivals:
+            self.runtime.step(wait_s=timeout_ms / 1000)
+
+    def figures(self) -> dict[str, int]:
+        """What the nodes count, added up."""
+        nodes = {n: a for n, a in self.front.addresses.items() if n.startswith("node-")}
+        self.observer.ask(nodes)
+        deadline = monotonic() + START_S
+        while len(self.observer.reports) < len(nodes) and monotonic() < deadline:
+            self.runtime.step(wait_s=0.05)
+        total: Counter[str] = Counter()
+        for figures in self.observer.reports.values():
+            total.update(figures)
+        return dict(total)
+
+    def close(self) -> None:
+        """End the cluster and remove everything; any number of times."""
+        self.cluster.stop(wait_s=0.0)
+        self.runtime.close(linger_ms=0)
+        shutil.rmtree(self._directory, ignore_errors=True)

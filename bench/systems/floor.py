@@ -1,0 +1,110 @@
+"""The floor: the benchmark's job with no guarantees at all, as fast as this language does it.
+
+Whatever an engine adds to these figures is what the engine costs. The producer and the consumer
+are this process, as in every other run of the benchmark; the workers are processes of their own
+(`floor_worker`), and all of them talk by ZeroMQ over Unix sockets:
+
+    producer --(id, text)--> worker k mod n --share per worker--> owner --changes--> consumer
+
+A document is one message, each share of it one more, the changes of each share one more.
+Nothing is stored, nothing acknowledged, nothing ordered.
+"""
+
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from time import monotonic, perf_counter
+from typing import cast
+
+import msgpack
+import zmq
+
+from driftline.bench.measuring.corpus import Documents
+from driftline.bench.measuring.meter import Arrival
+from driftline.bench.systems.floor_worker import READY, Positions, decode
+from driftline.bench.systems.running import Running, start_module
+from driftline.bench.systems.sockets import address, open_socket
+from driftline.engine.errors import Unavailable
+
+Changes = tuple[str, Sequence[str], Sequence[Positions], Sequence[int]]
+"""Document, words, positions of each, new number of documents of each."""
+
+START_S = 20.0
+"""How long workers may take to start."""
+
+READ_AT_ONCE = 64
+"""Messages that the consumer reads before it looks at the clock again."""
+
+
+class Floor(Running):
+    """The running workers, with the producer's and the consumer's ends."""
+
+    def __init__(self, documents: Documents, workers: int = 2) -> None:
+        self.documents = documents
+        self.workers = workers
+        self._numbers = {document: number for number, (document, _) in enumerate(documents)}
+        self._pack = msgpack.Packer(autoreset=True).pack
+        self._directory = tempfile.TemporaryDirectory(prefix="floor-")
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._inboxes: list[zmq.Socket[bytes]] = []
+        self._results = open_socket(self._context, zmq.PULL)
+
+    def start(self) -> None:
+        """Start the workers."""
+        directory = Path(self._directory.name)
+        self._results.bind(address(directory, "results"))
+        for number in range(self.workers):
+            arguments = (directory, number, self.workers)
+            self._processes.append(start_module("driftline.bench.systems.floor_worker", arguments))
+            inbox = open_socket(self._context, zmq.PUSH)
+            inbox.connect(address(directory, f"worker{number}"))
+            self._inboxes.append(inbox)
+        self._await_ready()
+
+    def _await_ready(self) -> None:
+        deadline = monotonic() + START_S
+        ready = 0
+        while ready < self.workers:
+            if monotonic() > deadline or any(p.poll() is not None for p in self._processes):
+                raise Unavailable(
+                    f"only {ready} of {self.workers} workers of the floor have started "
+                    f"(within {START_S:.0f} s); their own messages are above"
+                )
+            if self._results.poll(100):
+                assert self._results.recv() == READY
+                ready += 1
+
+    def send(self, number: int) -> None:
+        """Hand over a document."""
+        self._inboxes[number % self.workers].send(self._pack(self.documents[number]))
+
+    def receive(self) -> list[Arrival]:
+        """What has arrived, as the meter wants it."""
+        numbers = self._numbers
+        return [
+            (numbers[document], words, perf_counter()) for document, words, _, _ in self.changes()
+        ]
+
+    def changes(self) -> Iterator[Changes]:
+        """What has arrived, decoded one by one; at most READ_AT_ONCE messages."""
+        receive = self._results.recv
+        try:
+            for _ in range(READ_AT_ONCE):
+                yield cast(Changes, decode(receive(zmq.NOBLOCK)))
+        except zmq.Again:
+            pass
+
+    def wait(self, timeout_ms: int) -> None:
+        """Sleep until something has arrived."""
+        self._results.poll(timeout_ms)
+
+    def close(self) -> None:
+        """End the workers and remove everything; any number of times."""
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.wait()
+        self._context.destroy(linger=0)
+        self._directory.cleanup()

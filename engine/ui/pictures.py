@@ -1,0 +1,71 @@
+"""Pictures: one style for all of them. matplotlib is an extra, so only drawing imports it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from driftline.engine.errors import Unavailable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ENDINGS = (".png", ".svg", ".pdf")
+
+# Okabe and Ito: told apart also by colour-blind readers and in grey.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
+INK = "#333333"
+_GRID, _FINE_GRID = "#DDDDDD", "#F0F0F0"
+
+
+def check_matplotlib() -> None:
+    """Raises Unavailable before anything long begins."""
+    if find_spec("matplotlib") is None:
+        raise Unavailable("a picture needs matplotlib: pip install 'driftline[bench]'")
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """A figure of no window system: `Figure` draws with Agg when nobody asks for another."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def colours_of(names: Iterable[str]) -> dict[str, str]:
+    """name -> its colour, in the order in which the names first come."""
+    distinct = dict.fromkeys(names)
+    return {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(distinct)}
+
+
+def dress_curves(panel: Axes) -> None:
+    """Quiet lines in both directions behind curves."""
+    panel.set_axisbelow(True)
+    panel.grid(which="major", color=_GRID, linewidth=0.8)
+    _open_corner(panel)
+
+
+def dress_bars(panel: Axes) -> None:
+    """Quiet lines behind bars, at the heights that the axis names and, finer, between them."""
+    panel.set_axisbelow(True)
+    panel.grid(axis="y", which="major", color=_GRID, linewidth=0.8)
+    panel.grid(axis="y", which="minor", color=_FINE_GRID, linewidth=0.5)
+    panel.tick_params(axis="x", length=0)
+    _open_corner(panel)
+
+
+def _open_corner(panel: Axes) -> None:
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def scale_by_decades(panel: Axes) -> None:
+    """A logarithmic axis upwards that names its numbers as 0.1, 1, 10: for latencies."""
+    panel.set_yscale("log")
+    panel.yaxis.set_major_formatter("{x:g}")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a picture, in the format that its ending names."""
+    figure.savefig(path, dpi=150)

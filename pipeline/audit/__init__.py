@@ -1,0 +1,1 @@
+"""The audit: what a consumer has against what a flow must give."""

@@ -1,0 +1,20 @@
+"""The commands `driftline spark ...`: those of flows, and those of texts and figures.
+
+Spark is started by a command, not by its `--help`.
+"""
+
+from __future__ import annotations
+
+import click
+
+from driftline.pipeline.commands.flows import audit, run, state
+from driftline.pipeline.commands.records import corpus, latency
+
+
+@click.group()
+def spark() -> None:
+    """Run flows on Spark: history, proof, and scale beyond the nodes' machines."""
+
+
+for command in (run, audit, state, corpus, latency):
+    spark.add_command(command)

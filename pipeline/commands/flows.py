@@ -1,0 +1,204 @@
+"""The commands that are given a flow: run it, audit its outputs, ask its state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import monotonic
+
+import click
+
+from driftline.engine.errors import DriftlineError
+from driftline.engine.flow.loading import load_flow
+from driftline.engine.labels import INFINITY
+from driftline.engine.snapshots.savepoint import open_savepoint
+from driftline.engine.ui.consoles import tell
+from driftline.engine.ui.options import (
+    Reading,
+    flow_argument,
+    inputs_option,
+    json_option,
+    on_error_option,
+    output_option,
+    reading_options,
+)
+from driftline.engine.ui.results import write_json
+from driftline.pipeline.audit.found import pieces_of
+from driftline.pipeline.commands.options import (
+    Sessions,
+    on_spark,
+    open_all,
+    partitions_option,
+)
+
+INPUTS = "A file to read, or zipf:N for N made-up documents. Once for each source of the flow."
+
+
+@click.command()
+@flow_argument
+@inputs_option(INPUTS)
+@output_option("Directory for the outputs, one JSON object a line.")
+@click.option("--until", type=click.IntRange(0), metavar="N",
+              help="Only records before number N (their time).")  # fmt: skip
+@click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
+              help="Begin with the state of a savepoint, at its time.")  # fmt: skip
+@click.option("--save", type=click.Path(path_type=Path), metavar="DIR",
+              help="Leave the state in the end as a savepoint: nodes can go on from it.",
+              )  # fmt: skip
+@partitions_option
+@on_error_option
+@reading_options()
+@json_option
+@on_spark
+def run(
+    sessions: Sessions,
+    flow: str,
+    inputs: tuple[str, ...],
+    output: Path,
+    until: int | None,
+    start: Path | None,
+    save: Path | None,
+    partitions: int,
+    dead_letters: bool,
+    reading: Reading,
+    json_file: Path | None,
+) -> None:
+    """Run FLOW over files as a Spark job; the outputs are those of `driftline run`.
+
+    With --save, history is run here, and `driftline run --from-snapshot` goes on with the rest.
+    """
+    found = load_flow(flow)
+    sources = open_all(inputs, reading)
+    begin = open_savepoint(start) if start is not None else None
+    with sessions.start(f"run {found.name}", mostly_python=True) as session:
+        from driftline.pipeline.running.runner import run as run_on_spark
+
+        started = monotonic()
+        ran = run_on_spark(
+            found,
+            session,
+            sources,
+            output,
+            partitions=partitions,
+            dead_letters=dead_letters,
+            since=begin.time if begin is not None else 0,
+            until=INFINITY if until is None else until,
+            start=begin,
+            save=save,
+        )
+        seconds = monotonic() - started
+    report = {
+        **ran.as_json(),
+        "seconds": round(seconds, 3),
+        "records_per_s": round(ran.records / seconds, 1),
+    }
+    write_json(json_file, report)
+    tell(sessions.console, report)
+
+
+@click.command()
+@flow_argument
+@inputs_option(INPUTS)
+@click.option(
+    "--output", "outputs", multiple=True, required=True, type=click.Path(path_type=Path),
+    metavar="DIR", help="What the consumer has: JSON lines, LMDB or Parquet. Any number of times.",
+)  # fmt: skip
+@click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
+              help="Audit from the time of this savepoint on, from its state.")  # fmt: skip
+@click.option("--to-snapshot", "end", type=click.Path(path_type=Path), metavar="DIR",
+              help="Audit up to the time of this savepoint, and the state in it.")  # fmt: skip
+@click.option("--until", type=click.IntRange(0), metavar="N",
+              help="Audit only outputs of records before number N (their time).")  # fmt: skip
+@partitions_option
+@on_error_option
+@reading_options()
+@json_option
+@on_spark
+def audit(
+    sessions: Sessions,
+    flow: str,
+    inputs: tuple[str, ...],
+    outputs: tuple[Path, ...],
+    start: Path | None,
+    end: Path | None,
+    until: int | None,
+    partitions: int,
+    dead_letters: bool,
+    reading: Reading,
+    json_file: Path | None,
+) -> None:
+    """Recompute the outputs of FLOW, and compare them with what a consumer has.
+
+    Exit status 0: the consumer has exactly what it must have; 1: it has not; 2: the audit could
+    not be done.
+    """
+    try:
+        found = load_flow(flow)
+        sources = open_all(inputs, reading)
+        begin = open_savepoint(start) if start is not None else None
+        pieces_of(outputs, found, 1)  # what is not there is told before Spark has started
+        last = open_savepoint(end) if end is not None else None
+        if last is not None and until is not None:
+            raise click.UsageError("give --to-snapshot or --until, not both")
+        if last is not None:
+            until = last.time
+        with sessions.start(f"audit {found.name}", mostly_python=True) as session:
+            from driftline.pipeline.audit.audit import audit as audit_on_spark
+
+            report = audit_on_spark(
+                found,
+                session,
+                sources,
+                outputs,
+                partitions=partitions,
+                dead_letters=dead_letters,
+                since=begin.time if begin is not None else 0,
+                until=INFINITY if until is None else until,
+                start=begin,
+                end=last,
+            )
+        write_json(json_file, report.as_json())
+    except (DriftlineError, OSError) as error:
+        click.echo(f"driftline: the audit could not be done: {error}", err=True)
+        raise SystemExit(2) from None
+    click.echo(report.text())
+    if not report.clean:
+        raise SystemExit(1)
+
+
+@click.command()
+@flow_argument
+@click.option("--snapshot", required=True, type=click.Path(path_type=Path), metavar="DIR",
+              help="The savepoint to look into.")  # fmt: skip
+@click.option("--sql", default="SELECT * FROM state", show_default=True, metavar="QUERY",
+              help="What to ask; `state` has the columns group, operator, state, key, slot, value, "
+              "the last three as JSON.")  # fmt: skip
+@click.option("--write", type=click.Path(path_type=Path), metavar="DIR",
+              help="Leave the result, which has the same columns, as a new savepoint.",
+              )  # fmt: skip
+@click.option("--rows", default=20, show_default=True, type=click.IntRange(1),
+              help="Rows to show.")  # fmt: skip
+@on_spark
+def state(
+    sessions: Sessions, flow: str, snapshot: Path, sql: str, write: Path | None, rows: int
+) -> None:
+    """Ask the state in a savepoint of FLOW by SQL, and write a changed one.
+
+    A savepoint comes from `driftline savepoint`, or from `driftline spark run --save`.
+    """
+    found = load_flow(flow)
+    savepoint = open_savepoint(snapshot)
+    with sessions.start(f"state of {found.name}") as session:
+        from driftline.pipeline.spark.failures import explained
+        from driftline.pipeline.states import COLUMNS, read_state, write_state
+
+        with explained():
+            read_state(session, savepoint, found).createOrReplaceTempView("state")
+            result = session.sql(sql)
+            if write is None:
+                result.show(rows, truncate=False)
+                return
+            missing = sorted({*COLUMNS} - {*result.columns})
+            if missing:
+                raise click.UsageError(f"the result of --sql lacks the columns {missing}")
+            made = write_state(result, found, savepoint.time, write)
+    click.echo(f"{write}: the state before time {made.time}, {len(made.files)} files")

@@ -1,0 +1,107 @@
+"""The commands that are given records, and no flow: make a corpus, tell latencies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import monotonic
+
+import click
+
+from driftline.engine.ui.consoles import tell, wide_console
+from driftline.engine.ui.options import (
+    Reading,
+    json_option,
+    output_option,
+    plot_option,
+    reading_options,
+    writable,
+)
+from driftline.engine.ui.results import write_json
+from driftline.pipeline.commands.options import Sessions, on_spark, open_all
+
+
+@click.command()
+@click.option("--input", "name", required=True, metavar="FILE",
+              help="A dump (.xml, .bz2, also multistream), or what else `run` reads.")  # fmt: skip
+@output_option("Directory for the documents, and for dead-letters.")
+@click.option("--format", "form", default="parquet", show_default=True,
+              type=click.Choice(["parquet", "jsonl"]), help="How documents are written.",
+              )  # fmt: skip
+@reading_options(in_sections=True)
+@click.option("--statistics", "statistics_file", type=click.Path(path_type=Path), metavar="FILE",
+              callback=writable, help="Count words; write the figures as JSON.")  # fmt: skip
+@plot_option()
+@json_option
+@on_spark
+def corpus(
+    sessions: Sessions,
+    name: str,
+    output: Path,
+    form: str,
+    reading: Reading,
+    statistics_file: Path | None,
+    plot: Path | None,
+    json_file: Path | None,
+) -> None:
+    """Make a corpus of a dump: documents {id, title, text}, as Parquet or JSON lines.
+
+    Parts are read in parallel. Pages that cannot be read are in DIR/dead-letters. With JSON lines,
+    `cat DIR/documents-*.jsonl > FILE.jsonl` is an input for `driftline run` that gives the words
+    of the dump. The picture shows how frequent words are by their rank (Zipf's law).
+    """
+    (source,) = open_all((name,), reading)
+    with sessions.start("corpus") as session:
+        from driftline.pipeline.corpus.corpus import make_corpus, read_corpus
+
+        started = monotonic()
+        made = make_corpus(session, source, output, form)
+        report: dict[str, object] = {
+            "documents": made.documents,
+            "bad_records": made.bad_records,
+            "seconds": round(monotonic() - started, 3),
+        }
+        if statistics_file is not None or plot is not None:
+            from driftline.pipeline.corpus.picture import draw_zipf
+            from driftline.pipeline.corpus.statistics import statistics
+
+            found = statistics(read_corpus(session, output, form))
+            figures = found.as_json()
+            write_json(statistics_file, figures, indent=2)
+            if plot is not None:
+                draw_zipf(found, plot)
+            report |= {name: figures[name] for name in ("words", "vocabulary", "zipf_exponent")}
+    write_json(json_file, report)
+    tell(sessions.console, report)
+
+
+@click.command()
+@click.argument("records", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--bucket-s", type=click.FloatRange(0, min_open=True), metavar="S",
+              help="Seconds of a bucket of the time line.  [default: 1, 10, ... : at most 100 "
+              "buckets]")  # fmt: skip
+@plot_option()
+@json_option
+@on_spark
+def latency(
+    sessions: Sessions,
+    records: tuple[Path, ...],
+    bucket_s: float | None,
+    plot: Path | None,
+    json_file: Path | None,
+) -> None:
+    """Percentiles of latency RECORDS: files and directories of `driftline bench latency --raw`.
+
+    Per policy and checkpoint interval, for as many records as there are; in the JSON also as
+    histogram and time line. The picture shows the distributions, and percentiles over time.
+    """
+    with sessions.start("latency") as session:
+        from driftline.pipeline.latency.analysis import analyse, read_records
+
+        found = analyse(read_records(session, records), bucket_s)
+    write_json(json_file, found.as_json())
+    wide_console().print(found.table())
+    if plot is not None:
+        from driftline.pipeline.latency.picture import draw_latency
+
+        draw_latency(found, plot)
+        click.echo(f"picture: {plot}")

@@ -1,0 +1,184 @@
+"""Statistics of a corpus: how many words there are, and how unevenly they are frequent.
+
+Words are those of the index (`engine.sources.texts.words`). Tasks count the words of their
+documents, Spark adds them up by word; what comes to the driver is the *spectrum*: how many words
+occur how often. It holds the whole curve of frequency by rank and is short: N words have at most
+sqrt(2 N) frequencies.
+
+**Zipf exponent**: s of frequency = c * rank ** -s, by least squares of log frequency on log rank,
+each rank weighted by 1/rank, over the first RANKS ranks of words seen at least SEEN_MIN times.
+With equal weights nine points in ten would be of the last decade of ranks; 1/rank gives each
+decade the same weight. Words that are seen a few times have frequencies in steps, and stand in an
+order that chance has made: they would bend the curve. Text made with s from 0.8 to 1.3 (100 to
+4000 documents of `ZipfSource`) gives s back to within 0.005; plain least squares miss it by up to
+0.34.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice, repeat
+from math import exp, log
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from driftline.engine.sources.texts.words import words
+from driftline.pipeline.spark.arrow import Batches, apply
+from driftline.pipeline.spark.failures import explained
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+RANKS = 10_000
+SEEN_MIN = 10
+
+FREQUENT = 20
+"""How many of the most frequent words are told."""
+
+WORDS_HELD = 200_000
+"""Distinct words that a task counts in memory before it hands them on."""
+
+Spectrum = Sequence[tuple[int, int]]
+"""(frequency, how many words have it), the highest frequency first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """frequency = largest * rank ** -exponent, as it fits the first `ranks` words."""
+
+    exponent: float
+    largest: float
+    ranks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word, how often it occurs, and in how many documents."""
+
+    word: str
+    count: int
+    documents: int
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Of a whole corpus."""
+
+    documents: int
+    spectrum: Spectrum
+    documents_per_word: dict[str, float]
+    frequent: Sequence[Word]
+
+    @property
+    def words(self) -> int:
+        """How many there are in all texts."""
+        return sum(frequency * count for frequency, count in self.spectrum)
+
+    @property
+    def vocabulary(self) -> int:
+        """How many different ones."""
+        return sum(count for _, count in self.spectrum)
+
+    @property
+    def zipf(self) -> Fit | None:
+        """None if too few words are frequent enough."""
+        return fit(self.spectrum)
+
+    def as_json(self) -> dict[str, object]:
+        """For machines."""
+        zipf = self.zipf
+        return {
+            "documents": self.documents,
+            "words": self.words,
+            "vocabulary": self.vocabulary,
+            "zipf_exponent": round(zipf.exponent, 4) if zipf else None,
+            "zipf_ranks": zipf.ranks if zipf else 0,
+            "words_seen_once": dict(self.spectrum).get(1, 0),
+            "documents_per_word": self.documents_per_word,
+            "most_frequent": [
+                {"word": word.word, "count": word.count, "documents": word.documents}
+                for word in self.frequent
+            ],
+        }
+
+
+def statistics(corpus: DataFrame) -> Statistics:
+    """The statistics of documents with columns title and text."""
+    from pyspark.sql import functions as f
+
+    with explained():
+        schema = "word string, count long, documents long"
+        found = apply(corpus.select("title", "text"), _count_words, schema)
+        counts = found.groupBy("word").agg(
+            f.sum("count").alias("count"), f.sum("documents").alias("documents")
+        )
+        counts.persist()
+        try:
+            spectrum = counts.groupBy("count").agg(f.count("*")).collect()
+            (per_word,) = counts.agg(
+                f.avg("documents").alias("mean"),
+                f.expr("percentile_disc(0.5) WITHIN GROUP (ORDER BY documents)").alias("median"),
+                f.max("documents").alias("max"),
+            ).collect()
+            frequent = counts.orderBy(f.desc("count"), "word").limit(FREQUENT).collect()
+        finally:
+            counts.unpersist()
+        return Statistics(
+            corpus.count(),
+            sorted(((frequency, words) for frequency, words in spectrum), reverse=True),
+            {name: round(value or 0, 3) for name, value in per_word.asDict().items()},
+            [Word(row["word"], row["count"], row["documents"]) for row in frequent],
+        )
+
+
+def _count_words(batches: Batches) -> Batches:
+    """(word, how often, in how many documents), of documents (title, text)."""
+    count: Counter[str] = Counter()
+    documents: Counter[str] = Counter()
+    for batch in batches:
+        titles, texts = (column.to_pylist() for column in batch.columns)
+        for title, text in zip(titles, texts, strict=True):
+            found = words({"title": title, "text": text})
+            count.update(found)
+            documents.update(set(found))
+        if len(count) >= WORDS_HELD:
+            yield _counted(count, documents)
+            count.clear()
+            documents.clear()
+    yield _counted(count, documents)
+
+
+def _counted(count: Counter[str], documents: Counter[str]) -> pa.RecordBatch:
+    return pa.record_batch(
+        {
+            "word": pa.array(count, pa.string()),
+            "count": pa.array(count.values(), pa.int64()),
+            "documents": pa.array(map(documents.__getitem__, count), pa.int64()),
+        }
+    )
+
+
+def fit(spectrum: Spectrum) -> Fit | None:
+    """Zipf's law as it fits best; how is said above."""
+    by_rank = chain.from_iterable(repeat(log(f), count) for f, count in spectrum if f >= SEEN_MIN)
+    frequencies = list(islice(by_rank, RANKS))
+    if len(frequencies) < 2:
+        return None
+    ranks = [log(rank) for rank in range(1, len(frequencies) + 1)]
+    weights = [1 / rank for rank in range(1, len(frequencies) + 1)]
+    x = _mean(ranks, weights)
+    y = _mean(frequencies, weights)
+    products = (
+        ((rank - x) ** 2, (rank - x) * (frequency - y))
+        for rank, frequency in zip(ranks, frequencies, strict=True)
+    )
+    variances, covariances = zip(*products, strict=True)
+    slope = _mean(covariances, weights) / _mean(variances, weights)
+    return Fit(-slope, exp(y - slope * x), len(frequencies))
+
+
+def _mean(values: Iterable[float], weights: Sequence[float]) -> float:
+    return sum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights)

@@ -1,0 +1,264 @@
+"""Latency of long runs, from the raw records that `driftline bench latency --raw` writes.
+
+For each policy and checkpoint interval: percentiles, a histogram with logarithmic buckets, and a
+time line with the percentiles of each bucket of time. All by Spark, for more records than fit into
+a memory; what comes to the driver has the size of the result.
+
+Percentiles are exact to a microsecond, and defined as the bench does it: the smallest latency that
+so many per cent of the documents don't exceed (nearest rank). Rounded to microseconds, latencies
+have so few different values that Spark can count each.
+
+Documents of the warm-up count only for what is lost and duplicated. Runs of the same policy and
+interval are pooled; the time of a document is that since the start of its run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from math import ceil, log10, nan
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from driftline.engine.errors import Unavailable
+from driftline.engine.ui.consoles import new_table
+from driftline.pipeline.spark.failures import explained
+from driftline.pipeline.spark.session import literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+FIELDS = (
+    "policy string, checkpoint_ms int, run int, document long, at_s double, latency_ms double, "
+    "lost long, duplicated long, warmup boolean"
+)
+DAMAGED = "damaged"
+"""The column with the text of a line that is no record."""
+
+PERCENTILES = {
+    "p50_ms": 0.5,
+    "p75_ms": 0.75,
+    "p95_ms": 0.95,
+    "p99_ms": 0.99,
+    "p999_ms": 0.999,
+    "max_ms": 1.0,
+}
+
+KEY = ("policy", "checkpoint_ms")
+MS = "ms"
+"""The column with the latencies that count, rounded."""
+
+LATENCY_MIN_MS = 0.001
+"""What is shorter is in the first bucket of the histogram."""
+
+BUCKETS_PER_DECADE = 20
+"""Of the histogram: a bucket's upper end is 12 % above its lower one."""
+
+TIME_BUCKETS = 100
+"""Of the longest run, at most, unless it is said otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Of some documents."""
+
+    documents: int
+    """Those with a latency, after the warm-up."""
+    percentiles: dict[str, float]
+    """As PERCENTILES names them; empty where there is no document."""
+    lost: int
+    duplicated: int
+
+    def as_json(self) -> dict[str, object]:
+        """For machines."""
+        return {
+            **{name: self.percentiles.get(name) for name in PERCENTILES},
+            "lost": self.lost,
+            "duplicated": self.duplicated,
+            "documents": self.documents,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The documents of one policy with one checkpoint interval."""
+
+    policy: str
+    checkpoint_ms: int | None
+    whole: Summary
+    timeline: list[tuple[float, Summary]] = field(default_factory=list)
+    """(where a bucket of time begins, in seconds, its documents)"""
+    histogram: list[tuple[float, float, int]] = field(default_factory=list)
+    """(from ms, to ms, documents)"""
+
+    def as_json(self) -> dict[str, object]:
+        """As a row of `driftline bench latency --json`, and more."""
+        return {
+            "policy": self.policy,
+            "checkpoint_ms": self.checkpoint_ms,
+            **self.whole.as_json(),
+            "timeline": [{"from_s": start, **part.as_json()} for start, part in self.timeline],
+            "histogram": [
+                {"from_ms": start, "to_ms": end, "documents": documents}
+                for start, end, documents in self.histogram
+            ],
+        }
+
+
+Key = tuple[str, int | None]
+AllSeries = dict[Key, Series]
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """Of all records."""
+
+    records: int
+    bucket_s: float
+    series: list[Series]
+
+    def as_json(self) -> dict[str, object]:
+        """For machines."""
+        return {
+            "records": self.records,
+            "bucket_s": self.bucket_s,
+            "rows": [series.as_json() for series in self.series],
+        }
+
+    def table(self) -> Table:
+        """For a terminal."""
+        shown = ["p50", "p75", "p95", "p99", "p99.9", "max"]
+        table = new_table(
+            f"Latency in ms, {self.records:,} records",
+            ["policy"],
+            ["checkpoint_ms", "documents", *shown, "lost", "duplicated"],
+        )
+        for series in self.series:
+            table.add_row(
+                series.policy,
+                "" if series.checkpoint_ms is None else str(series.checkpoint_ms),
+                f"{series.whole.documents:,}",
+                *(f"{series.whole.percentiles.get(name, nan):.2f}" for name in PERCENTILES),
+                str(series.whole.lost),
+                str(series.whole.duplicated),
+            )
+        return table
+
+
+def read_records(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
+    """The records of files (.jsonl, .parquet) and of directories of such files.
+
+    Raises Unavailable if there are none.
+    """
+    from pyspark.sql import DataFrame
+
+    files = [file for path in paths for file in _files(path)]
+    lines = [literal(file) for file in files if file.suffix == ".jsonl"]
+    tables = [literal(file) for file in files if file.suffix == ".parquet"]
+    fields = f"{FIELDS}, {DAMAGED} string"
+    with explained():
+        reader = spark.read.schema(fields).option("columnNameOfCorruptRecord", DAMAGED)
+        found = [reader.json(lines)] if lines else []
+        found += [reader.parquet(*tables)] if tables else []
+        named = [records.select("*", "_metadata.file_name") for records in found]
+        return reduce(DataFrame.union, named)
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir() and path.suffix != ".parquet":
+        files = [file for ending in ("jsonl", "parquet") for file in path.glob(f"[!._]*.{ending}")]
+    else:
+        files = [path] if path.exists() and path.suffix in (".jsonl", ".parquet") else []
+    if not files:
+        what = "neither .jsonl nor .parquet" if path.exists() else "there is no such file"
+        raise Unavailable(f"{path}: {what}; records come from `driftline bench latency --raw DIR`")
+    return sorted(files)
+
+
+def analyse(records: DataFrame, bucket_s: float | None = None) -> Analysis:
+    """Percentiles, time lines with buckets of `bucket_s` seconds, and histograms.
+
+    Raises Unavailable if there are no records, or something that is none.
+    """
+    from pyspark.sql import functions as f
+
+    records.persist()
+    try:
+        with explained():
+            count, seconds = _checked(records)
+            bucket_s = bucket_s or 10.0 ** ceil(log10(max(seconds, 0.001) / TIME_BUCKETS))
+            warmup = f.coalesce("warmup", f.lit(False))
+            measured = records.withColumn(MS, f.when(~warmup, f.round("latency_ms", 3)))
+            series = {
+                key: Series(*key, summary) for key, _, summary in _summed_up(measured, f.lit(0))
+            }
+            _add_timelines(series, measured, bucket_s)
+            _add_histograms(series, measured)
+    finally:
+        records.unpersist()
+    return Analysis(count, bucket_s, list(series.values()))
+
+
+def _checked(records: DataFrame) -> tuple[int, float]:
+    """How many there are, and the seconds of the longest run."""
+    from pyspark.sql import functions as f
+
+    is_none = f.expr(f"{DAMAGED} IS NOT NULL OR policy IS NULL OR at_s IS NULL")
+    (about,) = records.agg(
+        f.count("*"), f.max("at_s"), f.min(f.when(is_none, f.col("file_name")))
+    ).collect()
+    count, seconds, file = about
+    if file is not None:
+        raise Unavailable(
+            f"{file} holds what is no record of a latency run; "
+            "records come from `driftline bench latency --raw DIR`"
+        )
+    if not count:
+        raise Unavailable("the files hold no record")
+    return count, seconds
+
+
+def _summed_up(measured: DataFrame, bucket: Column) -> Iterator[tuple[Key, int, Summary]]:
+    """For each interval, policy and bucket, in this order."""
+    from pyspark.sql import functions as f
+
+    shares = ", ".join(map(str, PERCENTILES.values()))
+    found = measured.groupBy(*KEY, bucket.alias("bucket")).agg(
+        f.count(MS),
+        f.expr(f"percentile_disc(array({shares})) WITHIN GROUP (ORDER BY {MS})"),
+        f.coalesce(f.sum("lost"), f.lit(0)),
+        f.coalesce(f.sum("duplicated"), f.lit(0)),
+    )
+    rows = sorted(found.collect(), key=lambda row: (row[1] or 0, row[0], row[2]))
+    for policy, checkpoint_ms, number, documents, figures, lost, duplicated in rows:
+        percentiles = dict(zip(PERCENTILES, figures or [], strict=bool(figures)))
+        summary = Summary(documents, percentiles, lost, duplicated)
+        yield (policy, checkpoint_ms), number, summary
+
+
+def _add_timelines(series: AllSeries, measured: DataFrame, bucket_s: float) -> None:
+    from pyspark.sql import functions as f
+
+    told = measured.where(f"{MS} IS NOT NULL OR lost > 0")
+    for key, number, summary in _summed_up(told, f.floor(f.col("at_s") / bucket_s)):
+        series[key].timeline.append((round(number * bucket_s, 6), summary))
+
+
+def _add_histograms(series: AllSeries, measured: DataFrame) -> None:
+    from pyspark.sql import functions as f
+
+    decades = f.log10(f.greatest(MS, f.lit(LATENCY_MIN_MS)))
+    bucket = f.floor(decades * BUCKETS_PER_DECADE).alias("bucket")
+    found = measured.where(f"{MS} IS NOT NULL").groupBy(*KEY, bucket).agg(f.count("*"))
+    for policy, checkpoint_ms, number, documents in sorted(found.collect(), key=itemgetter(2)):
+        ends = _edge(number), _edge(number + 1)
+        series[policy, checkpoint_ms].histogram.append((*ends, documents))
+
+
+def _edge(bucket: int) -> float:
+    edge: float = 10.0 ** (bucket / BUCKETS_PER_DECADE)
+    return round(edge, 6)

@@ -1,0 +1,78 @@
+"""The picture of latencies: which share of the documents took how long, and how that went on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from driftline.engine.ui.pictures import colours_of, dress_curves, new_figure, save
+from driftline.pipeline.latency.analysis import Analysis, Series
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+STYLES = ("-", "--", ":", "-.")
+SHARES = {1.0: "0 %", 0.5: "50 %", 0.1: "90 %", 0.01: "99 %", 0.001: "99.9 %", 0.0001: "99.99 %"}
+"""Documents that took longer, and how the axis calls it."""
+
+
+def draw_latency(found: Analysis, path: Path) -> None:
+    """Which share of the documents took how long, and percentiles over time.
+
+    A colour for each policy, a line style for each checkpoint interval.
+    """
+    figure = new_figure(8.4, 8.4)
+    shares, time = figure.subplots(2, 1)
+    colours = colours_of(series.policy for series in found.series)
+    intervals = sorted({s.checkpoint_ms for s in found.series if s.checkpoint_ms is not None})
+    for series in found.series:
+        colour = colours[series.policy]
+        style = "-"
+        if series.checkpoint_ms is not None:
+            style = STYLES[intervals.index(series.checkpoint_ms) % len(STYLES)]
+        _draw_shares(shares, series, colour, style)
+        _draw_time(time, series, colour, style)
+    shares.set_xscale("log")
+    shares.set_yscale("log")
+    least, most = shares.get_ylim()
+    shares.set_yticks(list(SHARES), list(SHARES.values()))
+    shares.minorticks_off()
+    shares.set_ylim(most, least)  # few that took longer are at the top
+    shares.set_xlabel("latency in ms")
+    shares.set_ylabel("documents that took no longer")
+    time.set_yscale("log")
+    time.set_xlabel(f"seconds since the start of the run, in steps of {found.bucket_s:g}")
+    time.set_ylabel("latency in ms: p50, and p99 (thin)")
+    for panel in (shares, time):
+        dress_curves(panel)
+    handles, labels = shares.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize=9)
+    save(figure, path)
+
+
+def _draw_shares(panel: Axes, series: Series, colour: str, style: str) -> None:
+    """The share that took longer, down to one document, at the upper end of each bucket."""
+    left = series.whole.documents
+    ends: list[float] = []
+    longer: list[float] = []
+    for _, end, documents in series.histogram:
+        left -= documents
+        if left:
+            ends.append(end)
+            longer.append(left / series.whole.documents)
+    interval = "" if series.checkpoint_ms is None else f", {series.checkpoint_ms} ms"
+    panel.plot(
+        ends, longer, color=colour, linestyle=style, linewidth=1.6, label=series.policy + interval
+    )
+
+
+def _draw_time(panel: Axes, series: Series, colour: str, style: str) -> None:
+    parts = [(start, part.percentiles) for start, part in series.timeline if part.documents]
+    for name, width in (("p50_ms", 1.8), ("p99_ms", 0.7)):
+        panel.plot(
+            [start for start, _ in parts],
+            [percentiles[name] for _, percentiles in parts],
+            color=colour,
+            linestyle=style,
+            linewidth=width,
+        )

@@ -1,0 +1,1 @@
+"""A flow on Spark Structured Streaming: exactly-once by micro-batches, to compare with."""

@@ -1,0 +1,164 @@
+"""Outputs of a batch run, written by the tasks themselves: nothing goes through the driver.
+
+The same lines as those of a run on nodes: ``<sink>-spark-<task>.jsonl``, each in label order, and
+all ``*.jsonl`` merged by ``t`` are the whole output. A file appears whole or not at all, and a
+task that is tried again writes the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TextIO
+
+from driftline.engine.durable import make_directory
+from driftline.engine.errors import StateMismatch
+from driftline.engine.flow.flow import Flow
+from driftline.engine.order.steps import FAILURES
+from driftline.engine.sinks.directory import reported
+from driftline.engine.sinks.jsonl import file_name
+from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
+from driftline.engine.wire.bundles import Item, from_blob
+from driftline.pipeline.running.rows import (
+    LAST,
+    OUTPUT,
+    READ,
+    SET_ASIDE,
+    Row,
+    read_rows,
+    write_rows,
+)
+from driftline.pipeline.spark.arrow import Batches
+
+WRITTEN = 0
+"""What a row tells that a writer gives: so many outputs of a sink (`front`), in `time`."""
+
+
+@contextmanager
+def claimed(directory: Path) -> Iterator[None]:
+    """A directory for outputs; what was written is removed where the body fails.
+
+    Raises StateMismatch if there are outputs already, Unavailable if it cannot be made.
+    """
+    with reported(directory):
+        make_directory(directory / ".driftline")
+        others = sorted(
+            path for path in directory.iterdir() if path.suffix in (".jsonl", ".parquet")
+        )
+    if others:
+        raise StateMismatch(
+            f"{directory} already holds outputs, as {others[0].name}: give another --output, or "
+            "remove it"
+        )
+    try:
+        yield
+    except BaseException:
+        for path in [*directory.glob("*-spark-*"), *directory.glob("*/*spark-*")]:
+            path.unlink(missing_ok=True)
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class WriteLines:
+    """Writes the outputs of a partition. Takes rows in the order of their times.
+
+    Gives rows (WRITTEN, task, outputs, sink), (READ, ...), (LAST, ...) and
+    (SET_ASIDE, task, records, front).
+    """
+
+    flow: Flow
+    directory: Path
+
+    def __call__(self, batches: Batches) -> Batches:
+        return write_rows(self._rows(read_rows(batches)))
+
+    def _rows(self, rows: Iterator[Row]) -> Iterator[Row]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        task = context.partitionId() if context is not None else 0
+        written: Counter[tuple[int, int]] = Counter()
+        lines = Lines(self.flow)
+        names = {
+            number: f"{file_name(name)}-spark-{task:05}.jsonl"
+            for number, name in lines.names.items()
+        }
+        names[FAILURES] = f"{DEAD_LETTERS}/spark-{task:05}.jsonl"
+        with Drafts(self.directory) as drafts:
+            for (kind, time), found in groupby(rows, key=itemgetter(0, 2)):
+                if kind == OUTPUT:
+                    for item in in_order(found):
+                        drafts.add_line(names[item.sink], lines.format(item))
+                        written[WRITTEN, item.sink] += 1
+                elif kind == SET_ASIDE:
+                    for row in found:
+                        drafts.add_line(set_aside(row[3], task), row[4].decode())
+                        written[SET_ASIDE, row[3]] += 1
+                elif kind == READ:
+                    for row in found:
+                        written[READ, row[3]] += time
+                else:
+                    for row in found:
+                        written[LAST, row[3]] = max(written[LAST, row[3]], time)
+        for (kind, number), count in written.items():
+            yield kind, task, count, number, b""
+
+
+def set_aside(front: int, task: int) -> str:
+    """The name of a task's file of records that could not be read."""
+    return f"{DEAD_LETTERS}/input-{front}-spark-{task:05}.jsonl"
+
+
+def in_order(rows: Iterator[Row]) -> list[Item]:
+    """The outputs of one time, in label order; several rows are of different operators."""
+    pieces = [from_blob(row[4]) for row in rows]
+    if len(pieces) == 1:
+        return pieces[0]
+    return sorted((item for piece in pieces for item in piece), key=lambda item: item.label)
+
+
+class Drafts:
+    """Files of a task, under other names until all are complete."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._names: dict[Path, Path] = {}
+        self._open: dict[str, TextIO] = {}
+
+    def path(self, name: str) -> Path:
+        """Where to write what will be the file `name`."""
+        path = self._directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.new")
+        self._names[draft] = path
+        return draft
+
+    def add_line(self, name: str, line: str) -> None:
+        """Add a line to the file `name`, which is there only if it has one."""
+        file = self._open.get(name)
+        if file is None:
+            file = self._open[name] = self.path(name).open("w", encoding="utf-8")
+        file.write(line + "\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for file in self._open.values():
+            file.close()
+        for draft, path in self._names.items():
+            if error is None:
+                draft.replace(path)
+            else:
+                draft.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""Spark itself: sessions, tasks over Arrow batches, progress, and what went wrong in a task."""

@@ -1,0 +1,170 @@
+"""The commands of the benchmark: their JSON has one form, and what cannot be is said at once."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from driftline.bench.commands import bench
+from driftline.bench.experiments.profile import STEPS
+from driftline.bench.systems.cases import MICRO_BATCH, REAL_TIME
+from driftline.bench.systems.microbatch import Refused
+from driftline.engine.errors import Unavailable
+from driftline.engine.policy import POLICIES
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run `driftline bench ...` in a directory of its own; arguments are given as one text."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(arguments: str) -> Result:
+        return CliRunner().invoke(bench, arguments.split())
+
+    return run
+
+
+def test_latency_writes_table_json_and_picture(run: Run, tmp_path: Path) -> None:
+    done = run(
+        "latency --documents 60 --warmup 10 --rate 100 --policies none,exactly-once "
+        "--checkpoints 100 --json results/latency.json"
+    )
+    assert done.exit_code == 0, done.output
+    written = json.loads((tmp_path / "results" / "latency.json").read_text())
+    assert list(written) == ["rate", "documents", "nodes", "floor", "rows"]
+    assert (written["rate"], written["documents"], written["nodes"]) == (100, 60, 2)
+    percentiles = ["p50_ms", "p75_ms", "p95_ms", "p99_ms", "max_ms"]
+    assert list(written["floor"]) == percentiles
+    assert [(row["policy"], row["checkpoint_ms"]) for row in written["rows"]] == [
+        ("none", None),
+        ("exactly-once", 100),
+    ]
+    for row in written["rows"]:
+        assert list(row) == ["policy", "checkpoint_ms", *percentiles, "lost", "duplicated"]
+        assert 0 < row["p50_ms"] <= row["max_ms"]
+        assert (row["lost"], row["duplicated"]) == (0, 0)
+    assert "exactly-once" in done.output
+    assert "picture: out/latency.png" in done.output
+    assert (tmp_path / "out" / "latency.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_throughput_compares_every_round_with_the_floor(run: Run, tmp_path: Path) -> None:
+    done = run("throughput --documents 60 --repeat 1 --policies exactly-once --json t.json")
+    assert done.exit_code == 0, done.output
+    written = json.loads((tmp_path / "t.json").read_text())
+    figures = ["documents_per_s", "records_per_s", "cpu_cores"]
+    assert list(written["floor"]) == figures
+    (row,) = written["rows"]
+    assert list(row) == ["policy", "checkpoint_ms", *figures, "lost", "duplicated"]
+    assert (row["policy"], row["checkpoint_ms"]) == ("exactly-once", 1000)
+    assert (row["lost"], row["duplicated"]) == (0, 0)
+    assert "over 1 rounds" in done.output
+
+
+def test_ordering_runs_both_orderings(run: Run, tmp_path: Path) -> None:
+    done = run("ordering --nodes 2 --rates 100 --seconds 0.4 --saturated 40 --json o.json")
+    assert done.exit_code == 0, done.output
+    rows = json.loads((tmp_path / "o.json").read_text())["rows"]
+    assert [(row["ordering"], row["rate"]) for row in rows] == [
+        ("speculative", 100),
+        ("buffered", 100),
+        ("speculative", None),
+        ("buffered", None),
+    ]
+    assert all(row["frames_per_document"] > 0 for row in rows)
+    assert all(
+        row["late"] == row["reapplied"] == 0 for row in rows if row["ordering"] != "speculative"
+    )
+    assert (tmp_path / "out" / "ordering.png").exists()
+
+
+def test_floor_writes_both_of_its_figures(run: Run, tmp_path: Path) -> None:
+    done = run("floor --documents 30 --warmup 5 --rate 200 --saturated 40 --json floor.json")
+    assert done.exit_code == 0, done.output
+    written = json.loads((tmp_path / "floor.json").read_text())
+    assert written["latency"]["floor"]["p50_ms"] > 0
+    assert written["throughput"]["floor"]["documents_per_s"] > 0
+
+
+@pytest.mark.parametrize("policy", list(POLICIES))
+def test_profile_tells_every_step(run: Run, tmp_path: Path, policy: str) -> None:
+    done = run(f"profile --policy {policy} --documents 60 --snapshot-every 30 --json p.json")
+    assert done.exit_code == 0, done.output
+    assert all(step in done.output for step in STEPS)
+    written = json.loads((tmp_path / "p.json").read_text())
+    cost = {row["step"]: row["document_us"] for row in written["rows"]}
+    assert list(cost) == list(STEPS)
+    assert cost["keyed and hold"] > 0
+    assert cost["consumer decode"] > 0, "whatever the policy, outputs have arrived"
+    assert (cost["snapshot capture"] > 0) is (policy != "none")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("latency --policies none,perhaps", "unknown policy 'perhaps'; there are none, "),
+        ("latency --documents 200", "200 documents leave nothing to measure"),
+        ("latency --rate 0", "--rate"),
+        ("latency --checkpoints 50,often", "'50,often' is not a list of whole numbers"),
+        ("latency --checkpoints 0", "whole numbers from 1 on"),
+        ("latency --input nowhere.jsonl", "'nowhere.jsonl' does not exist"),
+        ("latency --plot latency.doc", "must end in one of .png"),
+        ("latency --json /dev/null/latency.json", "cannot write /dev/null/latency.json"),
+        ("throughput --input wordless.jsonl --documents 2", "hold no word"),
+        ("throughput --repeat 0", "--repeat"),
+        ("ordering --rates 5 --seconds 1", "too few documents"),
+        ("floor --documents 3 --warmup 3", "nothing to measure"),
+        ("profile --policy perhaps", "--policy"),
+    ],
+)
+def test_what_cannot_be_measured_is_a_usage_error(
+    run: Run, tmp_path: Path, arguments: str, said: str
+) -> None:
+    (tmp_path / "wordless.jsonl").write_text('{"id": 1, "text": "..."}')
+    done = run(arguments)
+    assert done.exit_code == 2
+    assert said in " ".join(done.output.split())
+    assert not (tmp_path / "out" / "latency.png").exists()
+
+
+@pytest.mark.parametrize("what", ["latency --warmup 5 --repeat 2", "throughput --repeat 2"])
+def test_what_spark_refuses_is_a_row_with_its_reason(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    class Refusing:
+        def __init__(self, *_: object, real_time: bool) -> None:
+            self.why = "no such trigger" if real_time else "no Java"
+
+        def __enter__(self) -> None:
+            raise Refused(self.why)
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr("driftline.bench.systems.setup.MicroBatch", Refusing)
+    monkeypatch.setattr("driftline.bench.commands.options.check_spark", lambda: None)
+    done = run(f"{what} --documents 30 --policies none,micro-batch --json r.json")
+    assert done.exit_code == 0, done.output
+    rows = json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert [(row["policy"], row["checkpoint_ms"], row.get("reason")) for row in rows] == [
+        ("none", None, None),
+        (MICRO_BATCH, None, "no Java"),
+        (REAL_TIME, None, "no such trigger"),
+    ]
+    assert "reason" not in rows[0], "a row that was measured has the keys that it always had"
+    assert set(rows[0]) < set(rows[1])
+    assert "micro-batch, real-time: no such trigger" in done.output
+
+
+def test_who_asks_for_micro_batches_is_told_at_once_that_there_is_no_spark(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check_spark() -> None:
+        raise Unavailable("Spark needs Java")
+
+    monkeypatch.setattr("driftline.bench.commands.options.check_spark", check_spark)
+    assert isinstance(run("latency --policies none,micro-batch").exception, Unavailable)
+    assert run("latency --policies none --help").exit_code == 0

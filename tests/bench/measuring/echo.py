@@ -1,0 +1,34 @@
+"""A system to be measured that only answers, as late as it is told to."""
+
+from __future__ import annotations
+
+from collections import deque
+from time import perf_counter
+
+from driftline.bench.measuring.meter import Arrival
+
+
+class Echo:
+    """A system whose answer to document i is ready `delay_s` after it was handed over."""
+
+    def __init__(self, answers: list[list[str]], delay_s: float = 0.0) -> None:
+        self.answers = answers
+        self.delay_s = delay_s
+        self.waiting: deque[tuple[float, Arrival]] = deque()
+        self.under_way_max = 0
+        self.sent: list[int] = []
+
+    def send(self, number: int) -> None:
+        self.sent.append(number)
+        if self.answers[number]:
+            ready = perf_counter() + self.delay_s
+            self.waiting.append((ready, (number, self.answers[number], ready)))
+        self.under_way_max = max(self.under_way_max, len(self.waiting))
+
+    def receive(self) -> list[Arrival]:
+        if self.waiting and self.waiting[0][0] <= perf_counter():
+            return [self.waiting.popleft()[1]]
+        return []
+
+    def wait(self, timeout_ms: int) -> None:
+        pass

@@ -1,0 +1,92 @@
+"""Options that commands share: what a command gets of them, and what is refused at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from driftline.engine.sources import strict
+from driftline.engine.ui.options import (
+    Reading,
+    json_option,
+    on_error_option,
+    plot_option,
+    reading_options,
+)
+from driftline.engine.ui.results import write_json
+
+
+@click.command()
+@on_error_option
+@reading_options()
+@json_option
+@plot_option()
+def whole(dead_letters: bool, reading: Reading, json_file: Path | None, plot: Path | None) -> None:
+    write_json(json_file, {"dead_letters": dead_letters})
+    click.echo(f"{dead_letters} {reading}")
+
+
+@click.command()
+@reading_options(in_sections=True)
+def split(reading: Reading) -> None:
+    click.echo(str(reading))
+
+
+def told(command: click.Command, *arguments: str) -> str:
+    done = CliRunner().invoke(command, arguments)
+    assert done.exit_code == 0, done.output
+    return done.output.strip()
+
+
+def test_a_command_gets_how_files_are_read_as_one_value() -> None:
+    assert told(whole) == f"False {Reading()}"
+    options = ["--id-field=i", "--text-field=t", "--sections", "--on-error=dead-letter"]
+    assert told(whole, *options) == f"True {Reading('i', 't', True)}"
+    assert told(split) == str(Reading(sections=True))
+    assert told(split, "--no-sections") == str(Reading())
+
+
+def test_options_are_listed_in_the_order_in_which_they_are_declared() -> None:
+    names = ["--on-error", "--id-field", "--text-field", "--sections", "--json", "--plot"]
+    places = [told(whole, "--help").index(name) for name in names]
+    assert places == sorted(places)
+
+
+def test_a_file_is_read_as_the_options_say(tmp_path: Path) -> None:
+    path = tmp_path / "f.jsonl"
+    path.write_text('{"key": 7, "body": "a b"}')
+    ((_, record),) = strict(Reading("key", "body").open(path).read(1))
+    assert record == {"id": 7, "key": 7, "body": "a b", "text": "a b"}
+
+
+def test_a_result_is_one_line_and_its_folder_is_made(tmp_path: Path) -> None:
+    told(whole, f"--json={tmp_path / 'new' / 'r.json'}")
+    written = (tmp_path / "new" / "r.json").read_text()
+    assert written.count("\n") == 1
+    assert json.loads(written) == {"dead_letters": False}
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--json=/dev/null/r.json", "cannot write /dev/null/r.json: "),
+        ("--json=.", "cannot write .: it is a directory"),
+        ("--plot=p.doc", "p.doc must end in one of .png, .svg, .pdf"),
+        ("--plot=/dev/null/p.png", "cannot write /dev/null/p.png"),
+        ("--on-error=perhaps", "'perhaps' is not one of"),
+    ],
+)
+def test_what_cannot_be_written_is_a_usage_error(option: str, said: str) -> None:
+    done = CliRunner().invoke(whole, [option])
+    assert done.exit_code == 2
+    assert said in " ".join(done.output.split())
+
+
+def test_nan_is_no_result(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "r.json", {"figure": float("nan")})
+    assert not (tmp_path / "r.json").exists()

@@ -1,0 +1,19 @@
+"""Pictures: colours that stay with their names, and one sentence where matplotlib is missing."""
+
+import pytest
+
+from driftline.engine.errors import Unavailable
+from driftline.engine.ui import pictures
+from driftline.engine.ui.pictures import COLOURS, colours_of
+
+
+def test_without_matplotlib_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "find_spec", lambda name: None)
+    with pytest.raises(Unavailable, match=r"pip install 'driftline\[bench\]'"):
+        pictures.check_matplotlib()
+
+
+def test_a_name_has_one_colour_and_colours_come_again_when_there_are_no_more() -> None:
+    assert colours_of(["b", "a", "b"]) == {"b": COLOURS[0], "a": COLOURS[1]}
+    many = [str(number) for number in range(len(COLOURS) + 1)]
+    assert list(colours_of(many).values()) == [*COLOURS, COLOURS[0]]

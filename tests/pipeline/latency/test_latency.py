@@ -1,0 +1,156 @@
+"""Spark tells the percentiles of raw records as the bench does, and as numpy does."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from driftline.bench.commands import bench
+from driftline.bench.experiments.latency import latencies_of
+from driftline.bench.experiments.rounds import Rounds
+from driftline.bench.measuring.meter import Meter
+from driftline.bench.report.raw import write_raw
+from driftline.bench.systems.cases import Case
+from driftline.bench.systems.setup import Setup
+from driftline.engine.errors import Unavailable
+from driftline.pipeline.commands import spark as command
+from driftline.pipeline.commands.options import Sessions
+from driftline.pipeline.latency.analysis import PERCENTILES, analyse, read_records
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CASES = [Case("none", None), Case("exactly-once", 50), Case("two-phase", 50)]
+ORDER = [None, CASES[0], CASES[1], CASES[2], CASES[0], None]
+
+
+def run(seed: int, documents: int = 400) -> Meter:
+    """A run in which document 7 has no word, one loses a record and one has a record twice."""
+    expected = [0 if number == 7 else 2 for number in range(documents)]
+    meter = Meter(expected, warmup=50)
+    random = np.random.default_rng(seed)
+    for number, words in enumerate(expected):
+        now = 3.0 + number / 50
+        meter.handed_over(number, now=now, due=now)
+        if words:
+            meter.arrived(number, ["a"], now)
+            latency_s = float(random.lognormal(1, 1)) / 1000
+            meter.arrived(number, ["a"] if number == 20 + seed else ["b"], now + latency_s)
+    return meter
+
+
+def test_the_figures_are_those_of_the_bench(spark: SparkSession, tmp_path: Path) -> None:
+    rounds = Rounds([(case, run(seed)) for seed, case in enumerate(ORDER)])
+    setup = Setup([("", "")] * 400, nodes=2, ordering="speculative")
+    table = latencies_of(setup, CASES, 50, rounds)
+    write_raw(tmp_path, rounds.runs)
+    assert len(list(tmp_path.glob("*.jsonl"))) == len(rounds.runs)
+
+    found = analyse(read_records(spark, [tmp_path]))
+    rows = {(series.policy, series.checkpoint_ms): series for series in found.series}
+    written = json.loads(json.dumps(table.as_json()))
+    assert list(rows) == [("floor", None), ("none", None), ("exactly-once", 50), ("two-phase", 50)]
+    for row in written["rows"]:
+        told = rows[row["policy"], row["checkpoint_ms"]].as_json()
+        assert {name: told[name] for name in row} == row
+        assert told["lost"] == told["duplicated"] == (2 if row["policy"] == "none" else 1)
+    told = rows["floor", None].as_json()
+    assert {name: told[name] for name in written["floor"]} == written["floor"]
+    assert (told["documents"], found.records) == (table.floor.documents, 400 * len(rounds.runs))
+
+    out = StringIO()
+    Console(file=out, width=140).print(found.table())
+    assert f"{written['floor']['p50_ms']:.2f}" in out.getvalue()
+
+
+def test_a_million_records(spark: SparkSession, tmp_path: Path) -> None:
+    numbers = spark.range(0, 1_000_000, 1, 4)
+    path = tmp_path / "records.parquet"
+    numbers.selectExpr(
+        "if(id % 4 = 0, 'two-phase', 'exactly-once') AS policy",
+        "cast(if(id % 8 < 4, 50, 500) AS int) AS checkpoint_ms",
+        "id AS document",
+        "id / 1000 AS at_s",
+        "round(exp(randn(7)) * if(id % 4 = 0, 100, 2), 3) AS latency_ms",
+        "0L AS lost",
+    ).write.parquet(str(path))
+    found = analyse(read_records(spark, [path]), bucket_s=250)
+    assert (found.records, found.bucket_s) == (1_000_000, 250)
+
+    table = pq.read_table(path).to_pandas()
+    for series in found.series:
+        wanted = (table.policy == series.policy) & (table.checkpoint_ms == series.checkpoint_ms)
+        chosen = table[wanted]
+        latencies = np.asarray(chosen.latency_ms)
+        assert series.whole.documents == len(latencies)
+        assert list(series.whole.percentiles.values()) == list(
+            np.quantile(latencies, list(PERCENTILES.values()), method="inverted_cdf")
+        )
+        assert [start for start, _ in series.timeline] == [0, 250, 500, 750]
+        for start, part in series.timeline:
+            within = latencies[(chosen.at_s >= start) & (chosen.at_s < start + 250)]
+            assert part.documents == len(within)
+            assert part.percentiles["p99_ms"] == np.quantile(within, 0.99, method="inverted_cdf")
+        assert sum(count for _, _, count in series.histogram) == len(latencies)
+        start, end, count = max(series.histogram, key=lambda bucket: bucket[2])
+        assert count == pytest.approx(((latencies >= start) & (latencies < end)).sum(), abs=20)
+    assert len(found.series) == 4
+
+
+def test_where_all_is_lost_there_is_no_figure(spark: SparkSession, tmp_path: Path) -> None:
+    record = {"policy": "none", "checkpoint_ms": None, "at_s": 0.5, "latency_ms": None, "lost": 3}
+    path = tmp_path / "a [strange] {name}*.jsonl"
+    path.write_text(json.dumps(record))
+    (series,) = analyse(read_records(spark, [path])).series
+    told = series.as_json()
+    assert [told[name] for name in ("p50_ms", "max_ms", "lost", "documents")] == [None, None, 3, 0]
+    assert [part.lost for _, part in series.timeline] == [3]
+    assert series.histogram == []
+
+
+@pytest.mark.parametrize("line", ['{"policy": "none", "at', '{"policy": 7}', '{"id": 1}', "7"])
+def test_what_is_no_record_is_told_with_its_file(
+    spark: SparkSession, tmp_path: Path, line: str
+) -> None:
+    (tmp_path / "01-none.jsonl").write_text('{"policy": "none", "at_s": 1, "latency_ms": 1}\n')
+    (tmp_path / "02-other.jsonl").write_text(line)
+    with pytest.raises(Unavailable, match=r"^02-other.jsonl holds what is no record"):
+        analyse(read_records(spark, [tmp_path]))
+
+
+def test_without_files_there_is_nothing_to_analyse(spark: SparkSession, tmp_path: Path) -> None:
+    for name in ("", "nowhere.jsonl"):
+        with pytest.raises(Unavailable, match="bench latency --raw"):
+            read_records(spark, [tmp_path / name])
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(Unavailable, match="no record"):
+        analyse(read_records(spark, [tmp_path]))
+
+
+def test_the_command_draws_what_the_bench_wrote(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Sessions, "start", lambda self, what: nullcontext(spark))
+    raw, plot, done = tmp_path / "raw", tmp_path / "latency.png", tmp_path / "latency.json"
+    bench_options = ["--documents=60", "--warmup=10", "--rate=200", "--policies=none"]
+    bench_options += [f"--raw={raw}", f"--plot={tmp_path / 'bars.png'}"]
+    assert CliRunner().invoke(bench, ["latency", *bench_options]).exit_code == 0
+    again = CliRunner().invoke(bench, ["latency", *bench_options])
+    assert "holds files already" in again.output
+
+    options = [str(raw), "--bucket-s=0.1", f"--plot={plot}", f"--json={done}"]
+    found = CliRunner().invoke(command, ["latency", *options])
+    assert found.exit_code == 0, found.output
+    rows = json.loads(done.read_text())["rows"]
+    assert [(row["policy"], row["documents"]) for row in rows] == [("floor", 100), ("none", 100)]
+    assert sum(part["documents"] for part in rows[0]["timeline"]) == 100
+    assert plot.read_bytes().startswith(b"\x89PNG")
