@@ -3,7 +3,7 @@ of a corpus.
 
 >>> words({"id": 7, "title": "Cats", "text": "A cat eats; cats eat."})
 ['cats', 'a', 'cat', 'eats', 'cats', 'eat']
->>> positions_of_words("A cat eats a cat")
+>>> dict(positions_of_words("A cat eats a cat"))
 {'a': [0, 3], 'cat': [1, 4], 'eats': [2]}
 """
 
