@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from driftline.deploy.graph import as_text
-from driftline.deploy.simulation.inputs import InputFiles
 from driftline.deploy.simulation.report import Report, as_json, show
-from driftline.deploy.simulation.scenario import DRAWN_FLOW, Scenario, scenario
+from driftline.deploy.simulation.scenarios.inputs import InputFiles
+from driftline.deploy.simulation.scenarios.scenario import DRAWN_FLOW, Scenario, scenario
 from driftline.deploy.simulation.simulation import Outcome, Simulation
 from driftline.engine.errors import FlowError, Unavailable
 from driftline.engine.order.steps import FAILURES

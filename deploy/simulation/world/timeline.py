@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from random import Random
 
-from driftline.deploy.simulation.faults import Crashed, Faults
+from driftline.deploy.simulation.world.faults import Crashed, Faults
 
 Event = Callable[[], None]
 

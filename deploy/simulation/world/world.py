@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from driftline.deploy.simulation.disks import Disk
-from driftline.deploy.simulation.faults import PAUSES_S, Crashed
-from driftline.deploy.simulation.network import Network
-from driftline.deploy.simulation.shown import shown
-from driftline.deploy.simulation.timeline import Timeline
+from driftline.deploy.simulation.world.disks import Disk
+from driftline.deploy.simulation.world.faults import PAUSES_S, Crashed
+from driftline.deploy.simulation.world.network import Network
+from driftline.deploy.simulation.world.shown import shown
+from driftline.deploy.simulation.world.timeline import Timeline
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.wire.party import Job, Party
 

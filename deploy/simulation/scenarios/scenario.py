@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from driftline.deploy.simulation.drawn import MODULE
-from driftline.deploy.simulation.faults import Faults
-from driftline.deploy.simulation.flows import SIMULATED, Simulated
-from driftline.deploy.simulation.inputs import InputFiles
-from driftline.deploy.simulation.live import Pace
-from driftline.deploy.simulation.slow import Work
+from driftline.deploy.simulation.scenarios.drawn import MODULE
+from driftline.deploy.simulation.scenarios.flows import SIMULATED, Simulated
+from driftline.deploy.simulation.scenarios.inputs import InputFiles
+from driftline.deploy.simulation.scenarios.live import Pace
+from driftline.deploy.simulation.scenarios.slow import Work
+from driftline.deploy.simulation.world.faults import Faults
 from driftline.engine.errors import FlowError
 from driftline.engine.policy import Policy, policy
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from driftline.deploy.simulation.drawn import MODULE, drawn
+from driftline.deploy.simulation.scenarios.drawn import MODULE, drawn
 from driftline.engine.flow.context import Context
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
@@ -44,12 +44,12 @@ def _word_and_number(value: object) -> object:
 
 
 SIMULATED = (
-    Simulated("driftline.deploy.simulation.flows:concatenation"),
-    Simulated("driftline.deploy.simulation.flows:two_stages", any_order=False),
-    Simulated("driftline.deploy.simulation.flows:two_fronts"),
-    Simulated("driftline.deploy.simulation.flows:counts", _word_and_number),
-    Simulated("driftline.deploy.simulation.flows:two_counts", _word_and_number),
-    Simulated("driftline.deploy.simulation.flows:failing", any_order=False),
+    Simulated("driftline.deploy.simulation.scenarios.flows:concatenation"),
+    Simulated("driftline.deploy.simulation.scenarios.flows:two_stages", any_order=False),
+    Simulated("driftline.deploy.simulation.scenarios.flows:two_fronts"),
+    Simulated("driftline.deploy.simulation.scenarios.flows:counts", _word_and_number),
+    Simulated("driftline.deploy.simulation.scenarios.flows:two_counts", _word_and_number),
+    Simulated("driftline.deploy.simulation.scenarios.flows:failing", any_order=False),
     Simulated("index", _word_and_number),
 )
 
