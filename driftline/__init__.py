@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import click
 
+    from driftline.deploy.api.flowtest import FlowTest
+    from driftline.deploy.api.outputs import Lmdb, RunSummary
+    from driftline.deploy.api.run import run
     from driftline.deploy.producer import Producer
     from driftline.engine.flow.context import Context
     from driftline.engine.errors import DriftlineError, FlowError
@@ -29,19 +32,27 @@ __all__ = [
     "DriftlineError",
     "Flow",
     "FlowError",
+    "FlowTest",
     "Item",
     "KeyedStream",
     "ListState",
+    "Lmdb",
     "MapState",
     "Producer",
     "ReducingState",
+    "RunSummary",
     "Stream",
     "ValueState",
     "main",
+    "run",
     "run_reference",
+    "simulate",
 ]
 
 PLACES = {
+    "driftline.deploy.api.flowtest": ["FlowTest"],
+    "driftline.deploy.api.outputs": ["Lmdb", "RunSummary"],
+    "driftline.deploy.api.run": ["run"],
     "driftline.deploy.producer": ["Producer"],
     "driftline.engine.flow.context": ["Context"],
     "driftline.engine.errors": ["DriftlineError", "FlowError"],

@@ -9,8 +9,11 @@ DriftlineError
 |-- NotDeterministic      a replay gave other outputs than the first run
 |-- SnapshotDamaged       a snapshot whose checksum does not fit or that is incomplete
 |-- StateMismatch         a directory that belongs to another flow, version or layout
+|-- SimulationFailed      a simulated run came to something else than the reference interpreter
 `-- Unavailable           a server, port or file that is needed and not to be had
 """
+
+import re
 
 
 class DriftlineError(Exception):
@@ -29,6 +32,12 @@ class InputError(DriftlineError):
         self.file = file
         self.record = record
         self.reason = reason
+
+    @staticmethod
+    def from_text(text: str) -> "InputError":
+        """The error that has this text."""
+        found = re.fullmatch(r"(.*?), record ([0-9]+): (.*)", text, re.DOTALL)
+        return InputError(found[1], int(found[2]), found[3]) if found else InputError("", 0, text)
 
 
 class PayloadError(DriftlineError):
@@ -57,3 +66,20 @@ class StateMismatch(DriftlineError):
 
 class Unavailable(DriftlineError):
     """Something outside that is needed is not to be had: a port, a file, a server."""
+
+
+class SimulationFailed(DriftlineError):
+    """A simulated run came to something else than the reference interpreter. `seed` repeats it."""
+
+    def __init__(self, text: str, seed: int) -> None:
+        super().__init__(text)
+        self.seed = seed
+
+
+def error_of(kind: str, text: str) -> DriftlineError:
+    """An error that came as a message: the name of its class, and its text."""
+    if kind == InputError.__name__:
+        return InputError.from_text(text)
+    plain = {cls.__name__: cls for cls in DriftlineError.__subclasses__()}
+    del plain[SimulationFailed.__name__]
+    return plain.get(kind, DriftlineError)(text)

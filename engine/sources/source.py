@@ -13,7 +13,7 @@ reads decides whether that ends the run (`strict`) or is counted and passed over
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from driftline.engine.errors import InputError
 
@@ -55,6 +55,7 @@ def _line(about: dict[str, object]) -> str:
     return json.dumps(about, allow_nan=False)
 
 
+@runtime_checkable
 class Source(Protocol):
     """Where a front gets its records: the same records with the same times from any time on."""
 

@@ -39,6 +39,11 @@ class Timeline:
             event()
         return True
 
+    def step(self) -> None:
+        """Let the next event happen."""
+        self.now, _, event = heappop(self._events)
+        event()
+
     def after(self, delay: float, event: Event) -> None:
         """Let something happen later."""
         self.at_time(self.now + delay, event)

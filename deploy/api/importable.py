@@ -1,0 +1,56 @@
+"""Under which name other processes can import a flow that is at hand."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from driftline.engine.errors import FlowError
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.loading import LoadedAgain, load_flow
+from driftline.engine.flow.plan import plan
+
+
+def name_of(flow: Flow) -> str:
+    """``module:name`` or ``file.py:name`` that gives this flow in another process; empty if there
+    is none: it was made in a function, a notebook, or under ``if __name__ == "__main__"``.
+
+    A script is executed for that, under another name. Raises FlowError if it then runs itself.
+    """
+    for module in list(sys.modules.values()):
+        for name, value in list(getattr(module, "__dict__", {}).items()):
+            if value is flow and name.isidentifier():
+                spec = f"{_place(module)}:{name}"
+                if not spec.startswith(":") and _gives(spec, flow):
+                    return spec
+    return ""
+
+
+def search_paths() -> tuple[str, ...]:
+    """Where this process looks for modules."""
+    return tuple(dict.fromkeys(os.path.abspath(path) for path in sys.path))
+
+
+def _place(module: ModuleType) -> str:
+    """How a module is imported elsewhere; empty if it cannot be."""
+    if module.__name__ != "__main__":
+        return module.__name__
+    spec = getattr(module, "__spec__", None)
+    if spec is not None:  # python -m package.module
+        return str(spec.name)
+    file = getattr(module, "__file__", None)
+    if file is None or not file.endswith(".py") or ":" in file:
+        return ""
+    return str(Path(file).absolute())
+
+
+def _gives(spec: str, flow: Flow) -> bool:
+    """Whether this flow comes of it. Raises FlowError if what is loaded runs a flow itself."""
+    try:
+        return plan(load_flow(spec)).identity() == plan(flow).identity()
+    except LoadedAgain:
+        raise
+    except FlowError:
+        return False
