@@ -46,12 +46,14 @@ ROOMS = {
         {"run"},
         {"graph"},
         {"simulation"},
+        {"api"},
         {"commands", "producer"},
     ),
 }
 """Within a package, from the ground up."""
 
 DRIVERS = (
+    "deploy/api",
     "deploy/commands.py",
     "deploy/host",
     "deploy/producer.py",

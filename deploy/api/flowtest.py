@@ -8,7 +8,7 @@ from typing import Self, overload
 from driftline.deploy.api.cluster import Cluster
 from driftline.deploy.api.inputs import check_record
 from driftline.deploy.api.scripted import ScriptedSource
-from driftline.engine.errors import FlowError
+from driftline.engine.errors import DriftlineError, FlowError
 from driftline.engine.flow.context import Failure
 from driftline.engine.flow.flow import Flow, Vertex
 from driftline.engine.flow.loading import check_not_loading, load_flow
@@ -200,9 +200,7 @@ class FlowTest:
         """
         vertex = self._operator(operator)
         self._let_settle()
-        if self._cluster.over:
-            raise FlowError(f"flow {self._flow.name!r}: this test has ended, no state is kept")
-        key = travelled(key)
+        key = _as_key(key)
         for table in self._tables(vertex):
             if key in table:
                 states = table.states(key)
@@ -256,6 +254,16 @@ class FlowTest:
                 f"{', '.join(keyed) or 'none'}"
             )
         return keyed[name]
+
+
+def _as_key(key: object) -> object:
+    """A key as it arrives. Raises FlowError for what can be none."""
+    try:
+        arrived = travelled(key)
+        hash(arrived)
+    except (DriftlineError, TypeError) as error:
+        raise FlowError(f"{key!r} can be no key: {error}") from None
+    return arrived
 
 
 def _plain(state: State) -> object:

@@ -89,7 +89,7 @@ class Simulation:
         except FlowError as error:
             raise FlowError(f"cannot simulate: {error}") from None
         if what.files is not None:
-            self.flow.check_inputs(what.files.paths)
+            self.flow.check_inputs(range(what.files.sources))
         self.nodes = [NodeDisk(f"node-{i}", self.flow, self.counted) for i in range(what.nodes)]
         self.registry = MasterDisk(self.counted)
         earlier = ClusterState(self.plan.identity(), version=1, outcome=RunOutcome(EARLIER, "", ""))

@@ -7,8 +7,8 @@ from itertools import count
 
 import pytest
 
-from driftline.deploy.simulation.command import run_one
 from driftline.deploy.simulation.scenarios.scenario import Scenario, scenario
+from driftline.deploy.simulation.seeds import run_one
 from tests.mutations import mutations
 from tests.mutations.mutations import Mutation
 

@@ -6,7 +6,7 @@ All take records ``{"id": int, "key": str, "text": str}``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from driftline.deploy.simulation.scenarios.drawn import MODULE, drawn
@@ -30,9 +30,13 @@ class Simulated:
     spec: str
     view: Callable[[object], object] | None = None
     any_order: bool = True
+    given: Flow | None = field(default=None, compare=False)
+    """The flow itself, where it is at hand."""
 
     def load(self, seed: int, policy: Policy) -> Flow:
         """The flow; of those that are drawn, that of a seed."""
+        if self.given is not None:
+            return self.given
         if self.spec == MODULE:
             return drawn(seed, any_order=not policy.ordered)
         return load_flow(self.spec)

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from driftline.deploy.simulation.command import run_chunk, run_one, simulate
+from driftline.deploy.simulation.command import simulate
 from driftline.deploy.simulation.report import Report
 from driftline.deploy.simulation.scenarios.flows import SIMULATED
 from driftline.deploy.simulation.scenarios.scenario import DRAWN_FLOW, scenario, without_faults
+from driftline.deploy.simulation.seeds import run_chunk, run_one
 from driftline.deploy.simulation.simulation import Simulation
 from driftline.engine.policy import POLICIES
 
