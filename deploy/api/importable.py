@@ -19,18 +19,25 @@ def name_of(flow: Flow) -> str:
 
     A script is executed for that, under another name. Raises FlowError if it then runs itself.
     """
-    for module in list(sys.modules.values()):
-        for name, value in list(getattr(module, "__dict__", {}).items()):
-            if value is flow and name.isidentifier():
-                spec = f"{_place(module)}:{name}"
-                if not spec.startswith(":") and _gives(spec, flow):
-                    return spec
+    for module in _modules(flow):
+        for name, value in list(vars(module).items()):
+            if value is flow:
+                place = _place(module)
+                if place and _gives(f"{place}:{name}", flow):
+                    return f"{place}:{name}"
     return ""
 
 
 def search_paths() -> tuple[str, ...]:
     """Where this process looks for modules."""
     return tuple(dict.fromkeys(os.path.abspath(path) for path in sys.path))
+
+
+def _modules(flow: Flow) -> list[ModuleType]:
+    """All modules that are loaded, first those that the flow's functions are from."""
+    homes = {getattr(vertex.function, "__module__", "") for vertex in flow.vertices}
+    loaded = [module for module in sys.modules.values() if isinstance(module, ModuleType)]
+    return sorted(loaded, key=lambda module: module.__name__ not in homes)
 
 
 def _place(module: ModuleType) -> str:

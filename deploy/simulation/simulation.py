@@ -1,5 +1,6 @@
 """A scenario on its way: the parties of a run in a simulated world, until it has ended.
 
+>>> from driftline.deploy.simulation.scenarios.scenario import scenario
 >>> Simulation(scenario(7)).run().problem
 ''
 """

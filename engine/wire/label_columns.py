@@ -7,7 +7,7 @@ operators, at the barrier, in a blob. Label by label they are looked at only whe
     >>> run = LabelColumn((7, 0), (2, 5))
     >>> list(run)
     [(7, 0, 2), (7, 0, 5)]
-    >>> encode_labels(run) == encode_label_list(list(run))
+    >>> decode_rows(encode_labels(run)) == list(run)
     True
 """
 
