@@ -116,8 +116,8 @@ class FlowTest:
         cannot travel, FunctionFailed if a function raises that is given it (again at each further
         call: the run has stopped).
         """
-        *names, record = source_and_record
-        source = self._source(names)
+        source = self._source(source_and_record[:-1], len(source_and_record))
+        record = source_and_record[-1]
         if self._cluster.failed is not None:
             raise self._cluster.failed
         if self._cluster.over:
@@ -224,11 +224,11 @@ class FlowTest:
 
     # Names.
 
-    def _source(self, names: list[object]) -> ScriptedSource:
-        if not names and len(self._sources) == 1:
+    def _source(self, names: tuple[object, ...], arguments: int) -> ScriptedSource:
+        if arguments == 1 and len(self._sources) == 1:
             return next(iter(self._sources.values()))
         known = f"flow {self._flow.name!r} has the sources {', '.join(self._sources)}"
-        if len(names) != 1:
+        if arguments != 2:
             raise FlowError(f"send(source, record): {known}")
         name = names[0]
         if not isinstance(name, str) or name not in self._sources:

@@ -9,7 +9,7 @@ from types import ModuleType
 
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.loading import LoadedAgain, load_flow
+from driftline.engine.flow.loading import OF_A_FILE, LoadedAgain, load_flow
 from driftline.engine.flow.plan import plan
 
 
@@ -42,15 +42,13 @@ def _modules(flow: Flow) -> list[ModuleType]:
 
 def _place(module: ModuleType) -> str:
     """How a module is imported elsewhere; empty if it cannot be."""
-    if module.__name__ != "__main__":
+    if module.__name__ != "__main__" and not module.__name__.startswith(OF_A_FILE):
         return module.__name__
-    spec = getattr(module, "__spec__", None)
-    if spec is not None:  # python -m package.module
-        return str(spec.name)
-    file = getattr(module, "__file__", None)
-    if file is None or not file.endswith(".py") or ":" in file:
-        return ""
-    return str(Path(file).absolute())
+    spec = module.__spec__
+    if module.__name__ == "__main__" and spec is not None:  # python -m package.module
+        return spec.name
+    file = getattr(module, "__file__", None) or ""
+    return str(Path(file).absolute()) if file.endswith(".py") and ":" not in file else ""
 
 
 def _gives(spec: str, flow: Flow) -> bool:

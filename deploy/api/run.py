@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
+from types import NoneType
 from typing import overload
 
 from rich.console import Console
@@ -119,6 +120,11 @@ def run(
     chosen = policy_named(policy, ordering)
     if nodes < 1 or checkpoint_ms < 1:
         raise FlowError(f"nodes={nodes}, checkpoint_ms={checkpoint_ms}: both are at least 1")
+    if not isinstance(output, (str, Path, Lmdb, list, NoneType)):
+        raise FlowError(
+            f"outputs cannot go to a {type(output).__name__}: give a list, the path of a "
+            "directory, Lmdb(path), or nothing for an iterator"
+        )
     if isinstance(output, (str, Path)):
         output = Path(output).absolute()
         spec = flow if isinstance(flow, str) else name_of(flow)

@@ -12,6 +12,9 @@ from types import ModuleType
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
 
+OF_A_FILE = "driftline_flow_"
+"""How the names of modules begin that were loaded from a file; the rest is the file's."""
+
 _being_loaded: list[str] = []
 """Modules whose code is being executed for the sake of a flow in them."""
 
@@ -79,7 +82,7 @@ def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise FlowError(f"no file {path}")
     _find_also_in(path.parent)
-    name = f"driftline_flow_{path.stem}"
+    name = OF_A_FILE + path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Iterator
 from pathlib import Path
 
-from driftline import Context, Flow, Item, ListState, MapState, ValueState
+from driftline import Context, Flow, Item, ListState, MapState, ReducingState
 from driftline.engine.sinks.lines import Lines
 
 Order = dict[str, object]
@@ -16,28 +17,29 @@ def running_totals(name: str = "totals") -> Flow:
     """Of lambdas, as in a notebook: {"who", "price"} -> (who, total so far)."""
     flow = Flow(name)
     flow.source("orders").key_by("who").scan(
-        lambda order, spent: (
-            spent.set(spent.get(0) + order["price"]) or (order["who"], spent.get())
-        ),
-        ValueState[int]("spent"),
+        lambda order, spent: (order["who"], spent.add(order["price"])),
+        ReducingState[int]("spent", operator.add),
         name="total",
     ).sink("totals")
     return flow
 
 
 def _pair(
-    context: Context, element: tuple[str, object, int], waiting: MapState[str, int], all_: ListState
+    context: Context,
+    element: tuple[str, object, int],
+    waiting: MapState[str, int],
+    numbers: ListState[int],
 ) -> Iterator[tuple[object, ...]]:
     """Each order with the latest payment, and the other way round; order-sensitive throughout."""
     kind, key, number = element
     other = "payment" if kind == "order" else "order"
-    all_.append(number)
+    numbers.append(number)
     if other in waiting:
-        yield key, kind, number, waiting.pop(other), len(all_)
+        yield key, kind, number, waiting.pop(other), len(numbers)
     else:
         waiting[kind] = number
     if number % 5 == 0:
-        yield key, "seen", tuple(all_)
+        yield key, "seen", tuple(numbers)
 
 
 def matching() -> Flow:
@@ -52,8 +54,8 @@ def matching() -> Flow:
     )
     pairs.sink("matched")
     pairs.map(lambda pair: (str(pair[1]), 1)).key_by(0).scan(
-        lambda one, count: (one[0], count.set(count.get(0) + 1) or count.get()),
-        ValueState[int]("count"),
+        lambda one, count: (one[0], count.add(one[1])),
+        ReducingState[int]("count", operator.add),
         name="count",
     ).sink("counts")
     return flow
@@ -71,6 +73,8 @@ def _divide(number: int) -> int:
 
 
 IMPORTABLE = running_totals("importable")
+
+FAILING = failing()
 
 ORDERS: list[object] = [{"who": "abc"[i * i % 3], "price": i} for i in range(40)]
 
