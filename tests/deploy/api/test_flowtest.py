@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
 import pytest
@@ -47,8 +48,7 @@ def test_outputs_and_states_are_there_after_each_record() -> None:
 def test_the_order_of_the_calls_is_the_order_of_the_labels_over_all_sources() -> None:
     flow = Flow("both")
     flow.source("left").union(flow.source("right")).key_by(lambda _: 0).scan(
-        lambda text, seen: seen.set(seen.get("") + text) or seen.get(),
-        ValueState[str]("seen"),
+        lambda text, seen: seen.add(text), ReducingState[str]("seen", operator.add)
     ).sink("seen")
     test = FlowTest(flow, nodes=3)
     for source, text in zip(("right", "left", "left", "right", "left"), "abcde", strict=True):
@@ -103,7 +103,7 @@ def test_every_kind_of_state_is_shown_as_a_plain_value() -> None:
     flow.source("elements").key_by(0).process(
         keep,
         ValueState[object]("last"),
-        ReducingState[int]("total", lambda one, other: one + other),
+        ReducingState[int]("total", operator.add),
         ListState[object]("every"),
         MapState[str, object]("by name"),
         name="keep",
@@ -129,7 +129,7 @@ def test_a_key_that_arrives_as_another_type_is_found() -> None:
     flow = Flow("tuples")
     flow.source("pairs").key_by(lambda pair: pair).scan(
         lambda pair, count: count.add(1),
-        ReducingState[int]("count", lambda one, other: one + other),
+        ReducingState[int]("count", operator.add),
         name="count",
     ).sink()
     test = FlowTest(flow)
