@@ -74,6 +74,11 @@ class Barrier:
         return False
 
     @property
+    def empty(self) -> bool:
+        """Whether it holds nothing that the consumer does not have."""
+        return not self.ready and self.outstanding is None
+
+    @property
     def delivered(self) -> int:
         """The consumer has every output below this time."""
         raise NotImplementedError

@@ -87,12 +87,10 @@ class EpochBarrier(Barrier):
                     self.ready.append((number, blob))
 
     @property
+    def empty(self) -> bool:
+        held = (*self.open.values(), *self.sealing.values(), *self.sealed.values())
+        return super().empty and not any(held)
+
+    @property
     def delivered(self) -> int:
-        waiting = (
-            any(self.open.values())
-            or any(self.sealing.values())
-            or any(self.sealed.values())
-            or self.ready
-            or self.outstanding
-        )
-        return 0 if waiting or not self.complete or not self.connected else INFINITY
+        return INFINITY if self.empty and self.complete and self.connected else 0

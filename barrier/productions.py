@@ -82,6 +82,10 @@ class ProductionBarrier(Barrier):
         return gone
 
     @property
+    def empty(self) -> bool:
+        return super().empty and not self.made and all(n <= self.t_last for n in self.kept)
+
+    @property
     def delivered(self) -> int:
         # Below what is processed everywhere no output is made any more, and all are durable.
         kept = [first for number, (first, _) in self.kept.items() if number > self.t_last]

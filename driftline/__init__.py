@@ -16,9 +16,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import click
 
+    from driftline.deploy.api.flowtest import FlowTest
+    from driftline.deploy.api.outputs import Lmdb, RunSummary
+    from driftline.deploy.api.run import run
+    from driftline.deploy.api.simulate import SimulationReport, simulate
     from driftline.deploy.producer import Producer
     from driftline.engine.flow.context import Context
-    from driftline.engine.errors import DriftlineError, FlowError
+    from driftline.engine.errors import (
+        DriftlineError,
+        FlowError,
+        FunctionFailed,
+        InputError,
+        SimulationFailed,
+    )
     from driftline.engine.flow.flow import Flow, KeyedStream, Stream
     from driftline.engine.wire.bundles import Item
     from driftline.engine.reference import run_reference
@@ -29,22 +39,41 @@ __all__ = [
     "DriftlineError",
     "Flow",
     "FlowError",
+    "FlowTest",
+    "FunctionFailed",
+    "InputError",
     "Item",
     "KeyedStream",
     "ListState",
+    "Lmdb",
     "MapState",
     "Producer",
     "ReducingState",
+    "RunSummary",
+    "SimulationFailed",
+    "SimulationReport",
     "Stream",
     "ValueState",
     "main",
+    "run",
     "run_reference",
+    "simulate",
 ]
 
 PLACES = {
+    "driftline.deploy.api.flowtest": ["FlowTest"],
+    "driftline.deploy.api.outputs": ["Lmdb", "RunSummary"],
+    "driftline.deploy.api.run": ["run"],
+    "driftline.deploy.api.simulate": ["SimulationReport", "simulate"],
     "driftline.deploy.producer": ["Producer"],
     "driftline.engine.flow.context": ["Context"],
-    "driftline.engine.errors": ["DriftlineError", "FlowError"],
+    "driftline.engine.errors": [
+        "DriftlineError",
+        "FlowError",
+        "FunctionFailed",
+        "InputError",
+        "SimulationFailed",
+    ],
     "driftline.engine.flow.flow": ["Flow", "KeyedStream", "Stream"],
     "driftline.engine.reference": ["Item", "run_reference"],
     "driftline.engine.state.managed": ["ListState", "MapState", "ReducingState", "ValueState"],

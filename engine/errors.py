@@ -9,8 +9,11 @@ DriftlineError
 |-- NotDeterministic      a replay gave other outputs than the first run
 |-- SnapshotDamaged       a snapshot with a wrong checksum or a missing part
 |-- StateMismatch         a directory that belongs to another flow, version or layout
+|-- SimulationFailed      a simulated run gave other outputs than the reference interpreter
 `-- Unavailable           a server, port or file that is needed cannot be reached
 """
+
+import re
 
 
 class DriftlineError(Exception):
@@ -29,6 +32,12 @@ class InputError(DriftlineError):
         self.file = file
         self.record = record
         self.reason = reason
+
+    @staticmethod
+    def from_text(text: str) -> "InputError":
+        """The error that has this text."""
+        found = re.fullmatch(r"(.*?), record ([0-9]+): (.*)", text, re.DOTALL)
+        return InputError(found[1], int(found[2]), found[3]) if found else InputError("", 0, text)
 
 
 class PayloadError(DriftlineError):
@@ -57,3 +66,20 @@ class StateMismatch(DriftlineError):
 
 class Unavailable(DriftlineError):
     """A port, a file or a server that is needed cannot be reached now; trying again may help."""
+
+
+class SimulationFailed(DriftlineError):
+    """A simulated run gave other outputs than the reference interpreter; `seed` repeats it."""
+
+    def __init__(self, text: str, seed: int) -> None:
+        super().__init__(text)
+        self.seed = seed
+
+
+def error_of(kind: str, text: str) -> DriftlineError:
+    """The error that a process told in a message. `kind`: the name of its class."""
+    if kind == InputError.__name__:
+        return InputError.from_text(text)
+    plain = {cls.__name__: cls for cls in DriftlineError.__subclasses__()}
+    del plain[SimulationFailed.__name__]
+    return plain.get(kind, DriftlineError)(text)

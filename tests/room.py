@@ -16,7 +16,7 @@ from driftline.deploy.node.node import Node
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.front import Front
 from driftline.deploy.parties.master import Master
-from driftline.deploy.simulation.disks import MemoryKeyValue
+from driftline.deploy.simulation.world.disks import MemoryKeyValue
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan

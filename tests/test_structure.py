@@ -53,6 +53,7 @@ ROOMS = {
         {"run"},
         {"graph"},
         {"simulation"},
+        {"api"},
         {"commands", "producer"},
     ),
     "bench": (
@@ -66,6 +67,7 @@ ROOMS = {
 """Within a package, from the ground up."""
 
 DRIVERS = (
+    "deploy/api",
     "deploy/commands.py",
     "deploy/host",
     "deploy/producer.py",

@@ -67,6 +67,8 @@ class ProcessConfig:
     careful: tuple[int, int] = CARELESS
     """The first and last time that the node works off, and notes, element by element."""
     limits: Limits = LIMITS
+    paths: tuple[str, ...] = ()
+    """Where modules are looked for, too, behind all other places."""
 
     def to_json(self) -> str:
         """As the process takes it."""
@@ -76,7 +78,7 @@ class ProcessConfig:
     def from_json(text: str) -> ProcessConfig:
         """What `to_json` made."""
         parts = json.loads(text)
-        parts["careful"] = tuple(parts["careful"])
+        parts["careful"], parts["paths"] = tuple(parts["careful"]), tuple(parts["paths"])
         return ProcessConfig(**{**parts, "limits": Limits(**parts["limits"])})
 
     def mark(self, kind: str) -> Mark:
@@ -256,6 +258,7 @@ def main(argument: str) -> int:
     config = ProcessConfig.from_json(argument)
     if config.lifeline >= 0:
         hold_on(config.lifeline)
+    sys.path += [path for path in config.paths if path not in sys.path]
     try:
         flow_plan = plan(load_flow(config.flow))
         chosen = policy(config.policy, config.ordering)

@@ -32,7 +32,7 @@ from driftline.deploy.run.asides import Asides
 from driftline.deploy.run.leftovers import clear_drafts, socket_folder
 from driftline.deploy.run.opening import open_run
 from driftline.deploy.run.savepoints import restore_run
-from driftline.engine.errors import DriftlineError, InputError, Unavailable
+from driftline.engine.errors import DriftlineError, Unavailable, error_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import Policy
@@ -54,7 +54,7 @@ class RunConfig:
 
     flow: str
     """As the user named it; node processes load it themselves."""
-    inputs: Sequence[Source | str]
+    inputs: Sequence[Source | LiveSource | str]
     """A source for each of the flow's, or the address at which records are received for it."""
     output: Path
     nodes: int
@@ -68,6 +68,8 @@ class RunConfig:
     start: Savepoint | None = None
     """What to begin from, if not from the beginning."""
     limits: Limits = LIMITS
+    paths: tuple[str, ...] = ()
+    """Where node processes look for modules, too, behind all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,7 @@ def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunR
             session=session,
             output=str(config.output),
             limits=config.limits,
+            paths=config.paths,
         )
         asides = [
             Asides(config.output / DEAD_LETTERS / f"input-{i}.jsonl")
@@ -306,8 +309,7 @@ class _progress:
 
 def _as_error(stop: Stop, config: RunConfig) -> DriftlineError:
     """The error that ended a run, as one of ours."""
-    kinds = {cls.__name__: cls for cls in DriftlineError.__subclasses__() if cls is not InputError}
     text = stop.text
     if stop.error in ("StateMismatch", "SnapshotDamaged"):
         text += f" (state directory: {config.state}; outputs: {config.output})"
-    return kinds.get(stop.error, DriftlineError)(text)
+    return error_of(stop.error, text)

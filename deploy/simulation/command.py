@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
-import traceback
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -15,15 +13,12 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from driftline.deploy.graph import as_text
-from driftline.deploy.simulation.inputs import InputFiles
 from driftline.deploy.simulation.report import Report, as_json, show
-from driftline.deploy.simulation.scenario import DRAWN_FLOW, Scenario, scenario
-from driftline.deploy.simulation.simulation import Outcome, Simulation
+from driftline.deploy.simulation.scenarios.inputs import InputFiles
+from driftline.deploy.simulation.scenarios.scenario import scenario
+from driftline.deploy.simulation.seeds import check_flow, run_chunk, run_one
 from driftline.engine.errors import FlowError, Unavailable
-from driftline.engine.order.steps import FAILURES
 from driftline.engine.policy import POLICIES
-from driftline.engine.reference import run_reference
 
 CHUNK = 20
 """Seeds that a process takes at a time."""
@@ -75,12 +70,12 @@ def simulate(
     began = monotonic()
     try:
         what = scenario(first if seed is None else seed, flow, policy, files)
-        _check_flow(what)
+        check_flow(what, "--input FILE gives it others")
         if seed is None:
             report = run_all(range(first, first + seeds), flow, policy, files)
         else:
             report = Report()
-            report.note(run_one(what, trace))
+            report.note(run_one(what, click.echo if trace else None))
     except FlowError as error:
         raise click.UsageError(str(error)) from None
     took = monotonic() - began
@@ -112,49 +107,3 @@ def run_all(
             pool.shutdown(cancel_futures=True)
     report.failures.sort()
     return report
-
-
-def run_chunk(
-    seeds: range, flow: str | None, policy: str | None, files: InputFiles | None = None
-) -> Report:
-    """Run seeds one after the other."""
-    report = Report()
-    for seed in seeds:
-        report.note(run_one(scenario(seed, flow, policy, files)))
-    return report
-
-
-def run_one(what: Scenario, trace: bool = False) -> Outcome:
-    """Run one seed; a crash of our own code is a failure like others."""
-    log = logging.getLogger("driftline")
-    if trace:
-        click.echo(what)
-        logging.basicConfig(format="             %(message)s", level=logging.INFO)
-    before = log.disabled
-    log.disabled = not trace
-    simulation = Simulation(what, click.echo if trace else None)
-    if trace:
-        click.echo(as_text(simulation.flow))
-    try:
-        outcome = simulation.run()
-    except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        problem = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
-        outcome = Outcome(what, problem, simulation.counted, simulation.timeline.now)
-    finally:
-        log.disabled = before
-    if outcome.problem and what.flow == DRAWN_FLOW:
-        outcome.flow = as_text(simulation.flow)
-    return outcome
-
-
-def _check_flow(what: Scenario) -> None:
-    """Raises FlowError for a flow that cannot be loaded, or can do nothing with our records."""
-    simulation = Simulation(what)
-    items = list(run_reference(simulation.flow, simulation.inputs, dead_letters=True))
-    if items and all(item.sink == FAILURES for item in items):
-        assert isinstance(items[0].value, tuple)
-        raise FlowError(
-            f"{what.flow.spec} fails on every record of the simulation: {items[0].value[3]}. Its "
-            f"records look like {simulation.inputs[0][0]}; --input FILE gives it others"
-        )

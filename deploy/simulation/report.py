@@ -10,6 +10,22 @@ from rich.table import Table
 
 from driftline.deploy.simulation.simulation import Outcome
 
+FAULTS = (
+    "crash",
+    "cut",
+    "done but failed",
+    "failed",
+    "lingering",
+    "lost message",
+    "pause",
+    "power failure",
+    "repeated",
+    "rotten",
+    "slow turn",
+    "unruly",
+)
+"""How the names of faults begin, among those of all that is counted."""
+
 SHOWN_MAX = 10
 """Failures that are shown; the JSON file has all."""
 
@@ -22,6 +38,11 @@ class Report:
     failures: list[tuple[str, str]] = field(default_factory=list)
     counted: Counter[str] = field(default_factory=Counter)
     virtual_s: float = 0.0
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """How often each fault has happened."""
+        return {what: n for what, n in sorted(self.counted.items()) if what.startswith(FAULTS)}
 
     def note(self, outcome: Outcome) -> None:
         """Add one seed."""

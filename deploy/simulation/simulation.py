@@ -1,6 +1,8 @@
 """A scenario on its way: the parties of a run in a simulated world, until it has ended.
 
-`Simulation(scenario(7)).run().problem` is empty if all was as it must be.
+>>> from driftline.deploy.simulation.scenarios.scenario import scenario
+>>> Simulation(scenario(7)).run().problem
+''
 """
 
 from __future__ import annotations
@@ -16,25 +18,25 @@ from driftline.deploy.node.node import Node
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.front import Front
 from driftline.deploy.parties.master import Master
-from driftline.deploy.simulation.damage import Damages
-from driftline.deploy.simulation.disks import MasterDisk, NodeDisk
-from driftline.deploy.simulation.faults import Crashed
-from driftline.deploy.simulation.flows import records
-from driftline.deploy.simulation.judge import judge
-from driftline.deploy.simulation.live import LiveInput, SimulatedIntake, SimulatedProducer
-from driftline.deploy.simulation.liveness import Watch
-from driftline.deploy.simulation.network import Network
-from driftline.deploy.simulation.scenario import Scenario
-from driftline.deploy.simulation.slow import slowed
-from driftline.deploy.simulation.targets import (
+from driftline.deploy.simulation.judging.damage import Damages
+from driftline.deploy.simulation.judging.judge import judge
+from driftline.deploy.simulation.judging.liveness import Watch
+from driftline.deploy.simulation.judging.targets import (
     FailingConsumer,
     FilesTarget,
     LmdbTarget,
     MemoryTarget,
     Target,
 )
-from driftline.deploy.simulation.timeline import Timeline
-from driftline.deploy.simulation.world import Host, World
+from driftline.deploy.simulation.scenarios.flows import records
+from driftline.deploy.simulation.scenarios.live import LiveInput, SimulatedIntake, SimulatedProducer
+from driftline.deploy.simulation.scenarios.scenario import Scenario
+from driftline.deploy.simulation.scenarios.slow import slowed
+from driftline.deploy.simulation.world.disks import MasterDisk, NodeDisk
+from driftline.deploy.simulation.world.faults import Crashed
+from driftline.deploy.simulation.world.network import Network
+from driftline.deploy.simulation.world.timeline import Timeline
+from driftline.deploy.simulation.world.world import Host, World
 from driftline.deploy.work.pace import Pace
 from driftline.engine.errors import DriftlineError, FlowError
 from driftline.engine.flow.plan import Plan, plan
@@ -88,7 +90,7 @@ class Simulation:
         except FlowError as error:
             raise FlowError(f"cannot simulate: {error}") from None
         if what.files is not None:
-            self.flow.check_inputs(what.files.paths)
+            self.flow.check_inputs(range(what.files.sources))
         self.nodes = [NodeDisk(f"node-{i}", self.flow, self.counted) for i in range(what.nodes)]
         self.registry = MasterDisk(self.counted)
         earlier = ClusterState(self.plan.identity(), version=1, outcome=RunOutcome(EARLIER, "", ""))

@@ -101,7 +101,8 @@ def describe(label: Label, payload: tuple[str, ...]) -> str:
     return (
         f"operator {operator!r} failed at label {list(label)}, key {key}: {error}\n"
         f"  record: {record}\n  at: {line}\n"
-        "  Mend the function, or run with --on-error dead-letter to set such records aside."
+        "  Mend the function, or set such records aside: --on-error dead-letter, in Python "
+        "dead_letters=True."
     )
 
 

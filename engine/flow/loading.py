@@ -12,6 +12,25 @@ from types import ModuleType
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
 
+OF_A_FILE = "driftline_flow_"
+"""How the names of modules begin that were loaded from a file; the rest is the file's."""
+
+_being_loaded: list[str] = []
+"""Modules whose code is being executed for the sake of a flow in them."""
+
+
+class LoadedAgain(FlowError):
+    """What is loaded for the sake of its flow runs a flow itself."""
+
+
+def check_not_loading(what: str) -> None:
+    """Raises LoadedAgain where `what` is called by code that is only loaded for its flow."""
+    if _being_loaded:
+        raise LoadedAgain(
+            f"{_being_loaded[-1]} calls {what} while it is loaded for the flow in it, as node "
+            'processes and commands do: put the call under `if __name__ == "__main__":`'
+        )
+
 
 def load_flow(spec: str) -> Flow:
     """The flow named by `spec`; without a name the module's `flow`, or its only Flow.
@@ -34,6 +53,7 @@ def load_flow(spec: str) -> Flow:
 
 
 def _load_module(where: str) -> ModuleType:
+    _being_loaded.append(where)
     try:
         if where.endswith(".py"):
             return _load_file(Path(where))
@@ -47,6 +67,8 @@ def _load_module(where: str) -> ModuleType:
         raise FlowError(f"{where} cannot be loaded: {error}") from error
     except (Exception, SystemExit) as error:  # also a module that calls exit
         raise FlowError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
+    finally:
+        _being_loaded.pop()
 
 
 def _find_also_in(folder: Path) -> None:
@@ -60,7 +82,7 @@ def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise FlowError(f"no file {path}")
     _find_also_in(path.parent)
-    name = f"driftline_flow_{path.stem}"
+    name = OF_A_FILE + path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

@@ -13,7 +13,7 @@ whether a bad record ends the run (`strict`) or is counted and skipped.
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from driftline.engine.errors import InputError
 
@@ -61,6 +61,7 @@ def _line(about: dict[str, object]) -> str:
     return json.dumps(about, allow_nan=False)
 
 
+@runtime_checkable
 class Source(Protocol):
     """Gives a front its records: each `read` gives the same records with the same times."""
 

@@ -10,8 +10,8 @@ import pytest
 
 import driftline.engine.order.keyed
 import driftline.engine.order.steps
-from driftline.deploy.simulation.command import run_one
-from driftline.deploy.simulation.scenario import scenario
+from driftline.deploy.simulation.scenarios.scenario import scenario
+from driftline.deploy.simulation.seeds import run_one
 from driftline.engine.order.ends import Shuffle
 from tests.careless.flows import ALL
 

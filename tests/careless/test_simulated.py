@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from driftline.deploy.simulation.command import run_one
-from driftline.deploy.simulation.scenario import scenario
+from driftline.deploy.simulation.scenarios.scenario import scenario
+from driftline.deploy.simulation.seeds import run_one
 from driftline.engine.policy import policy
 from tests.careless.flows import ALL
 

@@ -9,8 +9,8 @@ from itertools import count
 
 import pytest
 
-from driftline.deploy.simulation.command import run_one
-from driftline.deploy.simulation.scenario import Scenario, scenario
+from driftline.deploy.simulation.scenarios.scenario import Scenario, scenario
+from driftline.deploy.simulation.seeds import run_one
 from tests.mutations import channels, decisions, disks, order, outputs, productions, tracking
 
 SEEDS_MAX = 2000

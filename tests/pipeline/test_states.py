@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driftline.deploy.simulation.flows import records
+from driftline.deploy.simulation.scenarios.flows import records
 from driftline.engine.errors import PayloadError, SnapshotDamaged, StateMismatch
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.reference import run_reference
@@ -78,7 +78,7 @@ def test_a_changed_savepoint_is_gone_on_from(spark: SparkSession, tmp_path: Path
 
 
 def test_every_type_of_state_survives(spark: SparkSession, tmp_path: Path) -> None:
-    flow = load_flow("driftline.deploy.simulation.flows:two_stages")
+    flow = load_flow("driftline.deploy.simulation.scenarios.flows:two_stages")
     found = records(Random(7), 50, 0)
     source = ListSource(found)
     run(flow, spark, [source], tmp_path / "first", until=30, save=tmp_path / "s")
@@ -113,7 +113,7 @@ def test_a_savepoint_is_checked(spark: SparkSession, tmp_path: Path) -> None:
     run(flow, spark, [ListSource(DOCUMENTS)], tmp_path / "o", save=tmp_path / "s")
     found = open_savepoint(tmp_path / "s")
     with pytest.raises(StateMismatch, match="another flow"):
-        read_state(spark, found, load_flow("driftline.deploy.simulation.flows:counts"))
+        read_state(spark, found, load_flow("driftline.deploy.simulation.scenarios.flows:counts"))
     name = next(iter(found.files))
     (tmp_path / "s" / name).write_bytes(b"x")
     with pytest.raises(SnapshotDamaged, match=f"{name} is damaged"):

@@ -8,12 +8,12 @@ from unittest.mock import patch
 
 import pytest
 
-from driftline.deploy.simulation.faults import Faults
-from driftline.deploy.simulation.flows import SIMULATED, Simulated
-from driftline.deploy.simulation.live import Pace
-from driftline.deploy.simulation.scenario import Scenario
+from driftline.deploy.simulation.scenarios.flows import SIMULATED, Simulated
+from driftline.deploy.simulation.scenarios.live import Pace
+from driftline.deploy.simulation.scenarios.scenario import Scenario
 from driftline.deploy.simulation.simulation import Outcome, Simulation
-from driftline.deploy.simulation.world import Host, World
+from driftline.deploy.simulation.world.faults import Faults
+from driftline.deploy.simulation.world.world import Host, World
 from driftline.engine.policy import policy
 from driftline.engine.wire.messages import LastBundle, Marker, Message, Prepared, decode
 from driftline.engine.wire.party import Party

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from driftline.deploy.node.delivery import ASK_EVERY_S
 from driftline.deploy.node.node import Node
-from driftline.deploy.simulation.flows import two_fronts
+from driftline.deploy.simulation.scenarios.flows import two_fronts
 from driftline.engine.flow.plan import plan
 from driftline.engine.keygroups import Owners
 from driftline.engine.labels import INFINITY

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.front import Front
-from driftline.deploy.simulation.disks import MemoryKeyValue
+from driftline.deploy.simulation.world.disks import MemoryKeyValue
 from driftline.deploy.work.tracking import token
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.flow import Flow

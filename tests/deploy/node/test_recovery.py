@@ -11,7 +11,7 @@ import pytest
 from driftline.barrier.barrier import NOTHING
 from driftline.deploy.node.delivery import ASK_EVERY_S
 from driftline.deploy.node.node import Node
-from driftline.deploy.simulation.flows import two_fronts
+from driftline.deploy.simulation.scenarios.flows import two_fronts
 from driftline.deploy.work.pace import Pace
 from driftline.engine.errors import SnapshotDamaged, Unavailable
 from driftline.engine.flow.plan import plan

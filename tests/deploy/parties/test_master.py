@@ -5,7 +5,7 @@ from __future__ import annotations
 from driftline.coordinator.coordinator import Phase
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.parties.master import STALLED_AFTER_S, Master
-from driftline.deploy.simulation.flows import two_fronts
+from driftline.deploy.simulation.scenarios.flows import two_fronts
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
 from driftline.engine.wire.messages import Acknowledge, Alive, Hello, Message, encode

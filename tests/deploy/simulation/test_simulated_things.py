@@ -13,16 +13,17 @@ from click.testing import CliRunner
 
 from driftline.acker.tracker import Tracker
 from driftline.deploy.graph import as_text
-from driftline.deploy.simulation.command import run_one, simulate
-from driftline.deploy.simulation.damage import Damages
-from driftline.deploy.simulation.disks import LogDisk, MasterDisk, NodeDisk, flipped
-from driftline.deploy.simulation.drawn import drawn
-from driftline.deploy.simulation.faults import Faults
-from driftline.deploy.simulation.flows import concatenation, records
-from driftline.deploy.simulation.scenario import scenario, without_faults
+from driftline.deploy.simulation.command import simulate
+from driftline.deploy.simulation.judging.damage import Damages
+from driftline.deploy.simulation.scenarios.drawn import drawn
+from driftline.deploy.simulation.scenarios.flows import concatenation, records
+from driftline.deploy.simulation.scenarios.scenario import scenario, without_faults
+from driftline.deploy.simulation.scenarios.slow import Work
+from driftline.deploy.simulation.seeds import run_one
 from driftline.deploy.simulation.simulation import Simulation
-from driftline.deploy.simulation.slow import Work
-from driftline.deploy.simulation.timeline import Timeline
+from driftline.deploy.simulation.world.disks import LogDisk, MasterDisk, NodeDisk, flipped
+from driftline.deploy.simulation.world.faults import Faults
+from driftline.deploy.simulation.world.timeline import Timeline
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.policy import policy
@@ -118,7 +119,7 @@ def test_one_bit_is_flipped() -> None:
 
 def test_a_run_that_does_not_get_on_says_what_it_waits_for() -> None:
     what = without_faults(
-        replace(scenario(2, "driftline.deploy.simulation.flows:counts"), work=None)
+        replace(scenario(2, "driftline.deploy.simulation.scenarios.flows:counts"), work=None)
     )
     with patch.object(Tracker, "deliver", lambda self, node, time: None):
         outcome = run_one(what)
@@ -129,7 +130,7 @@ def test_a_run_that_does_not_get_on_says_what_it_waits_for() -> None:
 
 def test_slow_functions_take_virtual_time_and_change_nothing() -> None:
     what = without_faults(
-        replace(scenario(4, "driftline.deploy.simulation.flows:counts"), work=None)
+        replace(scenario(4, "driftline.deploy.simulation.scenarios.flows:counts"), work=None)
     )
     quick, slow = run_one(what), run_one(replace(what, work=Work(one_in=3, seconds=0.02)))
     assert (quick.problem, slow.problem) == ("", "")
@@ -174,9 +175,14 @@ def test_without_an_order_only_flows_are_drawn_whose_labels_do_not_depend_on_it(
 
 def test_the_failure_of_a_drawn_flow_shows_the_flow() -> None:
     with patch("driftline.deploy.simulation.simulation.judge", lambda *_: "wrong"):
-        result = CliRunner().invoke(simulate, ["driftline.deploy.simulation.drawn", "--seed", "3"])
+        result = CliRunner().invoke(
+            simulate, ["driftline.deploy.simulation.scenarios.drawn", "--seed", "3"]
+        )
     assert result.exit_code == 1
-    assert "driftline simulate driftline.deploy.simulation.drawn --seed 3 --policy" in result.output
+    assert (
+        "driftline simulate driftline.deploy.simulation.scenarios.drawn --seed 3 --policy"
+        in result.output
+    )
     assert "flow drawn-3:" in result.output
 
 
@@ -208,7 +214,7 @@ def test_a_flow_is_simulated_on_records_of_a_file(tmp_path: Path) -> None:
 
 
 def test_the_records_of_a_seed_are_always_the_same_and_in_their_order(tmp_path: Path) -> None:
-    from driftline.deploy.simulation.inputs import InputFiles
+    from driftline.deploy.simulation.scenarios.inputs import InputFiles
 
     file = tmp_path / "some.jsonl"
     file.write_text("\n".join(f'{{"n": {i}}}' for i in range(500)))
@@ -227,7 +233,10 @@ def test_the_records_of_a_seed_are_always_the_same_and_in_their_order(tmp_path: 
     ("arguments", "reason"),
     [
         (["--all", "--input", "x"], "--input is for a FLOW of yours"),
-        (["driftline.deploy.simulation.flows:two_fronts", "--input", "x"], "has 2 sources"),
+        (
+            ["driftline.deploy.simulation.scenarios.flows:two_fronts", "--input", "x"],
+            "has 2 sources",
+        ),
     ],
 )
 def test_what_does_not_fit_is_explained(arguments: list[str], reason: str) -> None:

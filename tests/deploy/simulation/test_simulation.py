@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from driftline.deploy.simulation.command import run_chunk, run_one, simulate
-from driftline.deploy.simulation.flows import SIMULATED
+from driftline.deploy.simulation.command import simulate
 from driftline.deploy.simulation.report import Report
-from driftline.deploy.simulation.scenario import DRAWN_FLOW, scenario, without_faults
+from driftline.deploy.simulation.scenarios.flows import SIMULATED
+from driftline.deploy.simulation.scenarios.scenario import DRAWN_FLOW, scenario, without_faults
+from driftline.deploy.simulation.seeds import run_chunk, run_one
 from driftline.deploy.simulation.simulation import Simulation
 from driftline.engine.policy import POLICIES
 
@@ -45,7 +46,9 @@ ONCE_WRONG = [
 
 @pytest.mark.parametrize(("flow", "seed", "bug"), ONCE_WRONG)
 def test_what_was_wrong_once_is_right(flow: str, seed: int, bug: str) -> None:
-    outcome = run_one(scenario(seed, f"driftline.deploy.simulation.flows:{flow}", "exactly-once"))
+    outcome = run_one(
+        scenario(seed, f"driftline.deploy.simulation.scenarios.flows:{flow}", "exactly-once")
+    )
     assert not outcome.problem, f"{outcome.problem}: {bug}?"
 
 

@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from driftline.deploy.node.node import Node
-from driftline.deploy.simulation.flows import two_fronts
-from driftline.deploy.simulation.scenario import scenario
+from driftline.deploy.simulation.scenarios.flows import two_fronts
+from driftline.deploy.simulation.scenarios.scenario import scenario
 from driftline.deploy.simulation.simulation import Simulation
 from driftline.deploy.work.blocks import Batch
 from driftline.deploy.work.pace import AT_FIRST, CARELESS, TURN_S, Pace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.deploy.simulation.disks import MemoryKeyValue
+from driftline.deploy.simulation.world.disks import MemoryKeyValue
 from driftline.engine.compared.ledger import LEDGER, Ledger
 from driftline.engine.errors import PayloadError
 from driftline.engine.flow.flow import Flow

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from driftline.deploy.simulation.disks import MemoryKeyValue
+from driftline.deploy.simulation.world.disks import MemoryKeyValue
 from driftline.engine.errors import Unavailable
 from driftline.engine.snapshots.jobs import CommitSnapshot, Loaded, LoadSnapshot, StoreSnapshot
 from driftline.engine.snapshots.store import LmdbStore, PartStore

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from driftline.deploy.simulation.disks import MemoryKeyValue
+from driftline.deploy.simulation.world.disks import MemoryKeyValue
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.snapshots.jobs import LoadSnapshot
 from driftline.engine.snapshots.store import NEWEST, LmdbStore

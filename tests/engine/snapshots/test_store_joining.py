@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.deploy.simulation.disks import MemoryKeyValue
+from driftline.deploy.simulation.world.disks import MemoryKeyValue
 from driftline.engine.snapshots.jobs import CommitSnapshot, StoreSnapshot
 from driftline.engine.snapshots.store import NEWEST, PartStore
 from driftline.engine.state.managed import MapState

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driftline.deploy.simulation.flows import records
+from driftline.deploy.simulation.scenarios.flows import records
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.reference import run_reference
 from tests.careless.flows import ALL

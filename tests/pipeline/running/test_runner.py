@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from driftline.deploy.simulation.flows import SIMULATED, records
+from driftline.deploy.simulation.scenarios.flows import SIMULATED, records
 from driftline.engine.errors import FunctionFailed, InputError, StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
@@ -95,7 +95,7 @@ def test_the_flows_of_the_simulation(spark: SparkSession, spec: str) -> None:
 
 
 def test_history_and_the_rest_are_the_whole(spark: SparkSession, tmp_path: Path) -> None:
-    flow = load_flow("driftline.deploy.simulation.flows:two_stages")
+    flow = load_flow("driftline.deploy.simulation.scenarios.flows:two_stages")
     found = records(Random(3), 60, 0)
     source = ListSource(found)
     history = run(
@@ -109,7 +109,7 @@ def test_history_and_the_rest_are_the_whole(spark: SparkSession, tmp_path: Path)
 
 
 def test_a_function_that_fails_is_told_as_on_nodes(spark: SparkSession, tmp_path: Path) -> None:
-    flow = load_flow("driftline.deploy.simulation.flows:failing")
+    flow = load_flow("driftline.deploy.simulation.scenarios.flows:failing")
     source = ListSource(records(Random(1), 30, 0))
     with pytest.raises(FunctionFailed, match=r"operator 'scan-1' failed at label .*\n.*record:"):
         run(flow, spark, [source], tmp_path / "o")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from random import Random
 from typing import Protocol
 
-from driftline.deploy.simulation.disks import MasterDisk, NodeDisk
-from driftline.deploy.simulation.timeline import Timeline
+from driftline.deploy.simulation.world.disks import MasterDisk, NodeDisk
+from driftline.deploy.simulation.world.timeline import Timeline
 from driftline.engine.policy import Output, Policy
 
 SENTENCES = ("SnapshotDamaged", "StateMismatch")

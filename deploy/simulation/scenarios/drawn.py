@@ -1,6 +1,6 @@
 """Random flows: from a seed a flow of named combinators, with keyed stages of every state type.
 
-    driftline simulate deploy.simulation.drawn --seed 7
+    driftline simulate driftline.deploy.simulation.scenarios.drawn --seed 7
 
 All elements are (word, number), so that every step fits behind every other; what a step does is in
 its name, and the failing seed's flow can be read as text. A flow that is judged without an order
@@ -14,11 +14,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from driftline.deploy.simulation.functions import FLAT_MAPS, KEYS, MAPS, PREDICATES, Element
-from driftline.deploy.simulation.stateful import PROCESSES, SCANS
+from driftline.deploy.simulation.scenarios.functions import (
+    FLAT_MAPS,
+    KEYS,
+    MAPS,
+    PREDICATES,
+    Element,
+)
+from driftline.deploy.simulation.scenarios.stateful import PROCESSES, SCANS
 from driftline.engine.flow.flow import Flow, Stream
 
-MODULE = "driftline.deploy.simulation.drawn"
+MODULE = "driftline.deploy.simulation.scenarios.drawn"
 
 Elements = Stream[Element]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from random import Random
 
-from driftline.deploy.simulation.faults import Crashed, Faults
+from driftline.deploy.simulation.world.faults import Crashed, Faults
 
 Event = Callable[[], None]
 
@@ -38,6 +38,11 @@ class Timeline:
                 return False
             event()
         return True
+
+    def step(self) -> None:
+        """Let the next event happen."""
+        self.now, _, event = heappop(self._events)
+        event()
 
     def after(self, delay: float, event: Event) -> None:
         """Let something happen later."""

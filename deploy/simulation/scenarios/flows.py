@@ -6,10 +6,10 @@ All take records ``{"id": int, "key": str, "text": str}``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
-from driftline.deploy.simulation.drawn import MODULE, drawn
+from driftline.deploy.simulation.scenarios.drawn import MODULE, drawn
 from driftline.engine.flow.context import Context
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
@@ -30,9 +30,13 @@ class Simulated:
     spec: str
     view: Callable[[object], object] | None = None
     any_order: bool = True
+    given: Flow | None = field(default=None, compare=False)
+    """The flow itself, where it is at hand."""
 
     def load(self, seed: int, policy: Policy) -> Flow:
         """The flow; of those that are drawn, that of a seed."""
+        if self.given is not None:
+            return self.given
         if self.spec == MODULE:
             return drawn(seed, any_order=not policy.ordered)
         return load_flow(self.spec)
@@ -44,12 +48,12 @@ def _word_and_number(value: object) -> object:
 
 
 SIMULATED = (
-    Simulated("driftline.deploy.simulation.flows:concatenation"),
-    Simulated("driftline.deploy.simulation.flows:two_stages", any_order=False),
-    Simulated("driftline.deploy.simulation.flows:two_fronts"),
-    Simulated("driftline.deploy.simulation.flows:counts", _word_and_number),
-    Simulated("driftline.deploy.simulation.flows:two_counts", _word_and_number),
-    Simulated("driftline.deploy.simulation.flows:failing", any_order=False),
+    Simulated("driftline.deploy.simulation.scenarios.flows:concatenation"),
+    Simulated("driftline.deploy.simulation.scenarios.flows:two_stages", any_order=False),
+    Simulated("driftline.deploy.simulation.scenarios.flows:two_fronts"),
+    Simulated("driftline.deploy.simulation.scenarios.flows:counts", _word_and_number),
+    Simulated("driftline.deploy.simulation.scenarios.flows:two_counts", _word_and_number),
+    Simulated("driftline.deploy.simulation.scenarios.flows:failing", any_order=False),
     Simulated("index", _word_and_number),
 )
 

@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from driftline.deploy.simulation.disks import Disk
-from driftline.deploy.simulation.faults import PAUSES_S, Crashed
-from driftline.deploy.simulation.network import Network
-from driftline.deploy.simulation.shown import shown
-from driftline.deploy.simulation.timeline import Timeline
+from driftline.deploy.simulation.world.disks import Disk
+from driftline.deploy.simulation.world.faults import PAUSES_S, Crashed
+from driftline.deploy.simulation.world.network import Network
+from driftline.deploy.simulation.world.shown import shown
+from driftline.deploy.simulation.world.timeline import Timeline
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.wire.party import Job, Party
 
@@ -116,6 +116,15 @@ class World:
         host.process = ""
         self.timeline.after(back_after, lambda: self.start(host))
 
+    def turn_soon(self, host: Host) -> None:
+        """Let a process work off what has come."""
+        if not host.turn_due:
+            host.turn_due = True
+            process = host.process
+            self.timeline.after(
+                self.timeline.chance.random() * 0.0005, lambda: self._turn(host, process)
+            )
+
     # Processes.
 
     def start(self, host: Host) -> None:
@@ -169,15 +178,7 @@ class World:
             party.now = now
             delay = min(delay, party.tick(now) - now)
         self.timeline.after(max(delay, 0.001), lambda: self._tick(host, process))
-        self._turn_soon(host)
-
-    def _turn_soon(self, host: Host) -> None:
-        if not host.turn_due:
-            host.turn_due = True
-            process = host.process
-            self.timeline.after(
-                self.timeline.chance.random() * 0.0005, lambda: self._turn(host, process)
-            )
+        self.turn_soon(host)
 
     def _turn(self, host: Host, process: str) -> None:
         if host.process != process or not host.parties:
@@ -202,7 +203,7 @@ class World:
         for party in host.parties.values():
             party.now = self.timeline.now
             if party.turn():
-                self._turn_soon(host)
+                self.turn_soon(host)
 
     def _beat(self, host: Host, process: str, end: float) -> None:
         if host.process != process or self.timeline.now >= end:
@@ -287,7 +288,7 @@ class World:
         if timeline.trace is not None:
             timeline.tell(f"{process} did {job}, result {result}")
         if self._safely(host, f"because of a failed {kind}", lambda: party.done(job, result)):
-            self._turn_soon(host)
+            self.turn_soon(host)
 
     # Messages.
 
@@ -324,4 +325,4 @@ class World:
         if self.timeline.trace is not None:
             self.timeline.tell(f"{sender} -> {host.process}: {shown(data)}")
         if self._safely(host, "at a message", lambda: party.receive(data)):
-            self._turn_soon(host)
+            self.turn_soon(host)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from driftline.deploy.simulation.drawn import MODULE
-from driftline.deploy.simulation.faults import Faults
-from driftline.deploy.simulation.flows import SIMULATED, Simulated
-from driftline.deploy.simulation.inputs import InputFiles
-from driftline.deploy.simulation.live import Pace
-from driftline.deploy.simulation.slow import Work
+from driftline.deploy.simulation.scenarios.drawn import MODULE
+from driftline.deploy.simulation.scenarios.flows import SIMULATED, Simulated
+from driftline.deploy.simulation.scenarios.inputs import Inputs
+from driftline.deploy.simulation.scenarios.live import Pace
+from driftline.deploy.simulation.scenarios.slow import Work
+from driftline.deploy.simulation.world.faults import Faults
 from driftline.engine.errors import FlowError
 from driftline.engine.policy import Policy, policy
 
@@ -52,7 +52,7 @@ class Scenario:
     """memory, files or lmdb"""
     embedded: bool = False
     """Whether each node has its consumer in its own process."""
-    files: InputFiles | None = None
+    files: Inputs | None = None
     """Where records come from, if they are not made up."""
 
     def __str__(self) -> str:
@@ -71,14 +71,17 @@ class Scenario:
 
 
 def scenario(
-    seed: int, spec: str | None = None, name: str | None = None, files: InputFiles | None = None
+    seed: int,
+    flow: str | Simulated | None = None,
+    name: str | None = None,
+    files: Inputs | None = None,
 ) -> Scenario:
     """The scenario of a seed, of one flow or of all, with one policy or with all.
 
     Raises FlowError for a policy under which the flow has no single right outcome.
     """
     chance = Random(seed)
-    simulated = _flow(seed, spec, name)
+    simulated = _flow(seed, flow, name)
     drawn = chance.choice(POLICIES_DRAWN)
     ordering = chance.choice(("speculative", "speculative", "buffered"))
     chosen = policy(name or (drawn if simulated.any_order else "exactly-once"), ordering)
@@ -107,10 +110,12 @@ def scenario(
     return replace(what, faults=replace(what.faults, crash_at_end=crash_at_end))
 
 
-def _flow(seed: int, spec: str | None, name: str | None) -> Simulated:
-    if spec is not None:
+def _flow(seed: int, flow: str | Simulated | None, name: str | None) -> Simulated:
+    if isinstance(flow, Simulated):
+        return flow
+    if flow is not None:
         known = {simulated.spec: simulated for simulated in (*SIMULATED, DRAWN_FLOW)}
-        return known.get(spec, Simulated(spec, any_order=False))
+        return known.get(flow, Simulated(flow, any_order=False))
     if seed % 2:
         return DRAWN_FLOW
     fit = [s for s in SIMULATED if s.any_order or name in (None, "exactly-once")]

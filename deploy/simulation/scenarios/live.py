@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 
 from driftline.deploy.parties.intake import MAGIC, Intake, Kind, decode_answer
-from driftline.deploy.simulation.disks import LogDisk
+from driftline.deploy.simulation.world.disks import LogDisk
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.codec import pack, travelled, unpack
 from driftline.engine.wire.party import Party

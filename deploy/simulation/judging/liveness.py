@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from driftline.deploy.parties.master import STALLED_AFTER_S
-from driftline.deploy.simulation.world import World
+from driftline.deploy.simulation.world.world import World
 
 LOOK_EVERY_S = 0.25
 

@@ -15,8 +15,8 @@ from functools import partial
 from math import inf
 from random import Random
 
-from driftline.deploy.simulation.faults import Faults
-from driftline.deploy.simulation.timeline import Timeline
+from driftline.deploy.simulation.world.faults import Faults
+from driftline.deploy.simulation.world.timeline import Timeline
 
 
 @dataclass(slots=True)

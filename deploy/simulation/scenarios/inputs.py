@@ -1,17 +1,47 @@
-"""Records for a simulated run: made up, or drawn from a user's files."""
+"""Records for a simulated run that are a user's: drawn from files, or given in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from random import Random
+from typing import Protocol
 
 from driftline.engine.errors import FlowError
 from driftline.engine.sources import open_source, strict
 
 READ_MAX = 10_000
 """Records of a file that are drawn from."""
+
+
+class Inputs(Protocol):
+    """Records for each source of a flow."""
+
+    @property
+    def sources(self) -> int:
+        """For how many sources there are some."""
+
+    def draw(self, chance: Random, count: int, front: int) -> list[object]:
+        """The records of a run for a front, about so many, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenRecords:
+    """Records in memory, a list for each source: every run has all of them."""
+
+    records: Sequence[list[object]]
+
+    @property
+    def sources(self) -> int:
+        return len(self.records)
+
+    def __str__(self) -> str:
+        return ""
+
+    def draw(self, chance: Random, count: int, front: int) -> list[object]:
+        return self.records[front]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +59,10 @@ class InputFiles:
         parts += [f"--text-field {self.text_field}"] if self.text_field else []
         parts += ["--sections"] if self.sections else []
         return " ".join(parts)
+
+    @property
+    def sources(self) -> int:
+        return len(self.paths)
 
     def draw(self, chance: Random, count: int, front: int) -> list[object]:
         """Some records of a front's file, in their order."""

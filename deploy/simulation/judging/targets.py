@@ -14,10 +14,10 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
-from driftline.deploy.simulation.disks import flipped
-from driftline.deploy.simulation.faults import Crashed
-from driftline.deploy.simulation.filesystem import FileSystem
-from driftline.deploy.simulation.timeline import Timeline
+from driftline.deploy.simulation.world.disks import flipped
+from driftline.deploy.simulation.world.faults import Crashed
+from driftline.deploy.simulation.world.filesystem import FileSystem
+from driftline.deploy.simulation.world.timeline import Timeline
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.sinks import (

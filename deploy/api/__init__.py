@@ -1,0 +1,1 @@
+"""Driftline called from Python: `run`, `simulate` and `FlowTest`."""

@@ -1,0 +1,1 @@
+"""What is simulated: flows, records, and all else that a seed decides."""

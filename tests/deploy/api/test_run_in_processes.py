@@ -1,0 +1,156 @@
+"""`run` with nodes that are processes: which flows they can import, and what scripts may do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import indent
+
+import pytest
+
+from driftline import FlowError, InputError, RunSummary, run, run_reference
+from driftline.deploy.api.importable import name_of
+from driftline.engine.errors import FunctionFailed, StateMismatch
+from driftline.engine.flow.loading import load_flow
+from tests.deploy.api import flows
+from tests.deploy.api.flows import IMPORTABLE, ORDERS, as_lines, failing, lines_in, running_totals
+
+ROOT = Path(__file__).resolve().parents[3]
+
+FLOW = """
+import operator
+from pathlib import Path
+
+from driftline import Flow, ReducingState, run
+
+flow = Flow("totals")
+flow.source("orders").key_by("who").scan(
+    lambda order, spent: (order["who"], spent.add(order["price"])),
+    ReducingState("spent", operator.add),
+).sink("totals")
+{after}
+"""
+
+CALL = """
+{guard}
+    summary = run(flow, [[{{"who": "ab"[i % 2], "price": i}} for i in range(40)]], "out", nodes=2)
+    print(summary.outputs, summary.processes)
+"""
+
+GUARD = 'if __name__ == "__main__":'
+
+
+def script(folder: Path, after: str) -> Path:
+    """A file with a flow, and what it does with it."""
+    path = folder / "orders.py"
+    path.write_text(FLOW.format(after=after))
+    return path
+
+
+def executed(path: Path) -> subprocess.CompletedProcess[str]:
+    """A script as a user starts it, in its folder."""
+    return subprocess.run(
+        [sys.executable, path.name],
+        cwd=path.parent,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_flow_of_a_module_runs_in_processes_and_the_same_call_goes_on(tmp_path: Path) -> None:
+    summary = run(IMPORTABLE, {"orders": ORDERS}, tmp_path, nodes=2)
+    assert summary == RunSummary(40, 40, 0, 0, summary.seconds, processes=True)
+    expected = as_lines(IMPORTABLE, list(run_reference(IMPORTABLE, [ORDERS])))
+    assert lines_in(tmp_path) == expected
+    again = run(IMPORTABLE, {"orders": ORDERS}, tmp_path, nodes=2)
+    assert again.outputs == 40
+    assert lines_in(tmp_path) == expected
+    with pytest.raises(StateMismatch, match="input"):
+        run(IMPORTABLE, {"orders": ORDERS[1:]}, tmp_path, nodes=2)
+
+
+def test_an_iterator_is_read_by_the_process_of_the_caller(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    summary = run(
+        "tests.deploy.api.flows:IMPORTABLE", [iter(ORDERS)], tmp_path / "out", state=state
+    )
+    assert summary == RunSummary(40, 40, 0, 0, summary.seconds, processes=True)
+    assert (state / "node-0").is_dir()
+    expected = as_lines(IMPORTABLE, list(run_reference(IMPORTABLE, [ORDERS])))
+    assert lines_in(tmp_path / "out") == expected
+
+
+def test_errors_of_processes_are_those_of_the_reference(tmp_path: Path) -> None:
+    with pytest.raises(FunctionFailed, match="operator 'divide' failed at label \\[2, 0\\]"):
+        run("tests.deploy.api.flows:FAILING", [[1, 0]], tmp_path / "one")
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"who": "a", "price": 1}\nno json\n')
+    with pytest.raises(InputError) as error:
+        run(IMPORTABLE, [bad], tmp_path / "other")
+    assert (error.value.file, error.value.record) == ("bad.jsonl", 2)
+
+
+def test_a_flow_has_a_name_only_where_others_can_import_it(tmp_path: Path) -> None:
+    assert name_of(flows.FAILING).endswith(":FAILING")
+    assert name_of(load_flow(str(script(tmp_path, "")))) == f"{tmp_path / 'orders.py'}:flow"
+    assert name_of(running_totals()) == ""
+    assert name_of(failing()) == ""
+
+
+def test_a_script_whose_call_is_guarded_runs_in_processes(tmp_path: Path) -> None:
+    done = executed(script(tmp_path, CALL.format(guard=GUARD)))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["40", "True"]
+    assert len(lines_in(tmp_path / "out")) == 40
+
+
+@pytest.mark.parametrize("guard", ["if True:", "def call():", "try:"])
+def test_a_script_that_would_run_itself_is_told_how_to_guard_the_call(
+    guard: str, tmp_path: Path
+) -> None:
+    after = {"def call():": "call()", "try:": "finally: pass"}.get(guard, "")
+    path = script(tmp_path, CALL.format(guard=guard) + after)
+    done = executed(path)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert "orders.py calls run(...) while it is loaded for the flow in it" in last
+    assert f"put the call under `{GUARD}`" in last
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_flow_that_only_the_script_itself_has_runs_in_its_process(tmp_path: Path) -> None:
+    path = tmp_path / "orders.py"
+    everything = FLOW.format(after=CALL.format(guard="if True:"))
+    path.write_text(f"{GUARD}\n{indent(everything, '    ')}")
+    done = executed(path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["40", "False"]
+    assert len(lines_in(tmp_path / "out")) == 40
+
+
+def test_what_a_script_imports_from_where_it_was_started_is_found_by_the_processes(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "mine.py").write_text(FLOW.format(after=""))
+    path = tmp_path / "start.py"
+    path.write_text(
+        f"import sys\nsys.path.insert(0, {str(folder)!r})\n"
+        "from driftline import run\nfrom mine import flow\n" + CALL.format(guard=GUARD)
+    )
+    done = executed(path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["40", "True"]
+
+
+@pytest.mark.parametrize("call", ["FlowTest(flow)", "simulate(flow, [[]])"])
+def test_what_tests_a_flow_is_not_done_while_a_command_loads_it(call: str, tmp_path: Path) -> None:
+    path = script(tmp_path, f"from driftline import FlowTest, simulate\n{call}\n")
+    with pytest.raises(FlowError, match="while it is loaded for the flow in it"):
+        run(f"{path}:flow", [[]])
