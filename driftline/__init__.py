@@ -53,10 +53,10 @@ PLACES = {
 
 COMMANDS = {
     "bench": ("bench.commands:bench", "Measure latency, throughput, ordering and the floor."),
-    "graph": ("deploy.commands:graph", "Print a flow's graph as text or DOT."),
-    "run": ("deploy.commands:run", "Run a flow over files on this machine, exactly once."),
+    "graph": ("deploy.commands.graph:graph", "Print a flow's graph as text or DOT."),
+    "run": ("deploy.commands.run:run", "Run a flow over files on this machine, exactly once."),
     "spark": ("pipeline.commands:spark", "Run flows on Spark; backfill, audit, corpora."),
-    "savepoint": ("deploy.commands:savepoint", "Write the state of a run as files."),
+    "savepoint": ("deploy.commands.savepoint:savepoint", "Write the state of a run as files."),
     "verify": ("deploy.run.verify:verify", "Check the outputs and the state of a run."),
     "simulate": ("deploy.simulation.command:simulate", "Try a flow under every fault, by seeds."),
 }

@@ -26,7 +26,7 @@ LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in 
 ROOMS = {
     "engine": (
         {"labels", "errors"},
-        {"durable", "policy"},
+        {"durable", "locks", "policy"},
         {"lmdbs"},
         {"wire"},
         {"keygroups"},
@@ -52,7 +52,7 @@ ROOMS = {
 """Within a package, from the ground up."""
 
 DRIVERS = (
-    "deploy/commands.py",
+    "deploy/commands",
     "deploy/host",
     "deploy/producer.py",
     "deploy/run",
@@ -60,6 +60,7 @@ DRIVERS = (
     "engine/durable.py",
     "engine/flow/context.py",  # generators of random numbers that labels seed
     "engine/lmdbs.py",
+    "engine/locks.py",
     "engine/sinks",
     "engine/sources",
 )

@@ -7,7 +7,6 @@ command goes on after any interruption.
 
 from __future__ import annotations
 
-import os
 import random
 import secrets
 from collections.abc import Callable, Sequence
@@ -100,7 +99,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     flow.check_inputs(config.inputs)
     with ExitStack() as stack:
         stack.enter_context(ended_in_order())
-        stack.callback(os.close, claim(config.state / "run.lock"))
+        stack.callback(claim(config.state / "run.lock").release)
         clear_drafts(config.state, config.output, config.output / ".driftline")
         sockets = stack.enter_context(socket_folder(config.state))
         return _run(flow, config, sockets, console)

@@ -1,4 +1,4 @@
-"""The commands `driftline run`, `driftline savepoint` and `driftline graph`."""
+"""The command `driftline run`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import click
 from rich.console import Console
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S
-from driftline.deploy.graph import as_dot, as_text
 from driftline.deploy.host.deaths import DEATHS_MAX
 from driftline.deploy.host.heartbeat import SLOW_AFTER_S
 from driftline.deploy.host.limits import Limits
@@ -23,15 +22,6 @@ from driftline.engine.policy import ORDERINGS, POLICIES, policy
 from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources import Source, open_source
-
-
-@click.command()
-@click.argument("flow")
-@click.option("--dot", is_flag=True, help="Print DOT (for Graphviz) instead of text.")
-def graph(flow: str, dot: bool) -> None:
-    """Print the graph of FLOW: a module or a .py file, and :NAME if it holds several flows."""
-    found = load_flow(flow)
-    click.echo(as_dot(found) if dot else as_text(found))
 
 
 @click.command()
@@ -165,20 +155,3 @@ def run(
             f"driftline: what was set aside is in {output / DEAD_LETTERS}",
             markup=False, highlight=False, soft_wrap=True,
         )  # fmt: skip
-
-
-@click.command()
-@click.argument("flow")
-@click.option("--state", required=True, type=click.Path(path_type=Path, exists=True),
-              metavar="DIR", help="The state directory of a run of FLOW that is over.")  # fmt: skip
-@click.option("--output", required=True, type=click.Path(path_type=Path), metavar="DIR",
-              help="A new directory for the savepoint.")  # fmt: skip
-def savepoint(flow: str, state: Path, output: Path) -> None:
-    """Write the last snapshot of a run of FLOW as a savepoint, a directory of files.
-
-    `driftline run --from-snapshot` begins from one; `driftline spark state` shows what is in it.
-    """
-    from driftline.deploy.run.savepoints import save_run
-
-    made = save_run(state, load_flow(flow), output)
-    click.echo(f"{output}: the state before time {made.time}, {len(made.files)} files")
