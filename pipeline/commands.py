@@ -12,11 +12,12 @@ from time import monotonic
 import click
 from rich.console import Console
 
-from driftline.engine.errors import DriftlineError, Unavailable
+from driftline.engine.errors import DriftlineError
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.labels import INFINITY
 from driftline.engine.snapshots.savepoint import open_savepoint
-from driftline.engine.sources import Source, open_source
+from driftline.engine.sources.inputs import open_files, open_given_files
+from driftline.engine.sources.record import Shape
 from driftline.pipeline.found import pieces_of
 from driftline.pipeline.options import (
     Sessions,
@@ -36,18 +37,6 @@ from driftline.pipeline.options import (
 @click.group()
 def spark() -> None:
     """Run flows on Spark: history, proof, and scale beyond the nodes' machines."""
-
-
-def open_all(
-    inputs: tuple[str, ...], id_field: str | None, text_field: str | None, sections: bool
-) -> list[Source]:
-    """The sources that a command names."""
-    if any("://" in name for name in inputs):
-        raise Unavailable("Spark reads files; for what producers send, read the log that is kept")
-    return [
-        open_source(name, id_field=id_field, text_field=text_field, sections=sections)
-        for name in inputs
-    ]
 
 
 @spark.command()
@@ -85,7 +74,7 @@ def run(
     With --save, history is run here, and `driftline run --from-snapshot` goes on with the rest.
     """
     found = load_flow(flow)
-    sources = open_all(inputs, id_field, text_field, sections)
+    sources = open_given_files(found, inputs, Shape(id_field, text_field, sections), "Spark")
     begin = open_savepoint(start) if start is not None else None
     with sessions.start(f"run {found.name}", mostly_python=True) as session:
         from driftline.pipeline.runner import run as run_on_spark
@@ -151,7 +140,7 @@ def audit(
     """
     try:
         found = load_flow(flow)
-        sources = open_all(inputs, id_field, text_field, sections)
+        sources = open_given_files(found, inputs, Shape(id_field, text_field, sections), "Spark")
         begin = open_savepoint(start) if start is not None else None
         pieces_of(outputs, found, 1)  # what is not there is told before Spark has started
         last = open_savepoint(end) if end is not None else None
@@ -259,7 +248,7 @@ def corpus(
     `cat DIR/documents-*.jsonl > FILE.jsonl` is an input for `driftline run` that gives the words
     of the dump. The picture shows how frequent words are by their rank (Zipf's law).
     """
-    (source,) = open_all((name,), id_field, text_field, sections)
+    source = open_files([name], Shape(id_field, text_field, sections), "Spark")
     with sessions.start("corpus") as session:
         from driftline.pipeline.corpus import make_corpus, read_corpus
 

@@ -99,8 +99,9 @@ def picture(ctx: click.Context, param: click.Parameter, file: Path | None) -> Pa
 
 flow_argument = click.argument("flow")
 input_option = click.option(
-    "--input", "inputs", multiple=True, required=True, metavar="FILE",
-    help="A file to read, or zipf:N for N made-up documents. Once for each source of the flow.",
+    "--input", "inputs", multiple=True, required=True, metavar="[SOURCE=]INPUT",
+    help="A file, a pattern or a directory as `driftline run` takes them, or zipf:N for N made-up "
+    "documents. Any number of times.",
 )  # fmt: skip
 output_option = click.option(
     "--output", required=True, type=click.Path(path_type=Path), metavar="DIR",

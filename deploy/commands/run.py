@@ -21,16 +21,15 @@ from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import ORDERINGS, POLICIES, policy
 from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.snapshots.savepoint import open_savepoint
-from driftline.engine.sources import Source, open_source
+from driftline.engine.sources.inputs import open_given_files, open_inputs
+from driftline.engine.sources.record import Shape
 
 
 @click.command()
 @click.argument("flow")
 @click.option(
-    "--input", "inputs", multiple=True, required=True, metavar="FILE",
-    help="A file to read: JSON lines, CSV, text, Wikimedia XML; .gz and .bz2 of these. "
-    "Or an address as tcp://*:5555, where producers send records. "
-    "Once for each source of the flow, in their order.",
+    "--input", "inputs", multiple=True, required=True, metavar="[SOURCE=]INPUT",
+    help="What to read, any number of times; see below.",
 )  # fmt: skip
 @click.option(
     "--output", required=True, type=click.Path(path_type=Path, resolve_path=True), metavar="DIR",
@@ -103,31 +102,39 @@ def run(
     reference: bool,
     json_file: Path | None,
 ) -> None:
-    """Run FLOW over files, and leave its outputs in a directory.
+    """Run FLOW over its inputs, and leave its outputs in a directory.
 
-    FLOW is a module or a .py file, with :NAME if it holds several flows; `index` is the inverted
-    index. An interrupted run goes on where it was when the same command is given again.
+    FLOW is a module or a .py file, with :NAME for one of several flows, or for a function that
+    returns one; `driftline.index` is the inverted index. An interrupted run goes on where it was
+    when the same command is given again.
+
+    An INPUT is a file (JSON lines, CSV, text, Wikimedia XML; .gz and .bz2 of these), a pattern
+    such as 'logs/*.jsonl', or a directory, whose files of these formats are meant: in the order of
+    their names, one after the other. SOURCE= says for which source of the flow it is. Without it,
+    all are for the only source, or each for one, in the order of the sources. A file more is
+    another input, which needs another --output.
+
+    tcp://*:5555 is an address at which producers send records.
+
+    - is standard input: JSON lines, or with -.txt lines of text. It is kept before it is used. If
+    the run is interrupted, give the same command the same stream again, from its beginning: what
+    was taken before is compared and passed over, so nothing is lost and nothing comes twice.
     """
     console = Console(stderr=True)
     logging.basicConfig(level=logging.WARNING, format="driftline: %(message)s")
     found = load_flow(flow)
-    sources: list[Source | str] = [
-        name
-        if "://" in name
-        else open_source(name, id_field=id_field, text_field=text_field, sections=sections)
-        for name in inputs
-    ]
+    shape = Shape(id_field, text_field, sections)
     dead_letters = on_error == "dead-letter"
     if reference:
-        files = [source for source in sources if not isinstance(source, str)]
-        if len(files) < len(sources) or start is not None:
-            raise click.UsageError("--reference reads files only, and from their beginning")
+        if start is not None:
+            raise click.UsageError("--reference reads its inputs from their beginning")
+        files = open_given_files(found, inputs, shape, "--reference")
         records = run_reference_to(found, files, output, dead_letters)
         report: dict[str, object] = {"records": records}
     else:
         config = RunConfig(
             flow,
-            sources,
+            open_inputs(found, inputs, shape),
             output,
             nodes,
             policy(policy_name, ordering),

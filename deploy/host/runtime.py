@@ -93,12 +93,12 @@ class Runtime:
     def watch(
         self,
         party: Party,
-        socket: zmq.Socket[bytes],
+        socket: zmq.Socket[bytes] | int,
         drain: Callable[[], None],
         room: Callable[[], bool],
         carry_out: CarryOut | None = None,
     ) -> None:
-        """Give a party a socket that it has made itself, to talk to others than parties.
+        """Give a party a socket that it has made itself, to talk to others than parties, or a file.
 
         `drain` takes what has come; it is not called while there is no `room` for more. The party's
         jobs and ticks are as any other's; it may have a store of its own.
@@ -245,7 +245,7 @@ class _Seat:
     def __init__(
         self,
         party: Party,
-        socket: zmq.Socket[bytes] | None = None,
+        socket: zmq.Socket[bytes] | int | None = None,
         room: Callable[[], bool] = lambda: True,
     ) -> None:
         self.party = party

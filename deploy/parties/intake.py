@@ -21,24 +21,19 @@ the front's source has no room, nothing is taken, the sockets fill up, and produ
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
-from driftline.engine.sources.logs.inputlog import PRODUCER_BYTES_MAX, WriteGroup
+from driftline.deploy.parties.keeping import WINDOW, WINDOW_BYTES, Keeping
+from driftline.engine.errors import MalformedMessage, PayloadError
+from driftline.engine.sources.logs.inputlog import PRODUCER_BYTES_MAX
 from driftline.engine.sources.logs.received import Receipt, ReceivedSource
 from driftline.engine.wire.codec import pack, unpack
-from driftline.engine.wire.party import Job, Party
 
 log = logging.getLogger("driftline")
 
 MAGIC = 0xD72
-
-WINDOW = 4096
-"""Records in memory that are not read or not stored yet, at most."""
-
-WINDOW_BYTES = 1 << 26
-"""Their size, at most, but for the last one."""
 
 MESSAGE_BYTES_MAX = 1 << 26
 
@@ -70,7 +65,7 @@ class _Client:
     """It has been told that records before its latest ones are missing."""
 
 
-class Intake(Party):
+class Intake(Keeping):
     """What stands before a source. Who drives it sends what is in `answers`, (route, answer)."""
 
     def __init__(
@@ -81,10 +76,7 @@ class Intake(Party):
         window: int = WINDOW,
         window_bytes: int = WINDOW_BYTES,
     ) -> None:
-        super().__init__(name)
-        self.source = source
-        self.window = window
-        self.window_bytes = window_bytes
+        super().__init__(source, name=name, window=window, window_bytes=window_bytes)
         self.answers: list[tuple[bytes, bytes]] = []
         self._clients: dict[str, _Client] = {}
         self._owed: dict[str, None] = {}
@@ -92,29 +84,14 @@ class Intake(Party):
 
     # What a runtime calls.
 
-    def room(self) -> bool:
-        """Whether more records may come."""
-        source = self.source
-        return source.waiting < self.window and source.waiting_bytes < self.window_bytes
-
     def turn(self) -> bool:
-        group = self.source.group()
-        if group is not None:
-            self.jobs.append(group)
+        more = super().turn()
         if self._owed:
             self._answer()
-        return False
+        return more
 
-    def done(self, job: Job, result: object) -> None:
-        """A group was written. Raises what kept it from being written.
-
-        After a failed fsync nobody knows what the disk has: the process must end, and read it.
-        """
-        if isinstance(result, DriftlineError):
-            raise result
-        assert isinstance(job, WriteGroup)
-        for producer in self.source.written(job, bool(result)):
-            self._owed[producer] = None
+    def kept(self, producers: Sequence[str]) -> None:
+        self._owed.update(dict.fromkeys(producers))
 
     # The protocol.
 

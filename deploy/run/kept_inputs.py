@@ -1,0 +1,51 @@
+"""Inputs that cannot be read again: who brings their records, and what a run knows them by."""
+
+from __future__ import annotations
+
+from time import time_ns
+
+from driftline.deploy.host.intake_socket import IntakeSocket
+from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.standard_input import StandardInput
+from driftline.deploy.parties.keeping import Keeping
+from driftline.engine.sources.inputs import Input, Piped
+from driftline.engine.sources.logs.inputlog import InputLog
+from driftline.engine.sources.logs.piped import PipedSource
+from driftline.engine.sources.logs.received import ReceivedSource
+
+RECEIVED, PIPED = "received", "received from standard input"
+
+KEPT = (RECEIVED, PIPED)
+"""What the identity of a run calls an input that has a log; no file has such an identity."""
+
+
+def identity_of(given: Input) -> str:
+    """What a state directory knows an input by."""
+    if isinstance(given, str):
+        return RECEIVED
+    return PIPED if isinstance(given, Piped) else given.identity()
+
+
+def keep(
+    given: Piped | str, input_log: InputLog, number: int, runtime: Runtime, keep_bad: bool
+) -> Keeping:
+    """Who brings the records of input `number`, driven by the runtime; all of it is logged first.
+
+    `keep_bad`: records that cannot be read do not end the run. Raises Unavailable.
+    """
+    if isinstance(given, Piped):
+        piped = StandardInput(PipedSource(input_log, keep_bad=keep_bad), given)
+        runtime.watch(piped, piped.file, piped.drain, piped.room, input_log.carry_out)
+        return piped
+    source = ReceivedSource(input_log, lambda: time_ns() // 1000, name=given)
+    intake = IntakeSocket(source, given, name=f"intake-{number}")
+    runtime.watch(intake, intake.socket, intake.drain, intake.room, input_log.carry_out)
+    return intake
+
+
+def told_of(keeping: Keeping) -> str:
+    """What to tell the user of it when it begins."""
+    if isinstance(keeping, IntakeSocket):
+        return f"listening for producers on {keeping.address}"
+    assert isinstance(keeping, StandardInput)
+    return keeping.about()
