@@ -27,20 +27,32 @@ def identity_of(given: Input) -> str:
 
 
 def keep(
-    given: Piped | str, input_log: InputLog, number: int, runtime: Runtime, keep_bad: bool
+    given: Piped | str,
+    input_log: InputLog,
+    number: int,
+    runtime: Runtime,
+    *,
+    alone: bool,
+    keep_bad: bool,
 ) -> Keeping:
     """Who brings the records of input `number`, driven by the runtime; all of it is logged first.
 
-    `keep_bad`: records that cannot be read do not end the run. Raises Unavailable.
+    `alone`: there is no other input; `keep_bad`: records that cannot be read do not end the run.
+    Raises Unavailable.
     """
     if isinstance(given, Piped):
-        piped = StandardInput(PipedSource(input_log, keep_bad=keep_bad), given)
+        clock = None if alone else _now_us
+        piped = StandardInput(PipedSource(input_log, clock, keep_bad=keep_bad), given)
         runtime.watch(piped, piped.file, piped.drain, piped.room, input_log.carry_out)
         return piped
-    source = ReceivedSource(input_log, lambda: time_ns() // 1000, name=given)
+    source = ReceivedSource(input_log, _now_us, name=given)
     intake = IntakeSocket(source, given, name=f"intake-{number}")
     runtime.watch(intake, intake.socket, intake.drain, intake.room, input_log.carry_out)
     return intake
+
+
+def _now_us() -> int:
+    return time_ns() // 1000
 
 
 def told_of(keeping: Keeping) -> str:

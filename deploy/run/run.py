@@ -125,7 +125,14 @@ def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunR
                 mark = Mark(opened.lineage, f"input-{i}", session)
                 input_log = InputLog(config.state / mark.part, f"{config.flow} {i}", mark)
                 kept.callback(input_log.close)
-                keeping = keep(each, input_log, i, runtime, config.dead_letters)
+                keeping = keep(
+                    each,
+                    input_log,
+                    i,
+                    runtime,
+                    alone=len(config.inputs) == 1,
+                    keep_bad=config.dead_letters,
+                )
                 kept.callback(keeping.close)
                 sources.append(keeping.source)
                 _relay(console, told_of(keeping))

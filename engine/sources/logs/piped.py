@@ -1,9 +1,11 @@
 """Standard input as a source: a stream that nobody can read again, kept in an input log.
 
-Records are numbered 1, 2, ... as those of a file, and are in the log before any output of theirs
-leaves. After an interruption the same command is given the same stream again, from its beginning:
-what was taken before is passed over. To see that it is the same stream, the number of an entry
-holds not only that of the record, but also a checksum of all records up to it.
+Records are in the log before any output of theirs leaves. Their times are 1, 2, ... as those of a
+file; or, beside other inputs, what a clock shows: so a pipe that is silent holds nobody up.
+
+After an interruption the same command is given the same stream again, from its beginning: what was
+taken before is passed over. To see that it is the same stream, the number of an entry holds not
+only that of the record, but also a checksum of all records up to it.
 
 A record that cannot be read is kept as a tuple; all others are dicts.
 
@@ -12,11 +14,11 @@ No file is read here: `deploy.host.standard_input` brings the records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from zlib import crc32
 
 from driftline.engine.errors import InputError, StateMismatch
-from driftline.engine.sources.logs.received import Log, ReceivedSource
+from driftline.engine.sources.logs.received import RESERVE_US, Log, ReceivedSource
 from driftline.engine.sources.record import Malformed, Row
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.wire.codec import pack
@@ -28,10 +30,15 @@ SUM_BITS = 24
 
 
 class PipedSource(ReceivedSource):
-    """The records of one stream. `keep_bad`: those that cannot be read do not end the run."""
+    """The records of one stream."""
 
-    def __init__(self, log: Log, *, keep_bad: bool = False) -> None:
-        super().__init__(log, lambda: 0, PIPE, ahead_us=0)
+    def __init__(
+        self, log: Log, now_us: Callable[[], int] | None = None, *, keep_bad: bool = False
+    ) -> None:
+        """`now_us`: the clock, if there is to be one; `keep_bad`: a record that cannot be read does
+        not end the run."""
+        ahead_us = 0 if now_us is None else RESERVE_US
+        super().__init__(log, now_us or (lambda: 0), PIPE, ahead_us)
         before = self.accepted(PIPE)
         self.taken = before >> SUM_BITS
         """Records that were taken before this start."""
