@@ -15,7 +15,6 @@ jump by. Memory is that of one record.
 import hashlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 from driftline.engine.errors import InputError, Unavailable
@@ -130,23 +129,22 @@ class FileSource:
         Returns what the numbers behind the file are; None if it cannot be read to its end.
         """
         self._blocks = Blocks(self.path)
-        rows, times = count(row), count(time)
+        at = time
         try:
-            for found, number in zip(self.rows(self._blocks), rows, strict=False):
-                documents = self.shape.documents(number, found)
-                for document, at in zip(documents, times, strict=False):
-                    if at < start:
-                        continue
-                    if isinstance(document, Malformed):
-                        yield self._bad(document, at, time)
-                    else:
-                        yield at, document
+            for found in self.rows(self._blocks):
+                for document in self.shape.documents(row, found):
+                    if at >= start:
+                        if isinstance(document, Malformed):
+                            yield self._bad(document, at, time)
+                        else:
+                            yield at, document
+                    at += 1
+                row += 1
         except Broken as broken:
-            at = next(times)
             if at >= start:
                 yield self._bad(Malformed(str(broken), "", ends=True), at, time)
             return None
-        return next(rows), next(times)
+        return row, at
 
     def _bad(self, malformed: Malformed, at: int, first: int) -> BadRecord:
         found = malformed.at(at, self.name)
