@@ -29,7 +29,7 @@ from driftline.engine.sources.record import Shape
 @click.argument("flow")
 @click.option(
     "--input", "inputs", multiple=True, required=True, metavar="[SOURCE=]INPUT",
-    help="What to read, any number of times; see below.",
+    help="What to read, any number of times; see above.",
 )  # fmt: skip
 @click.option(
     "--output", required=True, type=click.Path(path_type=Path, resolve_path=True), metavar="DIR",
