@@ -60,6 +60,8 @@ class Tracker:
         self._durable = [start] * fronts
         self._delivered = [0] * nodes
         self._asked = [start] * fronts
+        self._reached = start
+        """The largest time that a front has promised before its end."""
         self._last: tuple[int, ...] = (start,) * (stages + 1)
 
     def promise(self, front: int, since: int, until: int, durable: int) -> None:
@@ -81,6 +83,8 @@ class Tracker:
         beyond = self._beyond[front]
         if until > since:
             beyond[since] = until
+            if self._reached < until < INFINITY:
+                self._reached = until
         while (end := beyond.pop(self._covered[front], 0)) > 0:
             self._covered[front] = end
         self._next[front] = max(self._next[front], self._covered[front])
@@ -154,8 +158,8 @@ class Tracker:
         this incarnation yet, and would take the question for a lost message.
         """
         needed = max(self._next)
-        if needed >= INFINITY:
-            needed = max((n for n in self._next if n < INFINITY), default=0)
+        if needed >= INFINITY:  # what a front has sent before its end still waits
+            needed = self._reached
         asked = []
         for front, promised in enumerate(self._next):
             has_begun = self._covered[front] > 0

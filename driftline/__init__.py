@@ -82,10 +82,11 @@ PLACES = {
 
 COMMANDS = {
     "bench": ("bench.commands:bench", "Measure latency, throughput, ordering and the floor."),
-    "graph": ("deploy.commands:graph", "Print a flow's graph as text or DOT."),
-    "run": ("deploy.commands:run", "Run a flow over files on this machine, exactly once."),
+    "graph": ("deploy.commands.graph:graph", "Print a flow's graph as text or DOT."),
+    "new": ("deploy.commands.new:new", "Begin a flow of your own: a folder with all it needs."),
+    "run": ("deploy.commands.run:run", "Run a flow over files on this machine, exactly once."),
     "spark": ("pipeline.commands:spark", "Run flows on Spark; backfill, audit, corpora."),
-    "savepoint": ("deploy.commands:savepoint", "Write the state of a run as files."),
+    "savepoint": ("deploy.commands.savepoint:savepoint", "Write the state of a run as files."),
     "verify": ("deploy.run.verify:verify", "Check the outputs and the state of a run."),
     "simulate": ("deploy.simulation.command:simulate", "Try a flow under every fault, by seeds."),
 }
@@ -170,8 +171,30 @@ def _group() -> click.Group:
             with formatter.section("Commands"):
                 formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
 
+    def tell_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
+        if asked:
+            click.echo(f"driftline {_version()}")
+            ctx.exit()
+
+    version = click.Option(
+        ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=tell_version,
+        help="Show the version and exit.",
+    )  # fmt: skip
     help_text = (
         "Driftline: exactly-once stream processing whose outputs never wait for a checkpoint."
     )
-    return Lazy(name="driftline", help=help_text, context_settings={"max_content_width": 100})
+    settings = {"max_content_width": 100}
+    return Lazy(name="driftline", help=help_text, params=[version], context_settings=settings)
+
+
+def _version() -> str:
+    """The version of a checkout as it says itself: what is installed may be another's."""
+    import tomllib
+    from importlib.metadata import version
+    from pathlib import Path
+
+    file = Path(os.path.abspath(__file__)).parents[1] / "pyproject.toml"
+    project = tomllib.loads(file.read_text(encoding="utf-8"))["project"] if file.is_file() else {}
+    found: str = project["version"] if project.get("name") == "driftline" else version("driftline")
+    return found
 

@@ -26,7 +26,7 @@ LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in 
 ROOMS = {
     "engine": (
         {"labels", "errors"},
-        {"durable", "policy"},
+        {"durable", "locks", "policy"},
         {"lmdbs"},
         {"wire"},
         {"keygroups"},
@@ -68,7 +68,7 @@ ROOMS = {
 
 DRIVERS = (
     "deploy/api",
-    "deploy/commands.py",
+    "deploy/commands",
     "deploy/host",
     "deploy/producer.py",
     "deploy/run",
@@ -76,6 +76,7 @@ DRIVERS = (
     "engine/durable.py",
     "engine/flow/context.py",  # generators of random numbers that labels seed
     "engine/lmdbs.py",
+    "engine/locks.py",
     "engine/sinks",
     "engine/sources",
     "engine/ui",

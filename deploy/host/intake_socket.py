@@ -9,7 +9,8 @@ import logging
 
 import zmq
 
-from driftline.deploy.parties.intake import MESSAGE_BYTES_MAX, WINDOW, WINDOW_BYTES, Intake
+from driftline.deploy.parties.intake import MESSAGE_BYTES_MAX, Intake
+from driftline.deploy.parties.receiver import WINDOW, WINDOW_BYTES
 from driftline.engine.errors import Unavailable
 from driftline.engine.sources.logs.received import ReceivedSource
 

@@ -7,11 +7,9 @@ other is a death, 0 too: a user function may call exit.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
-import select
 import struct
 import sys
 import traceback
@@ -32,6 +30,7 @@ from driftline.deploy.work.pace import CARELESS, Pace
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import Plan, plan
+from driftline.engine.locks import Lock
 from driftline.engine.policy import Policy, policy
 from driftline.engine.snapshots.store import LmdbStore, PartStore
 from driftline.engine.wire.marks import Mark
@@ -118,36 +117,27 @@ def new_id() -> int:
     return _random.pop() >> 1 or 1
 
 
-def claim(path: Path) -> int:
+def claim(path: Path) -> Lock:
     """Lock a file for as long as this process lives; a process that is ending is waited for.
 
-    Returns the open file. Raises Unavailable if another run keeps it.
+    Raises Unavailable if another run keeps it.
     """
+    taken = (
+        f"{path.parent} is in use by another run: wait for its end, or give another "
+        "--state directory"
+    )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        return Lock(path, taken, wait_s=CLAIM_S)
     except OSError as error:
         raise Unavailable(f"{path.parent} cannot be used: {error.strerror}") from None
-    deadline = monotonic() + CLAIM_S
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if monotonic() > deadline:
-                raise Unavailable(
-                    f"{path.parent} is in use by another run: wait for its end, or give another "
-                    "--state directory"
-                ) from None
-            select.select((), (), (), 0.05)
-        else:
-            return file
 
 
 def wait_for_others(state: Path) -> None:
     """Wait until no process of an earlier run is at work any more. Raises Unavailable."""
     for file in [state / "master.lock", *sorted(state.glob("node-*.lock"))]:
         if file.exists():
-            os.close(claim(file))
+            claim(file).release()
 
 
 def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:

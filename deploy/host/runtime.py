@@ -93,12 +93,12 @@ class Runtime:
     def watch(
         self,
         party: Party,
-        socket: zmq.Socket[bytes],
+        socket: zmq.Socket[bytes] | int,
         drain: Callable[[], None],
         room: Callable[[], bool],
         carry_out: CarryOut | None = None,
     ) -> None:
-        """Add a party with a socket of its own, over which it talks to clients.
+        """Add a party with a socket or a file of its own, over which it talks to clients.
 
         `drain` takes the messages that have come; it is called only while there is `room`. The
         party's ticks and jobs are as usual; `carry_out`: its own store, if it has one.
@@ -248,7 +248,7 @@ class _Seat:
     def __init__(
         self,
         party: Party,
-        socket: zmq.Socket[bytes] | None = None,
+        socket: zmq.Socket[bytes] | int | None = None,
         room: Callable[[], bool] = lambda: True,
     ) -> None:
         self.party = party

@@ -181,12 +181,12 @@ class Front(Member):
         bad: list[BadRecord] = []
         room = min(BATCH, self.window - len(self._flight))
         taken = 0
+        over = False
         while taken < room and not self._ended:
             try:
                 record = next(records)
             except StopIteration:
-                self._ended = True
-                self.next = INFINITY
+                self._ended = over = True
                 break
             if record is None:
                 if self.live is not None and self._asked > self.next and not self._early:
@@ -214,6 +214,10 @@ class Front(Member):
         if bad and self.on_bad is not None:
             self.on_bad(bad)  # before a frame or a promise covers their times
         self._send(batches)
+        if over:  # told after the last frames: up to which time they are needed is known by theirs
+            self.next = INFINITY
+        if self._covered < self.next or self._durable < self._now_durable():
+            self._promise()
         return bool(taken) and taken == room and not self._ended
 
     def _once_durable(self, records: Iterator[Record], live: LiveSource) -> Iterator[Record]:
@@ -238,8 +242,6 @@ class Front(Member):
             frame = Frame(self.index, self.index, labels[0][0], 0, (batch,), covers)
             self.send(f"node-{node}", frame)
             self._covered = end
-        if self._covered < self.next or self._durable < self._now_durable():
-            self._promise()
 
     def _now_durable(self) -> int:
         return INFINITY if self.live is None else self.live.durable

@@ -21,24 +21,19 @@ While the front's source has no room, no record is taken, the sockets fill up, a
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
-from driftline.engine.sources.logs.inputlog import PRODUCER_BYTES_MAX, WriteGroup
+from driftline.deploy.parties.receiver import WINDOW, WINDOW_BYTES, Receiver
+from driftline.engine.errors import MalformedMessage, PayloadError
+from driftline.engine.sources.logs.inputlog import PRODUCER_BYTES_MAX
 from driftline.engine.sources.logs.received import Receipt, ReceivedSource
 from driftline.engine.wire.codec import pack, unpack
-from driftline.engine.wire.party import Job, Party
 
 log = logging.getLogger("driftline")
 
 MAGIC = 0xD72
-
-WINDOW = 4096
-"""How many records may be in memory that are not read, or not stored, yet."""
-
-WINDOW_BYTES = 1 << 26
-"""How large these records may be together; the last one may exceed it."""
 
 MESSAGE_BYTES_MAX = 1 << 26
 """The largest message that is taken from a producer."""
@@ -71,7 +66,7 @@ class _Client:
     """Whether it has been told that records before its latest ones are missing."""
 
 
-class Intake(Party):
+class Intake(Receiver):
     """Takes messages of producers for a source. Its driver sends `answers`, (route, answer)."""
 
     def __init__(
@@ -82,10 +77,7 @@ class Intake(Party):
         window: int = WINDOW,
         window_bytes: int = WINDOW_BYTES,
     ) -> None:
-        super().__init__(name)
-        self.source = source
-        self.window = window
-        self.window_bytes = window_bytes
+        super().__init__(source, name=name, window=window, window_bytes=window_bytes)
         self.answers: list[tuple[bytes, bytes]] = []
         self._clients: dict[str, _Client] = {}
         self._owed: dict[str, None] = {}
@@ -93,30 +85,14 @@ class Intake(Party):
 
     # Called by the runtime.
 
-    def room(self) -> bool:
-        """Whether the source has room for more records."""
-        source = self.source
-        return source.waiting < self.window and source.waiting_bytes < self.window_bytes
-
     def turn(self) -> bool:
-        group = self.source.group()
-        if group is not None:
-            self.jobs.append(group)
+        more = super().turn()
         if self._owed:
             self._answer()
-        return False
+        return more
 
-    def done(self, job: Job, result: object) -> None:
-        """A group of records was written, or `result` is the error. Raises that error.
-
-        After a failed fsync it is unknown what is on the disk: the process has to end, and the next
-        one reads the log.
-        """
-        if isinstance(result, DriftlineError):
-            raise result
-        assert isinstance(job, WriteGroup)
-        for producer in self.source.written(job, bool(result)):
-            self._owed[producer] = None
+    def stored(self, producers: Sequence[str]) -> None:
+        self._owed.update(dict.fromkeys(producers))
 
     # The protocol.
 

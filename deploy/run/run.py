@@ -7,7 +7,6 @@ command goes on after any interruption.
 
 from __future__ import annotations
 
-import os
 import random
 import secrets
 from collections.abc import Callable, Sequence
@@ -15,13 +14,12 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from time import monotonic, time_ns
+from time import monotonic
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from driftline.deploy.host.heartbeat import Heartbeat
-from driftline.deploy.host.intake_socket import IntakeSocket
 from driftline.deploy.host.lifeline import ended_in_order
 from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.deploy.host.process import ProcessConfig, claim, new_id
@@ -31,6 +29,7 @@ from driftline.deploy.parties.front import Front
 from driftline.deploy.run.asides import Asides
 from driftline.deploy.run.leftovers import clear_drafts, socket_folder
 from driftline.deploy.run.opening import open_run
+from driftline.deploy.run.receivers import announcement, identity_of, receiver_of
 from driftline.deploy.run.savepoints import restore_run
 from driftline.engine.errors import DriftlineError, Unavailable, error_of
 from driftline.engine.flow.flow import Flow
@@ -39,8 +38,8 @@ from driftline.engine.policy import Policy
 from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.snapshots.savepoint import Savepoint
 from driftline.engine.sources import LiveSource, Source
+from driftline.engine.sources.inputs import Input, Piped
 from driftline.engine.sources.logs.inputlog import InputLog
-from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.marks import Mark
 from driftline.engine.wire.messages import Stop
 
@@ -54,8 +53,8 @@ class RunConfig:
 
     flow: str
     """As the user named it; node processes load it themselves."""
-    inputs: Sequence[Source | LiveSource | str]
-    """A source for each of the flow's, or the address at which records are received for it."""
+    inputs: Sequence[Input | LiveSource]
+    """For each source of the flow."""
     output: Path
     nodes: int
     policy: Policy
@@ -102,7 +101,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     flow.check_inputs(config.inputs)
     with ExitStack() as stack:
         stack.enter_context(ended_in_order())
-        stack.callback(os.close, claim(config.state / "run.lock"))
+        stack.callback(claim(config.state / "run.lock").release)
         clear_drafts(config.state, config.output, config.output / ".driftline")
         sockets = stack.enter_context(socket_folder(config.state))
         return _run(flow, config, sockets, console)
@@ -111,29 +110,36 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
 def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunReport:
     flow_plan = plan(flow)
     runtime = Runtime()
-    received: list[tuple[InputLog, IntakeSocket]] = []
+    kept = ExitStack()
     try:
-        inputs = "|".join(
-            "received" if isinstance(source, str) else source.identity() for source in config.inputs
-        )
+        inputs = "|".join(map(identity_of, config.inputs))
         identity = f"{flow_plan.identity()}|{config.policy.name}|{config.nodes}|{inputs}"
         if config.start is not None:
             identity += f"|from {config.start.path.name} at {config.start.time}"
-        logs = [i for i, source in enumerate(config.inputs) if isinstance(source, str)]
+        logs = [i for i, source in enumerate(config.inputs) if isinstance(source, str | Piped)]
         opened = open_run(config.state, config.output, identity, config.policy, config.nodes, logs)
         if config.start is not None:
             restore_run(config.state, flow, config.nodes, config.policy, config.start)
         session = opened.opened + 1
-        sources = [
-            _receive(
-                runtime, received, address, config, Mark(opened.lineage, f"input-{i}", session)
-            )
-            if isinstance(address, str)
-            else address
-            for i, address in enumerate(config.inputs)
-        ]
-        for _, intake in received:
-            _relay(console, f"listening for producers on {intake.address}")
+        sources: list[Source | LiveSource] = []
+        for i, each in enumerate(config.inputs):
+            if isinstance(each, str | Piped):
+                mark = Mark(opened.lineage, f"input-{i}", session)
+                input_log = InputLog(config.state / mark.part, f"{config.flow} {i}", mark)
+                kept.callback(input_log.close)
+                receiver = receiver_of(
+                    each,
+                    input_log,
+                    i,
+                    runtime,
+                    alone=len(config.inputs) == 1,
+                    keep_bad=config.dead_letters,
+                )
+                kept.callback(receiver.close)
+                sources.append(receiver.source)
+                _relay(console, announcement(receiver))
+            else:
+                sources.append(each)
         process = ProcessConfig(
             flow=config.flow,
             nodes=config.nodes,
@@ -188,9 +194,7 @@ def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunR
         )
     finally:
         runtime.close(linger_ms=0)
-        for input_log, intake in received:
-            intake.close()
-            input_log.close()
+        kept.close()
 
 
 def _dead_letters(output: Path) -> int:
@@ -201,23 +205,6 @@ def _dead_letters(output: Path) -> int:
 
 def _relay(console: Console, line: str) -> None:
     console.print(f"driftline: {line}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _receive(
-    runtime: Runtime,
-    received: list[tuple[InputLog, IntakeSocket]],
-    address: str,
-    config: RunConfig,
-    mark: Mark,
-) -> ReceivedSource:
-    """The source of what producers send to an address; everything of it is logged first."""
-    number = mark.part.removeprefix("input-")
-    input_log = InputLog(config.state / mark.part, f"{config.flow} {number}", mark)
-    source = ReceivedSource(input_log, lambda: time_ns() // 1000, name=address)
-    intake = IntakeSocket(source, address, name=f"intake-{number}")
-    received.append((input_log, intake))
-    runtime.watch(intake, intake.socket, intake.drain, intake.room, input_log.carry_out)
-    return source
 
 
 def _drive(

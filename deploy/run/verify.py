@@ -12,6 +12,7 @@ from driftline.coordinator.registry import ClusterState, FileRegistry
 from driftline.deploy.host.process import wait_for_others
 from driftline.deploy.run.looking import look
 from driftline.deploy.run.opening import with_missing
+from driftline.deploy.run.receivers import LOGGED
 from driftline.deploy.run.survey import Found, problems
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.policy import POLICIES
@@ -72,7 +73,7 @@ def _not_fitting(
     if found is not None:
         _, name, nodes, *inputs = found.identity.split("|")
         policy = POLICIES[name]
-        logs = [i for i, source in enumerate(inputs) if source == "received"]
+        logs = [i for i, source in enumerate(inputs) if source in LOGGED]
         checked = with_missing(checked, state, output, int(nodes), logs)
     return [problem.text for problem in problems(policy, str(registry), found, checked)]
 

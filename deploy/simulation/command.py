@@ -26,11 +26,11 @@ CHUNK = 20
 
 @click.command()
 @click.argument("flow", required=False)
-@click.option("--input", "inputs", multiple=True, metavar="FILE",
-              help="A file to draw the records from, once for each source of FLOW. "
+@click.option("--input", "inputs", multiple=True, metavar="[SOURCE=]INPUT",
+              help="A file, a pattern or a directory to draw records from, as `run` takes them. "
               "[default: records are made up]")  # fmt: skip
-@click.option("--id-field", metavar="NAME", help="Field of FILE that holds a record's id.")
-@click.option("--text-field", metavar="NAME", help="Field of FILE that holds a record's text.")
+@click.option("--id-field", metavar="NAME", help="Field that holds a record's id.")
+@click.option("--text-field", metavar="NAME", help="Field that holds a record's text.")
 @click.option("--sections", is_flag=True, help="Split wiki pages into their sections.")
 @click.option("--all", "every", is_flag=True, help="The flows of the test suite instead of FLOW.")
 @click.option("--seeds", default=200, show_default=True, type=click.IntRange(1), help="How many.")
@@ -58,7 +58,7 @@ def simulate(
 
     A seed decides how long messages take, who crashes where, which bits flip. FLOW, a module or .py
     file with :NAME if it holds several flows, is given records {"id", "key", "text"}, or some
-    records of a FILE, drawn by the seed.
+    records of its inputs, drawn by the seed.
     """
     if (flow is None) != every:
         raise click.UsageError("give either a FLOW or --all")

@@ -89,8 +89,6 @@ class Simulation:
             self.plan: Plan = plan(slow)
         except FlowError as error:
             raise FlowError(f"cannot simulate: {error}") from None
-        if what.files is not None:
-            self.flow.check_inputs(range(what.files.sources))
         self.nodes = [NodeDisk(f"node-{i}", self.flow, self.counted) for i in range(what.nodes)]
         self.registry = MasterDisk(self.counted)
         earlier = ClusterState(self.plan.identity(), version=1, outcome=RunOutcome(EARLIER, "", ""))
@@ -134,7 +132,7 @@ class Simulation:
     def _records(self, front: int) -> list[object]:
         what = self.what
         if what.files is not None:
-            return what.files.draw(self.chance, what.records, front)
+            return what.files.draw(self.flow, self.chance, what.records, front)
         return records(self.chance, what.records, front)
 
     # Who takes part.

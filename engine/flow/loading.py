@@ -1,13 +1,17 @@
 """Finds the flow that a command names: a module or a file, and perhaps a name in it.
 
-``module``, ``module:name``, ``file.py`` or ``file.py:name``.
+``module``, ``module:name``, ``file.py`` or ``file.py:name``. The name is that of a Flow, or of a
+factory: a function without arguments that returns one. Every process of a run calls it for itself.
 """
 
 import importlib
 import importlib.util
+import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
+from typing import get_type_hints
 
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
@@ -33,23 +37,85 @@ def check_not_loading(what: str) -> None:
 
 
 def load_flow(spec: str) -> Flow:
-    """The flow named by `spec`; without a name the module's `flow`, or its only Flow.
+    """The flow named by `spec`.
 
-    Raises FlowError if there is none, or if it cannot run.
+    Without a name the module's `flow`, or its only Flow, or, if it has none, what its only function
+    with the annotation ``-> Flow`` returns. Raises FlowError if there is none, or if it cannot run.
     """
     where, _, name = spec.partition(":")
     module = _load_module(where)
     if name:
-        found = getattr(module, name, None)
-        if not isinstance(found, Flow):
-            raise FlowError(f"{spec}: {name!r} in {where} is not a Flow")
-        return found.validate()
+        if not hasattr(module, name):
+            raise FlowError(f"{where} has no {name!r}: name a Flow, or a function that returns one")
+        return _as_flow(getattr(module, name), name, where).validate()
     flows = {n: value for n, value in vars(module).items() if isinstance(value, Flow)}
     if "flow" in flows:
         return flows["flow"].validate()
-    if len(flows) != 1:
-        raise FlowError(f"{where} has {len(flows) or 'no'} flows: name one, as {where}:NAME")
-    return next(iter(flows.values())).validate()
+    factories = {} if flows else _factories(module)
+    if len(found := flows or factories) != 1:
+        kind = "functions that return a Flow" if factories else "flows"
+        names = f" ({', '.join(found)})" if found else ""
+        raise FlowError(
+            f"{where} has {len(found) or 'no'} {kind}{names}: name one, as {where}:NAME"
+        )
+    [(name, value)] = found.items()
+    return _as_flow(value, name, where).validate()
+
+
+def _as_flow(found: object, name: str, where: str) -> Flow:
+    """A Flow as it is, or what a factory returns. Raises FlowError."""
+    if isinstance(found, Flow):
+        return found
+    if inspect.isclass(found) or not callable(found):
+        kind = "class" if inspect.isclass(found) else type(found).__name__
+        raise FlowError(
+            f"{where}:{name} is a {kind}, not a Flow, nor a function without arguments that "
+            "returns one"
+        )
+    if needed := _needed(found):
+        raise FlowError(
+            f"{where}:{name} cannot be called: a function that makes a flow takes no arguments, "
+            f"but this one needs {', '.join(needed)}"
+        )
+    try:
+        made: object = found()
+    except FlowError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise FlowError(f"{where}:{name} fails: {type(error).__name__}: {error}") from error
+    if not isinstance(made, Flow):
+        raise FlowError(f"{where}:{name} returns a {type(made).__name__}, not a Flow")
+    return made
+
+
+def _needed(function: Callable[..., object]) -> list[str]:
+    """The parameters that have to be given."""
+    return [
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+
+
+def _factories(module: ModuleType) -> dict[str, FunctionType]:
+    """The module's own functions that are annotated as factories."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, FunctionType)
+        and value.__module__ == module.__name__
+        and _returns(value) is Flow
+        and not _needed(value)
+    }
+
+
+def _returns(function: FunctionType) -> object:
+    said: object = function.__annotations__.get("return")
+    try:
+        return get_type_hints(function).get("return")
+    except Exception:  # a name that only a type checker knows
+        return Flow if said in ("Flow", "driftline.Flow") else None
 
 
 def _load_module(where: str) -> ModuleType:

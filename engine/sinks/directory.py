@@ -7,8 +7,6 @@ process writes that part. The nodes of a run share one directory and may open it
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +14,13 @@ from pathlib import Path
 
 from driftline.engine.durable import make_directory, replace_file
 from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
+from driftline.engine.locks import Lock
 from driftline.engine.wire.marks import NOBODY, Mark
 
 _FORMAT = "driftline outputs 1"
+
+IDENTITY_S = 60.0
+"""How long the others of a run may take to say whose directory it is: they need milliseconds."""
 
 _OF_SPARK = re.compile(r"-spark-[0-9]{5}\.")
 """Outputs of the history before the run, which `driftline spark run` has written there."""
@@ -34,7 +36,7 @@ class OutputDirectory:
         self.path = path
         self.number = barrier_number(barrier)
         self.hidden = path / ".driftline"
-        self._lock = -1
+        self._lock: Lock | None = None
         with reported(path):
             # In this order: whoever of the same run is faster says first whose it is.
             others = sorted(
@@ -49,7 +51,7 @@ class OutputDirectory:
                 )
             make_directory(self.hidden)
             self._check_identity(f"{_FORMAT}\n{identity}\n".encode())
-            self._lock = _locked(self.hidden / f"barrier-{self.number}.lock", wait=False)
+            self._lock = self._locked(f"barrier-{self.number}")
             try:
                 self._check_mark(mark)
             except BaseException:
@@ -58,9 +60,16 @@ class OutputDirectory:
 
     def close(self) -> None:
         """Let others write."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _locked(self, name: str, wait_s: float = 0.0) -> Lock:
+        taken = (
+            f"another process is writing the outputs of {name} to {self.path}: "
+            "stop it, or give another --output"
+        )
+        return Lock(self.hidden / f"{name}.lock", taken, wait_s=wait_s)
 
     def _check_mark(self, mark: Mark) -> None:
         before = read_mark(self.path, self.number)
@@ -70,7 +79,7 @@ class OutputDirectory:
 
     def _check_identity(self, mine: bytes) -> None:
         file = self.hidden / "identity"
-        lock = _locked(self.hidden / "identity.lock", wait=True)
+        lock = self._locked("identity", IDENTITY_S)
         try:
             if not file.exists():
                 replace_file(file, mine)
@@ -80,7 +89,7 @@ class OutputDirectory:
                     "version of Driftline: give another --output, or remove this one"
                 )
         finally:
-            os.close(lock)
+            lock.release()
 
 
 def mark_of(directory: Path, number: int) -> Path:
@@ -113,19 +122,3 @@ def reported(path: Path) -> Iterator[None]:
     except OSError as error:
         where = error.filename or path
         raise Unavailable(f"output {where}: {error.strerror or error}") from None
-
-
-def _locked(path: Path, *, wait: bool) -> int:
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(file)
-        raise Unavailable(
-            f"another process is writing the outputs of {path.stem} to {path.parent.parent}: "
-            "stop it, or give another --output"
-        ) from None
-    except OSError:
-        os.close(file)
-        raise
-    return file

@@ -309,6 +309,18 @@ def test_a_front_that_has_ended_is_not_what_others_have_to_catch_up_with(others:
     assert asked == [(front, max(others)) for front in range(1, len(others))]
 
 
+def test_what_a_front_has_sent_before_its_end_is_asked_for_after_it() -> None:
+    tracker = Tracker(1, 2, 1)
+    tracker.promise(1, 0, 1, 1)
+    tracker.acknowledge([], [(0, 0, 25)])
+    tracker.promise(0, 25, INFINITY, INFINITY)
+    assert tracker.frontiers() == (1, 1)
+    assert tracker.to_ask() == [(1, 25)]
+    tracker.promise(1, 1, 25, 25)
+    assert tracker.frontiers() == (25, 25)
+    assert tracker.to_ask() == []
+
+
 def test_a_time_that_comes_back_to_life_holds_the_frontier_again() -> None:
     """The receiver of a frame may be faster to acknowledge it than its sender."""
     tracker = Tracker(1, 1, 1)

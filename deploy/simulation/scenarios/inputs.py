@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import islice
 from random import Random
 from typing import Protocol
 
 from driftline.engine.errors import FlowError
-from driftline.engine.sources import open_source, strict
+from driftline.engine.flow.flow import Flow
+from driftline.engine.sources import Source, strict
+from driftline.engine.sources.inputs import open_given_files
+from driftline.engine.sources.record import Shape
 
 READ_MAX = 10_000
 """Records of a file that are drawn from."""
@@ -19,11 +21,7 @@ READ_MAX = 10_000
 class Inputs(Protocol):
     """Records for each source of a flow."""
 
-    @property
-    def sources(self) -> int:
-        """For how many sources there are some."""
-
-    def draw(self, chance: Random, count: int, front: int) -> list[object]:
+    def draw(self, flow: Flow, chance: Random, count: int, front: int) -> list[object]:
         """The records of a run for a front, about so many, in their order."""
 
 
@@ -33,52 +31,53 @@ class GivenRecords:
 
     records: Sequence[list[object]]
 
-    @property
-    def sources(self) -> int:
-        return len(self.records)
-
     def __str__(self) -> str:
         return ""
 
-    def draw(self, chance: Random, count: int, front: int) -> list[object]:
+    def draw(self, flow: Flow, chance: Random, count: int, front: int) -> list[object]:
         return self.records[front]
 
 
 @dataclass(frozen=True, slots=True)
 class InputFiles:
-    """Files to draw records from, one for each source of the flow, and how they are read."""
+    """Files to draw records from, for the sources of the flow, and how they are read."""
 
-    paths: tuple[str, ...]
+    given: tuple[str, ...]
+    """As the user named them: see `engine.sources.inputs`."""
     id_field: str | None = None
     text_field: str | None = None
     sections: bool = False
 
     def __str__(self) -> str:
-        parts = [f"--input {path}" for path in self.paths]
+        parts = [f"--input {path}" for path in self.given]
         parts += [f"--id-field {self.id_field}"] if self.id_field else []
         parts += [f"--text-field {self.text_field}"] if self.text_field else []
         parts += ["--sections"] if self.sections else []
         return " ".join(parts)
 
-    @property
-    def sources(self) -> int:
-        return len(self.paths)
+    def draw(self, flow: Flow, chance: Random, count: int, front: int) -> list[object]:
+        """Some records of a front's files, in their order.
 
-    def draw(self, chance: Random, count: int, front: int) -> list[object]:
-        """Some records of a front's file, in their order."""
-        found = _read(self, front)
+        Raises FlowError, Unavailable, InputError.
+        """
+        found = self._all(flow)[front]
         return [found[i] for i in sorted(chance.sample(range(len(found)), min(count, len(found))))]
 
+    def _all(self, flow: Flow) -> list[list[object]]:
+        key = self, tuple(source.name for source in flow.sources)
+        if key not in _read:
+            shape = Shape(self.id_field, self.text_field, self.sections)
+            sources = open_given_files(flow, self.given, shape, "the simulation")
+            _read[key] = [_records(source) for source in sources]
+        return _read[key]
 
-@cache
-def _read(files: InputFiles, front: int) -> list[object]:
-    source = open_source(
-        files.paths[front],
-        id_field=files.id_field,
-        text_field=files.text_field,
-        sections=files.sections,
-    )
+
+_read: dict[tuple[InputFiles, tuple[str, ...]], list[list[object]]] = {}
+"""What was read for each source, by what was given, for flows with these sources."""
+
+
+def _records(source: Source) -> list[object]:
     found = [payload for _, payload in islice(strict(source.read(1)), READ_MAX)]
     if not found:
-        raise FlowError(f"{files.paths[front]} has no records to simulate with")
+        raise FlowError(f"{source.name} has no records to simulate with")
     return found

@@ -12,7 +12,8 @@ formats and the compressed files have no index. Memory: one record.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from driftline.engine.errors import InputError, Unavailable
@@ -96,12 +97,22 @@ def _generated(name: str) -> Source:
     return ZipfSource(int(count))
 
 
+def is_known(path: Path) -> bool:
+    """Whether a file's name says which format it has."""
+    return _plain(path).suffix.lower() in _FORMATS
+
+
+def _plain(path: Path) -> Path:
+    """The name without what says that it is compressed."""
+    return path.with_suffix("") if path.suffix.lower() in (".gz", ".bz2") else path
+
+
 def _format(path: Path, beginning: bytes) -> Format:
-    name = path.with_suffix("") if path.suffix.lower() in (".gz", ".bz2") else path
     looks_like_xml = beginning.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(
         (b"<?xml", b"<mediawiki", b"<pages")
     )
-    return _FORMATS.get(name.suffix.lower(), page_rows if looks_like_xml else text_rows)
+    suffix = _plain(path).suffix.lower()
+    return _FORMATS.get(suffix, page_rows if looks_like_xml else text_rows)
 
 
 class FileSource:
@@ -116,21 +127,39 @@ class FileSource:
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
         """All records with time >= `start`."""
-        self._blocks = Blocks(self.path)
-        for time, document in enumerate(self._documents(self._blocks), 1):
-            if time < start:
-                continue
-            if isinstance(document, Malformed):
-                yield document.at(time, self.name)
-            else:
-                yield time, document
+        return self.numbered(1, 1, start)
 
-    def _documents(self, blocks: Blocks) -> Iterator[Row]:
+    def numbered(
+        self, row: int, time: int, start: int
+    ) -> Generator[tuple[int, object] | BadRecord, None, tuple[int, int] | None]:
+        """All records with time >= `start`, where the first row and record have these numbers.
+
+        Returns what the numbers behind the file are; None if it cannot be read to its end.
+        """
+        self._blocks = Blocks(self.path)
+        at = time
         try:
-            for number, row in enumerate(self.rows(blocks), 1):
-                yield from self.shape.documents(number, row)
+            for found in self.rows(self._blocks):
+                for document in self.shape.documents(row, found):
+                    if at >= start:
+                        if isinstance(document, Malformed):
+                            yield self._bad(document, at, time)
+                        else:
+                            yield at, document
+                    at += 1
+                row += 1
         except Broken as broken:
-            yield Malformed(str(broken), "", ends=True)
+            if at >= start:
+                yield self._bad(Malformed(str(broken), "", ends=True), at, time)
+            return None
+        return row, at
+
+    def _bad(self, malformed: Malformed, at: int, first: int) -> BadRecord:
+        found = malformed.at(at, self.name)
+        if first == 1:
+            return found
+        reason = f"{found.reason} (it is record {at - first + 1} of this file)"
+        return replace(found, reason=reason)
 
     def progress(self) -> tuple[int, int] | None:
         """(bytes that the latest `read` has taken from the disk, size of the file)"""

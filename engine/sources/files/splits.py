@@ -30,6 +30,7 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.sources.files.blocks import BLOCK_BYTES, Blocks, Broken, decompressor
 from driftline.engine.sources.files.files import FileSource, Format
 from driftline.engine.sources.files.lines import json_rows, lines, text_rows
+from driftline.engine.sources.files.several import SeveralFiles
 from driftline.engine.sources.record import Malformed, Row, Shape
 from driftline.engine.sources.source import BadRecord, Source
 from driftline.engine.sources.texts.pages import page_rows
@@ -68,13 +69,24 @@ def splits_of(source: Source, count: int, since: int = 1) -> list[Split]:
         bounds = _bounds(1, source.documents + 1, count)
         return [Span(source, start, stop) for start, stop in bounds]
     if isinstance(source, FileSource):
-        cuts = _cuts(source.path, source.rows, count)
-        if len(cuts) > 2:
-            return [
-                FileSplit(source.path, source.rows, source.shape, begin, end)
-                for begin, end in pairwise(cuts)
-            ]
+        splits = _splits_of(source, count)
+        if len(splits) > 1:
+            return splits
+    if isinstance(source, SeveralFiles):
+        whole = sum(source.sizes) or 1
+        return [
+            split
+            for file, size in zip(source.files, source.sizes, strict=True)
+            for split in _splits_of(file, count * size // whole)
+        ]
     return [Span(source, max(1, since), INFINITY)]
+
+
+def _splits_of(file: FileSource, count: int) -> list[Split]:
+    cuts = _cuts(file.path, file.rows, count)
+    if len(cuts) <= 2:
+        return [WholeFile(file)]
+    return [FileSplit(file.path, file.rows, file.shape, a, b) for a, b in pairwise(cuts)]
 
 
 def line_splits(path: Path, count: int) -> list[FileSplit]:
@@ -112,6 +124,25 @@ class Span:
             if (record.time if isinstance(record, BadRecord) else record[0]) >= self.stop:
                 return
             yield record
+
+
+@dataclass(frozen=True, slots=True)
+class WholeFile:
+    """A file that is not cut, as one of several."""
+
+    source: FileSource
+
+    def count(self) -> Count:
+        try:
+            next(self.source.numbered(1, 1, INFINITY))
+        except StopIteration as end:
+            if end.value is not None:
+                row, time = end.value
+                return Count(row - 1, time - 1)
+        return Count(0, 0, broken=True)
+
+    def read(self, row: int, time: int) -> Iterator[tuple[int, object] | BadRecord]:
+        return self.source.numbered(row, time, time)
 
 
 @dataclass(frozen=True, slots=True)

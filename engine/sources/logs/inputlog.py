@@ -15,8 +15,6 @@ an entry. Each producer takes some 50 bytes for ever: its name must never get a 
 
 from __future__ import annotations
 
-import fcntl
-import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +29,7 @@ import lmdb
 from driftline.engine.durable import make_directory
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.lmdbs import DAMAGE, every_row, open_environment, reported, seal
+from driftline.engine.locks import Lock
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.marks import MARK, NOBODY, Mark
 from driftline.engine.wire.party import Job
@@ -86,7 +85,7 @@ class InputLog:
                 self._env = open_environment(path, map_size, max_dbs=3)
                 self._open(pack((_FORMAT, identity)), mark)
             except BaseException:
-                os.close(self._lock)
+                self._lock.release()
                 raise
 
     @property
@@ -151,7 +150,7 @@ class InputLog:
     def close(self) -> None:
         """Release the directory."""
         self._env.close()
-        os.close(self._lock)
+        self._lock.release()
 
     def _trim(self, txn: lmdb.Transaction, below: int) -> bool:
         bound = _NUMBER.pack(below)
@@ -290,8 +289,8 @@ def encode_entry(entry: Entry) -> bytes:
     return crc32(body, crc32(_NUMBER.pack(entry.time))).to_bytes(4, "big") + body
 
 
-def _claim(path: Path) -> int:
-    """Make the directory durably and lock it. Returns the lock's file: closing it unlocks.
+def _claim(path: Path) -> Lock:
+    """Make the directory durably, and lock it until the lock is released.
 
     Raises StateMismatch if the directory holds other files, Unavailable if another process has it.
     """
@@ -299,10 +298,4 @@ def _claim(path: Path) -> int:
     names = {file.name for file in path.iterdir()} - {"claim", "lock.mdb"}
     if names and "data.mdb" not in names:
         raise StateMismatch(f"{path} holds other files: give a directory of its own to a log")
-    file = os.open(path / "claim", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(file)
-        raise Unavailable(f"another process has the input log {path} open: stop it") from None
-    return file
+    return Lock(path / "claim", f"another process has the input log {path} open: stop it")

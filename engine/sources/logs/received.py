@@ -34,6 +34,7 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources.live import LiveSource
 from driftline.engine.sources.logs.inputlog import Entry, WriteGroup
+from driftline.engine.sources.source import BadRecord
 from driftline.engine.wire.codec import pack, unpack
 
 RESERVE_US = 1_000_000
@@ -80,12 +81,18 @@ class ReceivedSource(LiveSource):
     """The records of one front. One reader at a time: a new `read` ends the one before."""
 
     def __init__(
-        self, log: Log, now_us: Callable[[], int], name: str = "records of producers"
+        self,
+        log: Log,
+        now_us: Callable[[], int],
+        name: str = "records of producers",
+        ahead_us: int = RESERVE_US,
     ) -> None:
-        """`now_us`: the time of a clock, in microseconds."""
+        """`now_us`: the time of a clock, in microseconds; `ahead_us`: how far ahead times are
+        reserved: a restart leaves that many out."""
         self.name = name
         self._log = log
         self._now_us = now_us
+        self._ahead_us = ahead_us
         self._accepted = log.sequences()
         self._acknowledged = dict(self._accepted)
         self._floor = max(1, log.reserved, log.trimmed, log.last_time + 1)
@@ -125,14 +132,7 @@ class ReceivedSource(LiveSource):
             return Receipt.CLOSED
         if sequence > accepted + 1:
             return Receipt.EARLY
-        data = pack(payload)
-        time = max(self._next, self._now_us())
-        assert time < INFINITY, f"a clock that shows {time}"
-        self._next = time + 1
-        self._accepted[producer] = sequence
-        self._incoming.append(Entry(time, producer, sequence, data))
-        self._unread.append((time, payload, len(data)))
-        self.waiting_bytes += len(data)
+        self._take(producer, sequence, payload, pack(payload))
         return Receipt.TAKEN
 
     def close(self) -> None:
@@ -167,9 +167,9 @@ class ReceivedSource(LiveSource):
         if self._group is None and (
             self._incoming
             or self._trim > self._trimmed
-            or self._floor < min(INFINITY, self._next + RESERVE_US // 2)
+            or self._floor < min(INFINITY, self._next + self._ahead_us // 2)
         ):
-            reserved = min(INFINITY, max(self._floor, self._next + RESERVE_US))
+            reserved = min(INFINITY, max(self._floor, self._next + self._ahead_us))
             self._group = WriteGroup(tuple(self._incoming), reserved, self._trim)
             self._incoming.clear()
             return self._group
@@ -190,7 +190,11 @@ class ReceivedSource(LiveSource):
 
     # For a front.
 
-    def read(self, start: int) -> Iterator[tuple[int, object] | None]:
+    def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
+        return self.entries(start)
+
+    def entries(self, start: int) -> Iterator[tuple[int, object] | None]:
+        """What `read` gives, as it was received."""
         if start < self._trim:
             raise StateMismatch(
                 f"{self._log.name} has no inputs from time {start} on any more, only from "
@@ -225,6 +229,15 @@ class ReceivedSource(LiveSource):
         assert all(a <= self._accepted[p] for p, a in self._acknowledged.items())
         assert self.waiting_bytes == sum(size for _, _, size in (*self._read, *self._unread))
         assert set(kept) >= {entry.time for entry in self._incoming}
+
+    def _take(self, producer: str, sequence: int, payload: object, data: bytes) -> None:
+        time = max(self._next, self._now_us())
+        assert time < INFINITY, f"a clock that shows {time}"
+        self._next = time + 1
+        self._accepted[producer] = sequence
+        self._incoming.append(Entry(time, producer, sequence, data))
+        self._unread.append((time, payload, len(data)))
+        self.waiting_bytes += len(data)
 
     def _records(self, reading: int) -> Iterator[tuple[int, object] | None]:
         while reading == self._readings:

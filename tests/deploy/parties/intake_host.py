@@ -39,7 +39,7 @@ class Reader(Party):
         super().__init__("reader")
         self.found: list[tuple[int, object]] = []
         self.reading = True
-        self._records: Iterator[tuple[int, object] | None] = source.read(1)
+        self._records: Iterator[tuple[int, object] | None] = source.entries(1)
 
     def turn(self) -> bool:
         while self.reading and (record := next(self._records, None)) is not None:

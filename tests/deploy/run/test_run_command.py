@@ -146,7 +146,7 @@ def test_another_script_is_indexed_with_correct_words(tmp_path: Path) -> None:
     [
         (["--input", "no-such-file.jsonl"], "no-such-file.jsonl"),
         (["--input", "bad.jsonl"], "record 2"),
-        (["--input", "good.jsonl", "--input", "good.jsonl"], "1 sources"),
+        (["--input", "good.jsonl", "--input", "good.jsonl"], "given twice"),
         (["--input", "good.jsonl", "--text-field", "body"], "body"),
     ],
 )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from driftline.engine.sources import BadRecord
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.received import ReceivedSource
 
@@ -38,11 +39,12 @@ class Front:
         return Front(Path(self.log.name), clock)
 
 
-def taken(records: Iterator[tuple[int, object] | None]) -> list[tuple[int, object]]:
+def taken(records: Iterator[tuple[int, object] | BadRecord | None]) -> list[tuple[int, object]]:
     """What there is at the moment."""
     found = []
     for record in records:
         if record is None:
             break
+        assert not isinstance(record, BadRecord)
         found.append(record)
     return found

@@ -36,7 +36,7 @@ class Twins(RuleBasedStateMachine):
         self.promised = 0
         """The largest `durable` so far: everything below it is final."""
         self.trimmed = 0
-        self.records = self.front.source.read(1)
+        self.records = self.front.source.entries(1)
         self.position = 1
 
     def teardown(self) -> None:
@@ -109,7 +109,7 @@ class Twins(RuleBasedStateMachine):
     def replay(self) -> None:
         """From the last snapshot, which is not above what is durable."""
         self.position = max(1, self.trimmed)
-        self.records = self.front.source.read(self.position)
+        self.records = self.front.source.entries(self.position)
 
     @rule(share=st.floats(0, 1))
     def commit_snapshot(self, share: float) -> None:

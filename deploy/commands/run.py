@@ -1,4 +1,4 @@
-"""The commands `driftline run`, `driftline savepoint` and `driftline graph`."""
+"""The command `driftline run`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import click
 from rich.console import Console
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S
-from driftline.deploy.graph import as_dot, as_text
 from driftline.deploy.host.deaths import DEATHS_MAX
 from driftline.deploy.host.heartbeat import SLOW_AFTER_S
 from driftline.deploy.host.limits import Limits
@@ -22,25 +21,15 @@ from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import ORDERINGS, POLICIES, policy
 from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.snapshots.savepoint import open_savepoint
-from driftline.engine.sources import Source, open_source
-
-
-@click.command()
-@click.argument("flow")
-@click.option("--dot", is_flag=True, help="Print DOT (for Graphviz) instead of text.")
-def graph(flow: str, dot: bool) -> None:
-    """Print the graph of FLOW: a module or a .py file, and :NAME if it holds several flows."""
-    found = load_flow(flow)
-    click.echo(as_dot(found) if dot else as_text(found))
+from driftline.engine.sources.inputs import open_given_files, open_inputs
+from driftline.engine.sources.record import Shape
 
 
 @click.command()
 @click.argument("flow")
 @click.option(
-    "--input", "inputs", multiple=True, required=True, metavar="FILE",
-    help="A file to read: JSON lines, CSV, text, Wikimedia XML; .gz and .bz2 of these. "
-    "Or an address as tcp://*:5555, where producers send records. "
-    "Once for each source of the flow, in their order.",
+    "--input", "inputs", multiple=True, required=True, metavar="[SOURCE=]INPUT",
+    help="What to read, any number of times; see above.",
 )  # fmt: skip
 @click.option(
     "--output", required=True, type=click.Path(path_type=Path, resolve_path=True), metavar="DIR",
@@ -113,31 +102,39 @@ def run(
     reference: bool,
     json_file: Path | None,
 ) -> None:
-    """Run FLOW over files, and leave its outputs in a directory.
+    """Run FLOW over its inputs, and leave its outputs in a directory.
 
-    FLOW is a module or a .py file, with :NAME if it holds several flows; `index` is the inverted
-    index. An interrupted run goes on where it was when the same command is given again.
+    FLOW is a module or a .py file, with :NAME for one of several flows, or for a function that
+    returns one; `driftline.index` is the inverted index. An interrupted run goes on where it was
+    when the same command is given again.
+
+    An INPUT is a file (JSON lines, CSV, text, Wikimedia XML; .gz and .bz2 of these), a pattern
+    such as 'logs/*.jsonl', or a directory, whose files of these formats are meant: in the order of
+    their names, one after the other. SOURCE= says for which source of the flow it is. Without it,
+    all are for the only source, or each for one, in the order of the sources. A file more is
+    another input, which needs another --output.
+
+    tcp://*:5555 is an address at which producers send records.
+
+    - is standard input: JSON lines, or with -.txt lines of text. It is kept before it is used. If
+    the run is interrupted, give the same command the same stream again, from its beginning: what
+    was taken before is compared and passed over, so nothing is lost and nothing comes twice.
     """
     console = Console(stderr=True)
     logging.basicConfig(level=logging.WARNING, format="driftline: %(message)s")
     found = load_flow(flow)
-    sources: list[Source | str] = [
-        name
-        if "://" in name
-        else open_source(name, id_field=id_field, text_field=text_field, sections=sections)
-        for name in inputs
-    ]
+    shape = Shape(id_field, text_field, sections)
     dead_letters = on_error == "dead-letter"
     if reference:
-        files = [source for source in sources if not isinstance(source, str)]
-        if len(files) < len(sources) or start is not None:
-            raise click.UsageError("--reference reads files only, and from their beginning")
+        if start is not None:
+            raise click.UsageError("--reference reads its inputs from their beginning")
+        files = open_given_files(found, inputs, shape, "--reference")
         records = run_reference_to(found, files, output, dead_letters)
         report: dict[str, object] = {"records": records}
     else:
         config = RunConfig(
             flow,
-            sources,
+            open_inputs(found, inputs, shape),
             output,
             nodes,
             policy(policy_name, ordering),
@@ -165,20 +162,3 @@ def run(
             f"driftline: what was set aside is in {output / DEAD_LETTERS}",
             markup=False, highlight=False, soft_wrap=True,
         )  # fmt: skip
-
-
-@click.command()
-@click.argument("flow")
-@click.option("--state", required=True, type=click.Path(path_type=Path, exists=True),
-              metavar="DIR", help="The state directory of a run of FLOW that is over.")  # fmt: skip
-@click.option("--output", required=True, type=click.Path(path_type=Path), metavar="DIR",
-              help="A new directory for the savepoint.")  # fmt: skip
-def savepoint(flow: str, state: Path, output: Path) -> None:
-    """Write the last snapshot of a run of FLOW as a savepoint, a directory of files.
-
-    `driftline run --from-snapshot` begins from one; `driftline spark state` shows what is in it.
-    """
-    from driftline.deploy.run.savepoints import save_run
-
-    made = save_run(state, load_flow(flow), output)
-    click.echo(f"{output}: the state before time {made.time}, {len(made.files)} files")

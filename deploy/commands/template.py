@@ -1,0 +1,71 @@
+"""What `driftline new` writes: texts in which `{title}`, `{module}`, `{folder}` are filled in."""
+
+from __future__ import annotations
+
+FLOW = '''\
+"""Counts words: how often each one has come so far, record by record."""
+
+from driftline import Flow, ReducingState
+
+
+def words(record: dict[str, object]) -> list[str]:
+    """The words of a record, which holds a text."""
+    return str(record["text"]).lower().split()
+
+
+def itself(word: str) -> str:
+    """The key: what has the same key is counted together."""
+    return word
+
+
+def add(one: int, other: int) -> int:
+    """How the state of a key takes up what comes."""
+    return one + other
+
+
+def count(word: str, total: ReducingState[int]) -> tuple[str, int]:
+    """The word, and how often it has come so far."""
+    return word, total.add(1)
+
+
+flow = Flow("{title}")
+(
+    flow.source("lines")
+    .flat_map(words)
+    .key_by(itself)
+    .scan(count, ReducingState("total", add), fields=("word", "count"))
+    .sink("counts")
+)
+'''
+
+# FlowTest: here is the place for a second test of it, that sends record by record.
+TEST = '''\
+"""What the flow must do, by the reference interpreter: no process, no file."""
+
+from driftline import run_reference
+
+from {module} import flow
+
+
+def test_words_are_counted_in_the_order_of_the_records() -> None:
+    lines = [{{"text": "a B a"}}, {{"text": "b"}}]
+    items = list(run_reference(flow, [lines]))
+    assert [item.value for item in items] == [("a", 1), ("b", 1), ("a", 2), ("b", 2)]
+'''
+
+SAMPLE = """\
+{"text": "the ship left the harbour"}
+{"text": "the harbour was quiet"}
+{"text": "a quiet ship"}
+"""
+
+RUN = "driftline run {folder}/{module}.py --input {folder}/sample.jsonl --output {folder}/out"
+TRY = "python -m pytest {folder}"
+
+README = """\
+# {title}
+
+Run it: `driftline run {module}.py --input sample.jsonl --output out`; see `out/counts-0.jsonl`.
+Test it: `python -m pytest`; with faults: `driftline simulate {module}.py --input sample.jsonl`.
+Look at it: `driftline graph {module}.py`
+"""

@@ -1,0 +1,76 @@
+"""Reads standard input, line by line as it comes, and hands the records to their source."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from driftline.deploy.parties.receiver import Receiver
+from driftline.engine.errors import Unavailable
+from driftline.engine.sources.files.lines import MAX_LINE_BYTES, json_rows, text_rows
+from driftline.engine.sources.inputs import Piped
+from driftline.engine.sources.logs.piped import PipedSource
+
+READ_BYTES = 1 << 16
+"""What a turn takes at most: no more than a pipe holds."""
+
+
+class StandardInput(Receiver):
+    """Standard input and its source. Raises Unavailable if there is none."""
+
+    def __init__(self, source: PipedSource, piped: Piped, *, name: str = "standard-input") -> None:
+        super().__init__(source, name=name)
+        if sys.stdin is None or sys.stdin.closed:
+            raise Unavailable("there is no standard input to read")
+        self.file = sys.stdin.fileno()
+        self._source = source
+        self._rows = text_rows if piped.is_text else json_rows
+        self._shape = piped.shape
+        self._begun = b""
+        """How the line that goes on begins."""
+        self._first = True
+        self._number = 0
+        self._ended = source.closed
+
+    def about(self) -> str:
+        """For people: what is read, what is not."""
+        if self._ended:
+            return (
+                f"standard input is not read: an earlier run has read it to its end, "
+                f"{self._source.taken} records"
+            )
+        if self._source.taken:
+            return (
+                f"the first {self._source.taken} records of standard input were taken before: "
+                "they are passed over"
+            )
+        return "reading standard input"
+
+    def room(self) -> bool:
+        return not self._ended and super().room()
+
+    def drain(self) -> None:
+        """Take what has come. Raises Unavailable, InputError, StateMismatch."""
+        try:
+            data = os.read(self.file, READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise Unavailable(f"standard input cannot be read: {error.strerror}") from None
+        whole, newline, rest = data.rpartition(b"\n")
+        if newline or not data:
+            self._take(self._begun + whole + newline)
+            self._begun = b""
+        if len(self._begun) <= MAX_LINE_BYTES:  # what is longer is refused, whatever comes
+            self._begun += rest
+        if not data:
+            self._ended = True
+            self._source.end()
+
+    def _take(self, lines: bytes) -> None:
+        # Only the very first line may have a byte order mark: the others have one before them.
+        for row in self._rows([lines] if self._first else [b"\n", lines]):
+            self._number += 1
+            for document in self._shape.documents(self._number, row):
+                self._source.take(document)
+        self._first = self._first and not lines

@@ -1,0 +1,118 @@
+"""`driftline new`: what it writes passes every check, and runs as it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from driftline.deploy.commands.new import new
+from driftline.engine.errors import Unavailable
+
+ROOT = Path(__file__).resolve().parents[3]
+BIN = Path(sys.executable).parent
+
+
+def done(folder: Path, *command: str) -> str:
+    """Run a command in a folder, as a user does; it has to succeed."""
+    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    found = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+    return found.stdout
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Where a flow was begun, and what was said."""
+    folder = tmp_path_factory.mktemp("new")
+    return folder, done(folder, sys.executable, "-m", "driftline", "new", "word-counts.2")
+
+
+def test_it_writes_a_flow_its_test_an_input_and_five_lines(begun: tuple[Path, str]) -> None:
+    folder, said = begun
+    files = {"word_counts_2.py", "test_word_counts_2.py", "sample.jsonl", "README.md"}
+    assert {path.name for path in (folder / "word_counts_2").iterdir()} == files
+    assert all(f"word_counts_2/{name}: " in said for name in files)
+    assert len((folder / "word_counts_2" / "README.md").read_text().splitlines()) == 5
+
+
+def test_it_passes_the_type_checker_and_the_linter(begun: tuple[Path, str]) -> None:
+    folder = begun[0] / "word_counts_2"
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", "../cache"]
+    assert "no issues found in 2 source files" in done(folder, *mypy, ".")
+    done(folder, str(BIN / "ruff"), "check", "--isolated", ".")
+    done(folder, str(BIN / "ruff"), "format", "--isolated", "--check", ".")
+    done(folder.parent, str(BIN / "ruff"), "check", "--isolated", "word_counts_2")
+
+
+def test_the_commands_that_it_prints_work(begun: tuple[Path, str]) -> None:
+    folder, said = begun
+    run, test = (shlex.split(line) for line in said.splitlines() if line.startswith("  "))
+    assert (run[0], test[:3]) == ("driftline", ["python", "-m", "pytest"])
+    done(folder, sys.executable, "-m", *run)
+    assert "1 passed" in done(folder, sys.executable, *test[1:], "-p", "no:cacheprovider")
+    [output] = (folder / "word_counts_2" / "out").glob("counts-*.jsonl")
+    values = [json.loads(line)["value"] for line in output.read_text().splitlines()]
+    assert values[0] == {"word": "the", "count": 1}
+    assert values[-1] == {"word": "ship", "count": 2}
+    assert len(values) == 12
+
+
+def test_the_commands_of_its_readme_work(begun: tuple[Path, str]) -> None:
+    folder = begun[0] / "word_counts_2"
+    named = (folder / "README.md").read_text().split("`")[1::2]
+    commands = [shlex.split(text) for text in named if text.startswith("driftline ")]
+    assert [command[1] for command in commands] == ["run", "simulate", "graph"]
+    commands[1] += ["--seeds", "3"]
+    for command in commands:
+        done(folder, sys.executable, "-m", *command)
+    assert list((folder / "out").glob("counts-*.jsonl"))
+
+
+def test_what_is_there_stays_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    assert CliRunner().invoke(new, [str(folder)]).exit_code == 0
+    (folder / "mine.py").write_text("# my work\n")
+    (folder / "sample.jsonl").unlink()
+    again = CliRunner().invoke(new, [str(folder)])
+    assert isinstance(again.exception, Unavailable)
+    assert "is there already" in str(again.exception)
+    assert (folder / "mine.py").read_text() == "# my work\n"
+    assert not (folder / "sample.jsonl").exists()
+    (tmp_path / "file").write_text("")
+    assert isinstance(CliRunner().invoke(new, [str(tmp_path / "file")]).exception, Unavailable)
+
+
+@pytest.mark.parametrize("name", ["2day", "!!!", ".", "", "class", "json", "driftline", "a/json"])
+def test_a_name_that_no_module_can_have_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused = CliRunner().invoke(new, [name])
+    assert refused.exit_code == 2, refused.output
+    assert "name" in refused.output
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "module"), [("Ünïcode", "Ünïcode"), ("a b'c\"{d}", "a_b_c_d_"), ("_x", "_x")]
+)
+def test_odd_names_become_modules(name: str, module: str, tmp_path: Path) -> None:
+    assert CliRunner().invoke(new, [str(tmp_path / name)]).exit_code == 0
+    assert done(tmp_path, sys.executable, f"{module}/{module}.py") == ""
+
+
+def test_the_version_is_that_of_the_project(tmp_path: Path) -> None:
+    [line] = [
+        line for line in (ROOT / "pyproject.toml").read_text().splitlines() if "version =" in line
+    ][:1]
+    said = done(tmp_path, sys.executable, "-m", "driftline", "--version")
+    assert said == f"driftline {line.split(chr(34))[1]}\n"

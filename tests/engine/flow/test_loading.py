@@ -1,0 +1,105 @@
+"""What a command may name as its FLOW: a Flow, or a function that makes one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from driftline.engine.errors import FlowError
+from driftline.engine.flow.loading import load_flow
+
+MODULE = """
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from driftline import Flow
+from driftline.engine.flow.loading import load_flow  # `-> Flow`, too, but not of this module
+
+if TYPE_CHECKING:
+    from nowhere import Nothing
+
+calls = []
+
+def made(name: str = "made") -> Flow:
+    calls.append(name)
+    flow = Flow(name)
+    flow.source("in").map(str).sink("out")
+    return flow
+"""
+
+
+def flow_file(folder: Path, more: str = "") -> str:
+    path = folder / "some.py"
+    path.write_text(MODULE + more)
+    return str(path)
+
+
+def test_a_factory_is_called_where_it_is_named(tmp_path: Path) -> None:
+    where = flow_file(tmp_path, "\ndef plain():\n    return made('plain')\n")
+    assert load_flow(f"{where}:plain").name == "plain"
+    assert load_flow(f"{where}:made").name == "made"
+
+
+def test_each_call_makes_a_flow_of_its_own(tmp_path: Path) -> None:
+    where = flow_file(tmp_path)
+    one, other = load_flow(f"{where}:made"), load_flow(f"{where}:made")
+    assert one is not other
+    assert one.vertices is not other.vertices
+
+
+def test_the_only_function_that_says_it_returns_a_flow_needs_no_name(tmp_path: Path) -> None:
+    more = """
+def helper(flow: Flow) -> Flow:  # makes none by itself
+    return flow
+
+def other(x: Nothing = None) -> int:
+    return 1
+
+class Class:
+    def method(self) -> Flow:
+        return made()
+"""
+    assert load_flow(flow_file(tmp_path, more)).name == "made"
+
+
+def test_an_annotation_that_cannot_be_looked_up_still_counts(tmp_path: Path) -> None:
+    where = flow_file(tmp_path).replace("some.py", "other.py")
+    text = MODULE.replace('name: str = "made"', 'name: Nothing = "made"')
+    Path(where).write_text(text)
+    assert load_flow(where).name == "made"
+
+
+def test_a_flow_goes_before_functions(tmp_path: Path) -> None:
+    where = flow_file(tmp_path, "\nready = made('ready')\n")
+    assert load_flow(where).name == "ready"
+    where = flow_file(tmp_path, "\nready = made('ready')\nflow = made('the one')\n")
+    assert load_flow(where).name == "the one"
+
+
+@pytest.mark.parametrize(
+    ("more", "name", "said"),
+    [
+        ("def second() -> Flow: return made()", "", r"2 functions that return a Flow \(made, sec"),
+        ("a, b = made(), made()", "", r"has 2 flows \(a, b\): name one, as .*some.py:NAME"),
+        ("del made", "", "has no flows: name one"),
+        ("", "mad", "has no 'mad': name a Flow, or a function that returns one"),
+        ("class Class: pass", "Class", "some.py:Class is a class, not a Flow"),
+        ("", "Flow", "some.py:Flow is a class, not a Flow"),
+        ("", "calls", "some.py:calls is a list, not a Flow"),
+        ("nothing = None", "nothing", "is a NoneType, not a Flow"),
+        ("def wants(a, *b, c, d=1, **e): pass", "wants", "takes no arguments, but .* needs a, c"),
+        ("def gives(): return [made()]", "gives", "some.py:gives returns a list, not a Flow"),
+        ("async def later(): return made()", "later", "returns a coroutine, not a Flow"),
+        ("def fails(): return 1 // 0", "fails", "some.py:fails fails: ZeroDivisionError: "),
+        ("def leaves(): raise SystemExit(3)", "leaves", "some.py:leaves fails: SystemExit: 3"),
+        ("def empty(): return Flow('e')", "empty", "flow 'e' is empty"),
+        ("def wrong():\n  f = Flow('w')\n  f.source('a')\n  f.source('a')", "wrong", "named 'a'"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_what_is_no_flow_is_told_in_words(more: str, name: str, said: str, tmp_path: Path) -> None:
+    where = flow_file(tmp_path, f"\n{more}\n")
+    with pytest.raises(FlowError, match=said):
+        load_flow(f"{where}:{name}" if name else where)
