@@ -58,9 +58,9 @@ class FlowTest:
     Arguments:
         flow: a Flow, or where one is: ``"module:name"``, ``"file.py:name"``.
         nodes: how many.
-        policy: what is guaranteed. Without an order, outputs may differ from run to run of the
-            test; with one, only `seed` decides when what happens.
-        seed: decides how long messages take, and so what a kill hits.
+        policy: what is guaranteed; without an order, `seed` decides which one elements come in.
+        seed: decides how long messages take, and so what a kill hits. The same calls with the same
+            seed do the same.
         dead_letters: elements whose function raises are in `failures`, instead of raising.
 
     Raises FlowError for a flow that cannot run.
