@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from driftline.engine.errors import InputError
+from driftline.engine.sources.record import Shape
 from driftline.engine.sources.texts.words import words_of_text
-from driftline.engine.ui.options import Reading, reading_options
+from driftline.engine.ui.options import reading_options
 
 if TYPE_CHECKING:
     from driftline.bench.measuring.corpus import Documents
@@ -25,14 +26,14 @@ class Corpus:
     """A file, or the sample if `path` is None, and how it is read."""
 
     path: Path | None
-    reading: Reading
+    shape: Shape
 
     def load(self, count: int) -> Documents:
         """So many documents. Raises UsageError if they hold no word: nothing would be measured."""
         from driftline.bench.measuring.corpus import load_documents
 
         try:
-            documents = load_documents(count, self.path, self.reading)
+            documents = load_documents(count, self.path, self.shape)
         except InputError as error:
             raise click.UsageError(f"the documents of {self.path} hold no word: {error}") from None
         if not any(words_of_text(text) for _, text in documents):
@@ -52,8 +53,8 @@ def corpus_options(command: Callable[..., R]) -> Callable[..., R]:
     )
     @reading_options(in_sections=True)
     @wraps(command)
-    def with_corpus(path: Path | None, reading: Reading, **others: object) -> R:
-        return command(corpus=Corpus(path, reading), **others)
+    def with_corpus(path: Path | None, shape: Shape, **others: object) -> R:
+        return command(corpus=Corpus(path, shape), **others)
 
     return with_corpus
 

@@ -11,25 +11,24 @@ from pathlib import Path
 
 from driftline.engine.errors import InputError
 from driftline.engine.sources import BadRecord, find_sample
+from driftline.engine.sources.inputs import open_shaped
+from driftline.engine.sources.record import Shape
 from driftline.engine.sources.texts.words import document_text, words_of_text
-from driftline.engine.ui.options import Reading
 
 Documents = Sequence[tuple[str, str]]
 """(id, text) each; no id twice."""
 
-IN_SECTIONS = Reading(sections=True)
+IN_SECTIONS = Shape(sections=True)
 
 
-def load_documents(
-    count: int, path: Path | None = None, reading: Reading = IN_SECTIONS
-) -> Documents:
+def load_documents(count: int, path: Path | None = None, shape: Shape = IN_SECTIONS) -> Documents:
     """`count` documents of a file, or of the sample if `path` is None.
 
     Unreadable records are passed over. When the file has too few, its texts come again with
     fresh ids: `12#0`, `12#0~2`, `12#0~3`. Raises InputError if there is no document.
     """
     path = path or find_sample()
-    once = list(islice(_readable(reading.open(path).read(1)), count))
+    once = list(islice(_readable(open_shaped(path, shape).read(1)), count))
     if count and not once:
         raise InputError(path.name, 1, "no record of the file is a document with a text")
     return list(islice(_repeated(once), count))

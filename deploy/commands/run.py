@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 
@@ -23,6 +22,9 @@ from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources.inputs import open_given_files, open_inputs
 from driftline.engine.sources.record import Shape
+from driftline.engine.ui.consoles import tell
+from driftline.engine.ui.options import json_option, on_error_option, reading_options
+from driftline.engine.ui.results import write_json
 
 
 @click.command()
@@ -46,13 +48,8 @@ from driftline.engine.sources.record import Shape
 @click.option("--state", type=click.Path(path_type=Path, resolve_path=True), metavar="DIR",
               help="Directory of snapshots and registry.  [default: OUTPUT/.driftline/state]",
               )  # fmt: skip
-@click.option("--on-error", default="stop", show_default=True,
-              type=click.Choice(["stop", "dead-letter"]),
-              help="What becomes of bad records and of elements whose function raises.",
-              )  # fmt: skip
-@click.option("--id-field", metavar="NAME", help="Field that holds a record's id.")
-@click.option("--text-field", metavar="NAME", help="Field that holds a record's text.")
-@click.option("--sections", is_flag=True, help="Split wiki pages into their sections.")
+@on_error_option
+@reading_options()
 @click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
               help="Begin from a savepoint, with the record at its time.")  # fmt: skip
 @click.option("--window", default=WINDOW, show_default=True, type=click.IntRange(1),
@@ -76,8 +73,7 @@ from driftline.engine.sources.record import Shape
 @click.option("--seed", default=0, help="Decides whom --kill-every kills.")
 @click.option("--reference", is_flag=True,
               help="Use the reference interpreter: one process, no cluster.")  # fmt: skip
-@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE",
-              help="Write what was done, for machines.")  # fmt: skip
+@json_option
 def run(
     flow: str,
     inputs: tuple[str, ...],
@@ -87,10 +83,8 @@ def run(
     ordering: str,
     checkpoint_ms: int,
     state: Path | None,
-    on_error: str,
-    id_field: str | None,
-    text_field: str | None,
-    sections: bool,
+    dead_letters: bool,
+    shape: Shape,
     start: Path | None,
     window: int,
     kill_every: float | None,
@@ -123,8 +117,6 @@ def run(
     console = Console(stderr=True)
     logging.basicConfig(level=logging.WARNING, format="driftline: %(message)s")
     found = load_flow(flow)
-    shape = Shape(id_field, text_field, sections)
-    dead_letters = on_error == "dead-letter"
     if reference:
         if start is not None:
             raise click.UsageError("--reference reads its inputs from their beginning")
@@ -148,9 +140,8 @@ def run(
             Limits(missing_after, stalled_after, slow_after, deaths),
         )
         report = run_flow(found, config, console).as_json()
-    if json_file is not None:
-        json_file.write_text(json.dumps(report) + "\n")
-    console.print(", ".join(f"{value} {name.replace('_', ' ')}" for name, value in report.items()))
+    write_json(json_file, report)
+    tell(console, report)
     if start is not None and not report["records"]:
         console.print(
             f"driftline: nothing was read: the input has no record from the time of {start} on. A "

@@ -38,11 +38,10 @@ flow = Flow("{title}")
 )
 '''
 
-# FlowTest: here is the place for a second test of it, that sends record by record.
 TEST = '''\
-"""What the flow must do, by the reference interpreter: no process, no file."""
+"""What the flow must do: by the reference interpreter, and on nodes one of which is killed."""
 
-from driftline import run_reference
+from driftline import FlowTest, run_reference
 
 from {module} import flow
 
@@ -51,6 +50,14 @@ def test_words_are_counted_in_the_order_of_the_records() -> None:
     lines = [{{"text": "a B a"}}, {{"text": "b"}}]
     items = list(run_reference(flow, [lines]))
     assert [item.value for item in items] == [("a", 1), ("b", 1), ("a", 2), ("b", 2)]
+
+
+def test_a_node_that_is_killed_forgets_nothing() -> None:
+    with FlowTest(flow, nodes=2) as test:
+        test.send({{"text": "a b"}})
+        test.kill("node-0")
+        test.send({{"text": "a"}})
+        assert test.outputs("counts") == [("a", 1), ("b", 1), ("a", 2)]
 '''
 
 SAMPLE = """\

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +15,8 @@ from driftline.deploy.run.receivers import LOGGED
 from driftline.deploy.run.survey import Found, problems
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.policy import POLICIES
+from driftline.engine.ui.options import json_option
+from driftline.engine.ui.results import write_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,7 @@ def _not_fitting(
 @click.option("--state", type=click.Path(path_type=Path, exists=True, file_okay=False),
               metavar="DIR", help="The state directory, if it is not beneath the outputs.",
               )  # fmt: skip
-@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE",
-              help="Write what was found, for machines.")  # fmt: skip
+@json_option
 def verify(directory: Path, state: Path | None, json_file: Path | None) -> int:
     """Check the outputs of a run in DIRECTORY, and its state: all checksums, and what fits.
 
@@ -95,11 +95,9 @@ def verify(directory: Path, state: Path | None, json_file: Path | None) -> int:
         click.echo(f"{'DAMAGED' if here.damage else 'ok':7}  {here}: {here.holds or 'unreadable'}")
     for told in filter(None, [*verdict.problems, verdict.note]):
         click.echo(told)
-    if json_file is not None:
-        checked = [
-            {"part": here.part, "path": here.path, "holds": here.holds, "damage": here.damage}
-            for here in verdict.checked
-        ]
-        about = {"checked": checked, "problems": verdict.problems, "note": verdict.note}
-        json_file.write_text(json.dumps(about, ensure_ascii=False) + "\n", encoding="utf-8")
+    checked = [
+        {"part": here.part, "path": here.path, "holds": here.holds, "damage": here.damage}
+        for here in verdict.checked
+    ]
+    write_json(json_file, {"checked": checked, "problems": verdict.problems, "note": verdict.note})
     return 1 if verdict.problems else 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -11,7 +10,6 @@ from time import monotonic
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from driftline.deploy.simulation.report import Report, as_json, show
 from driftline.deploy.simulation.scenarios.inputs import InputFiles
@@ -19,6 +17,10 @@ from driftline.deploy.simulation.scenarios.scenario import scenario
 from driftline.deploy.simulation.seeds import check_flow, run_chunk, run_one
 from driftline.engine.errors import FlowError, Unavailable
 from driftline.engine.policy import POLICIES
+from driftline.engine.sources.record import Shape
+from driftline.engine.ui.consoles import bars
+from driftline.engine.ui.options import json_option, reading_options
+from driftline.engine.ui.results import write_json
 
 CHUNK = 20
 """Seeds that a process takes at a time."""
@@ -29,23 +31,18 @@ CHUNK = 20
 @click.option("--input", "inputs", multiple=True, metavar="[SOURCE=]INPUT",
               help="A file, a pattern or a directory to draw records from, as `run` takes them. "
               "[default: records are made up]")  # fmt: skip
-@click.option("--id-field", metavar="NAME", help="Field that holds a record's id.")
-@click.option("--text-field", metavar="NAME", help="Field that holds a record's text.")
-@click.option("--sections", is_flag=True, help="Split wiki pages into their sections.")
+@reading_options()
 @click.option("--all", "every", is_flag=True, help="The flows of the test suite instead of FLOW.")
 @click.option("--seeds", default=200, show_default=True, type=click.IntRange(1), help="How many.")
 @click.option("--first", default=1, show_default=True, help="The first seed.")
 @click.option("--seed", type=int, help="Only this seed.")
 @click.option("--policy", type=click.Choice(list(POLICIES)), help="[default: drawn by the seed]")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE",
-              help="Write the result, for machines.")  # fmt: skip
+@json_option
 @click.option("--trace", is_flag=True, help="With --seed: print everything that happens.")
 def simulate(
     flow: str | None,
     inputs: tuple[str, ...],
-    id_field: str | None,
-    text_field: str | None,
-    sections: bool,
+    shape: Shape,
     every: bool,
     seeds: int,
     first: int,
@@ -66,7 +63,7 @@ def simulate(
         raise click.UsageError("--input is for a FLOW of yours")
     if trace and seed is None:
         raise click.UsageError("--trace needs --seed: it is long enough for one")
-    files = InputFiles(inputs, id_field, text_field, sections) if inputs else None
+    files = InputFiles(inputs, shape) if inputs else None
     began = monotonic()
     try:
         what = scenario(first if seed is None else seed, flow, policy, files)
@@ -80,8 +77,7 @@ def simulate(
         raise click.UsageError(str(error)) from None
     took = monotonic() - began
     show(report, took)
-    if json_file is not None:
-        json_file.write_text(json.dumps(as_json(report, took)) + "\n")
+    write_json(json_file, as_json(report, took))
     if report.failures:
         click.get_current_context().exit(1)
 
@@ -92,11 +88,10 @@ def run_all(
     """Run seeds on all cores. Raises Unavailable if a process dies."""
     chunks = [seeds[i : i + CHUNK] for i in range(0, len(seeds), CHUNK)]
     report = Report()
-    columns = (TextColumn("seeds"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with ProcessPoolExecutor(min(os.cpu_count() or 1, len(chunks))) as pool:
         runs = {pool.submit(run_chunk, chunk, flow, policy, files): chunk for chunk in chunks}
         try:
-            with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            with bars(Console(stderr=True), "seeds") as progress:
                 task = progress.add_task("", total=len(seeds))
                 for run in as_completed(runs):
                     report.add(run.result())

@@ -64,6 +64,13 @@ def open_files(given: Sequence[str], shape: Shape, who: str) -> Source:
     return _replayed(_opened(given, shape), who)
 
 
+def open_shaped(path: str | Path, shape: Shape) -> Source:
+    """The records of one file. Raises what `open_source` raises."""
+    return open_source(
+        path, id_field=shape.id_field, text_field=shape.text_field, sections=shape.sections
+    )
+
+
 def _replayed(found: Input, who: str) -> Source:
     if isinstance(found, Piped | str):
         raise Unavailable(
@@ -107,12 +114,7 @@ def _opened(given: Sequence[str], shape: Shape) -> Input:
     if len(given) == 1 and _is_no_file(given[0]):
         return given[0] if "://" in given[0] else _piped(given[0], shape)
     paths = _paths(given)
-    sources = [
-        open_source(
-            path, id_field=shape.id_field, text_field=shape.text_field, sections=shape.sections
-        )
-        for path in paths
-    ]
+    sources = [open_shaped(path, shape) for path in paths]
     if len(sources) == 1:
         return sources[0]
     files = [source for source in sources if isinstance(source, FileSource)]

@@ -7,7 +7,6 @@ used as decorators. `reading_options` gives a command several options as one val
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TypeVar
@@ -15,7 +14,7 @@ from typing import TypeVar
 import click
 
 from driftline.engine.errors import Unavailable
-from driftline.engine.sources import Source, open_source
+from driftline.engine.sources.record import Shape
 from driftline.engine.ui.pictures import ENDINGS, check_matplotlib
 from driftline.engine.ui.results import make_writable
 
@@ -99,23 +98,8 @@ on_error_option = click.option(
 """Whether they are set aside, as `dead_letters`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How the records of files are read."""
-
-    id_field: str | None = None
-    text_field: str | None = None
-    sections: bool = False
-
-    def open(self, name: str | Path) -> Source:
-        """The records of a file. Raises what `open_source` raises."""
-        return open_source(
-            name, id_field=self.id_field, text_field=self.text_field, sections=self.sections
-        )
-
-
 def reading_options(*, in_sections: bool = False) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Give a command the options that say how files are read, as one `Reading` named `reading`.
+    """Give a command the options that say how rows become records, as one `Shape` named `shape`.
 
     `in_sections`: wiki pages are split unless --no-sections is given.
     """
@@ -125,12 +109,12 @@ def reading_options(*, in_sections: bool = False) -> Callable[[Callable[..., R]]
         @click.option("--text-field", metavar="NAME", help="Field that holds a record's text.")
         @_sections_option(in_sections)
         @wraps(command)
-        def with_reading(
+        def with_shape(
             id_field: str | None, text_field: str | None, sections: bool, **others: object
         ) -> R:
-            return command(reading=Reading(id_field, text_field, sections), **others)
+            return command(shape=Shape(id_field, text_field, sections), **others)
 
-        return with_reading
+        return with_shape
 
     return decorate
 

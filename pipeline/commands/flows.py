@@ -11,9 +11,10 @@ from driftline.engine.errors import DriftlineError
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.labels import INFINITY
 from driftline.engine.snapshots.savepoint import open_savepoint
+from driftline.engine.sources.inputs import open_given_files
+from driftline.engine.sources.record import Shape
 from driftline.engine.ui.consoles import tell
 from driftline.engine.ui.options import (
-    Reading,
     flow_argument,
     inputs_option,
     json_option,
@@ -26,11 +27,13 @@ from driftline.pipeline.audit.found import pieces_of
 from driftline.pipeline.commands.options import (
     Sessions,
     on_spark,
-    open_all,
     partitions_option,
 )
 
-INPUTS = "A file to read, or zipf:N for N made-up documents. Once for each source of the flow."
+INPUTS = (
+    "A file, a pattern or a directory as `driftline run` takes them, or zipf:N for N generated "
+    "documents. Any number of times."
+)
 
 
 @click.command()
@@ -59,7 +62,7 @@ def run(
     save: Path | None,
     partitions: int,
     dead_letters: bool,
-    reading: Reading,
+    shape: Shape,
     json_file: Path | None,
 ) -> None:
     """Run FLOW over files as a Spark job; the outputs are those of `driftline run`.
@@ -67,7 +70,7 @@ def run(
     With --save, history is run here, and `driftline run --from-snapshot` goes on with the rest.
     """
     found = load_flow(flow)
-    sources = open_all(inputs, reading)
+    sources = open_given_files(found, inputs, shape, "Spark")
     begin = open_savepoint(start) if start is not None else None
     with sessions.start(f"run {found.name}", mostly_python=True) as session:
         from driftline.pipeline.running.runner import run as run_on_spark
@@ -123,7 +126,7 @@ def audit(
     until: int | None,
     partitions: int,
     dead_letters: bool,
-    reading: Reading,
+    shape: Shape,
     json_file: Path | None,
 ) -> None:
     """Recompute the outputs of FLOW, and compare them with what a consumer has.
@@ -133,7 +136,7 @@ def audit(
     """
     try:
         found = load_flow(flow)
-        sources = open_all(inputs, reading)
+        sources = open_given_files(found, inputs, shape, "Spark")
         begin = open_savepoint(start) if start is not None else None
         pieces_of(outputs, found, 1)  # what is not there is told before Spark has started
         last = open_savepoint(end) if end is not None else None

@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 from rich.console import Console
 
-from driftline.engine.errors import Unavailable
-from driftline.engine.sources import Source
-from driftline.engine.ui.options import Reading
 from driftline.pipeline import PARTITIONS
 
 if TYPE_CHECKING:
@@ -75,10 +72,3 @@ partitions_option = click.option(
     type=click.IntRange(1),
     help="Ranges of key groups; the state of one has to fit into a task's memory.",
 )
-
-
-def open_all(inputs: tuple[str, ...], reading: Reading) -> list[Source]:
-    """The sources that a command names. Raises Unavailable."""
-    if any("://" in name for name in inputs):
-        raise Unavailable("Spark reads files; for what producers send, read the log that is kept")
-    return [reading.open(name) for name in inputs]

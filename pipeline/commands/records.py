@@ -7,9 +7,10 @@ from time import monotonic
 
 import click
 
+from driftline.engine.sources.inputs import open_files
+from driftline.engine.sources.record import Shape
 from driftline.engine.ui.consoles import tell, wide_console
 from driftline.engine.ui.options import (
-    Reading,
     json_option,
     output_option,
     plot_option,
@@ -17,7 +18,7 @@ from driftline.engine.ui.options import (
     writable,
 )
 from driftline.engine.ui.results import write_json
-from driftline.pipeline.commands.options import Sessions, on_spark, open_all
+from driftline.pipeline.commands.options import Sessions, on_spark
 
 
 @click.command()
@@ -38,7 +39,7 @@ def corpus(
     name: str,
     output: Path,
     form: str,
-    reading: Reading,
+    shape: Shape,
     statistics_file: Path | None,
     plot: Path | None,
     json_file: Path | None,
@@ -49,7 +50,7 @@ def corpus(
     `cat DIR/documents-*.jsonl > FILE.jsonl` is an input for `driftline run` that gives the words
     of the dump. The picture shows how frequent words are by their rank (Zipf's law).
     """
-    (source,) = open_all((name,), reading)
+    source = open_files([name], shape, "Spark")
     with sessions.start("corpus") as session:
         from driftline.pipeline.corpus.corpus import make_corpus, read_corpus
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.sources import Source, strict
-from driftline.engine.sources.inputs import open_given_files
+from driftline.engine.sources.inputs import AS_IT_IS, open_given_files
 from driftline.engine.sources.record import Shape
 
 READ_MAX = 10_000
@@ -44,16 +44,15 @@ class InputFiles:
 
     given: tuple[str, ...]
     """As the user named them: see `engine.sources.inputs`."""
-    id_field: str | None = None
-    text_field: str | None = None
-    sections: bool = False
+    shape: Shape = AS_IT_IS
 
     def __str__(self) -> str:
-        parts = [f"--input {path}" for path in self.given]
-        parts += [f"--id-field {self.id_field}"] if self.id_field else []
-        parts += [f"--text-field {self.text_field}"] if self.text_field else []
-        parts += ["--sections"] if self.sections else []
-        return " ".join(parts)
+        shape = self.shape
+        options = [f"--input {path}" for path in self.given]
+        options += [f"--id-field {shape.id_field}"] if shape.id_field else []
+        options += [f"--text-field {shape.text_field}"] if shape.text_field else []
+        options += ["--sections"] if shape.sections else []
+        return " ".join(options)
 
     def draw(self, flow: Flow, chance: Random, count: int, front: int) -> list[object]:
         """Some records of a front's files, in their order.
@@ -66,8 +65,7 @@ class InputFiles:
     def _all(self, flow: Flow) -> list[list[object]]:
         key = self, tuple(source.name for source in flow.sources)
         if key not in _read:
-            shape = Shape(self.id_field, self.text_field, self.sections)
-            sources = open_given_files(flow, self.given, shape, "the simulation")
+            sources = open_given_files(flow, self.given, self.shape, "the simulation")
             _read[key] = [_records(source) for source in sources]
         return _read[key]
 

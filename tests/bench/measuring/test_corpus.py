@@ -7,9 +7,9 @@ import pytest
 
 from driftline.bench.measuring.corpus import load_documents
 from driftline.engine.errors import InputError
-from driftline.engine.ui.options import Reading
+from driftline.engine.sources.record import Shape
 
-PAGES = Reading()
+PAGES = Shape()
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def test_the_commands_that_it_prints_work(begun: tuple[Path, str]) -> None:
     run, test = (shlex.split(line) for line in said.splitlines() if line.startswith("  "))
     assert (run[0], test[:3]) == ("driftline", ["python", "-m", "pytest"])
     done(folder, sys.executable, "-m", *run)
-    assert "1 passed" in done(folder, sys.executable, *test[1:], "-p", "no:cacheprovider")
+    assert "2 passed" in done(folder, sys.executable, *test[1:], "-p", "no:cacheprovider")
     [output] = (folder / "word_counts_2" / "out").glob("counts-*.jsonl")
     values = [json.loads(line)["value"] for line in output.read_text().splitlines()]
     assert values[0] == {"word": "the", "count": 1}

@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from driftline.engine.sources import strict
+from driftline.engine.sources.inputs import open_shaped
+from driftline.engine.sources.record import Shape
 from driftline.engine.ui.options import (
-    Reading,
     json_option,
     on_error_option,
     plot_option,
@@ -25,15 +26,15 @@ from driftline.engine.ui.results import write_json
 @reading_options()
 @json_option
 @plot_option()
-def whole(dead_letters: bool, reading: Reading, json_file: Path | None, plot: Path | None) -> None:
+def whole(dead_letters: bool, shape: Shape, json_file: Path | None, plot: Path | None) -> None:
     write_json(json_file, {"dead_letters": dead_letters})
-    click.echo(f"{dead_letters} {reading}")
+    click.echo(f"{dead_letters} {shape}")
 
 
 @click.command()
 @reading_options(in_sections=True)
-def split(reading: Reading) -> None:
-    click.echo(str(reading))
+def split(shape: Shape) -> None:
+    click.echo(str(shape))
 
 
 def told(command: click.Command, *arguments: str) -> str:
@@ -43,11 +44,11 @@ def told(command: click.Command, *arguments: str) -> str:
 
 
 def test_a_command_gets_how_files_are_read_as_one_value() -> None:
-    assert told(whole) == f"False {Reading()}"
+    assert told(whole) == f"False {Shape()}"
     options = ["--id-field=i", "--text-field=t", "--sections", "--on-error=dead-letter"]
-    assert told(whole, *options) == f"True {Reading('i', 't', True)}"
-    assert told(split) == str(Reading(sections=True))
-    assert told(split, "--no-sections") == str(Reading())
+    assert told(whole, *options) == f"True {Shape('i', 't', True)}"
+    assert told(split) == str(Shape(sections=True))
+    assert told(split, "--no-sections") == str(Shape())
 
 
 def test_options_are_listed_in_the_order_in_which_they_are_declared() -> None:
@@ -59,7 +60,7 @@ def test_options_are_listed_in_the_order_in_which_they_are_declared() -> None:
 def test_a_file_is_read_as_the_options_say(tmp_path: Path) -> None:
     path = tmp_path / "f.jsonl"
     path.write_text('{"key": 7, "body": "a b"}')
-    ((_, record),) = strict(Reading("key", "body").open(path).read(1))
+    ((_, record),) = strict(open_shaped(path, Shape("key", "body")).read(1))
     assert record == {"id": 7, "key": 7, "body": "a b", "text": "a b"}
 
 
