@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -19,6 +20,31 @@ def test_the_example_counts_words() -> None:
     flow = load_flow(str(ROOT / "examples" / "wordcount.py"))
     items = list(run_reference(flow, [[{"text": "a b a"}]]))
     assert [item.value for item in items] == [("a", 1), ("b", 1), ("a", 2)]
+
+
+def blocks_of_python() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+def test_the_flow_is_the_example() -> None:
+    docstring, _, code = (ROOT / "examples" / "wordcount.py").read_text().partition("\n\n")
+    assert docstring.startswith('"""')
+    assert blocks_of_python()[0] == code
+
+
+def test_the_test_of_the_flow_passes(tmp_path: Path) -> None:
+    flow, test = blocks_of_python()
+    (tmp_path / "wordcount.py").write_text(flow)
+    (tmp_path / "test_wordcount.py").write_text(test)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "test_wordcount.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_command_that_is_named_exists() -> None:
