@@ -105,7 +105,7 @@ class Changelog:
         return encoded_any
 
     def take(self) -> Iterator[bytes]:
-        """Empty the changelog. Returns its changes as pieces of a segment, encoded when needed."""
+        """Empty the changelog. Returns its changes as chunks, each encoded when it is asked for."""
         chunks, self._chunks = self._chunks, []
         unencoded = [(name, iter(rows)) for name, rows in self._rows.items()]
         unencoded += [(name, iter(rows.values())) for name, rows in self._latest.items()]
