@@ -28,11 +28,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
-from enum import Enum
 
 from driftline.coordinator.backoff import Backoff
 from driftline.coordinator.farewell import Farewell
 from driftline.coordinator.members import Members
+from driftline.coordinator.phases import DECIDED, Phase
 from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRecord, WriteState
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.labels import INFINITY
@@ -65,24 +65,6 @@ ADVICE = (
     "Restore the state directory from a copy of the same moment, or begin anew: remove the state "
     "directory and the outputs"
 )
-
-
-class Phase(Enum):
-    """What the coordinator is doing; the values are for people."""
-
-    GATHERING = "waiting for nodes and fronts"
-    WAITING = "waiting before the next recovery"
-    DECIDING = "writing a new incarnation"
-    LOADING = "nodes load a snapshot"
-    RUNNING = "running"
-    STOPPING = "writing how the run ended"
-    STOPPED = "telling all members that the run is over"
-    ENDED = "over"
-    BROKEN = "a new master is needed"
-
-
-DECIDED = (Phase.STOPPING, Phase.STOPPED, Phase.ENDED, Phase.BROKEN)
-"""Phases in which no message of a member changes the outcome of the run."""
 
 
 @dataclass(slots=True)

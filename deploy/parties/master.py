@@ -8,7 +8,8 @@ is sent at most once a millisecond: no output waits for it.
 from __future__ import annotations
 
 from driftline.acker.tracker import Tracker
-from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phase
+from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator
+from driftline.coordinator.phases import Phase
 from driftline.coordinator.registry import ClusterState, WriteState
 from driftline.deploy.work.tracking import token
 from driftline.engine.errors import MalformedMessage

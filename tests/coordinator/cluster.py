@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from driftline.coordinator.coordinator import Coordinator, Phase
+from driftline.coordinator.coordinator import Coordinator
+from driftline.coordinator.phases import Phase
 from driftline.coordinator.registry import ClusterState, WriteState
 from driftline.engine.errors import StateMismatch
 from driftline.engine.policy import policy

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phase
+from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator
+from driftline.coordinator.phases import Phase
 from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRecord
 from driftline.engine.errors import Unavailable
 from driftline.engine.policy import policy

@@ -7,7 +7,8 @@ import logging
 import pytest
 
 from driftline.coordinator.backoff import LONGEST_S, Backoff
-from driftline.coordinator.coordinator import MISSING_AFTER_S, Phase
+from driftline.coordinator.coordinator import MISSING_AFTER_S
+from driftline.coordinator.phases import Phase
 from driftline.engine.wire.messages import Alive, Lost
 from tests.coordinator.cluster import Cluster, restart
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.coordinator.coordinator import MISSING_AFTER_S, Phase
+from driftline.coordinator.coordinator import MISSING_AFTER_S
+from driftline.coordinator.phases import Phase
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.messages import Failed, Lost, Prepared, Recover, Start

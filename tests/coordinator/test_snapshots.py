@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driftline.coordinator.coordinator import Phase
+from driftline.coordinator.phases import Phase
 from driftline.coordinator.registry import SnapshotRecord
 from driftline.engine.labels import INFINITY
 from driftline.engine.wire.messages import Committed, Prepare, Prepared, PrepareFailed, Recover

@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
-from driftline.coordinator.coordinator import Coordinator, Phase, _Snapshot
+from driftline.coordinator.coordinator import Coordinator, _Snapshot
 from driftline.coordinator.farewell import Farewell
+from driftline.coordinator.phases import Phase
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.parties.member import Member
 from driftline.engine.policy import Policy

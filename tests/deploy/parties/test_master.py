@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driftline.coordinator.coordinator import Phase
+from driftline.coordinator.phases import Phase
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.parties.master import STALLED_AFTER_S, Master
 from driftline.deploy.simulation.scenarios.flows import two_fronts
