@@ -116,7 +116,7 @@ class Parts:
             barrier = ProductionBarrier(*who)
         else:
             barrier = ImmediateBarrier(*who)
-        barrier.due = due
+        barrier.expected_t_last = due
         return barrier
 
     def _alignments(self) -> dict[int, Alignment[Block]]:

@@ -284,7 +284,7 @@ class ProductionAssembly(Assembly):
 
     @property
     def durable(self) -> int | None:
-        return self.outputs.moved_to
+        return self.outputs.released_to
 
     def end_turn(self, acks: Acks, whole: bool = True) -> int:
         self.acks.join(*acks.take())

@@ -61,7 +61,7 @@ def t_last_is_not_asked_for_nor_checked() -> Iterator[None]:
 
 def outputs_count_as_delivered_when_ready() -> AbstractContextManager[object]:
     """A snapshot may cover outputs that no consumer has."""
-    return patch.object(OrderedBarrier, "delivered", property(lambda self: self.moved_to + 1))
+    return patch.object(OrderedBarrier, "delivered", property(lambda self: self.released_to + 1))
 
 
 def pre_commits_lose_their_epoch() -> AbstractContextManager[object]:

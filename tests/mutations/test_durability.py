@@ -107,7 +107,7 @@ def a_registry_that_is_gone_is_a_new_one() -> Iterator[None]:
 def a_consumer_that_has_lost_outputs(_: Path) -> None:
     barrier = EpochBarrier("barrier-0", (0, 1))
     barrier.restore(7, ())
-    barrier.due = 7
+    barrier.expected_t_last = 7
     with pytest.raises(StateMismatch, match="outputs up to 5 only"):
         barrier.last(5, 0, ())
 
