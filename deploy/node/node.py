@@ -199,7 +199,7 @@ class Node(Recovering):
         stages, tracking, barrier = self._stages, self._tracking, self.assembly.barrier
         self._stage = 0
         rest, stages.rest = stages.rest, False
-        if number := self.assembly.end_turn(tracking.acks, whole=not rest):
+        if number := self.assembly.end_turn(tracking.acks, unfinished=rest):
             self._snapshots.begin(number, INFINITY)
         if tracking.acks:
             self._acknowledge()

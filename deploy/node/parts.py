@@ -15,9 +15,11 @@ from driftline.barrier.immediate import ImmediateBarrier
 from driftline.barrier.ordered import OrderedBarrier
 from driftline.barrier.productions import ProductionBarrier
 from driftline.deploy.node.peers import Peers, PromptPeers
-from driftline.deploy.work.assembly import Assembly, EpochAssembly, ProductionAssembly
+from driftline.deploy.work.assembly import Assembly
 from driftline.deploy.work.blocks import Block, Waiting
+from driftline.deploy.work.epochs import EpochAssembly
 from driftline.deploy.work.gates import BufferingGate, Gate
+from driftline.deploy.work.productions import ProductionAssembly
 from driftline.deploy.work.tracking import Tracking
 from driftline.engine.compared.alignment import Alignment
 from driftline.engine.errors import SnapshotDamaged

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from driftline.deploy.work.assembly import Post
-from driftline.deploy.work.leaving import Made, to_frame
+from driftline.deploy.work.leaving import UnsentFrame, to_frame
 from driftline.deploy.work.tracking import Cells, Intervals
 from driftline.engine.wire.messages import Acknowledge, Frame
 
@@ -24,7 +24,7 @@ class Peers:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = tuple(names)
-        self._last: dict[str, Made] = {}
+        self._last: dict[str, UnsentFrame] = {}
         """The frames that wait for the acknowledgement that they are to take with them."""
 
     @property
@@ -32,19 +32,19 @@ class Peers:
         """Whether a frame waits."""
         return bool(self._last)
 
-    def frame(self, to: str, made: Made) -> Post:
+    def frame(self, to: str, unsent: UnsentFrame) -> Post:
         """A frame is made for a node. Returns what may leave: the one before it."""
         before = self._last.get(to)
-        self._last[to] = made
+        self._last[to] = unsent
         return [] if before is None else [(to, to_frame(before))]
 
     def acknowledge(self, cells: Cells, covered: Intervals) -> Post:
         """What has been worked off; no frame waits any longer."""
         post: Post = []
         for to in self._names:
-            made = self._last.pop(to, None)
-            if made is not None:
-                post.append((to, to_frame(made, cells, covered)))
+            unsent = self._last.pop(to, None)
+            if unsent is not None:
+                post.append((to, to_frame(unsent, cells, covered)))
             elif cells or covered:
                 post.append((to, Acknowledge(cells, covered, 0)))
         return post
@@ -61,6 +61,6 @@ class PromptPeers(Peers):
         super().__init__(names)
         self._keep = keep
 
-    def frame(self, to: str, made: Made) -> Post:
-        frame = to_frame(made)
+    def frame(self, to: str, unsent: UnsentFrame) -> Post:
+        frame = to_frame(unsent)
         return [] if self._keep(to, frame) else [(to, frame)]

@@ -97,7 +97,7 @@ class Stages:
         """Let blocks through a port's segment, and send on what that makes."""
         number, acks = port.number, self._tracking.acks
         epoch_ends = bool(self._alignments) and self._alignments[number].complete
-        tokens, rest = self.applying.apply(port, blocks, complete, whole=epoch_ends)
+        tokens, rest = self.applying.apply(port, blocks, complete, to_the_end=epoch_ends)
         if rest:
             self.rest = True
             left = self.waiting.put_back(number, rest, self._new_id())
@@ -107,7 +107,7 @@ class Stages:
             acks.add(port.stage, block.time, block.id)
             if block.covers and port.front is not None:
                 acks.cover(port.front, block.covers, block.roots)
-        if self._assembly.leaving[number]:
+        if self._assembly.outbounds[number]:
             self._send_on(number)
 
     def _send_on(self, feeder: int) -> None:
@@ -138,7 +138,7 @@ class Stages:
         alignment = self._alignments[port]
         epoch = alignment.epoch
         whole = self._assembly.end_epoch(port, epoch)
-        for after, _ in self._assembly.leaving[port]:
+        for after, _ in self._assembly.outbounds[port]:
             for node, name in enumerate(self._names):
                 if node == self._index:
                     self._alignments[after].mark((name, port), epoch)

@@ -7,11 +7,12 @@ from contextlib import AbstractContextManager, contextmanager
 from unittest.mock import patch
 
 import driftline.deploy.parties.master
-import driftline.deploy.work.assembly
+import driftline.deploy.work.productions
 from driftline.deploy.parties.front import Front
-from driftline.deploy.work.assembly import Post, ProductionAssembly
+from driftline.deploy.work.assembly import Post
 from driftline.deploy.work.blocks import Batch
 from driftline.deploy.work.leaving import Leaving
+from driftline.deploy.work.productions import ProductionAssembly
 from driftline.engine.compared.ledger import Ledger
 from driftline.engine.snapshots.jobs import Capture
 from driftline.engine.wire.messages import Frame, Prepared, PrepareFailed
@@ -55,7 +56,7 @@ def outputs_leave_before_they_are_durable() -> AbstractContextManager[object]:
 
 def inputs_are_acknowledged_before_they_are_durable() -> AbstractContextManager[object]:
     """A tracker may hear of a production that is on its way to the disk."""
-    return _when_written(lambda self: self.again.append(self.written.pop()))
+    return _when_written(lambda self: self.resent.append(self.written.pop()))
 
 
 def nothing_is_sent_again() -> AbstractContextManager[object]:
@@ -73,7 +74,7 @@ def frontiers_move_before_all_is_known_that_is_sent_again() -> Iterator[None]:
 
     with (
         patch.object(driftline.deploy.parties.master, "token", lambda node, start: (0, start, 0)),
-        patch.object(driftline.deploy.work.assembly, "token", lambda node, start: (0, start, 0)),
+        patch.object(driftline.deploy.work.productions, "token", lambda node, start: (0, start, 0)),
         patch.object(ProductionAssembly, "stored", mutated),
     ):
         yield

@@ -72,8 +72,8 @@ def directories_are_not_marked() -> AbstractContextManager[object]:
 
 def what_the_consumer_had_is_not_compared() -> AbstractContextManager[object]:
     """Outputs may go back behind the state."""
-    forgotten = property(lambda self: NOTHING, lambda self, due: None)
-    return patch.object(Barrier, "due", forgotten, create=True)
+    forgotten = property(lambda self: NOTHING, lambda self, expected: None)
+    return patch.object(Barrier, "expected_t_last", forgotten, create=True)
 
 
 def epochs_may_be_ahead_of_the_registry() -> AbstractContextManager[object]:
