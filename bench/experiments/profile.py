@@ -16,7 +16,7 @@ from rich.table import Table
 
 from driftline.barrier.barrier import NOTHING
 from driftline.bench.measuring.corpus import Documents
-from driftline.deploy.node.parts import Parts
+from driftline.deploy.node.components import Components
 from driftline.deploy.work.assembly import Assembly
 from driftline.deploy.work.blocks import Batch, Block, bounds, in_label_order
 from driftline.deploy.work.leaving import Leaving, arrived_block, to_frame
@@ -174,7 +174,7 @@ class _DataPath:
         self.turns = count()
         self.elements = 0
         self.assemblies = [
-            Parts(self.plan, self.policy, node, NODES, lambda: next(self.ids)).assembly()
+            Components(self.plan, self.policy, node, NODES, lambda: next(self.ids)).assembly()
             for node in range(NODES)
         ]
         self.leaving = [Leaving(assembly) for assembly in self.assemblies]

@@ -1,4 +1,4 @@
-"""Strong productions without a safeguard: what is durable, what leaves, what was had."""
+"""Strong productions without a safeguard: frames leave too early, or are worked off twice."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from driftline.engine.wire.messages import Frame, Prepared, PrepareFailed
 
 
 def frames_that_were_had_are_worked_off() -> AbstractContextManager[object]:
-    """What a node sends again is not known by its id."""
+    """A frame that a node sends again is not recognised by its id."""
     return patch.object(Ledger, "has_had", lambda self, time, id: False)
 
 
 def records_that_were_had_are_worked_off() -> AbstractContextManager[object]:
-    """What a front replays is not known by its time."""
+    """A record that a front replays is not recognised by its time."""
     return patch.object(Ledger, "next_of", lambda self, front: 0)
 
 
@@ -60,13 +60,13 @@ def inputs_are_acknowledged_before_they_are_durable() -> AbstractContextManager[
 
 
 def nothing_is_sent_again() -> AbstractContextManager[object]:
-    """What was durable, and had not left, does not leave after the recovery either."""
+    """Durable frames that had not left before a crash do not leave after the recovery either."""
     return patch.object(Ledger, "frames", property(lambda self: []))
 
 
 @contextmanager
 def frontiers_move_before_all_is_known_that_is_sent_again() -> Iterator[None]:
-    """The master may hear that inputs were had before it hears of what is sent because of them."""
+    """The master may hear that inputs were worked off before it hears of the frames made of them."""
     stored = ProductionAssembly.stored
 
     def mutated(self: ProductionAssembly, answer: Prepared | PrepareFailed) -> Post:
@@ -81,7 +81,7 @@ def frontiers_move_before_all_is_known_that_is_sent_again() -> Iterator[None]:
 
 
 def frames_are_tracked_under_an_earlier_time() -> AbstractContextManager[object]:
-    """What is made of new records is tracked under the time of one that was had before."""
+    """Frames of new records are tracked under the time of a record that was worked off before."""
     take = Leaving.take
 
     def mutated(self: Leaving, feeder: int) -> Iterator[tuple[int, int, int, list[Batch]]]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.acker.tracker import Tracker
-from driftline.deploy.node.parts import Parts
+from driftline.deploy.node.components import Components
 from driftline.deploy.work.tracking import MANY_ROOTS, TELL_WITHIN_S, Acks, Tracking
 from driftline.engine.flow.plan import plan
 from driftline.engine.labels import INFINITY
@@ -17,7 +17,7 @@ PLAN = plan(inverted_index())
 
 
 def tracking(name: str = "exactly-once", ordering: str = "speculative") -> Tracking:
-    return Parts(PLAN, policy(name, ordering), 0, 2, int).tracking(0)
+    return Components(PLAN, policy(name, ordering), 0, 2, int).tracking(0)
 
 
 @given(st.integers(0, 2**32))
