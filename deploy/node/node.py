@@ -111,11 +111,8 @@ class Node(Recovering):
 
     def handle(self, sender: str, message: Message) -> None:
         if isinstance(message, Frame):
-            ports = len(self.plan.ports)
-            if not 0 <= message.port < ports:
-                raise MalformedMessage(
-                    f"a frame for port {message.port}, but there are {ports} ports"
-                )
+            if not 0 <= message.port < len(self.plan.ports):
+                raise MalformedMessage(f"a frame for port {message.port}, which does not exist")
             block = arrived_block(message)
             if message.cells or message.covered:  # first, as it may be malformed
                 self._tracking.acknowledge(message.cells, message.covered)

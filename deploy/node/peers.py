@@ -40,7 +40,7 @@ class Peers:
         return [] if before is None else [(to, to_frame(before))]
 
     def acknowledge(self, cells: Cells, covered: Intervals) -> Post:
-        """The messages that tell all nodes this acknowledgement, in waiting frames if there are any."""
+        """The messages with this acknowledgement for all nodes, in waiting frames if any."""
         post: Post = []
         for to in self._names:
             unsent = self._last.pop(to, None)

@@ -34,7 +34,7 @@ Post = list[tuple[str, Message]]
 
 @dataclass(slots=True)
 class Assembly:
-    """What a node works with in one incarnation; snapshots are cut by label."""
+    """The chains, gates and barrier of one incarnation; snapshots are cut by label."""
 
     plan: Plan
     barrier: Barrier

@@ -2,9 +2,10 @@
 
 The end of a chain packs outputs batch by batch (`engine.order.ends`). All batches that a chain has
 made for a port on a node, from all blocks worked off together, become one frame. It is tracked
-under the smallest time of its elements. (The tracking times of the blocks may be smaller: with
-those, frontiers would wait for a frame that no element below them is in.) Batches for a port on the
-same node are packed, too: functions see the same types wherever their input comes from.
+under the smallest time of its elements. (Not under that of the blocks: a late element of an early
+time may make nothing but corrections of later times, and frontiers would wait for them.) Batches
+for a port on the same node are packed, too: functions see the same types wherever their input comes
+from.
 
 Takes: outputs of chains; frames. Gives: batches for frames; frames; blocks. Invariant: an output is
 in exactly one frame.

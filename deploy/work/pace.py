@@ -4,8 +4,9 @@ Takes: the driver's clock, and the number of elements of each batch. Gives: how 
 next batch to apply now. Invariant: a turn begins no batch once its time is over, but always applies
 at least one element. This bounds the time of a turn; correctness never depends on it.
 
-After a death a node is *careful* in an interval of times: it applies elements one by one, and notes
-each element before it is applied. If the node dies again, the note names the element.
+After a death a node is *careful*: from a given time on it applies elements one by one, and notes
+each element before it is applied, until the run has passed another given time. If the node dies
+again, the note names the element.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ GUESS_WEIGHT = 1e-6
 """The weight of this guess, in turns."""
 
 CARELESS = -1, -1
-"""The careful interval of a node that has not died: empty."""
+"""The `careful` times of a node that has not died: none."""
 
 UNBOUNDED = 1 << 62
 """More elements than any batch has."""
@@ -51,8 +52,8 @@ class Pace:
     """The pace of one node.
 
     `clock`: gives seconds, monotonic; without one, turns have no end. `turn_s`: seconds of a turn;
-    `careful`: the first and the last time to be careful with; `note`: writes a note, or removes it
-    (empty text).
+    `careful`: be careful from the first time on, until all nodes are past the last one; `note`:
+    writes a note, or removes it (empty text).
     """
 
     def __init__(

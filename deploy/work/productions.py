@@ -48,7 +48,7 @@ class ProductionAssembly(Assembly):
     written: Post = field(default_factory=list)
     """The frames and the acknowledgement of the production that is being written."""
     resent: Post = field(default_factory=list)
-    """Durable frames that receivers may not have; they leave once all nodes are running."""
+    """Durable frames that receivers may not have, and their cells; sent when all nodes run."""
     failed: bool = False
     """Whether the last write failed; the next production is begun with the next progress."""
 

@@ -66,7 +66,7 @@ def nothing_is_sent_again() -> AbstractContextManager[object]:
 
 @contextmanager
 def frontiers_move_before_all_is_known_that_is_sent_again() -> Iterator[None]:
-    """The master may hear that inputs were worked off before it hears of the frames made of them."""
+    """The master may hear of inputs that were worked off before the frames made of them."""
     stored = ProductionAssembly.stored
 
     def mutated(self: ProductionAssembly, answer: Prepared | PrepareFailed) -> Post:
