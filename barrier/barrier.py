@@ -40,7 +40,7 @@ class Barrier:
         self.dead_letters = dead_letters
         self.groups = groups
         self.ready: list[tuple[int, bytes]] = []
-        """(t_last unit, blob) of the outputs that may leave and are in no bundle yet."""
+        """(time, epoch or production, blob) of outputs that may leave and are in no bundle yet."""
         self.released_to = NOTHING
         """All outputs up to here are in `ready`, in `outstanding`, or at the consumer."""
         self.checksum = 0
@@ -107,7 +107,7 @@ class Barrier:
         if not self.connected and t_last < self.expected_t_last:
             raise StateMismatch(
                 f"{self.name}: the consumer has outputs up to {t_last} only, but had outputs up to "
-                f"{self.expected_t_last} when the snapshot was written that this run starts from: "
+                f"{self.expected_t_last} when the snapshot was written that is now restored: "
                 f"outputs were removed, or they are an old copy. {ADVICE}"
             )
         if self.connected and t_last < self.t_last:
