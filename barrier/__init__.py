@@ -1,1 +1,1 @@
-"""The barrier: the last stage of a node. Decides when an output may leave."""
+"""The barrier: the end of a node. It decides when an output may leave for the consumer."""

@@ -1,11 +1,13 @@
-"""What all barriers share: the queue of bundles to the consumer, and t_last.
+"""The base of all barriers: the queue of bundles to the consumer, and t_last.
 
-Takes outputs (`hold`), what the consumer says (`last`, `stored`), and what its policy goes by.
-Gives bundles (`take_bundle`). Invariant: at most one bundle is unacknowledged, t_last grows from
-bundle to bundle, and what the consumer has up to its t_last is never sent again: items and t_last
-at the consumer always belong together (Delivery, consistency, and determinism, section V-A2).
+Takes: outputs (`hold`), the consumer's answers (`last`, `stored`), and frontiers (`advance` or
+`progress`) or commits, as the policy demands. Gives: bundles (`take_bundle`). Invariant: at most
+one bundle is unacknowledged, t_last grows from bundle to bundle, and no output up to the consumer's
+t_last is sent again: items and t_last at the consumer always belong together (Delivery,
+consistency, and determinism, section V-A2).
 
-t_last counts in the unit of the barrier: times of labels, numbers of epochs, or of bundles.
+t_last counts in the unit of the barrier: times of labels, or numbers of epochs, of productions or
+of bundles.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from driftline.engine.wire.messages import Bundle
 NOTHING = -1
 """The t_last of a consumer that has no bundle yet."""
 
-
 ADVICE = (
     "Restore outputs and state from copies of the same moment, or begin anew: without the outputs, "
     "and without the state directory"
@@ -28,54 +29,61 @@ ADVICE = (
 
 
 class Barrier:
-    """Base of all barriers: holds outputs until they may leave, as blobs, in order."""
+    """Base of all barriers: holds outputs until they may leave, as blobs, in order.
+
+    `groups`: the first and the last key group of the node; `dead_letters`: whether failures are
+    outputs like others; otherwise the first final failure ends the run.
+    """
 
     def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
         self.name = name
         self.dead_letters = dead_letters
-        """Whether failures are outputs like others; otherwise a final one stops the run."""
         self.groups = groups
         self.ready: list[tuple[int, bytes]] = []
-        """(time, blob) that may leave."""
-        self.moved_to = NOTHING
-        """Everything up to here is ready, outstanding, or at the consumer."""
+        """(time, epoch or production, blob) of outputs that may leave and are in no bundle yet."""
+        self.released_to = NOTHING
+        """All outputs up to here are in `ready`, in `outstanding`, or at the consumer."""
         self.checksum = 0
+        """Over all blobs that have been released."""
         self.outstanding: Bundle | None = None
+        """The bundle that was sent and is not acknowledged."""
         self.t_last = NOTHING
-        """The consumer has everything up to here."""
-        self.due = NOTHING
-        """The consumer had everything up to here when the snapshot was taken that we begin from."""
+        """The consumer has all outputs up to here."""
+        self.expected_t_last = NOTHING
+        """The consumer's t_last when the snapshot was taken from which this incarnation starts."""
         self.connected = False
+        """Whether the consumer has answered in this incarnation."""
         self.stored_last = 0
-        """Blobs in the bundle that was stored last."""
+        """The number of blobs in the newest bundle that the consumer has stored."""
 
     def hold(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
     ) -> None:
-        """Take outputs of a sink, or (sign -1) take them back.
+        """Take outputs of a sink; tombstones (sign -1) take earlier ones back.
 
-        `packed`: the payloads in the wire format, if that is known.
+        `packed`: the payloads in the wire format, if they are packed already. Without label order,
+        raises FunctionFailed for a failure that is no dead letter.
         """
         raise NotImplementedError
 
     def advance(self, frontier: int) -> None:
-        """Learn that every output with a smaller time is final: what this node itself finds, which
-        means something in label order only.
+        """All outputs below this time are final, by the node's own tracker. Without label order
+        this does nothing.
 
-        Raises FunctionFailed if one of them is a failure.
+        Raises FunctionFailed if one of them is a failure that is no dead letter.
         """
 
     def progress(self, processed: int) -> None:
-        """Learn that nothing with a smaller time needs any more work, on any node: what the master
-        tells, and all that is known of it without label order."""
+        """All nodes have worked off all elements below this time, by the master's tracker. In
+        label order this does nothing."""
 
     def encode_ahead(self) -> bool:
-        """Do some work that the next `advance` need not do then. Returns whether there was any."""
+        """Encode outputs of one time for a later `advance`. Returns whether there were any."""
         return False
 
     @property
     def empty(self) -> bool:
-        """Whether it holds nothing that the consumer does not have."""
+        """Whether the consumer has all outputs that the barrier has taken."""
         return not self.ready and self.outstanding is None
 
     @property
@@ -85,26 +93,27 @@ class Barrier:
 
     @property
     def delivering(self) -> int:
-        """The t_last that the consumer has at least, once all is there that may leave by now."""
+        """The least t_last of the consumer once it has stored all outputs released so far."""
         if self.ready:
-            return self.moved_to
+            return self.released_to
         return self.t_last if self.outstanding is None else self.outstanding.t_last
 
     def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
-        """Learn the consumer's last bundle: on recovery, and whenever the consumer comes back.
+        """The consumer names its last bundle: on recovery, and whenever a consumer comes back.
 
-        Raises StateMismatch if it cannot be one of ours.
+        `t_last`, `checksum`, `blobs`: those of the bundle; NOTHING, 0 and () if there is none.
+        Raises StateMismatch if the bundle does not fit the snapshot or an earlier answer.
         """
-        if not self.connected and t_last < self.due:
+        if not self.connected and t_last < self.expected_t_last:
             raise StateMismatch(
-                f"{self.name}: the consumer has outputs up to {t_last} only, but had those up to "
-                f"{self.due} when the state was written that this run goes on from: outputs are "
-                f"gone, or they are an old copy. {ADVICE}"
+                f"{self.name}: the consumer has outputs up to {t_last} only, but had outputs up to "
+                f"{self.expected_t_last} when the snapshot was written that is now restored: "
+                f"outputs were removed, or they are an old copy. {ADVICE}"
             )
         if self.connected and t_last < self.t_last:
             raise StateMismatch(
                 f"{self.name}: the consumer has come back without outputs that it had stored "
-                f"(t_last {t_last} instead of {self.t_last}): restore them"
+                f"(t_last {t_last} instead of {self.t_last}): restore the outputs"
             )
         self.t_last = max(self.t_last, t_last)
         self.connected = True
@@ -114,25 +123,25 @@ class Barrier:
         self.ready = [(time, blob) for time, blob in self.ready if time > self.t_last]
 
     def stored(self, t_last: int) -> None:
-        """Learn that the consumer has stored the bundle that ended there."""
+        """The consumer has stored the bundle with this t_last. Ignored unless it is outstanding."""
         if self.outstanding is not None and self.outstanding.t_last == t_last:
             self.stored_last = len(self.outstanding.blobs)
             self.outstanding = None
             self.t_last = t_last
 
     def take_bundle(self, incarnation: int) -> Bundle | None:
-        """The next bundle to send, if there is one and it may be sent now."""
+        """All released outputs; None if there are none, or while a bundle is outstanding."""
         if not self.ready or self.outstanding is not None or not self.connected:
             return None
         blobs = tuple(blob for _, blob in self.ready)
         self.ready.clear()
         self.outstanding = Bundle(
-            self.name, incarnation, self.groups, blobs, self.moved_to, self.checksum
+            self.name, incarnation, self.groups, blobs, self.released_to, self.checksum
         )
         return self.outstanding
 
     def check_failure(self, sink: int, label: Label, value: object) -> None:
-        """Raises FunctionFailed for a final failure that nobody wants as a dead letter."""
+        """Raises FunctionFailed if a final output is a failure that is no dead letter."""
         if sink == FAILURES and not self.dead_letters:
             assert isinstance(value, tuple)
             raise FunctionFailed(describe(label, value))
@@ -140,7 +149,7 @@ class Barrier:
     def validate(self) -> None:
         """Assert the invariant."""
         times = [time for time, _ in self.ready]
-        assert times == sorted(times), f"{self.name}: ready out of order: {times}"
+        assert times == sorted(times), f"{self.name}: released out of order: {times}"
         assert not times or times[0] > self.t_last, f"{self.name}: {times[0]} is delivered already"
         if self.outstanding is not None:
             assert self.outstanding.t_last > self.t_last

@@ -1,10 +1,13 @@
-"""The barrier of two-phase: outputs wait for the epoch that they were made in to be committed.
+"""The barrier of two-phase: outputs wait until the epoch in which they were made is committed.
 
 As Flink's transactional sinks do (State management in Apache Flink, section 4.2; thesis, 4.1.3):
-`seal` ends the epoch of a sink's chain when its inputs are aligned, the sealed outputs become
-durable with the node's part of the snapshot (pre-commit), and `commit` lets them go once the
-coordinator has decided. t_last is the number of the last epoch that the consumer has, which
-makes a repeated commit harmless.
+`seal` ends the epoch of a chain when its inputs are aligned, `pre_commit` gives the outputs of the
+epoch to the node's part of the snapshot, and `commit` releases them once the coordinator has
+decided. t_last is the number of the last epoch that the consumer has, so a repeated commit changes
+nothing.
+
+Takes: outputs, ends of epochs per chain, commits. Gives: bundles, and outputs to make durable.
+Invariant: an output leaves only after its epoch was committed, and then once.
 """
 
 from __future__ import annotations
@@ -17,22 +20,24 @@ from driftline.engine.wire.bundles import running_checksum, to_blob
 from driftline.engine.wire.label_columns import Labels
 
 Output = tuple[tuple[int, ...], int, object]
+"""(label, sink, payload)"""
 
 
 class EpochBarrier(Barrier):
-    """Holds outputs per epoch. One epoch at a time is open, at most one is sealed."""
+    """Holds outputs per epoch. Each chain has one open epoch."""
 
     def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
         super().__init__(name, groups, dead_letters)
         self.chain = 0
-        """The port whose chain is at work: chains do not pass from epoch to epoch together."""
+        """The port of the chain that makes the next outputs. Chains end an epoch one by one."""
         self.open: dict[int, list[Output]] = {}
-        """Per chain, the outputs of its current epoch."""
+        """Chain -> the outputs of its open epoch."""
         self.sealing: dict[int, list[Output]] = {}
-        """Outputs of chains that have ended an epoch which others have not."""
+        """Epoch -> the outputs of the chains that have ended it, while others have not."""
         self.sealed: dict[int, tuple[bytes, ...]] = {}
-        """Outputs of epochs that are pre-committed and not yet committed."""
+        """Epoch -> its blobs, pre-committed and not yet committed."""
         self.complete = False
+        """Whether all elements of the run have been worked off, on all nodes."""
 
     def hold(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
@@ -46,14 +51,15 @@ class EpochBarrier(Barrier):
         self.complete = processed >= INFINITY
 
     def seal(self, chain: int, epoch: int) -> None:
-        """A chain has ended an epoch."""
+        """A chain has ended its open epoch."""
         self.sealing.setdefault(epoch, []).extend(self.open.pop(chain, ()))
 
     def pre_commit(self, epoch: int) -> tuple[tuple[int, tuple[bytes, ...]], ...]:
-        """All chains have: the outputs to make durable before the epoch counts as prepared.
+        """Returns (epoch, blobs) of all outputs to make durable before the epoch is prepared.
 
-        They include those of earlier epochs that this barrier does not know to be committed; each
-        keeps its number, by which the consumer's t_last tells what it has already.
+        Earlier epochs are among them as long as this barrier does not know that they are committed.
+        Each keeps its number: t_last says which of them the consumer has. Precondition: all chains
+        have ended the epoch.
         """
         outputs = sorted(self.sealing.pop(epoch, ()), key=lambda output: output[0])
         if outputs:
@@ -62,24 +68,27 @@ class EpochBarrier(Barrier):
         return tuple(sorted(self.sealed.items()))
 
     def restore(self, epoch: int, pre_committed: object) -> None:
-        """Begin after a committed epoch, whose outputs may not all have left."""
-        self.moved_to = epoch
+        """Start after a committed epoch.
+
+        `pre_committed`: the result of its `pre_commit`; some of the outputs may not have left.
+        """
+        self.released_to = epoch
         if isinstance(pre_committed, tuple):
             self.sealed = dict(pre_committed)
             self.commit(epoch)
 
     def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
-        if t_last > self.moved_to:
+        if t_last > self.released_to:
             raise StateMismatch(
                 f"{self.name}: the consumer has outputs of epoch {t_last}, but only "
-                f"{self.moved_to} epochs are committed: the state directory is an old copy, or "
+                f"{self.released_to} epochs are committed: the state directory is an old copy, or "
                 f"another run's. {ADVICE}"
             )
         super().last(t_last, checksum, blobs)
 
     def commit(self, epoch: int) -> None:
-        """The epoch is decided: its outputs may leave."""
-        self.moved_to = max(self.moved_to, epoch)
+        """The coordinator has committed an epoch: its outputs may leave. May be repeated."""
+        self.released_to = max(self.released_to, epoch)
         for number in [number for number in sorted(self.sealed) if number <= epoch]:
             for blob in self.sealed.pop(number):
                 self.checksum = running_checksum(self.checksum, blob)
@@ -88,8 +97,8 @@ class EpochBarrier(Barrier):
 
     @property
     def empty(self) -> bool:
-        held = (*self.open.values(), *self.sealing.values(), *self.sealed.values())
-        return super().empty and not any(held)
+        uncommitted = (*self.open.values(), *self.sealing.values(), *self.sealed.values())
+        return super().empty and not any(uncommitted)
 
     @property
     def delivered(self) -> int:

@@ -1,7 +1,8 @@
 """The barrier of `none` and `at-least-once`: outputs leave at once, in the order of arrival.
 
-Nothing is filtered after a recovery; so outputs can come again (at-least-once) or be missing
-(none). t_last numbers the bundles, on from the consumer's last one.
+Takes: outputs. Gives: bundles. Invariant: the number of a bundle is its t_last, and is one more
+than that of the bundle before. No output is dropped after a recovery: outputs can come twice
+(at-least-once) or be missing (none).
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from driftline.engine.wire.messages import Bundle
 
 
 class ImmediateBarrier(Barrier):
-    """Holds back only what the consumer is not ready for."""
+    """Holds outputs only until the consumer has stored the bundle before."""
 
     def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
         super().__init__(name, groups, dead_letters)
         self.complete = False
+        """Whether all elements of the run have been worked off, on all nodes."""
 
     def hold(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
@@ -38,13 +40,13 @@ class ImmediateBarrier(Barrier):
 
     @property
     def delivering(self) -> int:
-        return self.moved_to + bool(self.ready)
+        return self.released_to + bool(self.ready)
 
     def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
         super().last(t_last, checksum, blobs)
-        self.moved_to = max(self.moved_to, self.t_last)
+        self.released_to = max(self.released_to, self.t_last)
 
     def take_bundle(self, incarnation: int) -> Bundle | None:
         if self.ready and self.outstanding is None and self.connected:
-            self.moved_to += 1
+            self.released_to += 1
         return super().take_bundle(incarnation)

@@ -1,9 +1,54 @@
 """The barrier of exactly-once: outputs leave in label order as soon as the frontier passes them.
 
-No checkpoint is waited for. A replay gives the same outputs again, and those with a time up to
-the consumer's t_last are dropped (Delivery, consistency, and determinism, section V-A2). That the
-replay did give the same is not taken on trust: a checksum runs over everything released, and is
-compared where the replay passes t_last (`NotDeterministic`).
+No output waits for a snapshot. A replay makes the same outputs again, and outputs with a time up to
+the consumer's t_last are dropped (Delivery, consistency, and determinism, section V-A2). Whether
+they are the same is checked: a checksum runs over all released blobs, and is compared when the
+replay passes t_last.
+
+An example: `b` of time 2 comes before `a` of time 1, and `c` of time 3 is taken back for `C`:
+
+    >>> from driftline.barrier.barrier import NOTHING
+    >>> def show(bundle):
+    ...     if bundle is not None:
+    ...         items = [item for blob in bundle.blobs for item in from_blob(blob)]
+    ...         print([item.value for item in items], "t_last", bundle.t_last)
+    >>> barrier = OrderedBarrier("barrier-0", groups=(0, 63))
+    >>> barrier.last(NOTHING, 0, ())  # the consumer has no bundle yet
+    >>> barrier.hold(0, [(2, 0)], ["b"], None)
+    >>> barrier.hold(0, [(1, 0)], ["a"], None)
+    >>> barrier.hold(0, [(3, 0)], ["c"], None)
+    >>> barrier.advance(3)  # all outputs below time 3 are final
+    >>> first = barrier.take_bundle(incarnation=1)
+    >>> show(first)
+    ['a', 'b'] t_last 2
+    >>> barrier.hold(0, [(3, 0), (3, 0)], ["c", "C"], [-1, 1])
+    >>> barrier.advance(4)
+    >>> show(barrier.take_bundle(1))  # not before the consumer has stored the first bundle
+    >>> barrier.delivered
+    0
+    >>> barrier.stored(2)
+    >>> show(barrier.take_bundle(1))
+    ['C'] t_last 3
+
+Now the node crashes, and the second bundle is lost. The node replays from time 1, and the consumer
+says that it has the first bundle:
+
+    >>> replay = OrderedBarrier("barrier-0", groups=(0, 63), start=1, checksum=0)
+    >>> replay.last(first.t_last, first.checksum, first.blobs)
+    >>> replay.hold(0, [(1, 0), (2, 0), (3, 0)], ["a", "b", "C"], None)
+    >>> replay.advance(4)
+    >>> show(replay.take_bundle(2))
+    ['C'] t_last 3
+    >>> other = OrderedBarrier("barrier-0", groups=(0, 63), start=1, checksum=0)
+    >>> other.last(first.t_last, first.checksum, first.blobs)
+    >>> other.hold(0, [(1, 0), (2, 0)], ["a", "B"], None)
+    >>> other.advance(3)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    driftline.engine.errors.NotDeterministic: ... first seen at label [2, 0]...
+
+Takes: outputs, the frontier, the consumer's answers. Gives: bundles. Invariant: all outputs below
+the frontier, and no others, have been released, in label order, each once.
 """
 
 from __future__ import annotations
@@ -21,11 +66,14 @@ from driftline.engine.wire.codec import exact
 from driftline.engine.wire.label_columns import Labels
 
 ENCODE_AHEAD_UP_TO = 4
-"""Times that may be pending for outputs to be encoded before they are final."""
+"""With outputs of more times pending there is load, and no output is encoded before it is final."""
 
 
 class OrderedBarrier(Barrier):
-    """Releases below the frontier; filters by t_last; guards determinism."""
+    """Holds outputs until they are final (see the module's docstring for an example).
+
+    `start`: the time that the incarnation replays from; `checksum`: over all blobs below it.
+    """
 
     def __init__(
         self,
@@ -36,31 +84,32 @@ class OrderedBarrier(Barrier):
         checksum: int = 0,
     ) -> None:
         super().__init__(name, groups, dead_letters)
-        self.moved_to = start - 1
+        self.released_to = start - 1
         self.checksum = checksum
         self.pending: dict[int, Pending] = {}
+        """Time -> its outputs that are not final."""
         self.times: list[int] = []
         """A heap of the times in `pending`."""
         self.history: deque[tuple[int, int]] = deque([(start - 1, checksum)])
-        """(time, checksum up to and with it), as far back as a snapshot may ask."""
+        """(time, checksum over all blobs up to it), from the time of the next snapshot on."""
         self._replay: _Replay | None = None
 
     def hold(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
     ) -> None:
-        for time, part in by_time((labels, values, signs)):
-            assert time > self.moved_to, (
-                f"{self.name}: an output of time {time} after those up to {self.moved_to} have left"
+        for time, batch in by_time((labels, values, signs)):
+            assert time > self.released_to, (
+                f"{self.name}: an output of time {time}; outputs up to {self.released_to} have left"
             )
-            whole = len(part[0]) == len(labels)
-            self._held(time).add(sink, *part, packed if whole else b"")
+            has_all = len(batch[0]) == len(labels)
+            self._pending_of(time).add(sink, *batch, packed if has_all else b"")
 
-    def _held(self, time: int) -> Pending:
-        held = self.pending.get(time)
-        if held is None:
-            held = self.pending[time] = Pending()
+    def _pending_of(self, time: int) -> Pending:
+        pending = self.pending.get(time)
+        if pending is None:
+            pending = self.pending[time] = Pending()
             heappush(self.times, time)
-        return held
+        return pending
 
     def advance(self, frontier: int) -> None:
         times = self.times
@@ -69,30 +118,30 @@ class OrderedBarrier(Barrier):
             blob = self._encoded(self.pending.pop(time))
             if blob:
                 self._release(time, blob)
-        self.moved_to = max(self.moved_to, frontier - 1)
-        if self._replay is not None and self.moved_to >= self._replay.t_last:
+        self.released_to = max(self.released_to, frontier - 1)
+        if self._replay is not None and self.released_to >= self._replay.t_last:
             self._end_replay()
 
     def encode_ahead(self) -> bool:
-        """Encode outputs while there is nothing better to do than to wait for the frontier.
+        """Encode the outputs of one time before they are final; for an idle node.
 
-        Returns whether there was anything. Under load it is not worth it.
+        Returns whether there were any. Under load it does nothing.
         """
         if len(self.times) <= ENCODE_AHEAD_UP_TO:
-            for held in self.pending.values():
-                if held.blob is None and not held.fails:
-                    held.blob = self._encoded(held)
+            for pending in self.pending.values():
+                if pending.blob is None and not pending.has_failures:
+                    pending.blob = self._encoded(pending)
                     return True
         return False
 
-    def _encoded(self, held: Pending) -> bytes:
-        """The blob of outputs, empty if none is left. Raises FunctionFailed."""
-        if held.blob is not None:
-            return held.blob
-        if (blob := held.as_it_came()) is not None:
+    def _encoded(self, pending: Pending) -> bytes:
+        """The blob of the outputs, or b"" if all were taken back. Raises FunctionFailed."""
+        if pending.blob is not None:
+            return pending.blob
+        if (blob := pending.packed_blob()) is not None:
             return blob
-        labels, sinks, values = held.outputs()
-        if held.fails:
+        labels, sinks, values = pending.outputs()
+        if pending.has_failures:
             for label, sink, value in zip(labels, _each(sinks, len(labels)), values, strict=True):
                 self.check_failure(sink, label, value)
         return to_blob(labels, sinks, values) if labels else b""
@@ -101,21 +150,21 @@ class OrderedBarrier(Barrier):
     def delivered(self) -> int:
         if self.ready or self.outstanding is not None or not self.connected:
             return self.t_last + 1
-        return self.moved_to + 1
+        return self.released_to + 1
 
     def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
-        if not self.connected and self.moved_to < t_last:
+        if not self.connected and self.released_to < t_last:
             self._replay = _Replay(self.name, t_last, checksum, blobs)
         elif not self.connected and checksum != self.checksum:
             raise StateMismatch(
                 f"{self.name}: the consumer has other outputs than the snapshot up to time "
-                f"{self.moved_to}: outputs have been changed or removed, or the state directory is "
-                f"another run's. {ADVICE}"
+                f"{self.released_to}: outputs have been changed or removed, or the state directory "
+                f"is another run's. {ADVICE}"
             )
         super().last(t_last, checksum, blobs)
 
     def checksum_before(self, time: int) -> int:
-        """The checksum over everything below a time; forgets what came before."""
+        """The checksum over all blobs below a time. Precondition: times do not decrease."""
         history = self.history
         while len(history) > 1 and history[1][0] < time:
             history.popleft()
@@ -124,7 +173,7 @@ class OrderedBarrier(Barrier):
     def validate(self) -> None:
         super().validate()
         assert sorted(self.times) == sorted(self.pending)
-        assert not self.times or self.times[0] > self.moved_to, f"{self.name}: a late output"
+        assert not self.times or self.times[0] > self.released_to, f"{self.name}: a late output"
 
     def _release(self, time: int, blob: bytes) -> None:
         if self._replay is not None:
@@ -148,7 +197,10 @@ def _each(sinks: int | list[int], count: int) -> list[int]:
 
 
 class _Replay:
-    """What the consumer has beyond the snapshot, to be compared with what the replay gives."""
+    """Compares the outputs of a replay, up to t_last, with those that the consumer has.
+
+    `checksum`: the consumer's, at t_last; `stored`: the blobs of its last bundle.
+    """
 
     def __init__(self, barrier: str, t_last: int, checksum: int, stored: tuple[bytes, ...]) -> None:
         self.barrier = barrier
@@ -158,13 +210,14 @@ class _Replay:
         self.blobs: list[bytes] = []
 
     def check(self, checksum: int) -> None:
+        """Raises NotDeterministic if the barrier's checksum at t_last is not the consumer's."""
         if checksum == self.checksum:
             return
         raise NotDeterministic(
             f"{self.barrier}: a replay gave other outputs than those that were delivered "
-            f"{self._until()}{self._where()}. Either the code of the flow has been changed since: "
-            "begin anew with another --output. Or a function of it is not deterministic: it uses a "
-            "clock, randomness or I/O"
+            f"{self._until()}{self._where()}. Either the code of the flow has changed: begin anew "
+            "with another --output. Or one of its functions is not deterministic: it uses a clock, "
+            "randomness or I/O"
         )
 
     def _until(self) -> str:

@@ -1,8 +1,8 @@
-"""Outputs of one time that are not final yet, as batches, in the order in which they came.
+"""Pending outputs: the outputs of one time that are not final yet, batch by batch.
 
-Nearly always there is one batch in label order, which then leaves as it is, packed as it came; only
-where elements came late, or in several batches, outputs are sorted and tombstones find what they
-take back. Payloads that wait are bytes: nobody can change them, and they cost less than objects.
+Nearly always there is one packed batch in label order, and it becomes a blob as it is. Only after
+late elements, or if there are several batches, outputs are sorted and matched with tombstones.
+Payloads wait as bytes: no function can change them, and they cost less than objects.
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ Output = tuple[Label, int, object]
 
 
 class Pending:
-    """The outputs of one time."""
+    """The pending outputs of one time."""
 
-    __slots__ = ("batches", "blob", "fails", "taken_back")
+    __slots__ = ("batches", "blob", "has_failures", "taken_back")
 
     def __init__(self) -> None:
         self.blob: bytes | None = None
-        """The outputs, encoded ahead of their release; None: not yet, or not any more."""
-        self.fails = False
-        """Whether there is a failure among the outputs, perhaps one that is taken back."""
+        """The outputs if they were encoded before they are final; None after each change."""
+        self.has_failures = False
+        """Whether one of the outputs was a failure, even if it was taken back."""
         self.batches: list[tuple[Labels, int, Values | bytes]] = []
-        """(labels, sink, payloads, in the wire format where that is known)"""
+        """(labels, sink, payloads: in the wire format if they came packed), in order of arrival."""
         self.taken_back: list[Output] = []
+        """The outputs that tombstones have named."""
 
     def add(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
     ) -> None:
-        """Take outputs of this time, or take them back."""
+        """Take outputs of this time; tombstones (sign -1) take earlier ones back."""
         self.blob = None
-        self.fails |= sink == FAILURES
+        self.has_failures |= sink == FAILURES
         if signs is None:
             self.batches.append((labels, sink, packed or values))
             return
@@ -50,11 +51,11 @@ class Pending:
                 self.taken_back.append((label, sink, value))
 
     def _is_in_order(self) -> bool:
-        """Whether there is a single batch, which is in label order."""
+        """Whether there is just one batch, in label order, and no tombstone."""
         return len(self.batches) == 1 and not self.taken_back and in_order(self.batches[0][0])
 
-    def as_it_came(self) -> bytes | None:
-        """The blob of a single packed batch in label order; None if there is anything else."""
+    def packed_blob(self) -> bytes | None:
+        """The blob of the outputs if they are one packed batch in label order; otherwise None."""
         if self._is_in_order():
             labels, sink, values = self.batches[0]
             if isinstance(values, bytes):
@@ -62,7 +63,8 @@ class Pending:
         return None
 
     def outputs(self) -> tuple[Labels, int | list[int], Values]:
-        """What is left, in label order; one sink number where there is only one."""
+        """Labels, sinks (one number if all are the same), and payloads, in label order, without the
+        outputs that were taken back."""
         if self._is_in_order():
             labels, sink, values = self.batches[0]
             return labels, sink, _unpacked(values)
@@ -84,18 +86,18 @@ def _unpacked(values: Values | bytes) -> Values:
 
 
 def _without(outputs: list[Output], taken_back: list[Output]) -> list[Output]:
-    """The outputs less those taken back. Equal is not the same for 1, 1.0 and True."""
-    gone: dict[tuple[Label, int], list[bytes]] = {}
+    """The outputs that were not taken back. Compares bytes: 1, 1.0 and True are equal objects."""
+    tombstones: dict[tuple[Label, int], list[bytes]] = {}
     for label, sink, value in taken_back:
-        gone.setdefault((label, sink), []).append(exact(value))
-    kept: list[Output] = []
+        tombstones.setdefault((label, sink), []).append(exact(value))
+    in_force: list[Output] = []
     for output in outputs:
-        candidates = gone.get(output[:2])
+        candidates = tombstones.get(output[:2])
         if candidates:
             packed = exact(output[2])
             if packed in candidates:
                 candidates.remove(packed)
                 continue
-        kept.append(output)
-    assert not any(gone.values()), "a tombstone for an output that is not there"
-    return kept
+        in_force.append(output)
+    assert not any(tombstones.values()), "a tombstone for an output that did not come"
+    return in_force

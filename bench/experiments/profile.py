@@ -16,9 +16,9 @@ from rich.table import Table
 
 from driftline.barrier.barrier import NOTHING
 from driftline.bench.measuring.corpus import Documents
-from driftline.deploy.node.parts import Parts
+from driftline.deploy.node.components import Components
 from driftline.deploy.work.assembly import Assembly
-from driftline.deploy.work.blocks import Batch, Block, bounds, in_order
+from driftline.deploy.work.blocks import Batch, Block, bounds, in_label_order
 from driftline.deploy.work.leaving import Leaving, arrived_block, to_frame
 from driftline.deploy.work.tracking import Acks
 from driftline.engine.flow.plan import plan
@@ -174,7 +174,7 @@ class _DataPath:
         self.turns = count()
         self.elements = 0
         self.assemblies = [
-            Parts(self.plan, self.policy, node, NODES, lambda: next(self.ids)).assembly()
+            Components(self.plan, self.policy, node, NODES, lambda: next(self.ids)).assembly()
             for node in range(NODES)
         ]
         self.leaving = [Leaving(assembly) for assembly in self.assemblies]
@@ -189,7 +189,7 @@ class _DataPath:
             if not blocks:
                 continue  # nothing for this node in this block
             assembly.enter(self.keyed.number, blocks)
-            batches = in_order(blocks)
+            batches = in_label_order(blocks)
             ordered = list(zip(batches, [*bounds(batches)[1:], frontier], strict=True))
             clock.lap("label order")
             for batch, bound in ordered:

@@ -1,1 +1,1 @@
-"""The node: one party, and its dialogues with others."""
+"""The node: the party that runs operators, and its dialogues with other parties."""

@@ -1,14 +1,14 @@
-"""A barrier's dialogue with its consumer, in one incarnation.
+"""Delivery: a barrier's dialogue with its consumer, in one incarnation.
 
-Takes `LastBundle` and `BundleStored` (consumer) and the time. Gives `FetchLast`, at first and
-whenever an answer is waited for too long, and bundles, again if the consumer has not had them.
+Takes: `LastBundle` and `BundleStored` (consumer), and the time. Gives: `FetchLast` at first, and
+again while an answer is overdue; bundles, and again each bundle that the consumer did not get.
 
-A consumer, above all a remote one, may be replaced by another process at any time, and what it said
-before may come late. So questions carry how many bundles have been sent and stored so far, answers
-the same number: an answer counts only if nothing has happened since that could make it untrue. All
-questions in between are the same question, so that a slow answer counts, too.
+Another process may take the place of a consumer at any time, and messages of the earlier process
+may come late. So each question carries the number of bundles sent and stored so far, and its answer
+carries the same number. An answer with an older number is out of date, and is ignored. A question
+that is repeated has the same number, so a slow answer counts, too.
 
-Invariant: since the question that an answer counts for, no bundle has been sent or stored.
+Invariant: between a question and the answer that counts, no bundle is sent or stored.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from driftline.barrier.barrier import Barrier
 from driftline.engine.wire.messages import Bundle, BundleStored, FetchLast, LastBundle
 
 ASK_EVERY_S = 1.0
+"""Seconds until an overdue answer is asked for again."""
 
 
 class Delivery:
-    """What a node says to its consumer for a barrier."""
+    """The dialogue of one barrier."""
 
     def __init__(self, barrier: Barrier, incarnation: int, address: str) -> None:
         self.barrier = barrier
         self.ask_at = 0.0
-        """When the consumer is asked next, if it still owes an answer then."""
+        """When the consumer is asked next (seconds, monotonic), if an answer is overdue then."""
         self._incarnation = incarnation
         self._address = address
         self._exchanged = 0
-        """Bundles sent and stored so far."""
+        """The number of bundles sent plus the number of bundles stored."""
 
     def question(self, now: float) -> FetchLast | None:
-        """What to ask, if it is time to."""
+        """The question to send now; None if no answer is overdue."""
         if now < self.ask_at:
             return None
         self.ask_at = now + ASK_EVERY_S
@@ -44,7 +45,7 @@ class Delivery:
         )
 
     def bundle(self, now: float) -> Bundle | None:
-        """Outputs that may leave, if there are any."""
+        """The next bundle to send; None if no output may leave now."""
         bundle = self.barrier.take_bundle(self._incarnation)
         if bundle is not None:
             self._exchanged += 1
@@ -52,15 +53,15 @@ class Delivery:
         return bundle
 
     def stored(self, message: BundleStored) -> None:
-        """The consumer has a bundle."""
+        """The consumer has stored a bundle."""
         if message.incarnation == self._incarnation:
             self._exchanged += 1
             self.barrier.stored(message.t_last)
 
     def last(self, message: LastBundle) -> Bundle | None:
-        """An answer has come. Returns the bundle that is to be sent again, if it had not come.
+        """An answer has come. Returns the bundle to send again, if the consumer has not got it.
 
-        Raises StateMismatch if the consumer cannot be the one that has our outputs.
+        Raises StateMismatch if the consumer's outputs do not fit this node's state.
         """
         if (message.incarnation, message.number) != (self._incarnation, self._exchanged):
             return None

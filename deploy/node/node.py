@@ -1,21 +1,22 @@
-"""The node: executes every operator of the flow for its key groups, and holds one barrier.
+"""The node: runs all operators of the flow for its key groups, and has one barrier.
 
-Takes frames and markers (fronts, nodes), `Acknowledge` (nodes), `Promise` (fronts), `Progress`,
-`Prepare`, `Committed` (master), `BundleStored` (consumer), and what begins an incarnation
-(`recovery`). Gives frames and markers, an `Acknowledge` for what was worked off, `Prepared`,
-bundles, and what every member gives.
+Takes: frames and markers (fronts, nodes), `Acknowledge` (nodes), `Promise` (fronts), `Progress`,
+`Prepare`, `Committed` (master), `BundleStored` (consumer), and the messages that begin an
+incarnation (`recovery`). Gives: frames and markers, an `Acknowledge` of frames worked off,
+`Prepared`, bundles, and the messages that every member gives. Invariant: frames leave before, or
+with, the acknowledgement of the frames that they were made of.
 
-A turn works off everything that has come, stage by stage (`stages`); what it made for other nodes
-leaves as soon as its stage is done, and with it the acknowledgement of the stage (strong
-productions: as soon as it is durable). Outputs leave as soon as the last stage is done; only then
-comes what nobody waits for. What the policy decides is decided where the parts are made (`parts`).
+A turn works off all blocks that have come, stage by stage (`stages`). The frames of a stage leave
+as soon as the stage is done, with its acknowledgement (strong productions: as soon as they are
+durable). Outputs leave as soon as the last stage is done. Only then follows work that no output
+waits for: snapshots, settling, encoding. `components` alone depends on the policy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from driftline.deploy.node.parts import Parts
+from driftline.deploy.node.components import Components
 from driftline.deploy.node.recovery import Recovering
 from driftline.deploy.node.snapshotter import Snapshotter
 from driftline.deploy.node.stages import Stages
@@ -45,14 +46,17 @@ from driftline.engine.wire.messages import (
 from driftline.engine.wire.party import Job
 
 PUT_OFF = 2
-"""How many turns in a row what is not urgent waits for what is."""
+"""The number of turns in a row that may put off settling and encoding, as messages leave first."""
 
 ROWS_AT_LEISURE, ROWS_UNDER_LOAD = 256, 16384
-"""Rows of state that are then encoded at a time."""
+"""Rows of each state to encode in one turn: with no message to send, and after `PUT_OFF` turns."""
 
 
 class Node(Recovering):
-    """One node, with whatever policy."""
+    """Node `index` of `nodes`, with any policy.
+
+    `process`, `address`, `run`: see `Member`; `dead_letters`: see `Barrier`.
+    """
 
     def __init__(
         self,
@@ -68,28 +72,28 @@ class Node(Recovering):
         run: str = "",
         pace: Pace | None = None,
     ) -> None:
-        parts = Parts(plan, policy, index, nodes, new_id, dead_letters)
-        super().__init__(parts, process, address, run, pace or Pace(plan))
+        components = Components(plan, policy, index, nodes, new_id, dead_letters)
+        super().__init__(components, process, address, run, pace or Pace(plan))
         self.index = index
         self.plan = plan
 
     def _set_up(self, assembly: Assembly, start: int) -> None:
         super()._set_up(assembly, start)
-        self._tracking = self._parts.tracking(start)
+        self._tracking = self._components.tracking(start)
         self._snapshots = Snapshotter(assembly, self.incarnation)
         self._stages = Stages(
-            self._parts, assembly, self._tracking, self._snapshots, self.pace, self.send
+            self._components, assembly, self._tracking, self._snapshots, self.pace, self.send
         )
         self._begun = False
-        """Whether the master has begun, so that all nodes are in this incarnation."""
+        """Whether the master has sent its progress: then all nodes are in this incarnation."""
         self._stage = 0
-        """Where the turn goes on; behind the last stage comes what nobody waits for."""
+        """The stage to go on with; behind the last stage, the end of the turn."""
         self._moved = False
-        """Whether frontiers have moved since the last turn ended."""
+        """Whether frontiers have moved since the end of the last turn."""
         self._final = 0
-        """Elements below this time are final; that is put into effect when there is time for it."""
+        """Elements below this time are delivered, and are settled when there is time."""
         self._put_off = 0
-        """Turns in a row in which what is not urgent has waited."""
+        """The number of turns in a row that have put off settling and encoding."""
 
     @property
     def steps(self) -> int:
@@ -103,14 +107,14 @@ class Node(Recovering):
     def doing(self) -> str:
         return self.pace.doing()
 
-    # What comes in.
+    # Messages and jobs.
 
     def handle(self, sender: str, message: Message) -> None:
         if isinstance(message, Frame):
             if not 0 <= message.port < len(self.plan.ports):
-                raise MalformedMessage(f"a frame for port {message.port}, which the flow has not")
+                raise MalformedMessage(f"a frame for port {message.port}, which does not exist")
             block = arrived_block(message)
-            if message.cells or message.covered:  # first: it may be refused
+            if message.cells or message.covered:  # first, as it may be malformed
                 self._tracking.acknowledge(message.cells, message.covered)
             self._stages.admit(sender, message.feeder, block)
         elif isinstance(message, Acknowledge):
@@ -130,7 +134,7 @@ class Node(Recovering):
             self._send_all(self._snapshots.prepare(message.number, message.time))
         elif isinstance(message, Committed):
             self.jobs.append(self.assembly.commit(message.number, message.before))
-        elif isinstance(message, Failed):  # the consumer cannot go on
+        elif isinstance(message, Failed):  # from the consumer, which cannot go on
             if message.incarnation == self.incarnation:
                 self.report(message)
         elif isinstance(message, AskReport):
@@ -148,13 +152,13 @@ class Node(Recovering):
     def repeat(self) -> None:
         super().repeat()
         if self.running:
-            if self._begun:  # peers without a tracker, too: a marker that they miss was lost
+            if self._begun:  # in every policy: a lost marker, too, becomes a gap
                 self._send_all(self._stages.peers.nothing_new())
             self._tell_all()
 
     def done(self, job: Job, result: object) -> None:
         if isinstance(job, CommitSnapshot) and result is True:
-            self.jobs.append(job)  # there is more to do
+            self.jobs.append(job)  # there is more to merge
         elif (answer := self._snapshots.stored(job, result)) is not None:
             self._send_all(self.assembly.stored(answer))
         else:
@@ -168,7 +172,7 @@ class Node(Recovering):
             return False
         if not self.running:
             return self._restore()
-        resumed = self._stage > 0  # then what has come meanwhile is for the next turn
+        resumed = self._stage > 0  # then blocks that have come meanwhile need another turn
         try:
             return self._work() or self._end_turn() or resumed
         except DriftlineError as error:
@@ -176,7 +180,7 @@ class Node(Recovering):
             return False
 
     def _work(self) -> bool:
-        """Work off what waits. Returns whether something has to leave before going on."""
+        """Work off the stages. Returns whether messages should leave before the turn goes on."""
         stages, tracking, last = self._stages, self._tracking, self.plan.stages
         if self._stage == 0 and tracking.news and stages.waiting.many():
             self._advance()
@@ -185,8 +189,8 @@ class Node(Recovering):
             stages.work_off(stage)
             if stages.peers.waiting:
                 self._acknowledge()
-            if self.outbox and (stages.own or stages.waiting.any(self._stage)):
-                return True  # others can work meanwhile
+            if self.outbox and (stages.own_blocks or stages.waiting.any(self._stage)):
+                return True  # other nodes can begin with these frames
         if self._stage > last:
             return False
         self._stage += 1
@@ -195,11 +199,11 @@ class Node(Recovering):
         return self._send_bundle()
 
     def _end_turn(self) -> bool:
-        """Do what nobody waits for. Returns whether there is more to do without any new input."""
+        """Do the work that no output waits for. Returns whether the node needs another turn."""
         stages, tracking, barrier = self._stages, self._tracking, self.assembly.barrier
         self._stage = 0
-        rest, stages.rest = stages.rest, False
-        if number := self.assembly.end_turn(tracking.acks, whole=not rest):
+        unfinished, stages.unfinished = stages.unfinished, False
+        if number := self.assembly.end_turn(tracking.acks, unfinished=unfinished):
             self._snapshots.begin(number, INFINITY)
         if tracking.acks:
             self._acknowledge()
@@ -208,14 +212,14 @@ class Node(Recovering):
         more, job = self._snapshots.step()
         if job is not None:
             self.jobs.append(job)
-        more |= rest or stages.applying.due
+        more |= unfinished or stages.applying.due
         more |= bool(tracking.acks) or (self._moved and stages.waiting.any())
         self._moved = False
         tracking.deliver(barrier.delivered, barrier.stored_last, self.now)
         self.tick_by = min(self.tick_by, tracking.tell_by)
         if self.outbox and self._put_off < PUT_OFF:
             self._put_off += 1
-            return True  # let it leave; there may be something to do meanwhile
+            return True  # let the messages leave first
         self._put_off = 0
         if self.outbox:
             self._tidy(ROWS_UNDER_LOAD)
@@ -223,9 +227,9 @@ class Node(Recovering):
         return more or barrier.encode_ahead() or self._tidy(ROWS_AT_LEISURE)
 
     def _advance(self) -> None:
-        """Put into effect what is known of the frontiers."""
+        """Act on new frontiers: settle roots, release elements at gates, release outputs."""
         stages, tracking = self._stages, self._tracking
-        if self.index == 0:  # also when nothing moves: an idle front may be what holds it up
+        if self.index == 0:  # even if no frontier moves: they may all wait for an idle front
             for front, time in tracking.tracker.to_ask():
                 self.send(f"front-{front}", AskPromise(time))
         if tracking.moved():
@@ -236,26 +240,26 @@ class Node(Recovering):
         self.assembly.barrier.advance(tracking.final_outputs(stages.waiting.first(-1)))
 
     def _tidy(self, rows: int) -> bool:
-        """Do what is not urgent. Returns whether there was anything."""
+        """Settle final elements, and encode rows. Returns whether any were encoded."""
         final, self._final = self._final, 0
         self.assembly.settle(final)
         return self.assembly.encode_early(rows)
 
-    # What leaves, beside frames.
+    # Messages to send, except frames.
 
     def _send_bundle(self) -> bool:
-        """Let outputs leave, if any may. Returns whether some have."""
+        """Send the outputs that may leave. Returns whether there were any."""
         bundle = self._delivery.bundle(self.now)
         if bundle is not None:
             self.send("consumer", bundle)
         return bundle is not None
 
     def _acknowledge(self) -> None:
-        """Tell peers at once what their outputs wait for."""
+        """Acknowledge the work of the turn to peers, if outputs of theirs wait for it."""
         self._send_all(self._stages.peers.acknowledge(*self._tracking.end_turn(self.now)))
 
     def _tell_all(self) -> None:
-        """Tell peers and the master all that they do not know."""
+        """Acknowledge all work that peers and the master have not heard of."""
         self._send_all(self._stages.peers.acknowledge(*self._tracking.for_peers()))
         self.send("master", self._tracking.for_master())
 
@@ -264,5 +268,5 @@ class Node(Recovering):
             self.send(to, message)
 
     def validate(self) -> None:
-        """Assert the invariants of everything in the node."""
+        """Assert the invariants of the assembly."""
         self.assembly.validate()

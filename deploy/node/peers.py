@@ -1,10 +1,11 @@
-"""What a node says to the other nodes: frames, and in label order what has been worked off.
+"""Peers: a node's messages to the other nodes: frames, and in label order acknowledgements.
 
 The acknowledgement of a stage travels in the last frame that the stage has made for a node, so that
-it costs no message of its own; to a node without such a frame it goes by itself. Without label
-order nodes need no acknowledgements, and frames wait for none.
+it costs no message of its own; a node without such a frame gets a message. Without label order
+nodes need no acknowledgements, and frames leave at once.
 
-Invariant: frames and acknowledgements leave in the order in which they were made.
+Takes: frames that have been made, acknowledgements. Gives: messages for other nodes. Invariant:
+frames and acknowledgements leave in the order in which they were made.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from driftline.deploy.work.assembly import Post
-from driftline.deploy.work.leaving import Made, to_frame
+from driftline.deploy.work.leaving import UnsentFrame, to_frame
 from driftline.deploy.work.tracking import Cells, Intervals
 from driftline.engine.wire.messages import Acknowledge, Frame
 
@@ -24,43 +25,43 @@ class Peers:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = tuple(names)
-        self._last: dict[str, Made] = {}
-        """The frames that wait for the acknowledgement that they are to take with them."""
+        self._last: dict[str, UnsentFrame] = {}
+        """Node -> the last frame for it, which waits for the acknowledgement of its stage."""
 
     @property
     def waiting(self) -> bool:
-        """Whether a frame waits."""
+        """Whether a frame waits for an acknowledgement."""
         return bool(self._last)
 
-    def frame(self, to: str, made: Made) -> Post:
-        """A frame is made for a node. Returns what may leave: the one before it."""
+    def frame(self, to: str, unsent: UnsentFrame) -> Post:
+        """A frame has been made for node `to`. Returns messages to send: the frame before it."""
         before = self._last.get(to)
-        self._last[to] = made
+        self._last[to] = unsent
         return [] if before is None else [(to, to_frame(before))]
 
     def acknowledge(self, cells: Cells, covered: Intervals) -> Post:
-        """What has been worked off; no frame waits any longer."""
+        """The messages with this acknowledgement for all nodes, in waiting frames if any."""
         post: Post = []
         for to in self._names:
-            made = self._last.pop(to, None)
-            if made is not None:
-                post.append((to, to_frame(made, cells, covered)))
+            unsent = self._last.pop(to, None)
+            if unsent is not None:
+                post.append((to, to_frame(unsent, cells, covered)))
             elif cells or covered:
                 post.append((to, Acknowledge(cells, covered, 0)))
         return post
 
     def nothing_new(self) -> Post:
-        """What shows whether something before it was lost."""
+        """Empty acknowledgements: they make a lost message before them a gap in the channel."""
         return [(to, NOTHING_NEW) for to in self._names]
 
 
 class PromptPeers(Peers):
-    """The other nodes without label order. `keep`: whether a frame may not leave yet."""
+    """The other nodes, without label order. `keep`: see `Assembly.keep`."""
 
     def __init__(self, names: Iterable[str], keep: Callable[[str, Frame], bool]) -> None:
         super().__init__(names)
         self._keep = keep
 
-    def frame(self, to: str, made: Made) -> Post:
-        frame = to_frame(made)
+    def frame(self, to: str, unsent: UnsentFrame) -> Post:
+        frame = to_frame(unsent)
         return [] if self._keep(to, frame) else [(to, frame)]

@@ -1,18 +1,18 @@
 """Recovery: how an incarnation of a node begins, from `Recover` until the node runs.
 
-Takes `Recover` (master), what the disk gives, and `LastBundle` (consumer). Gives the job that
-loads, `FetchLast`, and `Unloadable` or `Failed` if there is no way to go on.
+Takes: `Recover` (master), `Loaded` (disk), and `LastBundle` (consumer). Gives: `LoadSnapshot`,
+`FetchLast`, and `Unloadable` or `Failed` if the node cannot go on. Invariant: the node runs only
+with the whole state of the snapshot, and with the consumer's t_last.
 
-The snapshot is loaded and put into new parts, in as many turns as that takes. Then the consumer is
-asked what it has, which is not sent again; its first answer makes the node ready, and it runs. The
-consumer may be another process at any time: so it is asked as long as it owes an answer.
+The snapshot is loaded and restored into a new assembly, in as many turns as that takes. Then the
+consumer is asked for its last bundle; its first answer makes the node ready, and the node runs.
 """
 
 from __future__ import annotations
 
 from driftline.barrier.barrier import Barrier
+from driftline.deploy.node.components import Components
 from driftline.deploy.node.delivery import Delivery
-from driftline.deploy.node.parts import Parts
 from driftline.deploy.node.restoring import Restoring
 from driftline.deploy.parties.member import Member
 from driftline.deploy.work.assembly import Assembly
@@ -24,24 +24,26 @@ from driftline.engine.wire.party import Job
 
 
 class Recovering(Member):
-    """Base of the node: begins its incarnations, and does not know what it does while it runs."""
+    """Base of the node: begins its incarnations."""
 
-    def __init__(self, parts: Parts, process: str, address: str, run: str, pace: Pace) -> None:
-        super().__init__(f"node-{parts.index}", process, address, run)
+    def __init__(
+        self, components: Components, process: str, address: str, run: str, pace: Pace
+    ) -> None:
+        super().__init__(f"node-{components.index}", process, address, run)
         self.pace = pace
-        self._parts = parts
-        self._begin(parts.load(), 0)
+        self._components = components
+        self._begin(components.load(), 0)
 
     def _begin(self, load: LoadSnapshot, start: int) -> None:
-        """Drop everything volatile."""
+        """Drop all volatile state, and begin to load a snapshot of time `start`."""
         self.running = self.ready = False
         self._restored = False
-        """Whether the assembly is the one of the snapshot, and not one in its place."""
-        self._restoring = Restoring(self._parts, load, start)
-        self._set_up(self._parts.assembly(), start)
+        """Whether the assembly has the state of the snapshot; otherwise it is an empty one."""
+        self._restoring = Restoring(self._components, load, start)
+        self._set_up(self._components.assembly(), start)
 
     def _set_up(self, assembly: Assembly, start: int) -> None:
-        """Take an assembly, and new parts around it, which count from time `start`."""
+        """Begin to work with an assembly, from time `start`."""
         self.assembly = assembly
         self._delivery = Delivery(assembly.barrier, self.incarnation, self.address)
 
@@ -63,8 +65,8 @@ class Recovering(Member):
         return super().tick(now)
 
     def repeat(self) -> None:
-        if self._restoring.again:
-            self._restoring.again = False
+        if self._restoring.load_again:
+            self._restoring.load_again = False
             self.jobs.append(self._restoring.load)
 
     def done(self, job: Job, result: object) -> None:
@@ -77,12 +79,12 @@ class Recovering(Member):
         if message.incarnation > self.incarnation:
             self.enter(message.incarnation)
             self.addresses.update(message.addresses)
-            load = self._parts.load(message.number, message.taken)
+            load = self._components.load(message.number, message.taken)
             self._begin(load, message.time)
             self.jobs.append(load)
 
     def _restore(self) -> bool:
-        """Load a turn's worth. Returns whether there is more to do."""
+        """Restore for one turn. Returns whether there is more to restore."""
         restoring = self._restoring
         trouble = restoring.work(self.pace, self.incarnation)
         if trouble is not None:
@@ -94,7 +96,7 @@ class Recovering(Member):
         return restoring.under_way
 
     def _ask_consumer(self, now: float) -> None:
-        """Ask for its last bundle, if it is time to."""
+        """Ask the consumer for its last bundle, if an answer is overdue."""
         question = self._delivery.question(now)
         if question is not None:
             self.send("consumer", question)

@@ -1,13 +1,16 @@
-"""Restoring: a snapshot on its way into the parts of a node, in a turn as much as has time.
+"""Restoring: puts a loaded snapshot into a new assembly, in as many turns as that takes.
 
-Between the steps the node says Hello, and hears of a newer incarnation or of the end of the run.
+Between turns the node says Hello, and hears of a newer incarnation or of the end of the run.
+
+Takes: the result of the job that loads. Gives: the assembly, or a message to the master if the
+snapshot cannot be used. Invariant: the assembly is given only when its whole state is restored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from driftline.deploy.node.parts import Parts
+from driftline.deploy.node.components import Components
 from driftline.deploy.work.assembly import Assembly
 from driftline.deploy.work.pace import Pace
 from driftline.engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged, Unavailable
@@ -17,30 +20,30 @@ from driftline.engine.wire.party import log
 
 
 class Restoring:
-    """The beginning of one incarnation: what is loaded; it counts from time `start`."""
+    """The restore of one incarnation. `load`: the job; `start`: the time of the snapshot."""
 
-    def __init__(self, parts: Parts, load: LoadSnapshot, start: int) -> None:
+    def __init__(self, components: Components, load: LoadSnapshot, start: int) -> None:
         self.load = load
         self.start = start
-        self.again = False
-        """Whether the job has to be done again."""
+        self.load_again = False
+        """Whether the job failed for the moment, and has to be repeated."""
         self.assembly: Assembly | None = None
-        """The parts, once everything is in them."""
-        self._parts = parts
+        """The assembly, once its whole state is restored."""
+        self._components = components
         self._steps: Iterator[Assembly | None] = iter(())
         self.under_way = False
-        """Whether there is more to do."""
+        """Whether there is more to restore."""
 
     def take(self, result: object) -> None:
-        """The disk has answered."""
+        """The job is done; `result` is an exception if it failed."""
         self._steps = self._all_steps(result)
         self.under_way = True
 
     def work(self, pace: Pace, incarnation: int) -> Message | None:
-        """Do a turn's work. Returns what the master has to hear if it cannot be done."""
+        """Restore for one turn. Returns a message to the master if the snapshot cannot be used."""
         try:
-            for made in self._steps:
-                self.assembly = made
+            for assembly in self._steps:
+                self.assembly = assembly
                 if pace.step():
                     return None
         except (SnapshotDamaged, MalformedMessage) as error:
@@ -48,7 +51,7 @@ class Restoring:
             return Unloadable(incarnation, self.load.number, str(error))
         except Unavailable as error:
             log.warning("%s; trying again", error)
-            self.again = True
+            self.load_again = True
         except DriftlineError as error:
             self.under_way = False
             return Failed(incarnation, type(error).__name__, str(error))
@@ -59,7 +62,7 @@ class Restoring:
         if isinstance(result, Exception):
             raise result
         assert isinstance(result, Loaded)
-        made = self._parts.assembly(self.start, result.number, result.meta)
-        for _ in made.load(result.segments, self.start):
+        assembly = self._components.assembly(self.start, result.number, result.meta)
+        for _ in assembly.load(result.segments, self.start):
             yield None
-        yield made
+        yield assembly

@@ -1,9 +1,9 @@
-"""A node's part of snapshots: takes what belongs to one at once, encodes it little by little.
+"""The snapshotter: makes a node's parts of snapshots. It takes changes at once, and encodes slowly.
 
-Takes the moments of `Prepare` (or of the end of an epoch, or of a turn); gives `StoreSnapshot` jobs
-and, when one is done, `Prepared` or `PrepareFailed`. What could not be stored goes into the next
-snapshot.
-Invariant: every final change is in exactly one part, and parts are stored in order.
+Takes: the moments of snapshots (`Prepare`, the end of an epoch or of a turn), results of writes.
+Gives: `StoreSnapshot` jobs, then `Prepared` or `PrepareFailed`. If a write fails, its changes go
+into the next part. Invariant: every final change is in exactly one durable part, and parts are
+written in order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from driftline.engine.wire.party import Job
 
 
 class Snapshotter:
-    """The snapshots of one incarnation."""
+    """The parts of one incarnation."""
 
     def __init__(self, assembly: Assembly, incarnation: int) -> None:
         self._assembly = assembly
@@ -25,9 +25,10 @@ class Snapshotter:
         self._meta = b""
         self._storing: StoreSnapshot | None = None
         self._unstored: dict[int, bytes] = {}
+        """Key group -> the segment of a part whose write failed."""
 
     def prepare(self, number: int, time: int) -> Post:
-        """The coordinator wants a snapshot. Returns the answer, if there is one at once."""
+        """The master asks for a part. Returns messages to send: the answer, if it is known now."""
         production = self._assembly.durable
         if production is not None:
             return [("master", Prepared(number, production))]
@@ -35,14 +36,14 @@ class Snapshotter:
         return []
 
     def begin(self, number: int, time: int) -> None:
-        """Take the state as of a time, at once: what is settled from now on does not belong."""
+        """Take all changes below a time now: changes settled later are for the next part."""
         assert self._capture is None, "one snapshot at a time"
         self._number = number
         self._meta = self._assembly.meta(time)
         self._capture = self._assembly.capture(time)
 
     def step(self) -> tuple[bool, StoreSnapshot | None]:
-        """Do a little. Returns whether there is more to do, and the job once all is done."""
+        """Encode a chunk. Returns whether there are more, and the job once there are none."""
         if self._capture is None:
             return False, None
         if self._capture.step():
@@ -58,7 +59,7 @@ class Snapshotter:
         return False, self._storing
 
     def stored(self, job: Job, result: object) -> Prepared | PrepareFailed | None:
-        """What came of a job; None if it is not of this incarnation."""
+        """A job is done. Returns the answer to the master; None if it was another job."""
         if not isinstance(job, StoreSnapshot) or job is not self._storing:
             return None
         self._storing = None

@@ -1,1 +1,1 @@
-"""How elements are worked off on a node: what waits, in which order, how fast, how far."""
+"""Work on a node: waiting blocks, their order, the time a turn takes, and tracking of progress."""

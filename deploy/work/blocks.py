@@ -1,8 +1,43 @@
-"""Blocks: elements that have come to a node and wait to be worked off.
+"""Blocks: the elements of frames that have come to a node and wait at their port.
 
-`Waiting` holds them per stage and says which are worth working off now: under load, elements that
-would only come late are held back until the tracker says that the stage before is done with them.
-Nothing here is needed for correctness; what comes late all the same is put in its place.
+`Waiting` chooses the blocks that are worth applying now. With little work, that is every block:
+speculation saves latency. Under load, a block waits until the frontier of the stage before has
+passed it, as its elements would only come late. This is for speed alone: operators put late
+elements in their place.
+
+An example: port 1 of a flow with one shuffle; at most 4 roots are applied before they are final.
+
+    >>> from driftline.engine.flow.flow import Flow
+    >>> from driftline.engine.flow.plan import plan
+    >>> from driftline.engine.state.managed import ReducingState
+    >>> flow = Flow("totals")
+    >>> total = ReducingState("total", lambda a, b: a + b)
+    >>> keyed = flow.source("numbers").key_by(lambda number: "all")
+    >>> keyed.scan(lambda number, total: total.add(number), total).sink("totals")
+    >>> port = plan(flow).ports[1]
+    >>> def block(id, *times):
+    ...     batch = Batch([(time, 0) for time in times], [7] * len(times), None)
+    ...     return Block(1, times[0], id, [batch])
+    >>> def show(blocks):
+    ...     print([f"id {block.id}: times {block.first} to {block.last}" for block in blocks])
+    >>> waiting = Waiting(plan(flow), hold_back=True)
+    >>> waiting.add(block(11, 1, 2))
+    >>> waiting.add(block(12, 4, 5))
+    >>> now, split = waiting.choose(port, waiting.take(stage=1)[1], complete=0)
+    >>> show(now)  # 4 roots: speculate, although stage 0 is not done with any time
+    ['id 11: times 1 to 2', 'id 12: times 4 to 5']
+    >>> waiting.add(block(13, 3, 8))
+    >>> now, split = waiting.choose(port, waiting.take(1)[1], complete=6)
+    >>> show(now)  # 6 roots are not final: only elements below the frontier of stage 0
+    ['id 13: times 3 to 3']
+    >>> show(split)  # the others wait as a block of their own, which gets an id from the caller
+    ['id 0: times 8 to 8']
+    >>> waiting.settle(6)  # all elements below time 6 are final: no root is unsettled any more
+    >>> show(waiting.choose(port, waiting.take(1)[1], complete=6)[0])
+    ['id 0: times 8 to 8']
+
+Takes: blocks, frontiers. Gives: the blocks to apply now. Invariant: each element is in exactly one
+block, and no tombstone overtakes its element.
 """
 
 from __future__ import annotations
@@ -22,11 +57,11 @@ _time_of, _roots_of = attrgetter("time"), attrgetter("roots")
 _second = itemgetter(1)
 
 SPECULATE_UP_TO = 4
-"""Roots that may be unsettled at a port while elements are applied in whatever order they come."""
+"""While no more roots are unsettled at a port, none of its blocks has to wait."""
 
 
 class Batch:
-    """Elements of one port. Their payloads are decoded no sooner than they are applied."""
+    """Elements of one port, in columns. Payloads are packed until the elements are applied."""
 
     __slots__ = ("labels", "payloads", "signs")
 
@@ -36,11 +71,11 @@ class Batch:
         self.signs = signs
 
     def packed(self) -> bytes:
-        """The payloads as they travel. Raises PayloadError."""
+        """The payloads in the wire format. Raises PayloadError."""
         return self.payloads if isinstance(self.payloads, bytes) else pack_rows(self.payloads)
 
     def elements(self) -> Elements:
-        """With the payloads decoded. Raises MalformedMessage."""
+        """The elements, with payloads decoded. Raises MalformedMessage."""
         if not isinstance(self.payloads, bytes):
             return self.labels, self.payloads, self.signs
         values = unpack_rows(self.payloads)
@@ -51,19 +86,20 @@ class Batch:
     def cut(self, count: int) -> tuple[Batch, Batch]:
         """The first `count` elements, and the others. Raises MalformedMessage."""
         labels, values, signs = self.elements()
-        here, rest = divided(labels, count)
+        first, rest = divided(labels, count)
         return (
-            Batch(here, values[:count], signs and signs[:count]),
+            Batch(first, values[:count], signs and signs[:count]),
             Batch(rest, values[count:], signs and signs[count:]),
         )
 
 
 class Block:
-    """Elements of one port, from one frame, in batches.
+    """A frame, or the rest of one, that waits at its port.
 
-    `time`: the tracking time; `covers`: the times of the front that are done with it, if it is from
-    a front; `first` and `last`: the smallest and largest time of an element; `roots`: how many
-    different times that are not counted yet; `corrects`: whether something is taken back.
+    `time`: the tracking time; `covers`: (since, until) of the times that a front's frame covers;
+    `first`, `last`: the smallest and the largest time of an element; `roots`: the number of
+    different times, or 0 if they have been counted as unsettled; `corrects`: whether there are
+    tombstones.
     """
 
     __slots__ = ("batches", "corrects", "covers", "first", "id", "last", "port", "roots", "time")
@@ -90,59 +126,70 @@ class Block:
         self.first = min(different)
         self.last = max(different)
 
-    def part(self, time: int, *, before: bool) -> Block:
-        """The elements before a time, with the block's id; or the others, with none yet (0)."""
+    def below(self, time: int) -> Block:
+        """The elements below a time, under the id and the tracking time of this block."""
+        return Block(self.port, self.time, self.id, self._chosen(time, below=True))
+
+    def not_below(self, time: int) -> Block:
+        """The other elements, under the smallest time in them, and without an id yet (0)."""
+        block = Block(self.port, 0, 0, self._chosen(time, below=False))
+        block.time = block.first
+        return block
+
+    def _chosen(self, time: int, below: bool) -> list[Batch]:
         batches: list[Batch] = []
         for batch in self.batches:
-            inside = [(t < time) is before for t in times(batch.labels)]
-            if any(inside):
-                whole = all(inside)
-                batches.append(batch if whole else Batch(*chosen(batch.elements(), inside)))
-        part = Block(self.port, self.time, self.id if before else 0, batches)
-        if not before:
-            part.time = part.first
-        return part
+            inside = [(t < time) is below for t in times(batch.labels)]
+            if all(inside):
+                batches.append(batch)
+            elif any(inside):
+                batches.append(Batch(*chosen(batch.elements(), inside)))
+        return batches
 
 
 class Waiting:
-    """What waits at the ports of a node."""
+    """The blocks that wait at the ports of a node (see the module's docstring for an example).
+
+    `hold_back`: whether blocks have to wait under load.
+    """
 
     def __init__(self, plan: Plan, hold_back: bool) -> None:
         self._hold_back = hold_back
         self._blocks: list[list[Block]] = [[] for _ in range(plan.stages)]
+        """Per stage, in order of arrival."""
         self._stage_of = [port.stage for port in plan.ports]
         self._unsettled: list[list[tuple[int, int]]] = [[] for _ in plan.ports]
-        """Per port, (last time, roots) of the blocks that were taken and are not final."""
+        """Per port, (largest time, roots) of the blocks that were chosen and are not final."""
 
     def add(self, block: Block) -> None:
-        """Let a block wait."""
+        """Take a block that has come."""
         self._blocks[self._stage_of[block.port]].append(block)
 
     def put_back(self, port: int, rest: list[Batch], id: int) -> Block:
-        """Let the rest of blocks wait as a block of its own, under the smallest time in it.
+        """Let the rest of blocks wait as one block. Returns it: it has the smallest time in it.
 
-        It comes before what comes now, which may take it back.
+        It waits before all blocks that have come since: they may have tombstones for it.
         """
         block = Block(port, 0, id, rest)
         block.time = block.first
-        block.roots = 0  # they were counted when the elements were chosen the first time
+        block.roots = 0  # counted when the elements were chosen the first time
         self._blocks[self._stage_of[port]].insert(0, block)
         return block
 
     def many(self) -> bool:
-        """Whether more waits than a block, so that it may matter which of them may go."""
+        """Whether two blocks or more wait: then the frontiers decide which of them are chosen."""
         return sum(map(len, self._blocks)) > 1
 
     def any(self, stage: int = 0) -> bool:
-        """Whether something waits in a stage or in those after it."""
+        """Whether a block waits in this stage or a later one."""
         return any(self._blocks[stage:])
 
     def first(self, stage: int) -> int:
-        """The smallest tracking time in a stage; INFINITY if nothing waits there."""
+        """The smallest tracking time of the blocks of a stage; INFINITY if there are none."""
         return min(map(_time_of, self._blocks[stage]), default=INFINITY)
 
     def take(self, stage: int) -> dict[int, list[Block]]:
-        """What waits in a stage, by port."""
+        """Remove the blocks of a stage. Returns them by port, in order of arrival."""
         blocks, self._blocks[stage] = self._blocks[stage], []
         by_port: dict[int, list[Block]] = {}
         for block in blocks:
@@ -152,9 +199,10 @@ class Waiting:
     def choose(
         self, port: Port, blocks: list[Block], complete: int
     ) -> tuple[list[Block], list[Block]]:
-        """Those to be worked off now; and new ones, made by parting, that have no id yet.
+        """Choose among the blocks of a port that `take` has returned; the others wait on.
 
-        The others wait on. `complete`: the frontier of the stage before.
+        `complete`: the frontier of the stage before. Returns the blocks to apply now, and the
+        waiting blocks that were split off from them: the caller gives them ids.
         """
         if not self._hold_back or not port.feeders:
             return blocks, []
@@ -165,21 +213,17 @@ class Waiting:
         return now, [block for block in later if not block.id]
 
     def settle(self, frontier: int) -> None:
-        """Everything below the frontier is final."""
+        """All elements below the frontier are final."""
         for port, blocks in enumerate(self._unsettled):
             self._unsettled[port] = [block for block in blocks if block[0] >= frontier]
 
 
 def may_go(blocks: list[Block], unsettled: int, complete: int) -> tuple[list[Block], list[Block]]:
-    """The blocks of one port that are worth applying now, and those that are not yet.
+    """Returns the blocks of one port that are worth applying now, and the blocks that have to wait.
 
-    `unsettled`: roots that have been applied at the port and are not final; `complete`: the
-    frontier of the stage before.
-
-    Speculation saves latency while there is little to do. Under load it would only make elements
-    come late: then a block waits until the frontier of the stage before has passed it, so that
-    everything it could meet has been sent. A tombstone has the time of its element, so neither
-    overtakes the other.
+    `unsettled`: the number of roots that have been applied at the port and are not final;
+    `complete`: the frontier of the stage before. A block on both sides of it is split by time. A
+    tombstone has the time of its element, so neither overtakes the other.
     """
     if unsettled + sum(map(_roots_of, blocks)) <= SPECULATE_UP_TO:
         return blocks, []
@@ -191,15 +235,16 @@ def may_go(blocks: list[Block], unsettled: int, complete: int) -> tuple[list[Blo
         elif block.first >= complete:
             later.append(block)
         else:
-            now.append(block.part(complete, before=True))
-            later.append(block.part(complete, before=False))
+            now.append(block.below(complete))
+            later.append(block.not_below(complete))
     return now, later
 
 
-def in_order(blocks: list[Block]) -> list[Batch]:
-    """The batches of blocks of one port as they are best worked off: in label order.
+def in_label_order(blocks: list[Block]) -> list[Batch]:
+    """The elements of blocks of one port as batches: no element is in a batch after a later time.
 
-    Elements with one label stay in the order of arrival: a tombstone must not overtake its element.
+    Batches stay as they are where possible, so that they stay packed. Elements with equal labels
+    stay in the order of arrival: a tombstone must not overtake its element.
     """
     batches = [batch for block in blocks for batch in block.batches]
     if len(batches) == 1:
@@ -207,34 +252,36 @@ def in_order(blocks: list[Block]) -> list[Batch]:
     if any(block.corrects for block in blocks):
         return [_merged(batches)]
     batches.sort(key=_first_label)
-    spans = [(min(found), max(found)) for found in (times(batch.labels) for batch in batches)]
-    if all(one[1] <= other[0] for one, other in pairwise(spans)):
+    columns = [times(batch.labels) for batch in batches]
+    intervals = [(min(column), max(column)) for column in columns]
+    if all(one[1] <= other[0] for one, other in pairwise(intervals)):
         return batches
-    parts = sorted((part for batch in batches for part in _parts(batch)), key=_first_label)
+    of_one_time = [smaller for batch in batches for smaller in _by_time(batch)]
+    of_one_time.sort(key=_first_label)
     ordered: list[Batch] = []
-    for small, run in groupby(parts, key=lambda part: len(part.labels) < MANY):
-        if small:
-            ordered.append(_merged(run))
+    for is_small, neighbours in groupby(of_one_time, key=lambda batch: len(batch.labels) < MANY):
+        if is_small:
+            ordered.append(_merged(neighbours))
         else:
-            ordered += run
+            ordered += neighbours
     return ordered
 
 
 def bounds(batches: list[Batch]) -> list[int]:
-    """For each batch the smallest time that comes with it, or after it."""
+    """For each batch the smallest time in it and in all batches after it."""
     first = [min(times(batch.labels)) for batch in reversed(batches)]
     return list(accumulate(first, min))[::-1]
 
 
-def _parts(batch: Batch) -> list[Batch]:
-    """The parts of a batch that are of one time each; one that is stays packed."""
+def _by_time(batch: Batch) -> list[Batch]:
+    """A batch cut into batches of one time each. A batch of one time stays as it is, packed."""
     if len(times(batch.labels)) == 1:
         return [batch]
-    return [Batch(*part) for _, part in by_time(batch.elements())]
+    return [Batch(*elements) for _, elements in by_time(batch.elements())]
 
 
 def _merged(batches: Iterable[Batch]) -> Batch:
-    """The elements of batches in label order; those with one label as they come."""
+    """The elements of batches in label order; elements with equal labels in the given order."""
     elements: list[tuple[Label, object, int]] = []
     for labels, values, signs in (batch.elements() for batch in batches):
         elements += zip(labels, values, signs or [1] * len(labels), strict=True)

@@ -1,12 +1,14 @@
-"""Gates: what stands between the arrival of a block and its chain.
+"""Gates: the entry of a chain, which elements pass at once, or only in label order.
 
-`Gate` lets everything through at once. `BufferingGate` is the buffered ordering that the
-literature compares with: elements wait until the frontier of their stage has passed them and are
-then applied in label order, so nothing is ever undone, at the price of one more round of
-acknowledgements.
+`Gate` passes each batch on at once. `BufferingGate` is the buffered ordering that the literature
+compares with: elements wait until the frontier of their stage has passed them, and are then applied
+in label order. So no element is ever undone, at the price of one more round of acknowledgements.
 
-While elements wait, their frames are acknowledged already (otherwise the stage's frontier could
-never pass them); a *token* in the next stage's cell stands for what they will send later.
+The frames of waiting elements are acknowledged at once, as the frontier of their stage could never
+pass them otherwise. A *token* in a cell of the next stage stands for their outputs.
+
+Takes: batches, the frontier of the stage. Gives: elements in label order, tokens. Invariant of
+`BufferingGate`: for each time with waiting elements exactly one token is in the cells.
 """
 
 from __future__ import annotations
@@ -16,40 +18,43 @@ from heapq import heappop, heappush
 from operator import itemgetter
 
 from driftline.deploy.work.blocks import Batch
+from driftline.engine.labels import Label
 from driftline.engine.order.steps import Signs, Step, Values
 from driftline.engine.wire.label_columns import Labels
 
 Token = tuple[int, int, int]
-"""(stage, time, id): to be acknowledged when it is given, and again when it is taken."""
+"""(stage, time, id): acknowledged when elements begin to wait, and again when they are applied."""
 
 
 class Gate:
-    """Lets blocks through at once."""
+    """The entry of a port's chain; passes each batch on at once."""
 
     holds_back = False
+    """Whether elements wait at the gate."""
 
     def __init__(self, entry: Step) -> None:
         self.entry = entry
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> list[Token]:
-        """Take a block. Returns new tokens."""
+        """Take a batch. Returns new tokens."""
         self.entry.push(labels, values, signs)
         return []
 
     def due(self, frontier: int) -> bool:
-        """What is below the frontier of the stage may go now. Returns whether there is anything."""
+        """Learn the frontier of the stage. Returns whether elements below it wait."""
         return False
 
     def take(self, frontier: int, room: int) -> tuple[Batch, list[Token]]:
-        """Elements below the frontier of the stage, in order, and the tokens of their times.
+        """Remove elements below the frontier of the stage, at most `room`, in label order.
 
-        At most `room` of them; the token of a time goes with its last element.
+        Returns them, and the tokens of the times that have no waiting element any more.
+        Precondition: `due(frontier)`.
         """
-        raise AssertionError("nothing is held back")
+        raise AssertionError("no element waits at this gate")
 
 
 class BufferingGate(Gate):
-    """Holds elements back until they are in order."""
+    """Holds elements back until the frontier of their stage has passed them."""
 
     holds_back = True
 
@@ -57,24 +62,27 @@ class BufferingGate(Gate):
         super().__init__(entry)
         self.stage = stage
         self.new_id = new_id
-        self.held: dict[int, tuple[Token, list[tuple[tuple[int, ...], object]]]] = {}
+        self.waiting: dict[int, tuple[Token, list[tuple[Label, object]]]] = {}
+        """Time -> its token, and (label, payload) of its elements in order of arrival."""
         self.times: list[int] = []
-        """A heap of the times in `held`."""
+        """A heap of the times in `waiting`."""
         self.released = 0
-        """Everything below this time may go, and nothing more of it may come."""
+        """The frontier of the stage. Precondition of `push`: no element has a smaller time."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> list[Token]:
-        assert signs is None, "in order, nothing is ever taken back"
+        assert signs is None, "a tombstone in buffered order, which undoes nothing"
         tokens = []
         for label, value in zip(labels, values, strict=True):
             time = label[0]
-            assert time >= self.released, f"an element of time {time} after {self.released}"
-            if time not in self.held:
+            assert time >= self.released, (
+                f"an element of time {time}, but the gate has released all below {self.released}"
+            )
+            if time not in self.waiting:
                 token = (self.stage + 1, time, self.new_id())
-                self.held[time] = token, []
+                self.waiting[time] = token, []
                 heappush(self.times, time)
                 tokens.append(token)
-            self.held[time][1].append((label, value))
+            self.waiting[time][1].append((label, value))
         return tokens
 
     def due(self, frontier: int) -> bool:
@@ -83,16 +91,16 @@ class BufferingGate(Gate):
 
     def take(self, frontier: int, room: int) -> tuple[Batch, list[Token]]:
         tokens = []
-        elements: list[tuple[tuple[int, ...], object]] = []
+        elements: list[tuple[Label, object]] = []
         while self.due(frontier) and room:
-            token, waiting = self.held[self.times[0]]
-            waiting.sort(key=itemgetter(0))
-            elements += waiting[:room]
-            if len(waiting) > room:
-                del waiting[:room]
+            token, of_time = self.waiting[self.times[0]]
+            of_time.sort(key=itemgetter(0))
+            elements += of_time[:room]
+            if len(of_time) > room:
+                del of_time[:room]
                 break
-            room -= len(waiting)
-            del self.held[heappop(self.times)]
+            room -= len(of_time)
+            del self.waiting[heappop(self.times)]
             tokens.append(token)
         labels, values = zip(*elements, strict=True)
         return Batch(list(labels), list(values), None), tokens

@@ -1,11 +1,14 @@
-"""Elements on their way out of a node's chains, and into others.
+"""Leaving: outputs of chains become frames, and frames that arrive become blocks.
 
-What a chain makes is packed where it ends, block by block (`engine.order.ends`). What it has made
-for a port on a node becomes one frame: the elements of all blocks worked off together, tracked
-under the smallest time among them. (The smallest tracking time of those blocks may be smaller, as
-that of a late element that takes others back; it would hold everything up while the frame has to
-wait.) What does not leave the node is packed all the same: functions see the same types wherever
-their input came from.
+The end of a chain packs outputs batch by batch (`engine.order.ends`). All batches that a chain has
+made for a port on a node, from all blocks worked off together, become one frame. It is tracked
+under the smallest time of its elements. (Not under that of the blocks: a late element of an early
+time may make nothing but corrections of later times, and frontiers would wait for them.) Batches
+for a port on the same node are packed, too: functions see the same types wherever their input comes
+from.
+
+Takes: outputs of chains; frames. Gives: batches for frames; frames; blocks. Invariant: an output is
+in exactly one frame.
 """
 
 from __future__ import annotations
@@ -22,23 +25,23 @@ from driftline.engine.wire.messages import Frame
 
 
 class Leaving:
-    """What the chains of a node have made and not let go yet."""
+    """The outputs of a node's chains that are in no frame yet."""
 
     def __init__(self, assembly: Assembly) -> None:
         self._assembly = assembly
         self._batches: dict[tuple[int, int, int], list[Batch]] = {}
-        """(feeder, port, node) -> what leaves there"""
+        """(feeder, port, node) -> packed batches"""
 
     def pack(self, feeder: int) -> None:
-        """Pack what a chain has made, as far as it is not yet."""
-        for port, outbounds in self._assembly.leaving[feeder]:
+        """Take the new outputs of a chain, and pack those that are not packed."""
+        for port, outbounds in self._assembly.outbounds[feeder]:
             for node, outbound in enumerate(outbounds):
                 for (labels, values, signs), packed in outbound.take():
                     batch = Batch(labels, packed or pack_rows(values), signs)
                     self._batches.setdefault((feeder, port, node), []).append(batch)
 
     def take(self, feeder: int) -> Iterator[tuple[int, int, int, list[Batch]]]:
-        """(port, node, tracking time, batches) of what a chain has made."""
+        """Remove the outputs of a chain: (port, node, tracking time, batches) of each frame."""
         self.pack(feeder)
         for key in [key for key in self._batches if key[0] == feeder]:
             batches = self._batches.pop(key)
@@ -49,13 +52,13 @@ class Leaving:
             )
 
 
-Made = tuple[int, int, int, int, list[Batch]]
-"""(feeder, port, tracking time, id, batches) of a frame."""
+UnsentFrame = tuple[int, int, int, int, list[Batch]]
+"""(feeder, port, tracking time, id, batches): a frame that has an id and is not encoded."""
 
 
-def to_frame(made: Made, cells: Cells = (), covered: Intervals = ()) -> Frame:
-    """The frame for another node, perhaps with an acknowledgement."""
-    feeder, port, time, id, batches = made
+def to_frame(unsent: UnsentFrame, cells: Cells = (), covered: Intervals = ()) -> Frame:
+    """The frame as a message; `cells`, `covered`: an acknowledgement that travels in it."""
+    feeder, port, time, id, batches = unsent
     encoded = tuple(
         (label_columns.encode_labels(batch.labels), batch.packed(), tuple(batch.signs or ()))
         for batch in batches
@@ -64,24 +67,24 @@ def to_frame(made: Made, cells: Cells = (), covered: Intervals = ()) -> Frame:
 
 
 def arrived_block(frame: Frame) -> Block:
-    """The elements of a frame. Raises MalformedMessage."""
+    """The block of a frame that has arrived. Raises MalformedMessage."""
     if not frame.batches:
         raise MalformedMessage("a frame without elements")
     if len(frame.covers) not in (0, 2):
-        raise MalformedMessage("a frame that covers what is no interval")
+        raise MalformedMessage(f"a frame covers {frame.covers}, which is not an interval of times")
     try:
         batches = [_arrived_batch(*batch) for batch in frame.batches]
         return Block(frame.port, frame.time, frame.id, batches, frame.covers)
     except (TypeError, IndexError) as error:
-        raise MalformedMessage(f"elements that are none: {error}") from None
+        raise MalformedMessage(f"a frame with elements that cannot be read: {error}") from None
 
 
 def _arrived_batch(labels: Columns, payloads: bytes, signs: tuple[int, ...]) -> Batch:
-    found = label_columns.decode_labels(labels)
-    if not found or (signs and len(signs) != len(found)):
+    decoded = label_columns.decode_labels(labels)
+    if not decoded or (signs and len(signs) != len(decoded)):
         raise MalformedMessage("a frame with columns of different lengths")
     if not isinstance(payloads, bytes):
         raise MalformedMessage("payloads that are not packed")
     if signs and set(map(type, signs)) != {int}:
-        raise MalformedMessage("signs that are none")
-    return Batch(found, payloads, list(signs) or None)
+        raise MalformedMessage("a frame with signs that are not numbers")
+    return Batch(decoded, payloads, list(signs) or None)

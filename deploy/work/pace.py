@@ -1,11 +1,12 @@
-"""The pace of a node: how much work fits into one turn, so that messages are seen in between.
+"""The pace of a node: how many elements fit into one turn, so that messages are seen in between.
 
-Takes what elements of each port have cost so far and the time (a clock that the driver gives); says
-how much of a batch may be worked off now. A turn begins nothing more once its time is over, but one
-batch is always worked off, however long it takes. Nothing here is needed for correctness.
+Takes: the driver's clock, and the number of elements of each batch. Gives: how many elements of the
+next batch to apply now. Invariant: a turn begins no batch once its time is over, but always applies
+at least one element. This bounds the time of a turn; correctness never depends on it.
 
-After a death a node is *careful*: from a time on it goes element by element, and notes each before
-it is applied, so that it is known afterwards which one it was at.
+After a death a node is *careful*: from a given time on it applies elements one by one, and notes
+each element before it is applied, until the run has passed another given time. If the node dies
+again, the note names the element.
 """
 
 from __future__ import annotations
@@ -18,21 +19,22 @@ from driftline.engine.flow.plan import Plan
 from driftline.engine.wire.label_columns import times
 
 TURN_S = 0.1
-"""After this time a turn begins nothing more."""
+"""Seconds after which a turn begins no batch."""
 
 AT_FIRST = 256
-"""Elements that are taken at once before it is known what they cost."""
+"""Elements that fit into the first turn of a port, as a guess: their cost is not known yet."""
 
-GUESSED = 1e-6
-"""The weight of that guess, in turns."""
+GUESS_WEIGHT = 1e-6
+"""The weight of this guess, in turns."""
 
 CARELESS = -1, -1
-"""No times that are worked off carefully."""
+"""The `careful` times of a node that has not died: none."""
 
 UNBOUNDED = 1 << 62
+"""More elements than any batch has."""
 
 REMEMBERED = 0.5
-"""What is left of older costs each time that new ones are known."""
+"""The weight of older costs is multiplied by this with each batch."""
 
 RECORD_SHOWN = 200
 """Characters of a record that a note shows."""
@@ -42,12 +44,17 @@ Note = Callable[[str], None]
 
 
 def _stopped() -> float:
-    """A clock without which turns are not bounded."""
+    """In place of a clock: no element takes any time, so no turn is over."""
     return 0.0
 
 
 class Pace:
-    """The time of the turns of one node."""
+    """The pace of one node.
+
+    `clock`: gives seconds, monotonic; without one, turns have no end. `turn_s`: seconds of a turn;
+    `careful`: be careful from the first time on, until all nodes are past the last one; `note`:
+    writes a note, or removes it (empty text).
+    """
 
     def __init__(
         self,
@@ -62,14 +69,15 @@ class Pace:
         self._turn_s = turn_s
         self._careful_from, self._careful_until = careful
         self._note = note
-        guess = (turn_s * GUESSED, AT_FIRST * GUESSED) if clock else (0.0, 1.0)
+        guess = (turn_s * GUESS_WEIGHT, AT_FIRST * GUESS_WEIGHT) if clock else (0.0, 1.0)
         self._spent = [guess] * (2 * len(plan.ports))
-        """(seconds, elements), the older the less: per port, then per port for what it held."""
+        """Weighted (seconds, elements): per port, then per port for elements that its gate held."""
         self._last = self._until = 0.0
+        """When the last batch ended; when the turn ends."""
         self.steps = 0
-        """Batches that were worked off: a sign of progress."""
+        """Batches that were applied, and steps of a restore: a sign of progress."""
         self.at: tuple[int, Batch] | None = None
-        """(port, what is being applied there)"""
+        """(port, batch) that is being applied."""
 
     def begin(self) -> None:
         """A turn begins."""
@@ -82,26 +90,22 @@ class Pace:
         return self._last > self._until
 
     def step(self) -> bool:
-        """A step is done that belongs to no port. Returns whether the time is over."""
+        """Count a step that belongs to no port. Returns whether the time of the turn is over."""
         self.steps += 1
         self._last = self._clock()
         return self.over
 
     def room(self, port: int, last: int) -> int:
-        """Elements of a port, none later than a time, that fit into the turn; at least one."""
+        """How many elements of a port fit into the turn, at least 1; `last`: the largest time."""
         if 0 <= self._careful_from <= last:
             return 1
         seconds, elements = self._spent[port]
-        left = self._until - self._last
-        return max(1, int(left * elements / seconds)) if seconds else UNBOUNDED
+        time_left = self._until - self._last
+        return max(1, int(min(time_left * elements / seconds, UNBOUNDED))) if seconds else UNBOUNDED
 
     def cut(self, port: int, batch: Batch) -> tuple[Batch, Batch | None]:
-        """What of a batch is to be applied now, and the rest."""
-        seconds, elements = self._spent[port]  # nearly always all of it: without another call
-        is_careful = self._careful_from >= 0
-        if len(batch.labels) * seconds <= (self._until - self._last) * elements and not is_careful:
-            return batch, None
-        count = self.room(port, max(times(batch.labels)) if is_careful else 0)
+        """Cut a batch: the elements to apply now, and the rest, if there is any."""
+        count = self.room(port, max(times(batch.labels)) if self._careful_from >= 0 else 0)
         return (batch, None) if len(batch.labels) <= count else batch.cut(count)
 
     def begin_batch(self, port: int, batch: Batch) -> None:
@@ -111,7 +115,7 @@ class Pace:
             self._note(self._shown(port, batch))
 
     def end_batch(self, port: int, count: int) -> None:
-        """So many elements have been applied."""
+        """The batch, of `count` elements, has been applied."""
         now = self._clock()
         seconds, elements = self._spent[port]
         self._spent[port] = (
@@ -125,15 +129,15 @@ class Pace:
             self._note("")
 
     def moved_to(self, processed: int) -> None:
-        """The run is past where it died."""
+        """All nodes have worked off all elements below this time."""
         if processed > self._careful_until:
             self._careful_from = -1
 
     def doing(self) -> str:
-        """What is being applied, for people; may be asked by another thread."""
+        """The element that is being applied, for people. May be called by another thread."""
         at = self.at
         if at is None:
-            return "what belongs to no element"
+            return "work for no single element"
         port, batch = at
         labels = batch.labels
         of = "" if len(labels) == 1 else f"one of {len(labels)} elements from "
@@ -155,7 +159,7 @@ class Pace:
         if vertex.key is not None:
             try:
                 key = f", key {vertex.key(values[0])!r:.{RECORD_SHOWN}}"
-            except Exception as error:  # it is told when the element is applied
+            except Exception as error:  # it becomes a failure when the element is applied
                 key = f", key unknown ({type(error).__name__})"
         record = repr(values[0])[:RECORD_SHOWN]
         return f"{self._operator(port)}, label {list(labels[0])}{key}, record {record}"

@@ -38,7 +38,7 @@ class Step(Protocol):
 
 
 class Hold(Protocol):
-    """Takes the outputs of a node: the barrier."""
+    """The barrier as operators see it: takes the outputs of a node."""
 
     def hold(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""

@@ -1,4 +1,4 @@
-"""Barriers of each kind, what they are given to hold, and what is in the bundles they give."""
+"""Barriers of each kind, and helpers that give them outputs and read their bundles."""
 
 from driftline.barrier.barrier import NOTHING, Barrier
 from driftline.barrier.epochs import EpochBarrier

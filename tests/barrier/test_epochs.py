@@ -9,9 +9,9 @@ from driftline.engine.wire.codec import travelled
 from tests.barrier.barriers import GROUPS, connected, epochs, values
 
 
-def fill(barrier: EpochBarrier, epoch: int, *found: tuple[int, object]) -> object:
-    """Make outputs (chain, payload) of an epoch; what is pre-committed, as it is read back."""
-    for number, (chain, value) in enumerate(found):
+def fill(barrier: EpochBarrier, epoch: int, *outputs: tuple[int, object]) -> object:
+    """Make outputs (chain, payload) of an epoch. Returns the pre-commit as it is read back."""
+    for number, (chain, value) in enumerate(outputs):
         barrier.chain = chain
         barrier.hold(0, [(epoch, 0, number)], [value], None)
     for chain in range(2):

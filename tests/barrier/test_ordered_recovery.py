@@ -1,4 +1,4 @@
-"""With label order, after a recovery: what leaves again, and what differs is noticed."""
+"""With label order, after a recovery: what leaves again; other outputs than before are noticed."""
 
 import pytest
 from hypothesis import given

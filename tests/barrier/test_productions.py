@@ -52,7 +52,7 @@ def test_outputs_are_kept_until_the_consumer_has_them() -> None:
     assert barrier.forget() == []
     barrier.stored(1)
     assert barrier.forget() == [1]
-    assert list(barrier.kept) == [2]
+    assert list(barrier.undelivered) == [2]
 
 
 @pytest.mark.parametrize("has", [NOTHING, 1, 2, 3])
@@ -61,7 +61,7 @@ def test_after_a_recovery_what_the_consumer_lacks_of_durable_productions_leaves(
     for number in (1, 2, 3):
         produce(first, number, (number, f"{number}"))
     again = productions()
-    again.restore(3, first.kept)
+    again.restore(3, first.undelivered)
     assert again.take_bundle(2) is None, "the consumer has not been asked"
     again.last(has, 0, ())
     bundle = again.take_bundle(2)

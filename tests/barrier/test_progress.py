@@ -1,4 +1,4 @@
-"""A barrier goes by the frontier that its node finds, or by what the master tells; not by both."""
+"""A barrier follows the frontier of its node's own tracker, or the master's; never both."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from driftline.engine.labels import INFINITY
 GROUPS = (0, 63)
 
 
-def test_in_label_order_an_output_waits_for_what_its_node_finds() -> None:
+def test_in_label_order_an_output_waits_for_the_frontier_of_its_own_node() -> None:
     barrier = OrderedBarrier("barrier-0", GROUPS)
     barrier.last(NOTHING, 0, ())
     barrier.hold(0, [(5, 0)], ["x"], None)
@@ -23,7 +23,7 @@ def test_in_label_order_an_output_waits_for_what_its_node_finds() -> None:
 
 
 @pytest.mark.parametrize("kind", [EpochBarrier, ImmediateBarrier, ProductionBarrier])
-def test_without_label_order_what_is_delivered_goes_by_what_the_master_tells(
+def test_without_label_order_the_delivered_frontier_follows_the_master(
     kind: type[Barrier],
 ) -> None:
     barrier = kind("barrier-0", GROUPS)

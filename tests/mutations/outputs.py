@@ -61,11 +61,11 @@ def t_last_is_not_asked_for_nor_checked() -> Iterator[None]:
 
 def outputs_count_as_delivered_when_ready() -> AbstractContextManager[object]:
     """A snapshot may cover outputs that no consumer has."""
-    return patch.object(OrderedBarrier, "delivered", property(lambda self: self.moved_to + 1))
+    return patch.object(OrderedBarrier, "delivered", property(lambda self: self.released_to + 1))
 
 
 def pre_commits_lose_their_epoch() -> AbstractContextManager[object]:
-    """What was pre-committed twice, because a commit came late, counts as of the later epoch."""
+    """Outputs that were pre-committed twice, as a commit came late, count for the later epoch."""
     restore = EpochBarrier.restore
 
     def mutated(self: EpochBarrier, epoch: int, pre_committed: object) -> None:
@@ -83,7 +83,7 @@ def consumers_have_no_fence() -> AbstractContextManager[object]:
 
 
 def a_consumer_counts_a_bundle_whose_storing_failed() -> AbstractContextManager[object]:
-    """What is not known to be durable is answered as stored."""
+    """A consumer acknowledges a bundle that may not be durable."""
     store = ConsumerServer._store
 
     def mutated(self: ConsumerServer, sender: str, bundle: Bundle) -> None:

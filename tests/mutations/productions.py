@@ -1,4 +1,4 @@
-"""Strong productions without a safeguard: what is durable, what leaves, what was had."""
+"""Strong productions without a safeguard: frames leave too early, or are worked off twice."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from contextlib import AbstractContextManager, contextmanager
 from unittest.mock import patch
 
 import driftline.deploy.parties.master
-import driftline.deploy.work.assembly
+import driftline.deploy.work.productions
 from driftline.deploy.parties.front import Front
-from driftline.deploy.work.assembly import Post, ProductionAssembly
+from driftline.deploy.work.assembly import Post
 from driftline.deploy.work.blocks import Batch
 from driftline.deploy.work.leaving import Leaving
+from driftline.deploy.work.productions import ProductionAssembly
 from driftline.engine.compared.ledger import Ledger
 from driftline.engine.snapshots.jobs import Capture
 from driftline.engine.wire.messages import Frame, Prepared, PrepareFailed
 
 
 def frames_that_were_had_are_worked_off() -> AbstractContextManager[object]:
-    """What a node sends again is not known by its id."""
+    """A frame that a node sends again is not recognised by its id."""
     return patch.object(Ledger, "has_had", lambda self, time, id: False)
 
 
 def records_that_were_had_are_worked_off() -> AbstractContextManager[object]:
-    """What a front replays is not known by its time."""
+    """A record that a front replays is not recognised by its time."""
     return patch.object(Ledger, "next_of", lambda self, front: 0)
 
 
@@ -55,17 +56,17 @@ def outputs_leave_before_they_are_durable() -> AbstractContextManager[object]:
 
 def inputs_are_acknowledged_before_they_are_durable() -> AbstractContextManager[object]:
     """A tracker may hear of a production that is on its way to the disk."""
-    return _when_written(lambda self: self.again.append(self.written.pop()))
+    return _when_written(lambda self: self.resent.append(self.written.pop()))
 
 
 def nothing_is_sent_again() -> AbstractContextManager[object]:
-    """What was durable, and had not left, does not leave after the recovery either."""
+    """Durable frames that had not left before a crash do not leave after the recovery either."""
     return patch.object(Ledger, "frames", property(lambda self: []))
 
 
 @contextmanager
 def frontiers_move_before_all_is_known_that_is_sent_again() -> Iterator[None]:
-    """The master may hear that inputs were had before it hears of what is sent because of them."""
+    """The master may hear of inputs that were worked off before the frames made of them."""
     stored = ProductionAssembly.stored
 
     def mutated(self: ProductionAssembly, answer: Prepared | PrepareFailed) -> Post:
@@ -73,14 +74,14 @@ def frontiers_move_before_all_is_known_that_is_sent_again() -> Iterator[None]:
 
     with (
         patch.object(driftline.deploy.parties.master, "token", lambda node, start: (0, start, 0)),
-        patch.object(driftline.deploy.work.assembly, "token", lambda node, start: (0, start, 0)),
+        patch.object(driftline.deploy.work.productions, "token", lambda node, start: (0, start, 0)),
         patch.object(ProductionAssembly, "stored", mutated),
     ):
         yield
 
 
 def frames_are_tracked_under_an_earlier_time() -> AbstractContextManager[object]:
-    """What is made of new records is tracked under the time of one that was had before."""
+    """Frames of new records are tracked under the time of a record that was worked off before."""
     take = Leaving.take
 
     def mutated(self: Leaving, feeder: int) -> Iterator[tuple[int, int, int, list[Batch]]]:

@@ -72,8 +72,8 @@ def directories_are_not_marked() -> AbstractContextManager[object]:
 
 def what_the_consumer_had_is_not_compared() -> AbstractContextManager[object]:
     """Outputs may go back behind the state."""
-    forgotten = property(lambda self: NOTHING, lambda self, due: None)
-    return patch.object(Barrier, "due", forgotten, create=True)
+    forgotten = property(lambda self: NOTHING, lambda self, expected: None)
+    return patch.object(Barrier, "expected_t_last", forgotten, create=True)
 
 
 def epochs_may_be_ahead_of_the_registry() -> AbstractContextManager[object]:
@@ -107,7 +107,7 @@ def a_registry_that_is_gone_is_a_new_one() -> Iterator[None]:
 def a_consumer_that_has_lost_outputs(_: Path) -> None:
     barrier = EpochBarrier("barrier-0", (0, 1))
     barrier.restore(7, ())
-    barrier.due = 7
+    barrier.expected_t_last = 7
     with pytest.raises(StateMismatch, match="outputs up to 5 only"):
         barrier.last(5, 0, ())
 

@@ -1,4 +1,4 @@
-"""Tracking without a safeguard: work counts as done that is not, or is never asked after."""
+"""Tracking without a safeguard: open work counts as done, or is never asked for."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def acknowledgement_is_split() -> Iterator[None]:
 
 
 def acknowledgements_overtake_frames() -> AbstractContextManager[object]:
-    """Others come to know that a stage is done before they have what it sent them."""
+    """The acknowledgement of a stage arrives before the frames of the stage."""
     acknowledge = Peers.acknowledge
 
     def mutated(self: Peers, cells: Cells, covered: Intervals) -> Post:
@@ -82,7 +82,7 @@ def intervals_count_across_gaps() -> AbstractContextManager[object]:
 
 
 def outputs_do_not_wait_for_their_own_stage() -> AbstractContextManager[object]:
-    """Outputs leave although elements that have come may still give some before them."""
+    """Outputs leave although blocks with earlier times wait at the last stage."""
     return patch.object(Waiting, "first", lambda self, stage: INFINITY)
 
 
@@ -98,7 +98,7 @@ def durability_is_not_waited_for() -> AbstractContextManager[object]:
 
 @contextmanager
 def promises_pass_unread_records() -> Iterator[None]:
-    """An idle front that is asked moves its clock, and nobody looks at what waits to be read."""
+    """An idle front that is asked moves its clock past records that wait to be read."""
     handle = Front.handle
 
     def mutated(self: Front, sender: str, message: Message) -> None:

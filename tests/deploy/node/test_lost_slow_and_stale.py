@@ -1,4 +1,4 @@
-"""What is lost is noticed soon; what is slow, or comes too late to count, is not taken for lost."""
+"""Lost messages are noticed soon; slow disks and out-of-date answers are not taken for losses."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def calm(
 
 
 def outcome(what: Scenario, tick_s: float = 0.02) -> Outcome:
-    """What came of it; without a problem."""
+    """The outcome of a scenario that must have no problem."""
     simulation = Simulation(what)
     simulation.world.tick_s = tick_s
     found = simulation.run()

@@ -1,4 +1,4 @@
-"""What a node does by itself, beside what the simulation shows of all together."""
+"""A node by itself; the simulation tests all parties together."""
 
 from itertools import count
 from typing import TypeVar
@@ -39,7 +39,7 @@ M = TypeVar("M", bound=Message)
 
 
 class Running:
-    """Node 0 of two, in its first incarnation, with nobody around it."""
+    """Node 0 of two, in its first incarnation, without other parties."""
 
     def __init__(self) -> None:
         ids = count(1)
@@ -58,7 +58,7 @@ class Running:
         self.node.receive(encode(Header(sender, INCARNATION, number), message))
 
     def said(self) -> list[tuple[str, Message]]:
-        """What the node sends until it has nothing more to do."""
+        """The messages that the node sends until it has no work left."""
         said: list[tuple[str, Message]] = []
         while self.node.turn() or self.node.outbox:
             said += [(to, decode(data)[1]) for to, data in self.node.outbox]
@@ -137,7 +137,7 @@ def test_what_comes_while_outputs_leave_is_worked_off_without_waiting_for_more()
 
 
 class Delivering(Running):
-    """It sends what comes, and asks what the consumer has while that does not answer."""
+    """A node that makes one bundle of each record, and asks the consumer if it does not answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,7 +161,7 @@ class Delivering(Running):
         return the(FetchLast, self.said())
 
     def answer(self, question: FetchLast, t_last: int) -> list[tuple[str, Message]]:
-        """What it says to the answer that the consumer has `t_last`."""
+        """Its messages after the consumer has answered with `t_last`."""
         self.tell("consumer", LastBundle("barrier-0", INCARNATION, question.number, (), t_last, 0))
         return self.said()
 
@@ -179,7 +179,7 @@ def the(kind: type[M], said: list[tuple[str, Message]]) -> M:
 
 
 def test_an_answer_from_before_the_last_bundle_was_stored_is_out_of_date() -> None:
-    """It says less than what has been stored since, and would look like outputs that are lost."""
+    """Its t_last is smaller than the bundle stored since: outputs would seem to be lost."""
     running = Delivering()
     first = running.deliver()
     running.stored(first)
@@ -200,7 +200,7 @@ def test_an_answer_from_before_the_last_bundle_was_sent_sends_nothing_again() ->
 
 
 def test_a_slow_answer_counts_though_the_question_was_repeated() -> None:
-    """Otherwise a consumer that takes longer than that to answer would never be heard."""
+    """Otherwise the answers of a consumer that is slower than `ASK_EVERY_S` would never count."""
     running = Delivering()
     bundle = running.deliver()
     asked = running.ask()
@@ -246,7 +246,7 @@ def said_at(running: Running, now: float) -> list[tuple[str, Message]]:
 
 
 def test_others_hear_nothing_before_the_master_has_begun() -> None:
-    """They may not be in the incarnation yet, and would miss it: their channel would have a gap."""
+    """Peers may not be in the incarnation yet: they would drop the message, and find a gap."""
     running = Running()
     running.node.tick(1.0)
     assert "node-1" not in {to for to, _ in running.said()}

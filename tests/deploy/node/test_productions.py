@@ -1,4 +1,4 @@
-"""Strong productions in one node and one front: what leaves when, and what is dropped."""
+"""Strong productions in one node and one front: when messages leave, and which are dropped."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ FIRST, SECOND = plan(FLOW).ports
 OWNERS = Owners(2, FLOW.groups)
 OURS = next(letter for letter in "abcdefgh" if OWNERS.of([letter]) == [0])
 THEIRS = next(letter for letter in "abcdefgh" if OWNERS.of([letter]) == [1])
-"""The first letter of a word decides whose it is, of two nodes."""
+"""The first letter of a word decides which of two nodes owns it."""
 
 
 def said(party: Party) -> list[tuple[str, Message]]:
-    """What a party sends until it has nothing more to do."""
+    """The messages that a party sends until it has no work left."""
     found: list[tuple[str, Message]] = []
     while party.turn() or party.outbox:
         found += [(to, decode(data)[1]) for to, data in party.outbox]
@@ -73,7 +73,7 @@ def of(kind: type[M], found: list[tuple[str, Message]]) -> list[M]:
 
 
 class Single:
-    """Node 0 of two with its disk, and nobody around it."""
+    """Node 0 of two with its disk, without other parties."""
 
     def __init__(self) -> None:
         self.store = PartStore(MemoryKeyValue("disk"), FLOW)
@@ -107,7 +107,7 @@ class Single:
         self.tell("front-0", Frame(0, FIRST.number, records[0][0], 0, (batch,), covers))
 
     def write(self, fails: bool = False) -> list[Job]:
-        """Let the disk do what it was asked for."""
+        """Let the disk do its jobs."""
         jobs, self.node.jobs = self.node.jobs, []
         for job in jobs:
             result = Unavailable("full") if fails else self.store.carry_out(job)

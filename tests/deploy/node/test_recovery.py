@@ -1,5 +1,5 @@
-"""How an incarnation of a node begins: what it asks of the disk and of the consumer, and when it is
-ready; a newer one makes what is under way void."""
+"""How an incarnation of a node begins: jobs for the disk, questions to the consumer, and readiness.
+A newer incarnation cancels one that is beginning."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EMPTY = Loaded(b"", [])
 
 
 class Beginning:
-    """Node 0 of two, that nobody has told anything yet."""
+    """Node 0 of two, which has no message yet."""
 
     def __init__(self, name: str = "exactly-once", pace: Pace | None = None) -> None:
         ids = count(1)
@@ -56,7 +56,7 @@ class Beginning:
         self.node.receive(encode(Header(sender, incarnation, 0 if message.control else 1), message))
 
     def question(self) -> FetchLast:
-        """What it has asked the consumer, once."""
+        """Its only question to the consumer."""
         [question] = self.said(FetchLast)
         return question
 
@@ -73,7 +73,7 @@ class Beginning:
         self.node.tick(self.now)
 
     def said(self, kind: type[M]) -> list[M]:
-        """What it has said of a kind since it was asked last."""
+        """The messages of a kind that it has sent since the last call."""
         found = [decode(data)[1] for _, data in self.node.outbox]
         self.node.outbox.clear()
         return [message for message in found if isinstance(message, kind)]

@@ -1,10 +1,10 @@
-"""What waits is worked off in label order, and said to be over no sooner than it is."""
+"""Blocks are worked off in label order; a time counts as done only after its last element."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.deploy.work.blocks import Batch, Block, bounds, in_order, may_go
+from driftline.deploy.work.blocks import Batch, Block, bounds, in_label_order, may_go
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.order.steps import MANY
@@ -48,7 +48,7 @@ def elements(batches: list[Batch]) -> list[tuple[Label, object]]:
 
 @given(arrivals())
 def test_nothing_is_lost_and_no_time_comes_after_a_later_one(blocks: list[Block]) -> None:
-    ordered = in_order(blocks)
+    ordered = in_label_order(blocks)
     arrived = [element for block in blocks for element in elements(block.batches)]
     assert sorted(elements(ordered)) == sorted(arrived)
     found = [label[0] for label, _ in elements(ordered)]
@@ -57,7 +57,7 @@ def test_nothing_is_lost_and_no_time_comes_after_a_later_one(blocks: list[Block]
 
 @given(arrivals())
 def test_no_element_comes_after_its_bound(blocks: list[Block]) -> None:
-    batches = in_order(blocks)
+    batches = in_label_order(blocks)
     for at, bound in enumerate(bounds(batches)):
         assert bound == min(min(times(batch.labels)) for batch in batches[at:])
 
@@ -65,7 +65,7 @@ def test_no_element_comes_after_its_bound(blocks: list[Block]) -> None:
 def test_a_large_batch_stays_whole_though_small_ones_overlap() -> None:
     whole = Batch(LabelColumn((5, 0), range(MANY)), pack_rows(list(range(MANY))), None)
     across = Batch([(4, 0), (6, 0)], pack_rows(["before", "after"]), None)
-    ordered = in_order([Block(0, 5, 1, [whole]), Block(0, 4, 2, [across])])
+    ordered = in_label_order([Block(0, 5, 1, [whole]), Block(0, 4, 2, [across])])
     assert [batch.labels[0][0] for batch in ordered] == [4, 5, 6]
     assert ordered[1] is whole
 
@@ -96,7 +96,7 @@ def test_no_tombstone_overtakes_its_element_and_no_element_the_tombstone_before(
             batch = Batch(labels, values, signs if -1 in signs else None)
             waiting.append(Block(0, data.draw(st.integers(0, min(times(labels)))), 1, [batch]))
         now, later = may_go(waiting, data.draw(st.sampled_from([0, 99])), complete)
-        taken = [batch.elements() for batch in in_order(now)] if now else []
+        taken = [batch.elements() for batch in in_label_order(now)] if now else []
         found = [
             element
             for labels, values, signs in taken

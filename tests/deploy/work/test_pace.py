@@ -1,4 +1,4 @@
-"""Turns are bounded in time, and it makes no difference to the outcome where they were cut."""
+"""Turns are bounded in time, and the outcome does not depend on where batches are cut."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def batch(count: int, time: int = 5) -> Batch:
     return Batch(LabelColumn((time, 0), range(count)), pack_rows(payloads), None)
 
 
-def work(pace: Pace, clock: Clock, left: Batch | None, each_s: float) -> list[int]:
-    """Work a batch off with elements that take so long. Returns how many each turn took."""
+def work(pace: Pace, clock: Clock, rest: Batch | None, each_s: float) -> list[int]:
+    """Work off a batch, `each_s` seconds an element. Returns the number of elements per turn."""
     taken = []
-    while left is not None:
+    while rest is not None:
         pace.begin()
-        here, left = pace.cut(0, left)
-        pace.begin_batch(0, here)
-        clock.now += each_s * len(here.labels)
-        pace.end_batch(0, len(here.labels))
-        taken.append(len(here.labels))
+        first, rest = pace.cut(0, rest)
+        pace.begin_batch(0, first)
+        clock.now += each_s * len(first.labels)
+        pace.end_batch(0, len(first.labels))
+        taken.append(len(first.labels))
     return taken
 
 
@@ -78,8 +78,8 @@ def test_without_a_clock_nothing_is_parted() -> None:
 def test_what_is_cut_is_all_there_in_its_order() -> None:
     labels: list[Label] = [(1, 0), (2, 0), (3, 0)]
     whole = Batch(labels, pack_rows(["a", "b", "c"]), [1, -1, 1])
-    here, rest = whole.cut(2)
-    assert here.elements() == (labels[:2], ["a", "b"], [1, -1])
+    first, rest = whole.cut(2)
+    assert first.elements() == (labels[:2], ["a", "b"], [1, -1])
     assert rest.elements() == (labels[2:], ["c"], [1])
 
 

@@ -1,4 +1,4 @@
-"""What the master is told late and in few messages is what the nodes were told at once."""
+"""The master hears late, in few messages, the same as the nodes hear at once."""
 
 from random import Random
 
@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.acker.tracker import Tracker
-from driftline.deploy.node.parts import Parts
-from driftline.deploy.work.tracking import MUCH, TELL_WITHIN_S, Acks, Tracking
+from driftline.deploy.node.components import Components
+from driftline.deploy.work.tracking import MANY_ROOTS, TELL_WITHIN_S, Acks, Tracking
 from driftline.engine.flow.plan import plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import policy
@@ -17,7 +17,7 @@ PLAN = plan(inverted_index())
 
 
 def tracking(name: str = "exactly-once", ordering: str = "speculative") -> Tracking:
-    return Parts(PLAN, policy(name, ordering), 0, 2, int).tracking(0)
+    return Components(PLAN, policy(name, ordering), 0, 2, int).tracking(0)
 
 
 @given(st.integers(0, 2**32))
@@ -49,7 +49,7 @@ def test_the_master_is_told_a_little_later_and_at_once_under_load() -> None:
     mine.acks.cover(0, (0, 1), 1)
     mine.end_turn(now=5.0)
     assert mine.tell_by == 5.0 + TELL_WITHIN_S
-    mine.acks.cover(0, (1, 9), MUCH)
+    mine.acks.cover(0, (1, 9), MANY_ROOTS)
     mine.end_turn(now=5.001)
     assert mine.tell_by == 5.001
     assert mine.for_master().covered == ((0, 0, 1), (0, 1, 9))
@@ -66,7 +66,7 @@ def test_the_master_learns_the_largest_time_that_was_delivered() -> None:
 
 
 def test_without_an_order_nothing_is_tracked_here() -> None:
-    """Nobody tells such a node of others' work, so that its cells would never become zero."""
+    """Other nodes do not acknowledge work to such a node: its cells would never become zero."""
     mine = tracking("none")
     mine.acks.add(1, 4, 99)
     mine.end_turn(now=0.0)
@@ -77,8 +77,8 @@ def test_without_an_order_nothing_is_tracked_here() -> None:
 
 def test_peers_are_told_a_little_later_of_what_no_output_waits_for() -> None:
     mine, buffered = tracking(), tracking(ordering="buffered")
-    for found in (mine, buffered):
-        found.acks.add(1, 4, 99)
+    for node in (mine, buffered):
+        node.acks.add(1, 4, 99)
     assert mine.end_turn(now=0.0) == ((), ())
     assert buffered.end_turn(now=0.0) == (((1, 4, 99),), ())
     assert mine.tell_by == TELL_WITHIN_S
@@ -91,13 +91,13 @@ def test_peers_are_told_a_little_later_of_what_no_output_waits_for() -> None:
 
 
 def test_outputs_are_final_without_the_last_stage_of_others() -> None:
-    """Node 1 has said what it sent of times up to 3, and not yet what it made of its own share."""
+    """Node 1 has acknowledged the first stage up to time 3, but not yet its own last stage."""
     sent = ((0, 0, 4),)
     mine, buffered = tracking(), tracking(ordering="buffered")
-    for found in (mine, buffered):
-        found.tracker.promise(0, 0, 0, INFINITY)
-        found.tracker.acknowledge(((1, 2, 77),), sent)
-        assert found.moved()
+    for node in (mine, buffered):
+        node.tracker.promise(0, 0, 0, INFINITY)
+        node.tracker.acknowledge(((1, 2, 77),), sent)
+        assert node.moved()
     assert mine.final_outputs(INFINITY) == 4
     assert mine.final_outputs(3) == 3, "something of time 3 waits here"
     assert buffered.final_outputs(INFINITY) == 2

@@ -1,7 +1,6 @@
-"""Parts: what a node works with in one incarnation, made as its policy wants them.
+"""Components: makes the objects that a node works with in one incarnation, as its policy demands.
 
-This is the only place where a policy becomes parts; the node that works with them does not ask
-which policy it is.
+Only this module knows which policy needs which objects; the node does not ask for the policy.
 """
 
 from __future__ import annotations
@@ -15,9 +14,11 @@ from driftline.barrier.immediate import ImmediateBarrier
 from driftline.barrier.ordered import OrderedBarrier
 from driftline.barrier.productions import ProductionBarrier
 from driftline.deploy.node.peers import Peers, PromptPeers
-from driftline.deploy.work.assembly import Assembly, EpochAssembly, ProductionAssembly
+from driftline.deploy.work.assembly import Assembly
 from driftline.deploy.work.blocks import Block, Waiting
+from driftline.deploy.work.epochs import EpochAssembly
 from driftline.deploy.work.gates import BufferingGate, Gate
+from driftline.deploy.work.productions import ProductionAssembly
 from driftline.deploy.work.tracking import Tracking
 from driftline.engine.compared.alignment import Alignment
 from driftline.engine.errors import SnapshotDamaged
@@ -35,8 +36,8 @@ from driftline.engine.wire.codec import unpack
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """Makes the parts of node `index` of `nodes`, for one incarnation after the other."""
+class Components:
+    """Makes the components of node `index` of `nodes`, anew for each incarnation."""
 
     plan: Plan
     policy: Policy
@@ -46,27 +47,27 @@ class Parts:
     dead_letters: bool = False
 
     def load(self, number: int = 0, taken: int = 0) -> LoadSnapshot:
-        """The job that loads what an incarnation begins with: snapshot `number`, as `taken`."""
+        """The job that loads snapshot `number`, taken in incarnation `taken`."""
         return LoadSnapshot(number, taken, or_later=self.policy.goes_on)
 
     def tracking(self, start: int) -> Tracking:
-        """Progress from the time that is replayed from."""
+        """The tracking of an incarnation that replays from time `start`."""
         ordered, speculative = self.policy.ordered, self._speculative
         return Tracking(self.plan, self.nodes, start, ordered=ordered, speculative=speculative)
 
     def waiting(self) -> Waiting:
-        """What waits at the ports; held back where it would only have to be undone."""
+        """The blocks that wait at ports; a speculative node holds them back under load."""
         return Waiting(self.plan, hold_back=self._speculative)
 
     def peers(self, assembly: Assembly) -> Peers:
-        """The other nodes; they need to know of progress if they keep label order."""
+        """The dialogue with the other nodes; in label order it has acknowledgements, too."""
         names = [f"node-{node}" for node in range(self.nodes) if node != self.index]
         return Peers(names) if self.policy.ordered else PromptPeers(names, assembly.keep)
 
     def assembly(self, start: int = 0, number: int = 0, meta: bytes = b"") -> Assembly:
-        """What operators and outputs need, as of a snapshot, for states that are still empty.
+        """The assembly as of snapshot `number` (0: none), of time `start`; its states are empty.
 
-        Raises SnapshotDamaged for meta data of another policy.
+        `meta`: the meta data of the snapshot. Raises SnapshotDamaged if another policy wrote them.
         """
         plan, cut = self.plan, self.policy.cut
         barrier = self._barrier(start, number, unpack(meta) if meta else None)
@@ -98,29 +99,29 @@ class Parts:
     def _speculative(self) -> bool:
         return self.policy.ordering == "speculative"
 
-    def _barrier(self, start: int, number: int, about: object) -> Barrier:
-        """The barrier, as of a snapshot of which `about` is known."""
+    def _barrier(self, start: int, number: int, meta: object) -> Barrier:
+        """The barrier as of a snapshot with these meta data, decoded."""
         groups = owned_by(self.index, self.nodes, self.plan.flow.groups)
-        who = f"barrier-{self.index}", (groups[0], groups[-1]), self.dead_letters
+        options = f"barrier-{self.index}", (groups[0], groups[-1]), self.dead_letters
         output = self.policy.output
         if output is Output.FRONTIER:
-            return OrderedBarrier(*who, start, _number_in(about, number))
+            return OrderedBarrier(*options, start, _checksum_in(meta, number))
         if self.policy.cut is SnapshotCut.NONE:
-            return ImmediateBarrier(*who)
-        due, pre_committed = _delivered_in(about, number)
+            return ImmediateBarrier(*options)
+        expected_t_last, pre_committed = _outputs_in(meta, number)
         barrier: Barrier
         if output is Output.COMMIT:
-            barrier = EpochBarrier(*who)
+            barrier = EpochBarrier(*options)
             barrier.restore(number, pre_committed)
         elif output is Output.DURABLE:
-            barrier = ProductionBarrier(*who)
+            barrier = ProductionBarrier(*options)
         else:
-            barrier = ImmediateBarrier(*who)
-        barrier.due = due
+            barrier = ImmediateBarrier(*options)
+        barrier.expected_t_last = expected_t_last
         return barrier
 
     def _alignments(self) -> dict[int, Alignment[Block]]:
-        """Per port, the channels whose markers end its epoch."""
+        """Port -> the channels whose markers end its epoch."""
         return {
             port.number: Alignment[Block](
                 {(f"front-{port.front}", port.number)}
@@ -136,21 +137,18 @@ class Parts:
         }
 
 
-def _delivered_in(about: object, snapshot: int) -> tuple[int, object]:
-    """What the consumer had when a snapshot was prepared, and what was pre-committed with it.
-
-    Raises SnapshotDamaged.
-    """
-    match about:
+def _outputs_in(meta: object, snapshot: int) -> tuple[int, object]:
+    """(the consumer's t_last, pre-committed outputs) in meta data. Raises SnapshotDamaged."""
+    match meta:
         case None:
             return NOTHING, ()
-        case (int(due), pre_committed):
-            return due, pre_committed
+        case (int(t_last), pre_committed):
+            return t_last, pre_committed
     raise SnapshotDamaged(f"snapshot {snapshot} was taken under another policy")
 
 
-def _number_in(about: object, snapshot: int) -> int:
-    """The number that meta data of a snapshot consist of. Raises SnapshotDamaged."""
-    if not isinstance(about, int | None):
+def _checksum_in(meta: object, snapshot: int) -> int:
+    """The checksum of all outputs in meta data; 0 without any. Raises SnapshotDamaged."""
+    if not isinstance(meta, int | None):
         raise SnapshotDamaged(f"snapshot {snapshot} was taken under another policy")
-    return about or 0
+    return meta or 0
