@@ -235,13 +235,13 @@ def _checksum(path: Path, length: int) -> int:
     if length:
         with path.open("rb") as file:
             while length:
-                data = file.read(min(length, _BLOCK))
+                data = file.read(min(length, _BUFFER))
                 checksum = crc32(data, checksum)
                 length -= len(data)
     return checksum
 
 
-_BLOCK = 1 << 20
+_BUFFER = 1 << 20
 
 _ADVICE = (
     "Restore it from a copy, or remove the output directory together with the state directory "

@@ -1,1 +1,1 @@
-"""Files as sources: lines, tables, dumps in blocks and parts."""
+"""Files as sources: lines, tables, dumps in buffers and parts."""

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from driftline.engine.errors import InputError, Unavailable
-from driftline.engine.sources.files.blocks import BLOCK_BYTES, Blocks, Broken
+from driftline.engine.sources.files.buffers import BUFFER_BYTES, Broken, Buffers
 from driftline.engine.sources.files.lines import json_rows, text_rows
 from driftline.engine.sources.files.tables import csv_rows, tsv_rows
 from driftline.engine.sources.record import Malformed, Row, Shape
@@ -77,12 +77,12 @@ def open_source(
     if not path.is_file():
         kind = "a directory" if path.is_dir() else "no regular file"
         raise Unavailable(f"{path}: {kind}; a source must be a file that can be read repeatedly")
-    blocks = Blocks(path)
+    buffers = Buffers(path)
     try:
-        beginning = next(iter(blocks), b"")
+        beginning = next(iter(buffers), b"")
     except Broken as broken:
         beginning = b""
-        if not blocks.consumed and path.stat().st_size:
+        if not buffers.consumed and path.stat().st_size:
             raise Unavailable(f"{path}: {broken}") from None
     rows = _format(path, beginning)
     if rows is page_rows and not path.stat().st_size:
@@ -123,7 +123,7 @@ class FileSource:
         self.path = path
         self.rows = rows
         self.shape = shape
-        self._blocks = Blocks(path)  # of the latest `read`, for `progress`
+        self._buffers = Buffers(path)  # of the latest `read`, for `progress`
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
         """All records with time >= `start`."""
@@ -136,10 +136,10 @@ class FileSource:
 
         Returns what the numbers behind the file are; None if it cannot be read to its end.
         """
-        self._blocks = Blocks(self.path)
+        self._buffers = Buffers(self.path)
         at = time
         try:
-            for found in self.rows(self._blocks):
+            for found in self.rows(self._buffers):
                 for document in self.shape.documents(row, found):
                     if at >= start:
                         if isinstance(document, Malformed):
@@ -163,7 +163,7 @@ class FileSource:
 
     def progress(self) -> tuple[int, int] | None:
         """(bytes that the latest `read` has taken from the disk, size of the file)"""
-        return self._blocks.consumed, self.path.stat().st_size
+        return self._buffers.consumed, self.path.stat().st_size
 
     def identity(self) -> str:
         """A text of name, size, a hash of both ends, and shape; not of the directory.
@@ -173,7 +173,7 @@ class FileSource:
         """
         size = self.path.stat().st_size
         with self.path.open("rb") as file:
-            ends = hashlib.sha256(file.read(BLOCK_BYTES))
-            file.seek(max(0, size - BLOCK_BYTES))
-            ends.update(file.read(BLOCK_BYTES))
+            ends = hashlib.sha256(file.read(BUFFER_BYTES))
+            file.seek(max(0, size - BUFFER_BYTES))
+            ends.update(file.read(BUFFER_BYTES))
         return f"{self.name}, {size} bytes, {ends.hexdigest()[:32]}, {self.shape}"

@@ -15,16 +15,16 @@ MAX_LINE_BYTES = 2**26
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def json_rows(blocks: Iterable[bytes]) -> Iterator[Row]:
+def json_rows(buffers: Iterable[bytes]) -> Iterator[Row]:
     """The JSON object of each line that is not blank."""
-    for line in lines(blocks):
+    for line in lines(buffers):
         if line.strip():
             yield _object(line)
 
 
-def text_rows(blocks: Iterable[bytes]) -> Iterator[Row]:
+def text_rows(buffers: Iterable[bytes]) -> Iterator[Row]:
     """{"text": line} for each line that is not blank."""
-    for line in lines(blocks):
+    for line in lines(buffers):
         if line.strip():
             try:
                 yield {"text": _decoded(line).removesuffix("\r")}
@@ -32,19 +32,19 @@ def text_rows(blocks: Iterable[bytes]) -> Iterator[Row]:
                 yield malformed
 
 
-def lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
+def lines(buffers: Iterable[bytes]) -> Iterator[bytes]:
     """The lines without their newlines; lines that are too long are cut to MAX_LINE_BYTES + 1."""
-    rest = _lines(blocks)
+    rest = _lines(buffers)
     for first in rest:
         yield first.removeprefix(_BYTE_ORDER_MARK)
         yield from rest
 
 
-def _lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    begun: list[bytes] = []  # pieces of a line that continues in the next block
+def _lines(buffers: Iterable[bytes]) -> Iterator[bytes]:
+    begun: list[bytes] = []  # pieces of a line that continues in the next buffer
     room = MAX_LINE_BYTES + 1
-    for block in blocks:
-        *complete, rest = block.split(b"\n")
+    for buffer in buffers:
+        *complete, rest = buffer.split(b"\n")
         for line in complete:
             yield b"".join([*begun, line[:room]]) if begun else line
             begun, room = [], MAX_LINE_BYTES + 1

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Protocol
 
 from driftline.engine.labels import INFINITY
-from driftline.engine.sources.files.blocks import BLOCK_BYTES, Blocks, Broken, decompressor
+from driftline.engine.sources.files.buffers import BUFFER_BYTES, Broken, Buffers, decompressor
 from driftline.engine.sources.files.files import FileSource, Format
 from driftline.engine.sources.files.lines import json_rows, lines, text_rows
 from driftline.engine.sources.files.several import SeveralFiles
@@ -164,7 +164,7 @@ class FileSplit:
             return Count(rows, rows)
         rows = documents = 0
         try:
-            for row in self.rows(self._blocks()):
+            for row in self.rows(self._buffers()):
                 rows += 1
                 documents += sum(1 for _ in self.shape.documents(rows, row))
         except Broken:
@@ -180,17 +180,17 @@ class FileSplit:
 
     def lines(self) -> Iterator[bytes]:
         """The lines that are not blank, without their ends."""
-        return filter(bytes.strip, lines(self._blocks()))
+        return filter(bytes.strip, lines(self._buffers()))
 
     def _documents(self, first: int) -> Iterator[Row]:
         try:
-            for number, row in enumerate(self.rows(self._blocks()), first):
+            for number, row in enumerate(self.rows(self._buffers()), first):
                 yield from self.shape.documents(number, row)
         except Broken as broken:
             yield Malformed(str(broken), "", ends=True)
 
-    def _blocks(self) -> Iterator[bytes]:
-        """The blocks of a file that would hold only this split, as the format takes them."""
+    def _buffers(self) -> Iterator[bytes]:
+        """The buffers of a file that would hold only this split, as the format takes them."""
         if self.rows is not page_rows:
             if self.begin:
                 yield b"\n"  # the first line of a split has no byte order mark
@@ -209,22 +209,22 @@ class FileSplit:
             with self.path.open("rb") as file:
                 file.seek(self.begin)
                 left = self.end - self.begin
-                while left and (block := file.read(min(BLOCK_BYTES, left))):
-                    left -= len(block)
-                    yield block
+                while left and (buffer := file.read(min(BUFFER_BYTES, left))):
+                    left -= len(buffer)
+                    yield buffer
         except OSError as error:
             raise Broken(f"the file cannot be read on: {error}") from None
 
     def _streams(self) -> Iterator[bytes]:
-        """The decompressed blocks of a bzip2 dump: its splits are cut between streams."""
+        """The decompressed buffers of a bzip2 dump: its splits are cut between streams."""
         stream = bz2.BZ2Decompressor()
         try:
-            for block in self._raw():
-                while block:
+            for buffer in self._raw():
+                while buffer:
                     if stream.eof:
                         stream = bz2.BZ2Decompressor()
-                    yield stream.decompress(block)
-                    block = stream.unused_data.lstrip(b"\0") if stream.eof else b""
+                    yield stream.decompress(buffer)
+                    buffer = stream.unused_data.lstrip(b"\0") if stream.eof else b""
         except OSError as error:
             raise Broken(f"the file cannot be read on: {error}") from None
         if not stream.eof:
@@ -275,8 +275,8 @@ def _at(pattern: re.Pattern[bytes]) -> Callable[[mmap.mmap, int], int]:
 def _head(path: Path) -> bytes:
     """The beginning of an XML file, up to its first page."""
     head = b""
-    for block in Blocks(path):
-        head += block
+    for buffer in Buffers(path):
+        head += buffer
         if found := _PAGE.search(head):
             return head[: found.start()]
     return head

@@ -12,7 +12,7 @@ import csv
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from driftline.engine.sources.files.blocks import Broken
+from driftline.engine.sources.files.buffers import Broken
 from driftline.engine.sources.files.lines import MAX_LINE_BYTES, lines
 from driftline.engine.sources.record import TEXT_CHARS, Malformed, Row
 
@@ -20,18 +20,18 @@ from driftline.engine.sources.record import TEXT_CHARS, Malformed, Row
 csv.field_size_limit(MAX_LINE_BYTES)
 
 
-def csv_rows(blocks: Iterable[bytes]) -> Iterator[Row]:
+def csv_rows(buffers: Iterable[bytes]) -> Iterator[Row]:
     """Comma-separated values."""
-    return _rows(blocks, ",", has_quotes=True)
+    return _rows(buffers, ",", has_quotes=True)
 
 
-def tsv_rows(blocks: Iterable[bytes]) -> Iterator[Row]:
+def tsv_rows(buffers: Iterable[bytes]) -> Iterator[Row]:
     """Tab-separated values."""
-    return _rows(blocks, "\t", has_quotes=False)
+    return _rows(buffers, "\t", has_quotes=False)
 
 
-def _rows(blocks: Iterable[bytes], delimiter: str, *, has_quotes: bool) -> Iterator[Row]:
-    values = _values(blocks, delimiter, has_quotes)
+def _rows(buffers: Iterable[bytes], delimiter: str, *, has_quotes: bool) -> Iterator[Row]:
+    values = _values(buffers, delimiter, has_quotes)
     header = next(values, [])
     if isinstance(header, Malformed):
         raise Broken(f"the header cannot be read: {header.reason}")
@@ -48,11 +48,11 @@ def _rows(blocks: Iterable[bytes], delimiter: str, *, has_quotes: bool) -> Itera
 
 
 def _values(
-    blocks: Iterable[bytes], delimiter: str, has_quotes: bool
+    buffers: Iterable[bytes], delimiter: str, has_quotes: bool
 ) -> Iterator[list[str] | Malformed]:
     begun: list[str] = []  # the beginning of the row that is being read, for errors
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
-    reader = csv.reader(_texts(blocks, begun), delimiter=delimiter, quoting=quoting, strict=True)
+    reader = csv.reader(_texts(buffers, begun), delimiter=delimiter, quoting=quoting, strict=True)
     while True:
         begun.clear()
         try:
@@ -68,12 +68,12 @@ def _values(
             yield row
 
 
-def _texts(blocks: Iterable[bytes], begun: list[str]) -> Iterator[str]:
+def _texts(buffers: Iterable[bytes], begun: list[str]) -> Iterator[str]:
     """The lines for the csv reader, and in `begun` the beginning of a row.
 
     Invalid bytes pass as surrogates: an exception would end the reader.
     """
-    for line in lines(blocks):
+    for line in lines(buffers):
         if len(line) > MAX_LINE_BYTES:
             raise Broken(f"a line longer than {MAX_LINE_BYTES} bytes")
         text = line.decode("utf-8", "surrogateescape") + "\n"

@@ -40,7 +40,7 @@ from driftline.engine.wire.codec import pack, unpack
 RESERVE_US = 1_000_000
 """How far in advance times are reserved; a restart skips at most this much."""
 
-CHUNK = 256
+READ_AT_ONCE = 256
 """Entries that a replay reads at a time."""
 
 
@@ -255,9 +255,9 @@ class ReceivedSource(LiveSource):
                 yield None
 
     def _stored(self, reading: int) -> Iterator[tuple[int, object]]:
-        """The next chunk of records that are only in the log."""
+        """The next records that are only in the log."""
         until = self._evicted
-        entries = [e for e in self._log.read(self._position, CHUNK) if e.time <= until]
+        entries = [e for e in self._log.read(self._position, READ_AT_ONCE) if e.time <= until]
         assert entries, f"{self._log.name} lost its entries from {self._position} to {until}"
         for entry in entries:
             if reading != self._readings:

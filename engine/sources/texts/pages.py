@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
-from driftline.engine.sources.files.blocks import Broken
+from driftline.engine.sources.files.buffers import Broken
 from driftline.engine.sources.record import Malformed, Row
 
 MAX_PAGE_BYTES = 2**26
@@ -22,9 +22,9 @@ MAX_PAGE_BYTES = 2**26
 _CANONICAL_INT = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
-def page_rows(blocks: Iterable[bytes]) -> Iterator[Row]:
+def page_rows(buffers: Iterable[bytes]) -> Iterator[Row]:
     """The pages of a file of either format."""
-    for root, child in _children(blocks):
+    for root, child in _children(buffers):
         if _name(child) == "page":
             yield from _wiki_page(child) if root == "mediawiki" else _simple_page(child)
 
@@ -56,14 +56,14 @@ def _simple_page(page: Element) -> Iterator[Row]:
         yield {"id": int(name) if is_int else name, "title": page.get("title", ""), "text": text}
 
 
-def _children(blocks: Iterable[bytes]) -> Iterator[tuple[str, Element]]:
+def _children(buffers: Iterable[bytes]) -> Iterator[tuple[str, Element]]:
     """(name of the root, child element) for each child of the root; a child is freed afterwards."""
     parser: XMLPullParser[Element] = XMLPullParser(["start", "end"])
     path: list[Element] = []  # the elements that are open
     pending_bytes = 0
-    for block in _and_end(blocks):
-        pending_bytes += len(block)
-        for event, element in _events(parser, block):
+    for buffer in _and_end(buffers):
+        pending_bytes += len(buffer)
+        for event, element in _events(parser, buffer):
             if event == "start":
                 path.append(element)
                 if len(path) == 1:
@@ -81,23 +81,23 @@ def _children(blocks: Iterable[bytes]) -> Iterator[tuple[str, Element]]:
             raise Broken(f"a page of more than {MAX_PAGE_BYTES} bytes")
 
 
-def _and_end(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    yield from filter(None, blocks)
+def _and_end(buffers: Iterable[bytes]) -> Iterator[bytes]:
+    yield from filter(None, buffers)
     yield b""
 
 
-def _events(parser: "XMLPullParser[Element]", block: bytes) -> Iterator[tuple[str, Element]]:
-    """(event, element) that the parser gives for the next block; an empty block ends the file."""
+def _events(parser: "XMLPullParser[Element]", buffer: bytes) -> Iterator[tuple[str, Element]]:
+    """(event, element) that the parser gives for the next buffer; an empty buffer ends the file."""
     try:
-        if block:
-            parser.feed(block)
+        if buffer:
+            parser.feed(buffer)
         else:
             parser.close()
         for event in parser.read_events():
             if len(event) == 2 and isinstance(event[1], Element):
                 yield event[0], event[1]
     except (ParseError, ValueError, LookupError) as error:  # the last two: a strange encoding
-        what = "malformed XML" if block else "the XML ends too early"
+        what = "malformed XML" if buffer else "the XML ends too early"
         raise Broken(f"{what}: {error}") from None
 
 

@@ -61,7 +61,7 @@ def test_compression_is_seen_without_the_name(tmp_path: Path) -> None:
     assert records(path) == [{"id": 1}]
 
 
-def test_long_lines_and_lines_across_blocks(tmp_path: Path) -> None:
+def test_long_lines_and_lines_across_buffers(tmp_path: Path) -> None:
     rows = [{"id": n, "text": "ё" * n * 997} for n in range(1, 60)]
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     assert records(write(tmp_path / "x.jsonl", text)) == rows

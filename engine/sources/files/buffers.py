@@ -1,10 +1,10 @@
-"""The bytes of a file, plain, gzip or bzip2, in blocks of at most 64 KiB.
+"""The bytes of a file, plain, gzip or bzip2, in buffers of at most 64 KiB.
 
 The standard library's file objects for compressed files take a damaged second stream for the end
 of the file, and so would silently lose records of a multistream dump. Therefore this module calls
 the decompressors itself: a file either ends where its last stream ends, or it is `Broken`.
 
-Cost: two blocks of memory, whatever the size and the compression of the file.
+Cost: two buffers of memory, whatever the size and the compression of the file.
 """
 
 import bz2
@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-BLOCK_BYTES = 2**16
+BUFFER_BYTES = 2**16
 
 
 class Broken(Exception):
     """The file cannot be read after this point. Never leaves `engine.sources`."""
 
 
-class Blocks:
-    """Iterates over the decompressed blocks of a file. Raises Broken."""
+class Buffers:
+    """Iterates over the decompressed buffers of a file. Raises Broken."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -30,7 +30,7 @@ class Blocks:
     def __iter__(self) -> Iterator[bytes]:
         try:
             with self.path.open("rb") as file:
-                raw = self._counted(iter(lambda: file.read(BLOCK_BYTES), b""))
+                raw = self._counted(iter(lambda: file.read(BUFFER_BYTES), b""))
                 make = decompressor(self.path)
                 yield from raw if make is None else _decompressed(raw, make)
         except (OSError, zlib.error) as error:
@@ -38,9 +38,9 @@ class Blocks:
 
     def _counted(self, raw: Iterator[bytes]) -> Iterator[bytes]:
         self.consumed = 0
-        for block in raw:
-            self.consumed += len(block)
-            yield block
+        for buffer in raw:
+            self.consumed += len(buffer)
+            yield buffer
 
 
 class _Decompressor(Protocol):
@@ -93,15 +93,15 @@ def decompressor(path: Path) -> Callable[[], _Decompressor] | None:
 
 def _decompressed(raw: Iterator[bytes], make: Callable[[], _Decompressor]) -> Iterator[bytes]:
     stream = make()
-    for block in raw:
-        data = block
+    for buffer in raw:
+        data = buffer
         while True:
             if stream.eof:  # one stream follows another; zeros may pad the last one
                 data = data.lstrip(b"\0")
                 if not data:
                     break
                 stream = make()
-            if output := stream.decompress(data, BLOCK_BYTES):
+            if output := stream.decompress(data, BUFFER_BYTES):
                 yield output
             if stream.eof:
                 data = stream.unused_data
