@@ -10,7 +10,7 @@ are outputs, too, so that they are in the same order in every replay.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, compress, groupby
 from operator import countOf
 from typing import Protocol
@@ -233,10 +233,12 @@ class FanOut:
 def iterable(outputs: object) -> Values:
     """The outputs that a user function returned, or yields; each as it is at the yield.
 
-    Raises TypeError if the function returned something else.
+    Raises TypeError if the function returned something else, or a single output: a text or a dict.
     """
     if isinstance(outputs, (list, tuple)):
         return list(outputs)
-    if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes)):
+    if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes, Mapping)):
         return list(map(as_it_is, outputs))
-    raise TypeError(f"the function must return an iterable of outputs, not {outputs!r:.100}")
+    raise TypeError(
+        f"the function must return an iterable of outputs, as a list, not {outputs!r:.100}"
+    )

@@ -1,1 +1,1 @@
-"""Files as sources: lines, tables, dumps in buffers and parts."""
+"""Files as sources: formats of lines, tables and dumps, whole or in splits."""

@@ -145,7 +145,7 @@ def test_a_failure_and_its_tombstone_cancel_each_other() -> None:
     assert [(label, value) for label, _, value in collected.net()] == [((2, 0), 4)]
 
 
-@pytest.mark.parametrize("value", ["text", b"bytes", None, 7])
+@pytest.mark.parametrize("value", ["text", b"bytes", None, 7, {"one": "output"}])
 def test_what_is_no_iterable_of_outputs_is_refused(value: object) -> None:
     with pytest.raises(TypeError, match="must return an iterable of outputs"):
         iterable(value)

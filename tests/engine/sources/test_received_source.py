@@ -6,7 +6,7 @@ import pytest
 
 from driftline.engine.errors import PayloadError, StateMismatch
 from driftline.engine.labels import INFINITY
-from driftline.engine.sources.logs.received import CHUNK, RESERVE_US, Receipt
+from driftline.engine.sources.logs.received import READ_AT_ONCE, RESERVE_US, Receipt
 from tests.engine.sources.memory_disk import memory_disk
 from tests.engine.sources.received_front import Clock, Front, taken
 
@@ -114,7 +114,7 @@ def test_no_promise_is_above_a_record_that_was_not_read(front: Front) -> None:
 
 
 def test_a_replay_gives_the_same_times_from_the_log_and_from_memory(front: Front) -> None:
-    count = 2 * CHUNK + 10
+    count = 2 * READ_AT_ONCE + 10
     for number in range(1, count + 1):
         front.source.receive("p", number, [number, "x"])
     first = front.source.read(1)
