@@ -1,1 +1,1 @@
-"""The benchmark: what exactly-once costs, next to the floor that no engine here can beat."""
+"""The benchmark: the cost of exactly-once, compared with a floor that no engine here can beat."""

@@ -1,8 +1,8 @@
-"""What pages of the documentation take from elsewhere: files, and the reference of the commands.
+"""MkDocs hooks that fill pages with the text of files, and with the reference of the commands.
 
-A line ``{{ include FILE }}`` of a page becomes the text of a file of the repository; relative links
-in it are made to lead from the page. A line ``{{ commands }}`` becomes the reference of the command
-line, with the words of `--help`. `mkdocs.yml` names this file.
+A line ``{{ include FILE }}`` of a page becomes the text of a file of the repository, with its
+relative links rewritten for the page. A line ``{{ commands }}`` becomes the reference of the
+command line, with the texts of `--help`. `mkdocs.yml` names this file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import driftline
 
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / "docs" / "index.md"
-"""What stands for the README."""
+"""The page that links to the README lead to."""
 
 _INCLUDE = re.compile(r"^\{\{ include (\S+) \}\}$", re.MULTILINE)
 _COMMANDS = re.compile(r"^\{\{ commands \}\}$", re.MULTILINE)
@@ -32,9 +32,9 @@ _MARKUP = re.compile(r"([\\*_\[\]#])")
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Called by MkDocs for each page. Raises OSError for an included file that is not there."""
+    """Called by MkDocs for each page. Raises OSError for an included file that is missing."""
     folder = (ROOT / "docs" / page.file.src_uri).parent
-    markdown = _INCLUDE.sub(lambda found: _included(found[1], folder), markdown)
+    markdown = _INCLUDE.sub(lambda line: _included(line[1], folder), markdown)
     return _COMMANDS.sub(lambda _: "\n".join(_commands()), markdown)
 
 
@@ -42,15 +42,15 @@ def _included(name: str, folder: Path) -> str:
     text = (ROOT / name).read_text(encoding="utf-8").rstrip()
     if not name.endswith(".md"):
         return text
-    return _LINK.sub(lambda link: _led(link[0], (ROOT / name).parent, folder), text)
+    return _LINK.sub(lambda link: _rewritten(link[0], (ROOT / name).parent, folder), text)
 
 
-def _led(link: str, before: Path, after: Path) -> str:
-    """A link from one folder, as it is from another."""
-    target, _, part = link.partition("#")
+def _rewritten(link: str, before: Path, after: Path) -> str:
+    """Rewrite a link that is relative to the folder `before` for a page in the folder `after`."""
+    target, _, anchor = link.partition("#")
     file = before / target
-    found = os.path.relpath(HOME if file == ROOT / "README.md" else file, after)
-    return f"{found}#{part}" if part else found
+    path = os.path.relpath(HOME if file == ROOT / "README.md" else file, after)
+    return f"{path}#{anchor}" if anchor else path
 
 
 def _commands() -> Iterator[str]:
@@ -58,11 +58,11 @@ def _commands() -> Iterator[str]:
     group = driftline._group()
     context = click.Context(group, info_name="driftline")
     yield from _options(group, context)
-    yield from _beneath(group, context, 2)
+    yield from _commands_of(group, context, 2)
 
 
-def _beneath(group: click.Group, context: click.Context, level: int) -> Iterator[str]:
-    """The commands of a group, each under a heading."""
+def _commands_of(group: click.Group, context: click.Context, level: int) -> Iterator[str]:
+    """The commands of a group, each under a heading of this level."""
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
@@ -73,19 +73,19 @@ def _beneath(group: click.Group, context: click.Context, level: int) -> Iterator
         yield f"{_escaped(inspect.cleandoc(command.help or ''))}\n"
         yield from _options(command, own)
         if isinstance(command, click.Group):
-            yield from _beneath(command, own, level + 1)
+            yield from _commands_of(command, own, level + 1)
 
 
 def _options(command: click.Command, context: click.Context) -> Iterator[str]:
-    """What a command may be given, but for `--help`."""
+    """The options of a command, except `--help`."""
     for parameter in command.get_params(context):
-        told = parameter.get_help_record(context)
-        if told is not None and told[1] and "--help" not in parameter.opts:
-            yield f"`{told[0]}`\n:   {_escaped(told[1])}\n"
+        names_and_text = parameter.get_help_record(context)
+        if names_and_text is not None and names_and_text[1] and "--help" not in parameter.opts:
+            yield f"`{names_and_text[0]}`\n:   {_escaped(names_and_text[1])}\n"
 
 
 def _escaped(text: str) -> str:
-    """Text of a help as Markdown: only what stands in backticks is markup."""
-    parts = text.split("`")
-    parts[::2] = [_MARKUP.sub(r"\\\1", escape(part, quote=False)) for part in parts[::2]]
-    return "`".join(parts)
+    """A help text as Markdown: backticks keep their meaning, all other markup is escaped."""
+    pieces = text.split("`")
+    pieces[::2] = [_MARKUP.sub(r"\\\1", escape(piece, quote=False)) for piece in pieces[::2]]
+    return "`".join(pieces)

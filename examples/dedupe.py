@@ -1,6 +1,6 @@
-"""Deduplication: the first event of each id, whatever else is in it.
+"""Deduplication: the first event of each id.
 
-Who sends an event again, because no answer came, does no harm.
+So a client that gets no answer can send its event again.
 
     {"id": "e-1", "kind": "signup", "user": "ann"}
 
@@ -13,7 +13,7 @@ Event = dict[str, object]
 
 
 def first(context: Context, event: Event, seen: ValueState[bool]) -> list[Event]:
-    """The event, if none of its id has come before."""
+    """The event, if it is the first with its id."""
     if seen.get(False):
         return []
     seen.set(True)

@@ -1,6 +1,6 @@
-"""Fraud: a card is tried with a small payment, and within a minute a large one follows.
+"""Fraud: a small payment tries a card, and within a minute a large payment follows.
 
-Time is event time, as the records tell it: seconds in "at"; amounts are in cents.
+Time is event time, from the records: seconds in "at". Amounts are in cents.
 
     {"card": "c-1", "at": 1700000000, "amount": 100}
 
@@ -18,7 +18,7 @@ WITHIN = 60
 
 
 class Payment(TypedDict):
-    """A card pays."""
+    """A payment with a card."""
 
     card: str
     at: int
@@ -28,7 +28,7 @@ class Payment(TypedDict):
 def suspicious(
     context: Context, payment: Payment, tried_at: ValueState[int], alerts: ReducingState[int]
 ) -> Iterator[tuple[str, int, int]]:
-    """The card, the large amount, and which alert of this card it is."""
+    """The card, the large amount, and the number of alerts for the card so far."""
     at, amount = payment["at"], payment["amount"]
     if amount <= SMALL:
         tried_at.set(at)

@@ -1,7 +1,7 @@
 """A join: every payment together with its order, whichever of the two comes first.
 
-The elements of both sources get a tag, so that one operator can tell them apart; what waits for
-its other side waits in a state.
+The elements of both sources get a tag, so that one operator can tell them apart. Payments that come
+before their order wait in a state.
 
     {"order": "o-1", "customer": "ann", "price": 500}    in the first file
     {"order": "o-1", "amount": 200}                      in the second
@@ -16,7 +16,7 @@ from driftline import Context, Flow, ListState, ValueState
 
 
 class Order(TypedDict):
-    """A customer owes a price, in cents."""
+    """An order of a customer; the price is in cents."""
 
     order: str
     customer: str
@@ -24,7 +24,7 @@ class Order(TypedDict):
 
 
 class Payment(TypedDict):
-    """A part of an order's price is paid."""
+    """A payment for an order, of all or some of its price, in cents."""
 
     order: str
     amount: int
@@ -35,12 +35,12 @@ TaggedPayment = tuple[Literal["payment"], Payment]
 
 
 def tag_order(order: Order) -> TaggedOrder:
-    """An order, to be told from a payment."""
+    """An order with its tag."""
     return "order", order
 
 
 def tag_payment(payment: Payment) -> TaggedPayment:
-    """A payment, to be told from an order."""
+    """A payment with its tag."""
     return "payment", payment
 
 
@@ -50,7 +50,7 @@ def match(
     customer: ValueState[str],
     early: ListState[int],
 ) -> Iterator[tuple[str, str, int]]:
-    """Payments of which the order is known now."""
+    """(order, customer, amount) for each payment whose order has come."""
     if element[0] == "order":
         customer.set(element[1]["customer"])
     else:

@@ -1,7 +1,7 @@
-"""Sessions: the visits of each user, parted where nothing came for half an hour.
+"""Sessions: the visits of each user, divided where half an hour passes without a visit.
 
-Time is event time, as the records tell it: seconds in "at". A visit more than GAP after the one
-before it ends the user's session, which leaves then, and begins another.
+Time is event time, from the records: seconds in "at". A visit more than GAP seconds after the one
+before ends the user's session, whose output leaves then, and begins another session.
 
     {"user": "ann", "at": 1700000000, "page": "/"}
 
@@ -25,13 +25,13 @@ class Visit(TypedDict):
 
 
 Span = tuple[int, int, int]
-"""When a session began, when its last visit was, and how many it has."""
+"""Time of the first and of the last visit of a session, and the number of its visits."""
 
 
 def sessions(
     context: Context, visit: Visit, session: ValueState[Span]
 ) -> Iterator[tuple[str, int, int, int]]:
-    """The session that a visit ends, if it ends one."""
+    """The session before, if the visit begins another one."""
     at = visit["at"]
     begin, last, visits = session.get((at, at, 0))
     if at - last > GAP:

@@ -1,7 +1,7 @@
-"""Top k: the three products that have sold best so far, each time that one of them sells.
+"""Top k: the three products that have sold best so far, after each sale of one of them.
 
-The first keyed operator adds up the pieces of each product, on all nodes at once. The second sees
-all products at one key, and keeps no more than the best.
+The first keyed operator adds up the pieces of each product, on all nodes in parallel. The second
+sees all products at one key, and its state has only the best.
 
     {"product": "tea", "pieces": 2}
 
@@ -17,21 +17,21 @@ K = 3
 
 
 class Sale(TypedDict):
-    """Some pieces of a product are sold."""
+    """A sale of some pieces of a product."""
 
     product: str
     pieces: int
 
 
 def add(sale: Sale, total: ReducingState[int]) -> tuple[str, int]:
-    """The product and how many pieces of it have been sold."""
+    """The product, and the number of its pieces sold so far."""
     return sale["product"], total.add(sale["pieces"])
 
 
 def rank(
     context: Context, sold: tuple[str, int], best: MapState[str, int]
 ) -> list[tuple[tuple[str, int], ...]]:
-    """The best, the very best first, if the product is one of them; equals by name."""
+    """The best products, best first, equals by name; no output if the product is not among them."""
     product, total = sold
     best[product] = total
     ranking = sorted(best.items(), key=lambda item: (-item[1], item[0]))

@@ -1,4 +1,4 @@
-"""Counts words: a flow of one's own, in ten lines."""
+"""Counts words: a flow in ten lines."""
 
 import operator
 from typing import TypedDict
@@ -13,7 +13,7 @@ class Line(TypedDict):
 
 
 def count(word: str, total: ReducingState[int]) -> tuple[str, int]:
-    """The word and how often it has come so far."""
+    """The word, and the number of its occurrences so far."""
     return word, total.add(1)
 
 

@@ -1,8 +1,8 @@
 """The flow: document -> (word, positions) -> posting list per word -> change records.
 
-For each word of each document there is one change record ``(word, document, positions, length)``:
-the posting that was added or replaced, and the number of documents that the word's posting list
-now has. A document that comes again replaces its posting in the words that it has again.
+Each word of each document gives one change record ``(word, document, positions, length)``: the
+posting that was added or replaced, and the new number of documents in the word's posting list. A
+document that comes again replaces the postings of the words that it still has.
 """
 
 from collections.abc import Mapping
@@ -19,19 +19,19 @@ def postings(record: Mapping[str, object]) -> list[Posting]:
     """The words of a document, lower-cased, in order of first appearance, with their positions."""
     document = record["id"]
     assert isinstance(document, (str, int))
-    found = positions_of_words(document_text(record))
-    return [(word, document, tuple(positions)) for word, positions in found.items()]
+    by_word = positions_of_words(document_text(record))
+    return [(word, document, tuple(positions)) for word, positions in by_word.items()]
 
 
 def update(posting: Posting, index: MapState[str | int, tuple[int, ...]]) -> Change:
-    """Put a posting into its word's list and tell what has changed."""
+    """Put a posting into its word's posting list, and return the change record."""
     word, document, positions = posting
     index[document] = positions
     return word, document, positions, len(index)
 
 
 def inverted_index() -> Flow:
-    """A fresh copy of the flow."""
+    """A new instance of the flow."""
     flow = Flow("inverted-index")
     (
         flow.source("documents", of=dict[str, object])

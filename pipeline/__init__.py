@@ -6,7 +6,7 @@
     with session("history") as spark:
         pipeline.run(flow, spark, [open_source("pages.xml.bz2", sections=True)], Path("out"))
 
-Nothing here imports Spark before it is used.
+Importing this package does not import Spark; its first use does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 PARTITIONS = 16
-"""Partitions of keyed operators, unless it is said otherwise; never more than key groups."""
+"""The default number of partitions of keyed operators; there are at most as many as key groups."""
 
 
 def __getattr__(name: str) -> object:

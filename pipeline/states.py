@@ -1,12 +1,12 @@
-"""State as a DataFrame: what a savepoint holds, to be asked by SQL; and a savepoint of such rows.
+"""State as a DataFrame: the rows of a savepoint for SQL queries, and a savepoint of such rows.
 
-One row for each slot of each key: a map's entry, a list's position, a value. Keys, slots and
-values are JSON, so that SQL can look into them (`from_json`, `get_json_object`, ...):
+There is one row for each slot of each key: an entry of a map, a position of a list, a single value.
+Keys, slots and values are JSON, which SQL can read (`from_json`, `get_json_object`, ...):
 
     group int, operator string, state string, key string, slot string, value string
 
-Bytes are written as {"bytes": hex}; the slot of a single value is null. A value that functions can
-change, a list or a dict, is {"value": ...}; within it tuples are {"tuple": [...]}.
+Bytes are {"bytes": hex}; the slot of a single value is null. A mutable value (a list, a dict) is
+{"value": ...}; in it tuples are {"tuple": [...]}.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ Row = tuple[int, str, str, str, str, str]
 
 
 def read_state(spark: SparkSession, savepoint: Savepoint, flow: Flow) -> DataFrame:
-    """The rows of a savepoint, read in parallel. Raises StateMismatch; jobs, SnapshotDamaged."""
+    """The rows of a savepoint, read in parallel. Raises StateMismatch for one of another flow.
+
+    Jobs over the rows raise SnapshotDamaged if a file of the savepoint is damaged.
+    """
     savepoint.check_flow(flow)
     ship(flow)
     groups = spark.range(0, flow.groups, 1, 4 * spark.sparkContext.defaultParallelism)
@@ -61,10 +64,10 @@ def read_state(spark: SparkSession, savepoint: Savepoint, flow: Flow) -> DataFra
 
 
 def write_state(rows: DataFrame, flow: Flow, time: int, path: Path) -> Savepoint:
-    """A savepoint of rows as `read_state` gives them, in any order; `group` is not looked at.
+    """Write a savepoint as of `time`. `rows`: like those of `read_state`, in any order.
 
-    Raises PayloadError for what is no state of the flow, and what `engine.snapshots.savepoint`
-    raises.
+    The column `group` is ignored: keys determine their groups. Raises PayloadError for rows that
+    are no state of the flow, and the errors of `engine.snapshots.savepoint`.
     """
     begin(path)
     ship(flow)
@@ -78,7 +81,7 @@ def write_state(rows: DataFrame, flow: Flow, time: int, path: Path) -> Savepoint
 
 @dataclass(frozen=True, slots=True)
 class _ReadState:
-    """Gives the rows of the key groups whose numbers it is given."""
+    """Reads the rows of key groups. Takes rows whose first column is the number of a key group."""
 
     savepoint: Savepoint
     flow: Flow
@@ -96,19 +99,19 @@ class _ReadState:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Finds out the key group of each row."""
+    """Computes the key group of each row."""
 
     groups: int
 
     def __call__(self, batches: Batches) -> Batches:
         for batch in batches:
-            found = [group_of(from_json(key), self.groups) for key in batch["key"].to_pylist()]
-            yield batch.set_column(0, _ARROW.field(0), pa.array(found, pa.int32()))
+            groups = [group_of(from_json(key), self.groups) for key in batch["key"].to_pylist()]
+            yield batch.set_column(0, _ARROW.field(0), pa.array(groups, pa.int32()))
 
 
 @dataclass(frozen=True, slots=True)
 class _WriteState:
-    """Writes the segments of key groups. Takes rows in their order; gives nothing."""
+    """Writes the segments of key groups. Takes rows ordered by (group, operator); gives no rows."""
 
     flow: Flow
     path: Path
@@ -130,31 +133,34 @@ def _rows(batches: Batches) -> Iterator[Row]:
 
 
 def _table(vertex: Vertex, rows: Iterator[Row]) -> StateTable:
-    """The states that rows describe. Raises PayloadError."""
+    """The states of an operator that rows describe.
+
+    Raises PayloadError for a state that the operator does not have, and for gaps in a list.
+    """
     table = StateTable(vertex.states, [])
     places = {state.name: index for index, state in enumerate(vertex.states)}
     for _, operator, state, key, slot, value in rows:
         if state not in places:
             raise PayloadError(f"operator {operator!r} has no state {state!r}")
-        found = from_json(value)
-        if isinstance(found, Frozen):
+        content = from_json(value)
+        if isinstance(content, Frozen):
             serialise(table)
-        table.states(from_json(key))[places[state]].assign(from_json(slot), found)
-    for held in (one for key in table for one in table.states(key)):
-        if any(value is MISSING for _, value in held.slots()):
-            raise PayloadError(f"state {held.name!r} of key {held.key!r} has gaps in its list")
+        table.states(from_json(key))[places[state]].assign(from_json(slot), content)
+    for filled in (of_key for key in table for of_key in table.states(key)):
+        if any(value is MISSING for _, value in filled.slots()):
+            raise PayloadError(f"state {filled.name!r} of key {filled.key!r} has gaps in its list")
     return table
 
 
 def to_json(value: object) -> str:
-    """A value of a state as JSON; one that a function can change as {"value": ...}."""
+    """A value of a state as JSON; a mutable one as {"value": ...}."""
     if isinstance(value, Frozen):
         return json.dumps({"value": _to_tree(thawed(value))}, ensure_ascii=False)
     return json.dumps(value, ensure_ascii=False, default=_bytes)
 
 
 def from_json(text: str) -> object:
-    """What `to_json` was given. Raises PayloadError for what can be no state."""
+    """The value that `to_json` was called with. Raises PayloadError for other texts."""
     try:
         tree = json.loads(text)
         if isinstance(tree, dict) and tree.keys() == {"value"}:
@@ -182,7 +188,7 @@ _SPECIAL = ({"bytes"}, {"tuple"}, {"items"})
 
 
 def _to_tree(value: object) -> object:
-    """What JSON has no word for stands in an object with one key that says what it is."""
+    """A value as JSON; a type that JSON lacks is an object whose only key names the type."""
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
     if isinstance(value, tuple):
@@ -200,10 +206,10 @@ def _from_tree(tree: object) -> object:
     match tree:
         case {"bytes": str(text), **rest} if not rest:
             return bytes.fromhex(text)
-        case {"tuple": list(found), **rest} if not rest:
-            return tuple(map(_from_tree, found))
-        case {"items": list(found), **rest} if not rest:
-            return {_from_tree(key): _from_tree(inner) for key, inner in found}
+        case {"tuple": list(values), **rest} if not rest:
+            return tuple(map(_from_tree, values))
+        case {"items": list(pairs), **rest} if not rest:
+            return {_from_tree(key): _from_tree(inner) for key, inner in pairs}
         case dict():
             return {key: _from_tree(inner) for key, inner in tree.items()}
         case list():

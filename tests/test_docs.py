@@ -94,11 +94,11 @@ def test_pages_are_whole_without_a_network(site: Path) -> None:
 
 
 def test_links_of_an_included_file_lead_from_the_page() -> None:
-    led = runpy.run_path(str(ROOT / "docs/hooks.py"))["_led"]
+    rewritten = runpy.run_path(str(ROOT / "docs/hooks.py"))["_rewritten"]
     page = ROOT / "docs" / "reference"
-    assert led("docs/driftline.svg", ROOT, page) == "../driftline.svg"
-    assert led("README.md", ROOT, page) == "../index.md"
-    assert led("docs/guarantees.md#policies", ROOT, page) == "../guarantees.md#policies"
+    assert rewritten("docs/driftline.svg", ROOT, page) == "../driftline.svg"
+    assert rewritten("README.md", ROOT, page) == "../index.md"
+    assert rewritten("docs/guarantees.md#policies", ROOT, page) == "../guarantees.md#policies"
 
 
 # Commands.

@@ -1,7 +1,7 @@
 """The commands `driftline bench ...`.
 
-What a command needs is imported when it runs, so that `--help` is quick and a missing package is
-told in one sentence.
+A command imports its packages when it runs, so that `--help` is fast and the error for a missing
+package is one sentence.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from driftline.engine.errors import Unavailable
 
 @click.group()
 def bench() -> None:
-    """Measure Driftline's inverted index, next to the floor.
+    """Measure Driftline's inverted index, compared with the floor.
 
-    The floor is the same job with no guarantees, as fast as Python does it. Whatever else the
-    machine does while a benchmark runs is in its figures.
+    The floor is the same job without guarantees, as fast as Python does it. Other work of the
+    machine during a benchmark changes the figures.
     """
     missing = [name for name in ("matplotlib", "psutil") if find_spec(name) is None]
     if missing:

@@ -49,9 +49,9 @@ def latency(
 ) -> None:
     """Latency of every policy at a fixed rate.
 
-    As it stands this takes four to five minutes: in each round a run of ten seconds for each policy
-    and checkpoint interval. A row is about the runs of all rounds. `micro-batch` is the same flow
-    on Spark, which checkpoints every batch; half a minute goes by until it is warm.
+    By default this takes four to five minutes: each round has a run of ten seconds for each policy
+    and checkpoint interval. A row pools the runs of all rounds. `micro-batch` is the same flow on
+    Spark, which checkpoints every batch; it needs half a minute to warm up.
     """
     check_warmup(documents, warmup)
 
@@ -99,9 +99,9 @@ def throughput(
 ) -> None:
     """Documents a second of every policy, under back-pressure.
 
-    As it stands this takes about four minutes. Figures are medians over the rounds; what a policy
-    makes of the floor's throughput is the median of the shares in each round. `micro-batch`, the
-    same flow on Spark, is sent 600 documents at most.
+    By default this takes about four minutes. Figures are medians over the rounds; the share of the
+    floor's throughput is the median of the shares in each round. `micro-batch`, the same flow on
+    Spark, gets at most 600 documents.
     """
     from driftline.bench.experiments.throughput import measure_throughput, spread, throughputs_of
     from driftline.bench.report.pictures import draw_throughput
@@ -146,9 +146,9 @@ def floor(
     from driftline.bench.experiments.floor import run_floor_latency, run_floor_throughput
     from driftline.bench.report.tables import Latencies, Throughputs
 
-    found = corpus.load(max(documents, saturated))
-    slow = run_floor_latency(found[:documents], rate, warmup, nodes, seed)
-    fast = run_floor_throughput(found[:saturated], nodes)
+    loaded = corpus.load(max(documents, saturated))
+    slow = run_floor_latency(loaded[:documents], rate, warmup, nodes, seed)
+    fast = run_floor_throughput(loaded[:saturated], nodes)
     results = Latencies(rate, documents, nodes, slow, []), Throughputs(saturated, nodes, fast, [])
     write_json(
         json_file, {"latency": results[0].as_json(), "throughput": results[1].as_json()}, indent=2

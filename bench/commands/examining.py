@@ -1,4 +1,4 @@
-"""The commands that look at Driftline alone: its ordering, its memory, and where its time goes."""
+"""The commands that measure Driftline alone: its ordering, its memory, and its CPU time by step."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from driftline.engine.ui.results import write_json
 @click.option("--rates", default="50,200,500", show_default=True, metavar="R,R",
               callback=options.whole_numbers, help="Documents a second.")  # fmt: skip
 @click.option("--seconds", default=8.0, show_default=True, type=click.FloatRange(0.1),
-              help="How long each rate is kept up; the first quarter is warm-up.")  # fmt: skip
+              help="Duration of each rate; the first quarter is warm-up.")  # fmt: skip
 @click.option("--saturated", default=8000, show_default=True, type=click.IntRange(0),
-              help="Documents of the runs that go as fast as they can; 0 for no such runs.",
+              help="Documents of the saturated runs, as fast as possible; 0: no such runs.",
               )  # fmt: skip
 @corpus_options
 @options.seed
@@ -42,8 +42,8 @@ def ordering(
 ) -> None:
     """Speculative against buffered ordering, under exactly-once.
 
-    As it stands this takes about four minutes. Speculation applies elements as they come and puts
-    late ones into their place; buffering waits until nothing can come late.
+    By default this takes about four minutes. Speculation applies elements at once, and inserts late
+    elements at their place; buffering waits until no element can come late.
     """
     if min(rates) * seconds < 10:
         raise click.UsageError(
@@ -70,7 +70,7 @@ def ordering(
 @click.command()
 @options.documents(20_000, "Documents of the index.")
 @click.option("--seconds", default=300.0, show_default=True, type=click.FloatRange(10.0),
-              help="How long words are counted.")  # fmt: skip
+              help="Duration of the word count.")  # fmt: skip
 @options.nodes
 @corpus_options
 @options.seed
@@ -83,22 +83,22 @@ def memory(
     seed: int,
     json_file: Path | None,
 ) -> None:
-    """Memory of the nodes: of a large index, and of five minutes with a fixed vocabulary.
+    """Memory of the nodes: with a large index, and during five minutes with a fixed vocabulary.
 
-    The second must not grow once it has begun; `growth` is the last tenth of the time against the
-    end of the first fifth.
+    In the second run memory must not grow after the beginning; `growth` compares the last tenth of
+    the time with the second half of the first fifth.
     """
     from driftline.bench.experiments.memory import measure_memory
 
-    found = measure_memory(corpus.load(documents), nodes, seconds, seed)
-    write_json(json_file, found.as_json(), indent=2)
-    wide_console().print(found.table())
+    memory = measure_memory(corpus.load(documents), nodes, seconds, seed)
+    write_json(json_file, memory.as_json(), indent=2)
+    wide_console().print(memory.table())
 
 
 @click.command()
 @click.option("--policy", default="exactly-once", show_default=True,
               type=click.Choice(list(POLICIES)), help="What is guaranteed.")  # fmt: skip
-@options.documents(6_000, "Documents that are sent through.")
+@options.documents(6_000, "Documents.")
 @click.option("--block", default=12, show_default=True, type=click.IntRange(1),
               help="Documents in a frame: 1 at low rates, about 12 under load.")  # fmt: skip
 @click.option("--snapshot-every", default=2000, show_default=True, type=click.IntRange(1),
@@ -113,14 +113,14 @@ def profile(
     corpus: Corpus,
     json_file: Path | None,
 ) -> None:
-    """Where the time goes: CPU time of each step of the data path.
+    """CPU time of each step of the data path.
 
-    The parts of a node run in this process, with a clock between the steps; ZeroMQ and waiting are
-    not in it. For a whole process while it runs use py-spy: `py-spy top --pid PID`, with the ids of
-    the processes `deploy.host.process` of a `driftline run` or `driftline bench`.
+    The components of a node run in this process, with a clock between the steps, without ZeroMQ and
+    waiting. For a running process use py-spy: `py-spy top --pid PID`, with the ids of the processes
+    `deploy.host.process` of a `driftline run` or `driftline bench`.
     """
     from driftline.bench.experiments.profile import profile_path
 
-    found = profile_path(corpus.load(documents), policy, block, snapshot_every)
-    write_json(json_file, found.as_json(), indent=2)
-    wide_console().print(found.table())
+    profile = profile_path(corpus.load(documents), policy, block, snapshot_every)
+    write_json(json_file, profile.as_json(), indent=2)
+    wide_console().print(profile.table())

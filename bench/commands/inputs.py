@@ -1,4 +1,4 @@
-"""The documents that a command of the benchmark feeds: which file, and how it is read."""
+"""The documents of a benchmark: their file, and the shape of its records."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A file, or the sample if `path` is None, and how it is read."""
+    """A file (None: the sample), and the shape of its records."""
 
     path: Path | None
     shape: Shape
 
     def load(self, count: int) -> Documents:
-        """So many documents. Raises UsageError if they hold no word: nothing would be measured."""
+        """The first `count` documents. Raises UsageError if they hold no word."""
         from driftline.bench.measuring.corpus import load_documents
 
         try:
@@ -42,7 +42,7 @@ class Corpus:
 
 
 def corpus_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a command the options that say what is fed, as one `Corpus` named `corpus`."""
+    """Give a command the options for its documents, as an argument `corpus` of type Corpus."""
 
     @click.option(
         "--input",

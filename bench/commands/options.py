@@ -1,4 +1,4 @@
-"""The options that `driftline bench` commands have in common, and what they accept."""
+"""The common options of the `driftline bench` commands, and their checks."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def _names_of_policies(ctx: click.Context, param: click.Parameter, value: str) -
     for name in names:
         if name not in CHOICES:
             raise click.BadParameter(f"unknown policy {name!r}; there are {', '.join(CHOICES)}")
-    if MICRO_BATCH in names:  # that there is no Spark is better told now than in the end
+    if MICRO_BATCH in names:  # raises before the long runs if there is no Spark
         check_spark()
     return list(dict.fromkeys(names))
 
 
 def whole_numbers(ctx: click.Context, param: click.Parameter, value: str) -> list[int]:
-    """The numbers of a list like 50,500."""
+    """The numbers of a list like 50,500, without repetitions. Raises BadParameter."""
     try:
         numbers = [int(part) for part in value.split(",")]
     except ValueError:
@@ -48,14 +48,14 @@ def _empty(ctx: click.Context, param: click.Parameter, directory: Path | None) -
 
 
 def documents(default: int, help: str) -> Callable[[Command], Command]:
-    """How many; what for."""
+    """The number of documents."""
     return click.option(
         "--documents", default=default, show_default=True, type=click.IntRange(1), help=help
     )
 
 
 def repeat(default: int) -> Callable[[Command], Command]:
-    """Rounds."""
+    """The number of rounds."""
     return click.option(
         "--repeat",
         default=default,
@@ -66,7 +66,7 @@ def repeat(default: int) -> Callable[[Command], Command]:
 
 
 def checkpoints(default: str) -> Callable[[Command], Command]:
-    """Intervals."""
+    """The checkpoint intervals."""
     return click.option(
         "--checkpoints",
         default=default,
@@ -100,8 +100,8 @@ policies = click.option(
     show_default=True,
     metavar="A,B",
     callback=_names_of_policies,
-    help=f"Of {', '.join(POLICIES)}, and {MICRO_BATCH}, which is Spark and needs driftline[spark] "
-    "and Java; or all.",
+    help=f"Policies: {', '.join(POLICIES)}, and {MICRO_BATCH}, which needs driftline[spark] and "
+    "Java; or all.",
 )
 ordering = click.option(
     "--ordering",
@@ -116,5 +116,5 @@ raw = click.option(
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
     callback=_empty,
-    help="Write what became of every document, for `driftline spark latency`.",
+    help="Directory for a record of every document, for `driftline spark latency`.",
 )

@@ -1,4 +1,4 @@
-"""The end of a command of the benchmark: whether what was measured did what it has to do."""
+"""The verdict at the end of a benchmark: whether all runs kept their guarantees."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import click
 
 
 def judge(problems: Iterable[str]) -> None:
-    """Tell what was wrong; end with status 1 if anything was."""
-    found = list(problems)
-    for problem in found:
+    """Print the problems; end the command with status 1 if there are any."""
+    all_problems = list(problems)
+    for problem in all_problems:
         click.echo(f"driftline: {problem}", err=True)
-    if found:
+    if all_problems:
         click.get_current_context().exit(1)

@@ -1,1 +1,1 @@
-"""The experiments: what is run, in which order, and what figures come of it."""
+"""The experiments: their runs, the order of the runs, and the computation of the figures."""

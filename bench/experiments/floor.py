@@ -1,4 +1,4 @@
-"""The floor alone: its latency and its throughput, each in a run."""
+"""The floor alone: one run for its latency, one for its throughput."""
 
 from driftline.bench.experiments.throughput import UNDER_WAY_FLOOR
 from driftline.bench.measuring.corpus import Documents, expected_records
@@ -19,7 +19,7 @@ def run_floor_latency(
 def run_floor_throughput(
     documents: Documents, workers: int = 2, window: int = UNDER_WAY_FLOOR
 ) -> ThroughputResult:
-    """Closed loop: as fast as it goes with at most `window` documents under way."""
+    """Closed loop: as fast as possible with at most `window` documents under way."""
     meter = Meter(expected_records(documents))
     with Floor(documents, workers) as floor:
         return closed_loop(floor, meter, window)

@@ -1,8 +1,8 @@
 """Latency, as in section VI of the paper: an open loop of Poisson arrivals, policy by policy.
 
-Each run has a fresh cluster. Each round is in the opposite order of the one before, so what is
-compared was measured at the same time, on average; within a round all have the same documents and
-due times. The latencies of a case's runs are pooled, as if they were of one run.
+Each run has a new cluster. Each round has the opposite order of the one before, so all cases are
+measured at the same time on average; all runs of a round have the same documents and due times. The
+latencies of a case's runs are pooled, as if they were of one run.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def measure_latency(
 def latencies_of(
     setup: Setup, cases: Sequence[Case], rate: float, rounds: Rounds[Meter]
 ) -> Latencies:
-    """What the runs say of the floor and of all cases."""
+    """The pooled latencies of the floor and of all cases."""
     rows = [
         LatencyRow.of(
             case.policy, case.checkpoint_ms, pooled(rounds.of(case)), rounds.reasons.get(case)

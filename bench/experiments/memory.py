@@ -1,8 +1,8 @@
-"""Memory: how much the nodes hold after many documents, and that it stays where state does.
+"""Memory: the memory of the nodes after many documents, and its growth while the state is constant.
 
-Two runs under exactly-once. In the first the inverted index grows by every document. In
-the second the flow counts words of a fixed vocabulary, so that after a while nothing that is needed
-grows any more: whatever does then is a leak.
+There are two runs under exactly-once. In the first the inverted index grows with every document. In
+the second the flow counts words of a fixed vocabulary: after the beginning its state does not grow,
+so any growth is a leak.
 """
 
 import operator
@@ -33,7 +33,7 @@ WORDS = 60
 SAMPLE_EVERY_S = 1.0
 
 FIRST_SHARE = 0.2
-"""What counts as "at the beginning": the first minute of five."""
+"""The share of the time that counts as the beginning: the first minute of five."""
 
 MIB = 2**20
 
@@ -62,7 +62,7 @@ class Memory:
 
     documents: int
     index_mib: float
-    """The largest node, with all documents indexed."""
+    """Of the largest node, with all documents indexed."""
     seconds: float
     records: int
     early_mib: float
@@ -72,15 +72,15 @@ class Memory:
 
     @property
     def growth(self) -> float:
-        """How much larger the nodes were at the end than after the beginning, as a share."""
+        """Growth from `early_mib` to `late_mib`, as a share of `early_mib`."""
         return self.late_mib / self.early_mib - 1
 
     def as_json(self) -> dict[str, object]:
-        """For machines."""
+        """The figures as a JSON object."""
         return {**asdict(self), "growth": self.growth}
 
     def table(self) -> Table:
-        """For people."""
+        """The figures as a table for a terminal."""
         table = new_table("Resident memory of the nodes, MiB", ["run", "what"], ["MiB"])
         index = f"inverted index of {self.documents:,} documents"
         table.add_row(index, "largest node, at the end", f"{self.index_mib:.0f}")
@@ -91,7 +91,7 @@ class Memory:
 
 
 def measure_memory(documents: Documents, nodes: int, seconds: float, seed: int) -> Memory:
-    """Index documents as fast as it goes; then count words for so many seconds."""
+    """Index documents as fast as possible; then count words for `seconds`."""
     peak = _index(documents, nodes)
     samples, records = _count_words(nodes, seconds, Random(seed))
     first = int(len(samples) * FIRST_SHARE)
@@ -112,7 +112,7 @@ def _index(documents: Documents, nodes: int) -> float:
 
 
 class _Counter(PassingConsumer):
-    """Counts what it gets."""
+    """A consumer that counts its items."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class _Counter(PassingConsumer):
 
 
 def _count_words(nodes: int, seconds: float, chance: Random) -> tuple[list[float], int]:
-    """Memory of all nodes together, every second; and how many records there were."""
+    """The memory of all nodes together in MiB, every second; and the number of records."""
     counter = _Counter()
     texts = _texts(chance)
     samples: list[float] = []

@@ -1,8 +1,8 @@
-"""Speculative against buffered ordering: what it gains in latency, and what it does twice for it.
+"""Speculative against buffered ordering: the gain in latency, and the elements applied again.
 
-Both orderings run under exactly-once, over numbers of nodes and rates of an open loop, and
-*saturated*: a closed loop with as many documents under way as the front lets in. Every rate runs
-for the same time, of which the first quarter is warm-up.
+Both orderings run under exactly-once, with several numbers of nodes and rates of an open loop, and
+*saturated*: a closed loop with as many documents under way as the front takes. Every rate runs for
+the same time, of which the first quarter is warm-up.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 POLICY = "exactly-once"
 WARMUP_SHARE = 4
-"""One document in so many is warm-up."""
+"""One document in WARMUP_SHARE is warm-up."""
 
 
 FIGURES = (
@@ -56,7 +56,7 @@ FIGURES = (
 
 @dataclass(frozen=True, slots=True)
 class OrderingRow:
-    """One ordering on so many nodes at a rate. `rate` None: saturated."""
+    """The figures of an ordering on some nodes at a rate in documents a second; None: saturated."""
 
     ordering: str
     nodes: int
@@ -66,18 +66,18 @@ class OrderingRow:
     p99_ms: float
     documents_per_s: float
     late: float
-    """Share of elements that came when something after them had been applied."""
+    """Share of elements that came after a later element of their key had been applied."""
     reapplied: float
-    """Elements that were undone and applied again, for each element."""
+    """Number of elements undone and applied again, per element."""
     frames_per_document: float
-    """Frames between stages; a document on n nodes makes at least one for each of them."""
+    """Frames between stages per document: at least one for each node."""
     lost: int
     duplicated: int
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is sent: `rate` documents a second, or (None) as fast as they go."""
+    """The documents to send, at `rate` documents a second; None: as fast as possible."""
 
     rate: float | None
     documents: Documents
@@ -89,15 +89,15 @@ class Load:
 def loads(
     documents: Documents, rates: Sequence[float], seconds: float, saturated: int
 ) -> list[Load]:
-    """Each rate for so many seconds; at last `saturated` documents as fast as they go, if any."""
-    found = [Load(rate, documents[: round(rate * seconds)]) for rate in rates]
-    return found + ([Load(None, documents[:saturated])] if saturated else [])
+    """A load of `seconds` for each rate, then one of `saturated` documents unless that is 0."""
+    timed = [Load(rate, documents[: round(rate * seconds)]) for rate in rates]
+    return timed + ([Load(None, documents[:saturated])] if saturated else [])
 
 
 def measure_ordering(
     loads: Sequence[Load], nodes: Sequence[int], seed: int, console: Console
 ) -> list[OrderingRow]:
-    """Run both orderings next to each other under every load on every number of nodes."""
+    """Run both orderings, one after the other, with every load on every number of nodes."""
     lines = RunLines(console, len(nodes) * len(loads) * len(ORDERINGS))
     rows = []
     for count in nodes:
@@ -111,7 +111,7 @@ def measure_ordering(
 
 
 def measure(ordering: str, nodes: int, load: Load, seed: int) -> OrderingRow:
-    """One run."""
+    """Measure one run."""
     documents = load.documents
     meter = Meter(expected_records(documents), warmup=len(documents) // WARMUP_SHARE)
     with Engine(documents, POLICY, nodes=nodes, ordering=ordering) as engine:
@@ -139,12 +139,12 @@ def measure(ordering: str, nodes: int, load: Load, seed: int) -> OrderingRow:
 
 
 def as_json(rows: Sequence[OrderingRow]) -> dict[str, object]:
-    """What goes into the JSON file."""
+    """The rows as a JSON object."""
     return {"policy": POLICY, "rows": [_rounded(asdict(row)) for row in rows]}
 
 
 def _rounded(row: Mapping[str, object]) -> dict[str, object]:
-    """JSON has no NaN, which a run without any latency gives."""
+    """The figures with five digits; NaN, which JSON lacks, as None."""
     return {
         name: (round(value, 5) if isfinite(value) else None) if isinstance(value, float) else value
         for name, value in row.items()
@@ -152,7 +152,7 @@ def _rounded(row: Mapping[str, object]) -> dict[str, object]:
 
 
 def table(rows: Sequence[OrderingRow]) -> Table:
-    """For a terminal; latencies in ms."""
+    """The rows as a table for a terminal; latencies in ms."""
     shown = new_table(f"Ordering under {POLICY}, latency in ms", ["ordering"], FIGURES)
     for number, row in enumerate(rows):
         shown.add_row(
@@ -172,7 +172,7 @@ def table(rows: Sequence[OrderingRow]) -> Table:
 
 
 def draw(rows: Sequence[OrderingRow], path: Path) -> None:
-    """One panel per number of nodes; a bar is the median, its line reaches up to the 99th."""
+    """Draw a panel per number of nodes; a bar shows the median, its line the 99th percentile."""
     nodes = sorted({row.nodes for row in rows})
     figure = new_figure(1.6 + 3.4 * len(nodes), 4.2)
     panels: list[Axes] = list(figure.subplots(1, len(nodes), sharey=True, squeeze=False)[0])

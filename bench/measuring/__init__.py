@@ -1,1 +1,1 @@
-"""How it is measured: the documents, the meter, and the loops that drive a system under it."""
+"""The measurement: the documents, the meter, and the loops that drive the measured system."""

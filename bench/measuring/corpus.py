@@ -1,7 +1,7 @@
-"""The corpus: the texts that every run of the benchmark feeds, in the same order.
+"""The corpus: the texts that all runs of a benchmark get, in the same order.
 
-By default sections of Wikipedia articles; any file that `engine.sources` reads will do. Everything
-is in memory before a run begins, so that no reading and parsing is measured.
+By default they are sections of Wikipedia articles; they may be of any file that `engine.sources`
+reads. All texts are in memory before a run begins, so reading and parsing are not measured.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from driftline.engine.sources.record import Shape
 from driftline.engine.sources.texts.words import document_text, words_of_text
 
 Documents = Sequence[tuple[str, str]]
-"""(id, text) each; no id twice."""
+"""(id, text) of each document; ids are unique."""
 
 IN_SECTIONS = Shape(sections=True)
 
@@ -24,8 +24,8 @@ IN_SECTIONS = Shape(sections=True)
 def load_documents(count: int, path: Path | None = None, shape: Shape = IN_SECTIONS) -> Documents:
     """`count` documents of a file, or of the sample if `path` is None.
 
-    Unreadable records are passed over. When the file has too few, its texts come again with
-    fresh ids: `12#0`, `12#0~2`, `12#0~3`. Raises InputError if there is no document.
+    Unreadable records are skipped. If the file has too few documents, its texts are repeated with
+    new ids: `12#0`, `12#0~2`, `12#0~3`. Raises InputError if there is no document.
     """
     path = path or find_sample()
     once = list(islice(_readable(open_shaped(path, shape).read(1)), count))
@@ -34,8 +34,8 @@ def load_documents(count: int, path: Path | None = None, shape: Shape = IN_SECTI
     return list(islice(_repeated(once), count))
 
 
-def _readable(found: Iterator[tuple[int, object] | BadRecord]) -> Iterator[tuple[str, str]]:
-    for record in found:
+def _readable(records: Iterator[tuple[int, object] | BadRecord]) -> Iterator[tuple[str, str]]:
+    for record in records:
         if isinstance(record, BadRecord):
             continue
         _, document = record
@@ -53,5 +53,5 @@ def _repeated(documents: Documents) -> Iterator[tuple[str, str]]:
 
 
 def expected_records(documents: Documents) -> list[int]:
-    """How many changes each document makes: one for each distinct word."""
+    """The number of change records of each document: one for each distinct word."""
     return [len(set(words_of_text(text))) for _, text in documents]

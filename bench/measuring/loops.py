@@ -1,4 +1,4 @@
-"""The loops that drive a system under the meter: the floor and Driftline by exactly the same code.
+"""The loops that drive a measured system: exactly the same code for the floor and for Driftline.
 
 `open_loop` keeps a schedule, however late the system is: for latency. `closed_loop` keeps a window
 of documents under way: for throughput.
@@ -19,16 +19,16 @@ from driftline.bench.measuring.meter import Arrival, LatencyResult, Meter, Throu
 
 
 class System(Protocol):
-    """What is measured, as its producer and its consumer see it."""
+    """A system under measurement, as its producer and its consumer see it."""
 
     def send(self, number: int) -> None:
-        """Hand over document `number`. Never waits for the system to be ready for it."""
+        """Hand over document `number`, without waiting until the system is ready for it."""
 
     def receive(self) -> Sequence[Arrival]:
-        """Read and decode what has arrived: never blocks, and never takes more than its bound."""
+        """Read and decode records that have arrived, a bounded number, without blocking."""
 
     def wait(self, timeout_ms: int) -> None:
-        """Sleep until something has arrived, at most this long."""
+        """Sleep until a record has arrived, but no longer than `timeout_ms`."""
 
 
 def open_loop(
@@ -41,20 +41,20 @@ def open_loop(
 ) -> LatencyResult:
     """Send document i `schedule_s[i]` after the start, however late the system is.
 
-    Ends when all records are there, or when none has come for `patience_s` after the last document;
-    `settle_s` more show duplicates that come late.
+    Ends when all records have arrived, or none has for `patience_s` after the last document; then
+    reads for `settle_s` more, for late duplicates.
     """
     with _no_collector():
         start = perf_counter()
         for number, offset in enumerate(schedule_s):
             due = start + offset
             _take(system, meter)
-            # Timeouts have whole milliseconds; the rest is spun away, reading all the while.
+            # Timeouts have whole milliseconds; the loop reads without sleeping for the remainder.
             while (remaining := due - perf_counter()) > 0:
                 if remaining >= 0.001:
                     system.wait(int(remaining * 1000))
                 _take(system, meter)
-                sched_yield()  # what is spun away must not keep others from working
+                sched_yield()  # a busy loop must not keep the measured processes from working
             meter.handed_over(number, perf_counter(), due)
             system.send(number)
         _drain(system, meter, patience_s)
@@ -70,7 +70,7 @@ def closed_loop(
     patience_s: float = 10.0,
     settle_s: float = 0.1,
 ) -> ThroughputResult:
-    """Send all documents as fast as they go with at most `window` of them under way."""
+    """Send all documents as fast as possible with at most `window` of them under way."""
     documents = len(meter.expected)
     with _no_collector():
         wall, cpu = perf_counter(), cpu_seconds()
@@ -90,7 +90,7 @@ def closed_loop(
 
 
 def _take(system: System, meter: Meter) -> bool:
-    """Count what has arrived; whether there was anything."""
+    """Count the records that have arrived. Returns whether there were any."""
     arrivals = system.receive()
     for number, keys, at in arrivals:
         meter.arrived(number, keys, at)
@@ -98,7 +98,7 @@ def _take(system: System, meter: Meter) -> bool:
 
 
 def _drain(system: System, meter: Meter, patience_s: float) -> None:
-    """Read until no document lacks records, or nothing has come for `patience_s`."""
+    """Read until all documents are complete, or no record has come for `patience_s`."""
     last_sign = perf_counter()
     while meter.under_way and perf_counter() < last_sign + patience_s:
         system.wait(100)
@@ -107,7 +107,7 @@ def _drain(system: System, meter: Meter, patience_s: float) -> None:
 
 
 def _settle(system: System, meter: Meter, settle_s: float) -> None:
-    """Read for `settle_s` what should not come."""
+    """Read for `settle_s` more: records that come now are duplicates, or late."""
     end = perf_counter() + settle_s
     while perf_counter() < end:
         system.wait(10)
@@ -116,7 +116,7 @@ def _settle(system: System, meter: Meter, settle_s: float) -> None:
 
 @contextmanager
 def _no_collector() -> Iterator[None]:
-    """No cyclic garbage collection while we measure: its pauses would be counted as latency."""
+    """Switch cyclic garbage collection off: its pauses would count as latency."""
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -134,7 +134,7 @@ def poisson_schedule(n: int, rate: float, seed: int) -> list[float]:
 
 
 def cpu_seconds() -> float:
-    """CPU time so far of this process and its descendants, those that have ended included."""
+    """CPU time so far of this process and its descendants, also of those that have ended."""
     me = psutil.Process()
     total = 0.0
     for process in [me, *me.children(recursive=True)]:

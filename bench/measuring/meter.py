@@ -1,4 +1,4 @@
-"""The meter: when a document was handed over, when the last of its records arrived.
+"""The meter: the time at which each document was handed over, and its last record arrived.
 
 There is one `Meter` per run; `measuring.loops` drive a system under it. The meter knows nothing of
 words: a document is a number with a count of expected records, a record is a key that occurs once
@@ -20,25 +20,25 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 Arrival = tuple[int, Sequence[object], float]
-"""Number of a document, the keys (words) of some of its records, and when they had been decoded."""
+"""(number of a document, keys (words) of some of its records, time after decoding them)"""
 
 
 class Sent(NamedTuple):
-    """A document that was handed over, and what became of it."""
+    """A document that was handed over, and the arrival of its records."""
 
     document: int
-    at_s: float  # hand-over, since that of the first document
-    latency_ms: float | None  # none if it lacks records, or never had any
-    lost: int  # records that it lacks
-    duplicated: int  # records of it that arrived again
+    at_s: float  # time of the hand-over, since that of the first document
+    latency_ms: float | None  # None if records are missing, or it has no words
+    lost: int  # records that are missing
+    duplicated: int  # records that arrived again
     warmup: bool
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyResult:
-    """An open-loop run, without its warm-up."""
+    """The figures of an open-loop run, without its warm-up."""
 
-    documents: int  # those with a latency: complete, with a word, after the warm-up
+    documents: int  # with a latency: complete, with a word, after the warm-up
     latency: dict[str, float]  # see `percentiles`
     lateness: dict[str, float]  # of the producer against its schedule
     lost: int
@@ -47,7 +47,7 @@ class LatencyResult:
 
 @dataclass(frozen=True, slots=True)
 class ThroughputResult:
-    """A closed-loop run, from the first hand-over to the last record."""
+    """The figures of a closed-loop run, from the first hand-over to the last record."""
 
     documents_per_s: float
     records_per_s: float
@@ -62,7 +62,7 @@ class Meter:
     def __init__(self, expected: Sequence[int], warmup: int = 0) -> None:
         self.expected = expected  # records of each document
         self.warmup = warmup  # documents before this one don't count for the statistics
-        self.complete = 0  # documents that have all their records
+        self.complete = 0  # documents whose records have all arrived
         self.records = 0  # distinct records that arrived
         self.first_sent_s = 0.0
         self.last_arrival_s = 0.0
@@ -73,7 +73,7 @@ class Meter:
         self._again: Counter[int] = Counter()  # records of each document that arrived again
 
     def handed_over(self, number: int, now: float, due: float) -> None:
-        """Document `number` is being sent. Documents go out in the order of their numbers."""
+        """Document `number` is sent now. Precondition: documents come in order, from 0."""
         assert number == len(self._sent_s), f"document {number} is not the next one"
         if not number:
             self.first_sent_s = now
@@ -81,11 +81,11 @@ class Meter:
         self._due_s.append(due)
         if self.expected[number]:
             self._seen[number] = set()
-        else:  # no word, no record: there is nothing to wait for
+        else:  # no words, so no records to wait for
             self.complete += 1
 
     def arrived(self, number: int, keys: Sequence[object], now: float) -> None:
-        """Records of document `number` are here."""
+        """Records of document `number` have arrived."""
         seen = self._seen.get(number)
         if seen is None:
             assert number < len(self._sent_s), f"records of document {number}, which was not sent"
@@ -110,12 +110,12 @@ class Meter:
 
     @property
     def under_way(self) -> int:
-        """Documents handed over that lack records."""
+        """Documents handed over that are not complete."""
         return len(self._seen)
 
     @property
     def lost(self) -> int:
-        """Records that documents handed over still lack: what is missing when the run is over."""
+        """Missing records of documents handed over; at the end of a run, its lost records."""
         return sum(self.expected[number] - len(seen) for number, seen in self._seen.items())
 
     @property
@@ -141,7 +141,7 @@ class Meter:
         return [1000 * s for s in self._latency_s[self.warmup :] if s is not None]
 
     def lateness_ms(self) -> list[float]:
-        """How long after its due time each document after the warm-up was handed over."""
+        """Delay of each hand-over after its due time, without the warm-up."""
         pairs = zip(self._sent_s, self._due_s, strict=True)
         return [1000 * (sent - due) for sent, due in list(pairs)[self.warmup :]]
 

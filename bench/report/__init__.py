@@ -1,1 +1,1 @@
-"""What is told of it: tables and JSON, pictures, raw records, and promises that were broken."""
+"""The report: tables and JSON, pictures, raw records, and broken guarantees."""

@@ -28,9 +28,9 @@ GROUP = 0.84  # width of a group of bars, of the 1.0 from one group to the next
 
 
 def draw_latency(latencies: Latencies, path: Path) -> None:
-    """One panel per checkpoint interval; in each, the percentiles of every policy.
+    """Draw a panel per checkpoint interval, with the percentiles of every policy.
 
-    Policies without checkpoints stand in every panel, to be compared with.
+    Policies without checkpoints are in every panel, for comparison.
     """
     rows = [row for row in latencies.rows if row.reason is None]
     colours = colours_of(row.policy for row in rows)
@@ -56,7 +56,7 @@ def draw_latency(latencies: Latencies, path: Path) -> None:
 
 
 def draw_throughput(throughputs: Throughputs, path: Path) -> None:
-    """One bar per row, the floor as a dashed line."""
+    """Draw a bar per row, and the floor as a dashed line."""
     rows = [row for row in throughputs.rows if row.reason is None]
     colours = colours_of(row.policy for row in rows)
     figure = new_figure(max(5.0, 1.8 + 0.95 * len(rows)), HEIGHT)
@@ -104,9 +104,7 @@ def _draw_legend(figure: "Figure", colours: Mapping[str, str]) -> None:
 
 
 def _draw_bars(panel: "Axes", rows: Sequence[LatencyRow], colours: Mapping[str, str]) -> None:
-    """A group per percentile, in it a bar per policy; log scale, as the policies differ in orders
-    of magnitude.
-    """
+    """Draw a group per percentile with a bar per policy; logarithmic, as policies differ by far."""
     width = GROUP / max(1, len(rows))
     policies = list(colours)
     for i, row in enumerate(sorted(rows, key=lambda row: policies.index(row.policy))):
@@ -124,7 +122,7 @@ def _draw_bars(panel: "Axes", rows: Sequence[LatencyRow], colours: Mapping[str, 
 
 
 def _draw_floor(panel: "Axes", latencies: Latencies) -> None:
-    """The floor has a height of its own for every percentile."""
+    """Draw the floor: a line across the group of each percentile."""
     panel.hlines(
         [latencies.floor.latency[name] for name in SHOWN],
         [group - 0.5 for group in range(len(SHOWN))],

@@ -1,4 +1,4 @@
-"""Promises: what a policy says never happens, and did."""
+"""Promises: losses and duplicates that a policy excludes, but that happened."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from driftline.engine.policy import POLICIES, Output
 
 
 def broken_promises(rows: Iterable[Row]) -> list[str]:
-    """A sentence for each row that lost or duplicated records although its policy says never."""
+    """A sentence for each row that lost or duplicated records against the promise of its policy."""
     sentences = []
     for row in rows:
         policy = POLICIES.get(row.policy)  # micro-batches promise both

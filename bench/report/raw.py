@@ -1,13 +1,13 @@
-"""Raw records of latency runs: one JSON line for each document, to be analysed by others.
+"""Raw records of latency runs: one JSON line for each document, for other programs.
 
-A file for each run, in the order of the runs: `05-exactly-once-50ms.jsonl`. Times are told to a
-microsecond, as in the results. Written when all runs are over, so nothing of it is measured.
+There is a file for each run, numbered in their order: `05-exactly-once-50ms.jsonl`. Times are exact
+to a microsecond. The files are written after all runs, so writing is not measured.
 
     {"policy": "exactly-once", "checkpoint_ms": 50, "run": 5, "document": 700, "at_s": 14.07,
      "latency_ms": 2.13, "lost": 0, "duplicated": 0, "warmup": false}
 
-`lost` and `duplicated` count records (words) of the document; one that has lost some, or never had
-any, has no latency.
+`lost` and `duplicated` count records (words) of the document; a document with lost records, or
+without words, has no latency.
 """
 
 import json
@@ -19,7 +19,7 @@ from driftline.bench.systems.cases import Case
 
 
 def write_raw(directory: Path, runs: Sequence[tuple[Case | None, Meter]]) -> None:
-    """Write all runs, those of the floor as None, to a directory that is there."""
+    """Write all runs (case None: the floor). Precondition: the directory exists."""
     for number, (case, meter) in enumerate(runs, 1):
         with (directory / f"{number:02}-{_name(case)}.jsonl").open("w") as file:
             file.writelines(json.dumps(record) + "\n" for record in _records(number, case, meter))

@@ -1,10 +1,10 @@
-"""The report: what was measured, as a table for the eye and as JSON for programs.
+"""The figures of a benchmark, as a table for people and as JSON for programs.
 
-A `Latencies` or `Throughputs` holds the rows of one benchmark with the floor's figures; the same
-rows go to `report.pictures`. Every row says which policy ran with which interval
-between checkpoints; a policy that makes none has None there, and every figure is read against the
-policy `none`, which is Driftline without any guarantee. A row that could not be measured has no
-figures but a reason, which stands below the table.
+A `Latencies` or `Throughputs` has the rows of one benchmark and the floor's figures; the same rows
+go to `report.pictures`. A row has a policy and its checkpoint interval, None for a policy without
+checkpoints. The policy `none`, which is Driftline without guarantees, is the baseline of all
+figures. A row that could not be measured has a reason in place of figures; the reason is below the
+table.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from driftline.bench.measuring.meter import LatencyResult, ThroughputResult
 from driftline.engine.ui.consoles import new_table, should_be_zero
 
 BASELINE = "none"
-"""The policy whose figures the others' overhead is the difference from."""
+"""The policy that the overhead of the others is measured against."""
 
 COUNTS = ("lost", "duplicated")
 LATENCY_FIGURES = ("p50_ms", "p75_ms", "p95_ms", "p99_ms", "max_ms")
@@ -48,7 +48,7 @@ class LatencyRow:
         result: LatencyResult,
         reason: str | None = None,
     ) -> "LatencyRow":
-        """The row of a run, or of none for a reason."""
+        """The row of a result; `reason`: why there is no result, or None."""
         return cls(
             policy,
             checkpoint_ms,
@@ -80,7 +80,7 @@ class ThroughputRow:
         result: ThroughputResult,
         reason: str | None = None,
     ) -> "ThroughputRow":
-        """The row of a run, or of none for a reason."""
+        """The row of a result; `reason`: why there is no result, or None."""
         return cls(
             policy,
             checkpoint_ms,
@@ -98,7 +98,7 @@ Row = LatencyRow | ThroughputRow
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """An open-loop benchmark."""
+    """The figures of an open-loop benchmark."""
 
     rate: float  # documents a second
     documents: int
@@ -107,7 +107,7 @@ class Latencies:
     rows: Sequence[LatencyRow]
 
     def as_json(self) -> dict[str, object]:
-        """What goes into the JSON file."""
+        """The figures as a JSON object."""
         return {
             "rate": self.rate,
             "documents": self.documents,
@@ -117,7 +117,7 @@ class Latencies:
         }
 
     def table(self) -> Table:
-        """For a terminal; `of floor` and `over none` compare medians."""
+        """The figures as a table for a terminal; `of floor` and `over none` compare medians."""
         table = _table(
             f"Latency in ms at {self.rate:g} documents a second, {self.nodes} nodes",
             ["p50", "p75", "p95", "p99", "max", "of floor", f"over {BASELINE}", *COUNTS],
@@ -132,13 +132,13 @@ class Latencies:
             figures = [_ms(getattr(row, name)) for name in LATENCY_FIGURES]
             over = _overhead(row.p50_ms, None if row.policy == BASELINE else baseline)
             of_floor = f"x{row.p50_ms / self.floor.latency['p50_ms']:.2f}"
-            table.add_row(*_what(row), *figures, of_floor, over, *_counts(row))
+            table.add_row(*_policy_and_interval(row), *figures, of_floor, over, *_counts(row))
         return table
 
 
 @dataclass(frozen=True, slots=True)
 class Throughputs:
-    """A closed-loop benchmark."""
+    """The figures of a closed-loop benchmark."""
 
     documents: int
     nodes: int
@@ -146,7 +146,7 @@ class Throughputs:
     rows: Sequence[ThroughputRow]
 
     def as_json(self) -> dict[str, object]:
-        """What goes into the JSON file; without a rate, for the system sets its own."""
+        """The figures as a JSON object; `rate` is None, as the system sets its own."""
         return {
             "rate": None,
             "documents": self.documents,
@@ -156,7 +156,7 @@ class Throughputs:
         }
 
     def table(self) -> Table:
-        """For a terminal."""
+        """The figures as a table for a terminal."""
         table = _table(
             f"Throughput, {self.nodes} nodes",
             ["documents/s", "records/s", "cores", f"of {BASELINE}", *COUNTS],
@@ -168,7 +168,7 @@ class Throughputs:
                 _add_reason(table, row)
                 continue
             share = f"{row.documents_per_s / baseline:.0%}" if baseline else ""
-            table.add_row(*_what(row), *_rates(row), share, *_counts(row))
+            table.add_row(*_policy_and_interval(row), *_rates(row), share, *_counts(row))
         return table
 
 
@@ -184,7 +184,7 @@ def _as_json(row: Row, figures: Sequence[str]) -> dict[str, object]:
 
 
 def _number(value: float) -> float | None:
-    """Three digits; JSON has no NaN, which a run without any latency gives."""
+    """A figure with three digits; NaN, which JSON lacks, as None."""
     return round(value, 3) if isfinite(value) else None
 
 
@@ -193,14 +193,14 @@ def _table(title: str, figures: Sequence[str]) -> Table:
 
 
 def _add_reason(table: Table, row: Row) -> None:
-    """A row without figures; a column is too narrow for a reason."""
-    table.add_row(*_what(row), *["-"] * (len(table.columns) - 2))
-    told = table.caption or Text()
-    assert isinstance(told, Text)
-    table.caption = told.append(f"{row.policy}: {row.reason}\n")
+    """Add a row without figures; its reason goes to the caption, as a column is too narrow."""
+    table.add_row(*_policy_and_interval(row), *["-"] * (len(table.columns) - 2))
+    caption = table.caption or Text()
+    assert isinstance(caption, Text)
+    table.caption = caption.append(f"{row.policy}: {row.reason}\n")
 
 
-def _what(row: Row) -> tuple[str, str]:
+def _policy_and_interval(row: Row) -> tuple[str, str]:
     return row.policy, "" if row.checkpoint_ms is None else str(row.checkpoint_ms)
 
 

@@ -1,1 +1,1 @@
-"""What is measured: Driftline, the floor, and the same flow on Spark; each with its processes."""
+"""The measured systems: Driftline, the floor, and the same flow on Spark; with their processes."""

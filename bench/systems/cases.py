@@ -1,7 +1,7 @@
-"""The cases: what is compared, each a row of a table.
+"""The cases of a comparison, each a row of a table.
 
-Spark checkpoints every batch, so it has no interval. The floor is a row like the others and is
-written None where a case may stand.
+Spark checkpoints every batch, so it has no interval. The floor is a row like the others: where a
+case may be None, None is the floor.
 
     >>> [str(case) for case in cases(["none", "exactly-once"], [50, 500])]
     ['none', 'exactly-once, checkpoint every 50 ms', 'exactly-once, checkpoint every 500 ms']
@@ -14,17 +14,17 @@ from driftline.engine.policy import POLICIES, SnapshotCut
 
 MICRO_BATCH = "micro-batch"
 REAL_TIME = "micro-batch, real-time"
-"""What no node does: the same flow on Spark, by either of its triggers; named by the first."""
+"""The same flow on Spark, with either of its triggers; MICRO_BATCH on a command line means both."""
 
 CHOICES = (*POLICIES, MICRO_BATCH)
 
 WITHOUT_INTERVAL = (SnapshotCut.NONE, SnapshotCut.PRODUCTIONS)
-"""No checkpoints, or one before anything leaves: nothing in a row depends on their interval."""
+"""Cuts of policies without checkpoints, or with one in each turn: they have no interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A policy, and the interval between checkpoints if it is ours to choose."""
+    """A policy, and the interval between its checkpoints; None if it has no interval."""
 
     policy: str
     checkpoint_ms: int | None
@@ -36,12 +36,12 @@ class Case:
 
     @property
     def micro_batch(self) -> bool:
-        """Whether it is Spark's."""
+        """Whether the case runs on Spark."""
         return self.policy in (MICRO_BATCH, REAL_TIME)
 
 
 def cases(policies: Sequence[str], checkpoints_ms: Sequence[int]) -> list[Case]:
-    """Those without an interval first, once; every other policy with every interval; Spark once."""
+    """Policies without an interval once, the others with every interval, Spark once: in order."""
     ours = [name for name in policies if name in POLICIES]
     without = [name for name in ours if POLICIES[name].cut in WITHOUT_INTERVAL]
     return [

@@ -1,7 +1,7 @@
-"""Driftline under the meter: the inverted index on a local cluster, fed and drained from here.
+"""Driftline as a measured system: the inverted index on a local cluster.
 
-This process holds the front, with documents in memory to replay, and the consumer: a custom
-server that sends, receives and measures, as in the paper's experiments (section VI-A).
+This process has the front, with documents in memory for a replay, and the consumer: it sends,
+receives and measures, like the server in the paper's experiments (section VI-A).
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ START_S = 30.0
 
 
 class PassingConsumer:
-    """Keeps the last bundles and passes what is in them on; lives as long as the run."""
+    """Passes outputs on, and remembers the last bundle of each barrier in memory."""
 
     def __init__(self) -> None:
         self._last: dict[str, Last] = {}
 
     def deliver(self, bundle: Bundle) -> None:
-        """Take a bundle."""
+        """Pass a bundle on, then remember it."""
         self.take(bundle)
         self._last[bundle.barrier] = Last(bundle.t_last, bundle.checksum, bundle.blobs)
 
     def take(self, bundle: Bundle) -> None:
-        """Do something with the outputs."""
+        """Handle the outputs of a bundle."""
         raise NotImplementedError
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
@@ -54,11 +54,11 @@ class PassingConsumer:
         return self._last.get(barrier, NO_BUNDLE)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
 
 class CountingConsumer(PassingConsumer):
-    """Hands records to the meter."""
+    """Collects the arrivals of records for the meter."""
 
     def __init__(self, documents: Documents) -> None:
         super().__init__()
@@ -66,14 +66,14 @@ class CountingConsumer(PassingConsumer):
         self._numbers = {document: number for number, (document, _) in enumerate(documents)}
 
     def take(self, bundle: Bundle) -> None:
-        """Note what has come. In label order a blob holds the records of one document."""
+        """Add an arrival for each document in a bundle; in label order, a blob has one document."""
         numbers = self._numbers
         for blob in bundle.blobs:
             words, ids, _, _ = payload_columns(blob, 4)
             now = perf_counter()
             start = 0
-            for document, run in groupby(ids):  # several where nobody waits for whole documents
-                end = start + len(list(run))
+            for document, records in groupby(ids):  # several documents under policies without order
+                end = start + len(list(records))
                 self.arrivals.append((numbers[str(document)], words[start:end], now))
                 start = end
 
@@ -87,7 +87,7 @@ class Observer(Party):
         self.reports: dict[str, dict[str, int]] = {}
 
     def ask(self, nodes: dict[str, str]) -> None:
-        """Begin to ask; `reports` fills."""
+        """Send a request to each node (name -> address); `reports` gets their answers."""
         self.reports.clear()
         self.addresses.update(nodes)
         for node in nodes:
@@ -98,11 +98,11 @@ class Observer(Party):
             self.reports[sender] = dict(message.figures)
 
     def channel_lost(self, sender: str) -> None:
-        """Nothing that is asked for once more would not bring."""
+        """Do nothing: `figures` waits for all answers, but only for START_S."""
 
 
 class Engine(Running):
-    """A running cluster with the producer's and the consumer's ends."""
+    """A running cluster with its producer and its consumer."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class Engine(Running):
         self.cluster = LocalCluster(config)
 
     def start(self) -> None:
-        """Start the cluster."""
+        """Start the cluster. Raises Unavailable if it has not started within START_S."""
         self.cluster.__enter__()
         deadline = monotonic() + START_S
         while not self.front.incarnation:
@@ -173,18 +173,18 @@ class Engine(Running):
         self.runtime.flush(self.front)
 
     def receive(self) -> list[Arrival]:
-        """What has arrived."""
+        """The records that have arrived since the last call."""
         self.runtime.step(more=True)
         arrivals, self.consumer.arrivals = self.consumer.arrivals, []
         return arrivals
 
     def wait(self, timeout_ms: int) -> None:
-        """Sleep until something has arrived."""
+        """Sleep until a record has arrived, but no longer than `timeout_ms`."""
         if not self.consumer.arrivals:
             self.runtime.step(wait_s=timeout_ms / 1000)
 
     def figures(self) -> dict[str, int]:
-        """What the nodes count, added up."""
+        """The sums of the nodes' figures, by name."""
         nodes = {n: a for n, a in self.front.addresses.items() if n.startswith("node-")}
         self.observer.ask(nodes)
         deadline = monotonic() + START_S
@@ -196,7 +196,7 @@ class Engine(Running):
         return dict(total)
 
     def close(self) -> None:
-        """End the cluster and remove everything; any number of times."""
+        """End the cluster and remove its files. May be called any number of times."""
         self.cluster.stop(wait_s=0.0)
         self.runtime.close(linger_ms=0)
         shutil.rmtree(self._directory, ignore_errors=True)

@@ -1,13 +1,13 @@
-"""The floor: the benchmark's job with no guarantees at all, as fast as this language does it.
+"""The floor: the benchmark's job without any guarantees, as fast as Python does it.
 
-Whatever an engine adds to these figures is what the engine costs. The producer and the consumer
-are this process, as in every other run of the benchmark; the workers are processes of their own
-(`floor_worker`), and all of them talk by ZeroMQ over Unix sockets:
+The difference between an engine's figures and these is the cost of the engine. This process is the
+producer and the consumer, as in every other run of the benchmark; the workers are other processes
+(`floor_worker`), and all communicate by ZeroMQ over Unix sockets:
 
     producer --(id, text)--> worker k mod n --share per worker--> owner --changes--> consumer
 
-A document is one message, each share of it one more, the changes of each share one more.
-Nothing is stored, nothing acknowledged, nothing ordered.
+A document is one message, each of its shares another, the changes of each share another. Nothing is
+stored, acknowledged or ordered.
 """
 
 import subprocess
@@ -28,17 +28,17 @@ from driftline.bench.systems.sockets import address, open_socket
 from driftline.engine.errors import Unavailable
 
 Changes = tuple[str, Sequence[str], Sequence[Positions], Sequence[int]]
-"""Document, words, positions of each, new number of documents of each."""
+"""(document, words, positions per word, new number of documents per word)"""
 
 START_S = 20.0
-"""How long workers may take to start."""
+"""Seconds that workers may take to start."""
 
 READ_AT_ONCE = 64
-"""Messages that the consumer reads before it looks at the clock again."""
+"""Messages that the consumer reads before the loop checks the clock."""
 
 
 class Floor(Running):
-    """The running workers, with the producer's and the consumer's ends."""
+    """The running workers, with their producer and their consumer."""
 
     def __init__(self, documents: Documents, workers: int = 2) -> None:
         self.documents = documents
@@ -52,7 +52,7 @@ class Floor(Running):
         self._results = open_socket(self._context, zmq.PULL)
 
     def start(self) -> None:
-        """Start the workers."""
+        """Start the workers. Raises Unavailable if they have not started within START_S."""
         directory = Path(self._directory.name)
         self._results.bind(address(directory, "results"))
         for number in range(self.workers):
@@ -81,14 +81,14 @@ class Floor(Running):
         self._inboxes[number % self.workers].send(self._pack(self.documents[number]))
 
     def receive(self) -> list[Arrival]:
-        """What has arrived, as the meter wants it."""
+        """The records that have arrived, for the meter."""
         numbers = self._numbers
         return [
             (numbers[document], words, perf_counter()) for document, words, _, _ in self.changes()
         ]
 
     def changes(self) -> Iterator[Changes]:
-        """What has arrived, decoded one by one; at most READ_AT_ONCE messages."""
+        """The changes that have arrived, decoded; at most READ_AT_ONCE messages."""
         receive = self._results.recv
         try:
             for _ in range(READ_AT_ONCE):
@@ -97,11 +97,11 @@ class Floor(Running):
             pass
 
     def wait(self, timeout_ms: int) -> None:
-        """Sleep until something has arrived."""
+        """Sleep until a message has arrived, but no longer than `timeout_ms`."""
         self._results.poll(timeout_ms)
 
     def close(self) -> None:
-        """End the workers and remove everything; any number of times."""
+        """End the workers and remove their files. May be called any number of times."""
         for process in self._processes:
             process.kill()
         for process in self._processes:

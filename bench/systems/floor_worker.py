@@ -1,11 +1,11 @@
-"""A worker of the floor: tokenises documents, keeps its words' postings, tells of every change.
+"""A worker of the floor: tokenises documents, stores the postings of its words, sends all changes.
 
 Run by `bench.systems.floor` as a process of its own, with arguments DIRECTORY NUMBER WORKERS. It
 has one inbox for everything: documents (id, text) from the producer and shares (id, words,
 positions) from the other workers. Blocking in `recv` costs less than a poller over two sockets,
 and `recv` sleeps only when the inbox is empty.
 
-No guarantee of any kind: this is the job itself and nothing else.
+It gives no guarantees: it does only the job itself.
 """
 
 import gc
@@ -24,7 +24,7 @@ from driftline.engine.sources.texts.words import positions_of_words
 
 Positions = tuple[int, ...]
 Share = tuple[str, list[str], list[Positions]]
-"""Document, words in it that one worker owns, positions of each."""
+"""(document, its words that one worker owns, positions per word)"""
 
 READY = b""
 """First message of a worker to the consumer: its inbox is open."""
@@ -40,7 +40,7 @@ def decode(message: bytes) -> tuple[object, ...]:
 
 
 class WorkerOfWord(dict[str, int]):
-    """word -> the worker that keeps its postings; computed once per word, the same everywhere."""
+    """Word -> the worker that owns it, the same in all processes; computed once per word."""
 
     def __init__(self, workers: int) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Worker:
         return socket
 
     def run(self) -> None:
-        """Work until the process that started us is gone or kills us."""
+        """Work until the parent process is gone, or kills this one."""
         parent = os.getppid()
         receive = self.inbox.recv
         while True:
@@ -89,12 +89,12 @@ class Worker:
                 self._apply(message, *cast(Share, content))
 
     def _tokenise(self, document: str, text: str) -> None:
-        """Send the other workers their shares, then apply our own: they work meanwhile."""
-        found = positions_of_words(text)
+        """Send the other workers their shares, then apply the own share: they work meanwhile."""
+        positions_by_word = positions_of_words(text)
 
         worker_of_word = self.worker_of_word
         shares: list[Share] = [(document, [], []) for _ in self.peers]
-        for word, places in found.items():
+        for word, places in positions_by_word.items():
             _, words, positions = shares[worker_of_word[word]]
             words.append(word)
             positions.append(tuple(places))
@@ -109,7 +109,7 @@ class Worker:
     def _apply(
         self, share: bytes, document: str, words: list[str], positions: list[Positions]
     ) -> None:
-        """Enter our share of a document; tell the consumer about each word's new length."""
+        """Store a share of a document; send the new length of each word to the consumer."""
         index = self.index
         lengths: list[int] = []
         for word, places in zip(words, positions, strict=True):
@@ -120,9 +120,9 @@ class Worker:
 
 
 def _changes(share: bytes, lengths: list[int]) -> bytes:
-    """The changes (document, words, positions, lengths): the share, and one more column.
+    """The packed changes (document, words, positions, lengths): a packed share and one column.
 
-    A share is packed once in its life: an array of three becomes one of four by its first byte.
+    The share is not packed again: its first byte makes the array of three one of four.
     """
     return b"".join((b"\x94", memoryview(share)[1:], _pack(lengths)))
 
@@ -132,7 +132,7 @@ def main() -> None:
     directory, number, workers = sys.argv[1:]
     worker = Worker(Path(directory), int(number), int(workers))
     gc.freeze()
-    gc.disable()  # nothing here makes cycles
+    gc.disable()  # this code makes no cycles
     worker.run()
 
 

@@ -1,11 +1,11 @@
-"""Micro-batches under the meter: the inverted index on Spark Structured Streaming.
+"""Micro-batches as a measured system: the inverted index on Spark Structured Streaming.
 
-The producer and the consumer are this process, as in every other run; Spark is a process of its
-own (`microbatch_worker`) that reads a log and sends what each batch has put out. The log
-takes documents without waiting for anybody.
+This process is the producer and the consumer, as in every other run. Spark is another process
+(`microbatch_worker`), which reads a log and sends the outputs of each batch. Appending to the log
+never waits for Spark.
 
-Spark is given more time to get warm than anyone else: entered, it has run `WARM_UP` batches over
-other documents, for which the JVM compiles the code that is measured.
+Spark gets more time to warm up than the other systems: on entry, it runs `WARM_UP` batches over
+other documents, so that the JVM compiles the measured code before the measurement.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.pipeline.spark.session import check_spark
 
 WARM_UP = (*[1] * 30, *[20] * 5)
-"""Documents of each batch of the warm-up: as they come singly, and as they come from a queue."""
+"""Documents of each batch of the warm-up: single documents, then documents from a queue."""
 
 START_S = 120.0
-"""How long Spark may take to start, and to get warm."""
+"""Seconds that Spark may take to start, and to warm up."""
 
 END_S = 20.0
-"""How long Spark may take to stop."""
+"""Seconds that Spark may take to stop."""
 
 
 class Refused(Unavailable):
-    """Spark is not there, does not do what is asked of it, or has failed."""
+    """Spark is not installed, does not support the query, or has failed."""
 
 
 class MicroBatch(Running):
-    """The running query, with the producer's and the consumer's ends."""
+    """The running query, with its producer and its consumer."""
 
     def __init__(self, documents: Documents, cores: int = 2, *, real_time: bool = False) -> None:
         self.documents = documents
         self.cores = cores
         self.trigger = "real-time" if real_time else "micro-batch"
         self.batch = -1
-        """Number of the last batch taken; one that comes again after a failure is dropped."""
+        """Number of the last batch taken; a batch that comes again after a failure is dropped."""
         self._numbers = {document: number for number, (document, _) in enumerate(documents)}
         self._directory = tempfile.TemporaryDirectory(prefix="driftline-microbatch-")
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -59,7 +59,7 @@ class MicroBatch(Running):
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start Spark and let it get warm. Raises Refused."""
+        """Start Spark and warm it up. Raises Refused."""
         try:
             check_spark()
         except Unavailable as error:
@@ -79,7 +79,7 @@ class MicroBatch(Running):
         assert ready == READY, ready
 
     def _warm_up(self) -> None:
-        """Send documents that are none of those to be measured, but of the same words."""
+        """Send documents with the words of the measured ones, under other ids."""
         deadline = monotonic() + START_S
         texts = cycle(text for _, text in self.documents)
         for number, size in enumerate(WARM_UP):
@@ -91,7 +91,7 @@ class MicroBatch(Running):
                 missing -= len(self._outputs(self._next(deadline)))
 
     def _next(self, deadline: float) -> object:
-        """The next message. Raises Refused for a complaint, and if there is none in time."""
+        """The next message. Raises Refused for an error of Spark, or if none comes in time."""
         while not self._results.poll(100):
             if monotonic() > deadline:
                 raise Refused("Spark has not answered in time")
@@ -107,7 +107,7 @@ class MicroBatch(Running):
         self._log.write(pack({"id": document, "text": text}))
 
     def _outputs(self, message: object) -> Sequence[bytes]:
-        """The packed outputs of a message; none if they have been here before."""
+        """The packed outputs of a message; none for a batch that has come before."""
         assert isinstance(message, tuple)
         batch, outputs = message
         if batch <= self.batch:
@@ -121,7 +121,7 @@ class MicroBatch(Running):
         self._append(*self.documents[number])
 
     def receive(self) -> list[Arrival]:
-        """What has arrived: at most one batch. Raises Refused if Spark has failed."""
+        """The records that have arrived: at most one batch. Raises Refused if Spark has failed."""
         if not self._results.poll(0):
             return []
         outputs = self._outputs(self._next(monotonic()))
@@ -139,14 +139,14 @@ class MicroBatch(Running):
         return self._numbers[document], word
 
     def wait(self, timeout_ms: int) -> None:
-        """Sleep until something has arrived."""
+        """Sleep until a batch has arrived, but no longer than `timeout_ms`."""
         self._results.poll(timeout_ms)
 
     def close(self) -> None:
-        """End Spark and remove everything; any number of times."""
+        """End Spark and remove its files. May be called any number of times."""
         if self._process is not None:
             assert self._process.stdin is not None
-            self._process.stdin.close()  # which is the sign to stop
+            self._process.stdin.close()  # the signal to stop
             try:
                 self._process.wait(END_S)
             except subprocess.TimeoutExpired:

@@ -1,8 +1,8 @@
-"""The inverted index on Spark, in a process of its own.
+"""The process that runs the inverted index on Spark.
 
-Run by `bench.systems.microbatch` with arguments DIRECTORY CORES TRIGGER. Reads the documents that
-the producer appends to DIRECTORY/log, and sends the outputs of each batch. It ends, Spark with it,
-when its standard input does.
+`bench.systems.microbatch` starts it with arguments DIRECTORY CORES TRIGGER. It reads the documents
+that the producer appends to DIRECTORY/log, and sends the outputs of each batch. At the end of its
+standard input it ends, with Spark.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from driftline.engine.wire.codec import pack
 from driftline.pipeline.spark.session import session
 
 READY = "ready"
-"""The query has been started; anything else that is a text says why not, or why no more."""
+"""Sent once the query has started. Any other message that is a text is an error of Spark."""
 
 LOOK_S = 0.5
-"""How often is looked whether the query has failed."""
+"""Seconds between two checks whether the query has failed."""
 
 
 def run(directory: Path, cores: str, trigger: str, results: zmq.Socket[bytes]) -> None:
@@ -47,21 +47,21 @@ def run(directory: Path, cores: str, trigger: str, results: zmq.Socket[bytes]) -
             )
             results.send(pack(READY))
             while query.isActive and not select([sys.stdin], [], [], LOOK_S)[0]:
-                pass  # nothing ever comes through standard input but its end
+                pass  # standard input becomes readable only at its end
             query.stop()
-            query.awaitTermination()  # raises what the query has failed of
-        except Exception as error:  # which has a text only as long as there is a session
+            query.awaitTermination()  # raises the error of a failed query
+        except Exception as error:  # its text needs the session: read it before the session ends
             raise Unavailable(in_a_line(error)) from None
 
 
 def in_a_line(error: Exception) -> str:
-    """What Spark says, without the number of the query, its plan and the trace."""
-    told = str(error).rpartition("terminated with exception: ")[2]
-    return next((line for line in told.splitlines() if line.strip()), type(error).__name__)
+    """The message of an error of Spark, without the query's number, its plan and the trace."""
+    message = str(error).rpartition("terminated with exception: ")[2]
+    return next((line for line in message.splitlines() if line.strip()), type(error).__name__)
 
 
 def main() -> None:
-    """Run, and tell why not."""
+    """Entry point of the process: run the query, and send its error if it fails."""
     directory, cores, trigger = sys.argv[1:]
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     results = open_socket(context, zmq.PUSH)

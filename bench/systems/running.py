@@ -1,4 +1,4 @@
-"""What is under the meter: processes that are started, fed, drained, and always ended."""
+"""The base of measured systems: their processes always end with the measurement."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from driftline.deploy.host import child
 
 
 class Running:
-    """A context manager that starts on entry, and is closed also when that fails."""
+    """A context manager that starts on entry; it is closed also if starting fails."""
 
     def start(self) -> None:
         """Start everything. Raises Unavailable."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """End and remove everything; any number of times."""
+        """End all processes and remove all files. May be called any number of times."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -35,7 +35,7 @@ class Running:
 def start_module(
     module: str, arguments: Sequence[object], *, stdin: int | None = None
 ) -> subprocess.Popen[bytes]:
-    """Run one of our modules in a process of its own."""
+    """Start a process that runs a module of Driftline."""
     return subprocess.Popen(
         child.command(module, *arguments),
         env={**child.environment(), "PYTHONWARNINGS": "ignore"},

@@ -1,4 +1,4 @@
-"""The setup: what all rows of a benchmark have in common, so that only the case differs."""
+"""The setup: the settings that all rows of a benchmark share; only the case differs."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from driftline.bench.systems.microbatch import MicroBatch
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What all rows have in common."""
+    """The settings of all rows."""
 
     documents: Documents
     nodes: int
     ordering: str
 
     def start(self, case: Case | None) -> AbstractContextManager[System]:
-        """What is to be measured, fresh; entered, it is up and warm enough to be sent documents.
+        """A new system for a case (None: the floor); entering starts and warms it up.
 
-        Entering raises Refused where Spark cannot do the case.
+        Entering raises Refused if Spark cannot run the case.
         """
         if case is None:
             return Floor(self.documents, self.nodes)
@@ -38,5 +38,5 @@ class Setup:
 
 
 def patience_s(case: Case | None) -> float:
-    """How long nothing may arrive before a run is over: a batch takes seconds under load."""
+    """Seconds without a record after which a run is over: a batch takes seconds under load."""
     return 60.0 if case is not None and case.micro_batch else 10.0

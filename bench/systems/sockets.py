@@ -1,7 +1,6 @@
-"""Sockets between this process and the workers of what is measured: queues without an end.
+"""Sockets between this process and the workers of a measured system: unbounded queues.
 
-Nothing of the benchmark is ever kept back by a socket: the meter bounds what is under way, or
-means not to.
+No socket ever holds a message back: only the loop may bound the documents under way.
 """
 
 from pathlib import Path
@@ -9,16 +8,16 @@ from pathlib import Path
 import zmq
 
 RECONNECT_MS = 5
-"""Soon: some inboxes are opened after those who send to them have connected."""
+"""Short, as some inboxes are opened after their senders have connected."""
 
 
 def address(directory: Path, name: str) -> str:
-    """Where the inbox of a worker (`worker0`) or of the consumer (`results`) is."""
+    """The address of the inbox of a worker (`worker0`) or of the consumer (`results`)."""
     return f"ipc://{directory / name}"
 
 
 def open_socket(context: "zmq.Context[zmq.Socket[bytes]]", kind: int) -> "zmq.Socket[bytes]":
-    """A socket that takes whatever it is given, and forgets it when it is closed."""
+    """A socket with an unbounded queue, which is dropped when the socket is closed."""
     socket = context.socket(kind)
     socket.set_hwm(0)
     socket.linger = 0

@@ -29,10 +29,11 @@ CHUNK = 20
 @click.command()
 @click.argument("flow", required=False)
 @click.option("--input", "inputs", multiple=True, metavar="[SOURCE=]INPUT",
-              help="A file, a pattern or a directory to draw records from, as `run` takes them. "
-              "[default: records are made up]")  # fmt: skip
+              help="A file, a pattern or a directory to draw records from, as for `run`. "
+              "[default: generated records]")  # fmt: skip
 @reading_options()
-@click.option("--all", "every", is_flag=True, help="The flows of the test suite instead of FLOW.")
+@click.option("--all", "all_flows", is_flag=True,
+              help="The flows of the test suite instead of FLOW.")  # fmt: skip
 @click.option("--seeds", default=200, show_default=True, type=click.IntRange(1), help="How many.")
 @click.option("--first", default=1, show_default=True, help="The first seed.")
 @click.option("--seed", type=int, help="Only this seed.")
@@ -43,7 +44,7 @@ def simulate(
     flow: str | None,
     inputs: tuple[str, ...],
     shape: Shape,
-    every: bool,
+    all_flows: bool,
     seeds: int,
     first: int,
     seed: int | None,
@@ -53,26 +54,26 @@ def simulate(
 ) -> None:
     """Run FLOW in a simulated cluster that fails in every way, and check every output.
 
-    A seed decides how long messages take, who crashes where, which bits flip. FLOW, a module or .py
-    file with :NAME if it holds several flows, is given records {"id", "key", "text"}, or some
-    records of its inputs, drawn by the seed.
+    A seed decides how long messages take, which process crashes where, which bits flip. FLOW is a
+    module or a .py file, with :NAME for one of several flows, or for a function that returns one.
+    Its records are generated, {"id", "key", "text"}, or drawn by the seed from the inputs.
     """
-    if (flow is None) != every:
+    if (flow is None) != all_flows:
         raise click.UsageError("give either a FLOW or --all")
     if inputs and flow is None:
-        raise click.UsageError("--input is for a FLOW of yours")
+        raise click.UsageError("--input needs a FLOW: the flows of --all have generated records")
     if trace and seed is None:
-        raise click.UsageError("--trace needs --seed: it is long enough for one")
+        raise click.UsageError("--trace needs --seed: the trace of one seed is long enough")
     files = InputFiles(inputs, shape) if inputs else None
     began = monotonic()
     try:
-        what = scenario(first if seed is None else seed, flow, policy, files)
-        check_flow(what, "--input FILE gives it others")
+        first_scenario = scenario(first if seed is None else seed, flow, policy, files)
+        check_flow(first_scenario, "--input FILE gives it other records")
         if seed is None:
             report = run_all(range(first, first + seeds), flow, policy, files)
         else:
             report = Report()
-            report.note(run_one(what, click.echo if trace else None))
+            report.note(run_one(first_scenario, click.echo if trace else None))
     except FlowError as error:
         raise click.UsageError(str(error)) from None
     took = monotonic() - began
@@ -85,7 +86,7 @@ def simulate(
 def run_all(
     seeds: range, flow: str | None, policy: str | None, files: InputFiles | None = None
 ) -> Report:
-    """Run seeds on all cores. Raises Unavailable if a process dies."""
+    """Run seeds on all cores; arguments as for `scenario`. Raises Unavailable if a process dies."""
     chunks = [seeds[i : i + CHUNK] for i in range(0, len(seeds), CHUNK)]
     report = Report()
     with ProcessPoolExecutor(min(os.cpu_count() or 1, len(chunks))) as pool:

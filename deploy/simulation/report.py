@@ -1,4 +1,4 @@
-"""What came of many seeds: for people, and for machines."""
+"""The report on many seeds: a table for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ FAULTS = (
     "slow turn",
     "unruly",
 )
-"""How the names of faults begin, among those of all that is counted."""
+"""The beginnings of the names of faults; other counted events are no faults."""
 
 SHOWN_MAX = 10
-"""Failures that are shown; the JSON file has all."""
+"""Failures that are printed; the JSON file has all."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What came of some seeds. `failures`: (command that repeats it, what is wrong)."""
+    """The outcomes of some seeds. `failures`: (command that repeats the seed, problem)."""
 
     seeds: int = 0
     failures: list[tuple[str, str]] = field(default_factory=list)
@@ -42,10 +42,10 @@ class Report:
     @property
     def faults(self) -> dict[str, int]:
         """How often each fault has happened."""
-        return {what: n for what, n in sorted(self.counted.items()) if what.startswith(FAULTS)}
+        return {name: n for name, n in sorted(self.counted.items()) if name.startswith(FAULTS)}
 
     def note(self, outcome: Outcome) -> None:
-        """Add one seed."""
+        """Add the outcome of one seed."""
         self.seeds += 1
         self.counted += outcome.counted
         self.virtual_s += outcome.virtual_s
@@ -54,7 +54,7 @@ class Report:
             self.failures.append((outcome.scenario.command, outcome.problem + flow))
 
     def add(self, other: Report) -> None:
-        """Add other seeds."""
+        """Add the outcomes of other seeds."""
         self.seeds += other.seeds
         self.failures += other.failures
         self.counted += other.counted
@@ -62,19 +62,19 @@ class Report:
 
 
 def show(report: Report, took_s: float) -> None:
-    """Print a report."""
+    """Print a report; `took_s`: real seconds."""
     console = Console()
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(justify="right", style="bold")
     table.add_column()
-    for number, what in (
+    for number, name in (
         (str(report.seeds), "seeds"),
         (str(len(report.failures)), "failures"),
         (f"{report.virtual_s:.1f}", "virtual seconds"),
         (f"{report.seeds / took_s:.1f}", "seeds a second"),
-        *((str(count), what) for what, count in sorted(report.counted.items())),
+        *((str(count), name) for name, count in sorted(report.counted.items())),
     ):
-        table.add_row(number, what)
+        table.add_row(number, name)
     console.print(table)
     for command, problem in report.failures[:SHOWN_MAX]:
         console.print(f"\n[red]failed[/]: {command}", highlight=False, soft_wrap=True)
@@ -84,7 +84,7 @@ def show(report: Report, took_s: float) -> None:
 
 
 def as_json(report: Report, took_s: float) -> dict[str, object]:
-    """For machines."""
+    """The report as a JSON object; `took_s`: real seconds."""
     return {
         "seeds": report.seeds,
         "failures": [{"command": c, "problem": p} for c, p in report.failures],

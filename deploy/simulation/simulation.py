@@ -1,4 +1,4 @@
-"""A scenario on its way: the parties of a run in a simulated world, until it has ended.
+"""Runs a scenario: the parties of a run in a simulated world, from their start to the verdict.
 
 >>> from driftline.deploy.simulation.scenarios.scenario import scenario
 >>> Simulation(scenario(7)).run().problem
@@ -49,47 +49,51 @@ from driftline.engine.wire.party import Party
 
 RUN = "simulated"
 EARLIER = "an earlier call of the command"
-"""What it has left: how it ended, in the registry; and messages of its master, on their way."""
+"""The run before this one: its outcome is in the registry, messages of its master are under way."""
 
 LAST_WORDS_S = 5.0
-"""How long it may take to hear of the master's end, as in `deploy.run.run`."""
+"""Seconds after the master's end until fronts that still run make it start again (`run.run`)."""
 
 HEAL_AFTER_S = 1000.0
-"""Virtual seconds after the last fault in which the run must end, slow as its functions may be."""
+"""Virtual seconds after the last fault within which the run must end, even with slow functions."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a scenario; `problem` is empty if it is right."""
+    """The outcome of a scenario; `problem`: a sentence, "" if the outcome is right."""
 
     scenario: Scenario
     problem: str = ""
     counted: Counter[str] = field(default_factory=Counter)
+    """How often each kind of event happened."""
     virtual_s: float = 0.0
     flow: str = ""
-    """As text, for people: what was drawn by the seed of a failure."""
+    """The flow as text, if the seed drew it and failed."""
 
 
 class Simulation:
-    """The parties of a scenario, and where they are."""
+    """The parties of a scenario, on the hosts of a simulated world.
 
-    def __init__(self, what: Scenario, trace: Callable[[str], None] | None = None) -> None:
-        self.what = what
-        self.chance = Random(what.seed + 1)
-        self._ids = Random(what.seed + 2)
-        self.timeline = Timeline(self.chance, what.faults, trace=trace)
+    `trace`: called with each line of the trace. Raises FlowError for a flow that cannot run.
+    """
+
+    def __init__(self, scenario: Scenario, trace: Callable[[str], None] | None = None) -> None:
+        self.scenario = scenario
+        self.chance = Random(scenario.seed + 1)
+        self._ids = Random(scenario.seed + 2)
+        self.timeline = Timeline(self.chance, scenario.faults, trace=trace)
         self.counted = self.timeline.counted
-        network = Network(self.timeline, self.chance, what.faults, self.counted)
+        network = Network(self.timeline, self.chance, scenario.faults, self.counted)
         self.world = World(self.timeline, network, self._check, self._process_ended)
         try:
-            self.flow = what.flow.load(what.seed, what.policy)
-            slow = (
-                self.flow if what.work is None else slowed(self.flow, what.work, self.world.spend)
-            )
+            self.flow = scenario.flow.load(scenario.seed, scenario.policy)
+            work = scenario.work
+            slow = self.flow if work is None else slowed(self.flow, work, self.world.spend)
             self.plan: Plan = plan(slow)
         except FlowError as error:
             raise FlowError(f"cannot simulate: {error}") from None
-        self.nodes = [NodeDisk(f"node-{i}", self.flow, self.counted) for i in range(what.nodes)]
+        disks = range(scenario.nodes)
+        self.nodes = [NodeDisk(f"node-{i}", self.flow, self.counted) for i in disks]
         self.registry = MasterDisk(self.counted)
         earlier = ClusterState(self.plan.identity(), version=1, outcome=RunOutcome(EARLIER, "", ""))
         self.registry.data = encode_state(earlier)
@@ -101,18 +105,19 @@ class Simulation:
         self.target: Target = MemoryTarget()
 
     def run(self) -> Outcome:
-        """Let it happen and judge it."""
-        what = self.what
-        outcome = Outcome(what, counted=self.counted)
-        if what.sink == "files":
+        """Run the scenario to its end, and judge the outcome. Call it once."""
+        scenario = self.scenario
+        outcome = Outcome(scenario, counted=self.counted)
+        if scenario.sink == "files":
             self.target = FilesTarget(self.flow, self.timeline)
-        elif what.sink == "lmdb":
+        elif scenario.sink == "lmdb":
             self.target = LmdbTarget(self.flow)
         watch = Watch(self.world, self._progress)
         try:
             self._begin()
-            watch.begin(max([what.faults.until, *(p.until_s for p in what.live if p is not None)]))
-            ended = self.timeline.run(what.faults.until + HEAL_AFTER_S)
+            last_records = (pace.until_s for pace in scenario.live if pace is not None)
+            watch.begin(max([scenario.faults.until, *last_records]))
+            ended = self.timeline.run(scenario.faults.until + HEAL_AFTER_S)
             outcome.problem = self._judge(ended and not watch.stalled)
         except AssertionError as error:
             outcome.problem = f"invariant broken: {error}"
@@ -122,7 +127,7 @@ class Simulation:
         return outcome
 
     def expected(self) -> list[Item]:
-        """What the reference interpreter makes of the input."""
+        """The outputs of the reference interpreter, for live inputs from the records logged."""
         inputs = [
             self.live[i].records() if i in self.live else list(enumerate(payloads, 1))
             for i, payloads in enumerate(self.inputs)
@@ -130,45 +135,47 @@ class Simulation:
         return list(interpret(self.flow, inputs, dead_letters=True))
 
     def _records(self, front: int) -> list[object]:
-        what = self.what
-        if what.files is not None:
-            return what.files.draw(self.flow, self.chance, what.records, front)
-        return records(self.chance, what.records, front)
+        scenario = self.scenario
+        if scenario.files is not None:
+            return scenario.files.draw(self.flow, self.chance, scenario.records, front)
+        return records(self.chance, scenario.records, front)
 
-    # Who takes part.
+    # The hosts and their parties.
 
     def _begin(self) -> None:
-        what, world = self.what, self.world
+        scenario, world = self.scenario, self.world
         for i, payloads in enumerate(self.inputs):
-            pace = what.live[i % len(what.live)]
+            pace = scenario.live[i % len(scenario.live)]
             if pace is not None:
                 self.live[i] = LiveInput(i, pace, payloads, self.chance)
         world.add("master", self._master, self.registry, fixed={"master"})
-        if not what.embedded:
+        if not scenario.embedded:
             world.add("consumer", self._consumer, fixed={"consumer"})
-        for i in range(what.nodes):
+        for i in range(scenario.nodes):
             self._nodes.append(world.add(f"node-{i}", self._node(i), self.nodes[i]))
         for i in range(self.plan.fronts):
             if i not in self.live:
                 self._fronts.append(world.add(f"front-{i}", self._front(i)))
                 continue
             feed = self.live[i]
-            made = self._fed_front(feed)
-            self._fronts.append(world.add(f"front-{i}", made, feed.log, fixed={f"intake-{i}"}))
+            make = self._fed_front(feed)
+            self._fronts.append(world.add(f"front-{i}", make, feed.log, fixed={f"intake-{i}"}))
             for name in feed.plans:
                 world.add(name, self._producer(name, feed))
-        chance = Random(what.seed + 3)
+        chance = Random(scenario.seed + 3)
         for host in (*self._nodes, *self._fronts):
-            self.timeline.after(chance.random() * what.faults.until, partial(_stray, host))
+            delay = chance.random() * scenario.faults.until
+            self.timeline.after(delay, partial(_receive_stray_stop, host))
 
     def _new_id(self) -> int:
         return self._ids.getrandbits(63) or 1
 
     def _master(self, process: str) -> Sequence[Party]:
-        what = self.what
+        scenario = self.scenario
         self.damages.may_damage(self.registry)
         state = check_identity(self.registry.read(), self.plan.identity(), "the simulation")
-        return [Master(what.nodes, self.plan, what.policy, state, what.checkpoint_s, RUN)]
+        policy, checkpoint_s = scenario.policy, scenario.checkpoint_s
+        return [Master(scenario.nodes, self.plan, policy, state, checkpoint_s, RUN)]
 
     def _node(self, index: int) -> Callable[[str], Sequence[Party]]:
         disk = self.nodes[index]
@@ -178,9 +185,9 @@ class Simulation:
             disk.open()
             node = Node(
                 index,
-                self.what.nodes,
+                self.scenario.nodes,
                 self.plan,
-                self.what.policy,
+                self.scenario.policy,
                 self._new_id,
                 process=process,
                 address=process,
@@ -189,18 +196,18 @@ class Simulation:
                 pace=Pace(self.plan, lambda: self.world.clock),
             )
             node.addresses.update({"master": "master", "consumer": "consumer"})
-            if not self.what.embedded:
+            if not self.scenario.embedded:
                 return [node]
             return [node, self._consumers([f"barrier-{index}"])]
 
         return make
 
     def _consumer(self, process: str) -> Sequence[Party]:
-        return [self._consumers([f"barrier-{i}" for i in range(self.what.nodes)])]
+        return [self._consumers([f"barrier-{i}" for i in range(self.scenario.nodes)])]
 
     def _consumers(self, barriers: list[str]) -> ConsumerServer:
         """The consumers of some barriers in a new process."""
-        self.target.restarted(barriers, self.timeline.happens(self.what.faults.power))
+        self.target.restarted(barriers, self.timeline.happens(self.scenario.faults.power))
         self.damages.may_damage(self.target)
         return ConsumerServer(
             lambda barrier: FailingConsumer(lambda: self.target.consumer(barrier), self.timeline)
@@ -221,14 +228,14 @@ class Simulation:
     def _front_of(self, index: int, process: str, source: ListSource | ReceivedSource) -> Front:
         front = Front(
             index,
-            self.what.nodes,
+            self.scenario.nodes,
             self.plan,
-            self.what.policy,
+            self.scenario.policy,
             source,
             self._new_id,
             process=process,
             address=process,
-            window=self.what.window,
+            window=self.scenario.window,
             run=RUN,
         )
         front.addresses["master"] = "master"
@@ -244,23 +251,23 @@ class Simulation:
 
         return make
 
-    # How it goes, and how it went.
+    # Progress and verdict.
 
     def _progress(self) -> object:
-        """Changes whenever more is delivered, or acknowledged to a producer."""
+        """A value that changes with each bundle, each acknowledged record, each ended process."""
         acknowledged = [tuple(feed.acknowledged.values()) for feed in self.live.values()]
         ended = [host.ended is not None for host in self.world.hosts.values()]
         return self.counted["delivered bundle"], acknowledged, ended
 
     def _check(self, host: Host, party: Party) -> None:
-        """After each turn."""
+        """Called after each turn of a party: checks the invariants of nodes."""
         if isinstance(party, Node):
             party.validate()
         elif isinstance(party, Master) and party.broken:
             raise Crashed("broken")
 
     def _process_ended(self, host: Host) -> None:
-        """The command is at its end once all fronts are; then it ends who has not heard of it."""
+        """A process has ended in good order. Once all fronts have, the command ends the others."""
         master = self.world.hosts["master"]
         if _all_ended(self._fronts):
             self.timeline.over = master.ended is not None or _all_ended(self._nodes)
@@ -275,15 +282,15 @@ class Simulation:
 
     def _judge(self, ended: bool) -> str:
         if self.world.ended is not None:
-            return self._judge_error(_told(self.world.ended))
+            return self._judge_error(_as_text(self.world.ended))
         if not ended:
             host = self.world.hosts["master"]
             master = host.party or host.ended
             where = master.waits_for if isinstance(master, Master) else "the master is down"
-            return f"does not get on after {self.timeline.now:.1f} virtual seconds: {where}"
+            return f"makes no progress after {self.timeline.now:.1f} virtual seconds: {where}"
         state = self.registry.read()
         assert state is not None
-        assert state.outcome is not None, "it ended, and nobody knows how"
+        assert state.outcome is not None, "the run ended, but the registry has no outcome"
         for front in self._fronts:
             assert isinstance(front.ended, Front)
             assert front.ended.outcome == Stop(RUN, state.outcome.error, state.outcome.text)
@@ -292,24 +299,24 @@ class Simulation:
         for feed in self.live.values():
             if problem := feed.problem():
                 return problem
-        what, target = self.what, self.target
+        scenario, target = self.scenario, self.target
         try:
-            found = target.found()
+            delivered = target.delivered()
         except DriftlineError as error:
-            return self._judge_error(_told(error))
-        expected = [target.shows(item) for item in self.expected()]
-        return judge(what.policy, what.flow.view, expected, found, target.value)
+            return self._judge_error(_as_text(error))
+        expected = [target.stored(item) for item in self.expected()]
+        return judge(scenario.policy, scenario.flow.view, expected, delivered, target.value)
 
     def _judge_error(self, error: str) -> str:
         live = bool(self.live)
-        if self.damages.explain(error, self.what.policy, given_input=not live):
+        if self.damages.explain(error, self.scenario.policy, given_input=not live):
             self.counted["stopped because of damage"] += 1
             return ""
         return f"stopped: {error}"
 
 
-def _stray(host: Host) -> None:
-    """What an earlier master has sent comes now."""
+def _receive_stray_stop(host: Host) -> None:
+    """Deliver a `Stop` of an earlier run's master, which the host must ignore."""
     if host.party is not None:
         host.party.receive(encode(("master", 0, 0), Stop(EARLIER, "", "")))
 
@@ -318,6 +325,6 @@ def _all_ended(hosts: list[Host]) -> bool:
     return all(host.ended is not None for host in hosts)
 
 
-def _told(error: DriftlineError) -> str:
-    """An error as the one who stops a run tells it."""
+def _as_text(error: DriftlineError) -> str:
+    """An error in the form of `RunOutcome`: its name and its text."""
     return f"{type(error).__name__}: {error}"

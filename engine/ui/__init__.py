@@ -1,4 +1,4 @@
-"""What people see of Driftline: options of commands, consoles, results and pictures.
+"""The user interface that commands share: options, consoles, results and pictures.
 
 The commands of `deploy`, `pipeline` and `bench` share them, so that an option has one name and one
 help text, and all pictures have one style.

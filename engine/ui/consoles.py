@@ -1,4 +1,4 @@
-"""Consoles: where tables go, how far something long is, and what was done in the end."""
+"""Consoles: tables, progress bars, and one-line reports."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 WIDTH = 140
-"""Columns of a table where there is no terminal to ask for its width."""
+"""Width of tables in columns if the output is no terminal."""
 
 
 def wide_console() -> Console:
-    """Where tables go: as wide as the terminal, and wide enough where there is none."""
+    """The console for tables: as wide as the terminal, or WIDTH if the output is none."""
     console = Console()
     return console if console.is_terminal else Console(width=WIDTH)
 
 
 def new_table(title: str, words: Sequence[str], figures: Sequence[str]) -> Table:
-    """A table without rows: columns of words to the left, of figures to the right of them."""
+    """A table without rows. `words`: names of the left columns; `figures`: of the right ones."""
     table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", caption_justify="left")
     for name in words:
         table.add_column(name)
@@ -30,12 +30,12 @@ def new_table(title: str, words: Sequence[str], figures: Sequence[str]) -> Table
 
 
 def should_be_zero(count: int) -> str:
-    """A figure that the reader has to see first if it is not 0."""
+    """A count as text, in bold red unless it is 0."""
     return f"[bold red]{count}[/]" if count else "0"
 
 
 def bars(console: Console, unit: str) -> Progress:
-    """Bars that count things called `unit`; they vanish when all is done."""
+    """Progress bars that count things called `unit`; they vanish at the end."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -48,6 +48,6 @@ def bars(console: Console, unit: str) -> Progress:
 
 
 def tell(console: Console, report: Mapping[str, object]) -> None:
-    """Say what was done in one line: {"bad_records": 2, "outputs": 7}: 2 bad records, 7 outputs."""
-    told = ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in report.items())
-    console.print(told, soft_wrap=True)
+    """Print a report as a line: {"bad_records": 2, "outputs": 7} as "2 bad records, 7 outputs"."""
+    line = ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in report.items())
+    console.print(line, soft_wrap=True)

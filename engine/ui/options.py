@@ -1,7 +1,7 @@
 """Options that several commands share: each has one name, one help text and one meaning.
 
-An option whose text depends on the command is a function of that text, the others are ready to be
-used as decorators. `reading_options` gives a command several options as one value.
+An option whose help depends on the command is a function of the help text; the other options are
+decorators. `reading_options` gives a command several options as one value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 
 def writable(ctx: click.Context, param: click.Parameter, file: Path | None) -> Path | None:
-    """Find out before a long run whether its results can be written."""
+    """Check, before a long run, that its results can be written. Raises BadParameter."""
     if file is not None:
         try:
             make_writable(file)
@@ -33,7 +33,7 @@ def writable(ctx: click.Context, param: click.Parameter, file: Path | None) -> P
 
 
 def drawable(ctx: click.Context, param: click.Parameter, file: Path | None) -> Path | None:
-    """Find out before a long run whether a picture can be drawn and written."""
+    """Check, before a long run, that a picture can be drawn and written. Raises BadParameter."""
     if file is not None:
         if file.suffix not in ENDINGS:
             raise click.BadParameter(f"{file} must end in one of {', '.join(ENDINGS)}")
@@ -45,21 +45,21 @@ flow_argument = click.argument("flow")
 
 
 def inputs_option(help: str) -> Callable[[Command], Command]:
-    """The files that a flow reads, as `inputs`."""
+    """The inputs of a flow, as the argument `inputs`."""
     return click.option(
         "--input", "inputs", multiple=True, required=True, metavar="FILE", help=help
     )
 
 
 def output_option(help: str) -> Callable[[Command], Command]:
-    """The directory that a command writes, as `output`."""
+    """The directory for the outputs of a command, as the argument `output`."""
     return click.option(
         "--output", required=True, type=click.Path(path_type=Path), metavar="DIR", help=help
     )
 
 
 def plot_option(default: str | None = None) -> Callable[[Command], Command]:
-    """Where the picture goes, as `plot`; without a default there is none unless it is asked for."""
+    """The file for a picture, as the argument `plot`; None: no picture."""
     return click.option(
         "--plot",
         default=default,
@@ -77,9 +77,9 @@ json_option = click.option(
     type=click.Path(path_type=Path),
     metavar="FILE",
     callback=writable,
-    help="Write the result, for machines.",
+    help="Write the result as JSON.",
 )
-"""Where the result goes for machines, as `json_file`."""
+"""The file for the result as JSON, as the argument `json_file`."""
 
 
 def _is_dead_letter(ctx: click.Context, param: click.Parameter, chosen: str) -> bool:
@@ -93,15 +93,15 @@ on_error_option = click.option(
     show_default=True,
     type=click.Choice(["stop", "dead-letter"]),
     callback=_is_dead_letter,
-    help="What becomes of bad records and of elements whose function raises.",
+    help="Whether bad records, and elements whose function raises, stop the run or are set aside.",
 )
-"""Whether they are set aside, as `dead_letters`."""
+"""Whether they are set aside, as the argument `dead_letters`."""
 
 
 def reading_options(*, in_sections: bool = False) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Give a command the options that say how rows become records, as one `Shape` named `shape`.
+    """Give a command the options for making records of rows, as an argument `shape` of type Shape.
 
-    `in_sections`: wiki pages are split unless --no-sections is given.
+    `in_sections`: whether wiki pages are split by default.
     """
 
     def decorate(command: Callable[..., R]) -> Callable[..., R]:

@@ -1,4 +1,4 @@
-"""Pictures: one style for all of them. matplotlib is an extra, so only drawing imports it."""
+"""Pictures, all in one style. matplotlib is an extra, so only functions that draw import it."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ if TYPE_CHECKING:
 
 ENDINGS = (".png", ".svg", ".pdf")
 
-# Okabe and Ito: told apart also by colour-blind readers and in grey.
+# Okabe and Ito: colour-blind readers can distinguish them, also in grey.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 INK = "#333333"
 _GRID, _FINE_GRID = "#DDDDDD", "#F0F0F0"
 
 
 def check_matplotlib() -> None:
-    """Raises Unavailable before anything long begins."""
+    """Raises Unavailable if matplotlib is not installed."""
     if find_spec("matplotlib") is None:
         raise Unavailable("a picture needs matplotlib: pip install 'driftline[bench]'")
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure of no window system: `Figure` draws with Agg when nobody asks for another."""
+    """A figure of this size in inches. It needs no window system: `Figure` draws with Agg."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:
-    """name -> its colour, in the order in which the names first come."""
+    """Name -> colour, by the order of the first occurrences of the names."""
     distinct = dict.fromkeys(names)
     return {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(distinct)}
 
 
 def dress_curves(panel: Axes) -> None:
-    """Quiet lines in both directions behind curves."""
+    """Draw pale grid lines in both directions behind curves."""
     panel.set_axisbelow(True)
     panel.grid(which="major", color=_GRID, linewidth=0.8)
     _open_corner(panel)
 
 
 def dress_bars(panel: Axes) -> None:
-    """Quiet lines behind bars, at the heights that the axis names and, finer, between them."""
+    """Draw pale horizontal lines behind bars, at the major ticks and, finer, at the minor ones."""
     panel.set_axisbelow(True)
     panel.grid(axis="y", which="major", color=_GRID, linewidth=0.8)
     panel.grid(axis="y", which="minor", color=_FINE_GRID, linewidth=0.5)
@@ -61,7 +61,7 @@ def _open_corner(panel: Axes) -> None:
 
 
 def scale_by_decades(panel: Axes) -> None:
-    """A logarithmic axis upwards that names its numbers as 0.1, 1, 10: for latencies."""
+    """Make the vertical axis logarithmic, with ticks 0.1, 1, 10: for latencies."""
     panel.set_yscale("log")
     panel.yaxis.set_major_formatter("{x:g}")
 

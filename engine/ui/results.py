@@ -1,4 +1,4 @@
-"""Results for machines: JSON files, and whether a file can be written at all."""
+"""Results as JSON files, and the check that a file can be written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from driftline.engine.errors import Unavailable
 
 
 def write_json(file: Path | None, content: Mapping[str, object], indent: int | None = None) -> None:
-    """Write one JSON object, if a file is given. Raises ValueError for NaN, which JSON has not."""
+    """Write one JSON object; None: no file. Raises ValueError for NaN, which JSON lacks."""
     if file is not None:
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=indent)
         file.write_text(text + "\n", encoding="utf-8")

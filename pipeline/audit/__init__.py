@@ -1,1 +1,1 @@
-"""The audit: what a consumer has against what a flow must give."""
+"""The audit: compares the outputs that a consumer has with those that the flow must give."""

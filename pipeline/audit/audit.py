@@ -1,17 +1,17 @@
-"""The audit: recompute what a flow's outputs must be, and compare with what a consumer has.
+"""The audit: recompute the outputs of a flow, and compare them with those that a consumer has.
 
-A flow is deterministic, so what a consumer must have follows from the input alone: the audit proves
-exactly-once, or names what is wrong, at any scale. Both sides come together by time, partition
-by partition; the driver sees counts and the first examples.
+A flow is deterministic, so its outputs follow from the input alone: the audit proves exactly-once,
+or names every difference, at any scale. Tasks compare expected and found outputs time by time; the
+driver gets only counts and the first examples.
 
 missing        the consumer lacks an output
-extra          the consumer has what the flow does not give, or has it once more
-different      an output with the label of another value
+extra          the consumer has an output that the flow does not give, or has it once more
+different      an output with the right label and another value
 out_of_order   an output behind one with a larger label in the same file
-state          a key whose state in the savepoint at the end is not what it must be
+state          a key whose state in the savepoint at the end differs from the recomputed state
 
-A long stream is audited in pieces, from savepoint to savepoint: as the state at the end of each is
-compared, too, all of them together prove what one audit of the whole would.
+A long stream can be audited interval by interval, from savepoint to savepoint. Each audit compares
+the state at its end, too; so all of them together prove as much as one audit of the whole stream.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from driftline.engine.sources import Source
 from driftline.engine.wire.bundles import from_blob
 from driftline.engine.wire.codec import pack, unpack
 from driftline.pipeline import PARTITIONS
-from driftline.pipeline.audit.found import Piece, pieces_of, same_line
+from driftline.pipeline.audit.found import OutputShare, same_line, shares_of
 from driftline.pipeline.running.chains import TEXT_SHOWN, Job
 from driftline.pipeline.running.rows import OUTPUT, SCHEMA, STATE, Row, read_rows, write_rows
 from driftline.pipeline.running.runner import outputs_of, prepared
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOUND, EDGES, FINDING, COMPARED = -10, -11, -12, -13
-"""More kinds of rows: lines of one time; the ends of a piece; a finding; how many were compared."""
+"""More kinds of rows: lines of one time; first and last label of a share; a finding; counts."""
 
 KINDS = ("missing", "extra", "out_of_order", "different", "state")
 
 EXAMPLES = 10
-"""Of each kind, that are shown; and that each task tells of."""
+"""The number of findings of each kind that the report shows, and that each task sends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong with one output."""
+    """One wrong output, or one wrong state."""
 
     kind: str
     sink: str
@@ -62,7 +62,7 @@ class Finding:
     where: str
 
     def as_json(self) -> dict[str, object]:
-        """For machines."""
+        """The finding as a JSON object."""
         return {
             "kind": self.kind,
             "sink": self.sink,
@@ -75,22 +75,22 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """What an audit has found."""
+    """The result of an audit."""
 
     items: int = 0
-    """Outputs that the flow gives."""
+    """Number of outputs that the flow gives."""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     examples: list[Finding] = field(default_factory=list)
 
     @property
     def clean(self) -> bool:
-        """Whether the consumer has exactly what it must have."""
+        """Whether the consumer has exactly the outputs of the flow."""
         return not any(self.counts.values())
 
     def text(self) -> str:
-        """For people."""
-        told = [f"{count:,} {kind.replace('_', ' ')}" for kind, count in self.counts.items()]
-        verdict = "clean" if self.clean else ", ".join(told)
+        """The report as lines of text."""
+        counts = [f"{count:,} {kind.replace('_', ' ')}" for kind, count in self.counts.items()]
+        verdict = "clean" if self.clean else ", ".join(counts)
         lines = [f"{self.items:,} outputs compared: {verdict}"]
         for finding in self.examples:
             where = f", {finding.where}" if finding.where else ""
@@ -103,9 +103,9 @@ class Report:
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, object]:
-        """For machines."""
-        shown = [finding.as_json() for finding in self.examples]
-        return {"items": self.items, **self.counts, "examples": shown}
+        """The report as a JSON object."""
+        examples = [finding.as_json() for finding in self.examples]
+        return {"items": self.items, **self.counts, "examples": examples}
 
 
 def audit(
@@ -121,31 +121,32 @@ def audit(
     start: Savepoint | None = None,
     end: Savepoint | None = None,
 ) -> Report:
-    """Compare what is in some output directories with what must be, for times in [since, until).
+    """Compare the outputs in directories with those of the flow, for times in [since, until).
 
-    `start`: the state before `since`; `end`: the state before `until`, to be compared. Raises what
-    `run` and `pieces_of` raise.
+    `outputs`: the directories. `start`: the state before `since`. `end`: a savepoint whose state,
+    before `until`, is compared, too. Raises the errors of `run` and of `shares_of`.
     """
     from pyspark.sql import functions as f
 
     job = prepared(Job(flow, partitions, dead_letters, since, until, start, end=end))
-    pieces = pieces_of(outputs, flow, 2 * spark.sparkContext.defaultParallelism)
+    shares = shares_of(outputs, flow, 2 * spark.sparkContext.defaultParallelism)
     with explained():
         expected = outputs_of(job, spark, inputs).where(f.col("to").isin(OUTPUT, STATE))
-        read = apply(numbers(spark, len(pieces)), FindTask(flow, pieces, since, until), SCHEMA)
-        part = f.expr(f"cast(pmod(time, {job.partitions}) as int)")
-        rows = expected.union(read).repartitionById(job.partitions, part)
+        found = apply(numbers(spark, len(shares)), ReadFound(flow, shares, since, until), SCHEMA)
+        partition = f.expr(f"cast(pmod(time, {job.partitions}) as int)")
+        rows = expected.union(found).repartitionById(job.partitions, partition)
         rows = rows.sortWithinPartitions("time", "to")
-        told = apply(rows, CompareTask(flow), SCHEMA).collect()
-    return _report(flow, pieces, [(r.to, r.part, r.time, r.front, bytes(r.payload)) for r in told])
+        results = apply(rows, CompareTask(flow), SCHEMA).collect()
+    rows_of_results = [(r.to, r.partition, r.time, r.front, bytes(r.payload)) for r in results]
+    return _report(flow, shares, rows_of_results)
 
 
 @dataclass(frozen=True, slots=True)
-class FindTask:
-    """Reads pieces of what a consumer has. Takes rows whose first column is a piece's number."""
+class ReadFound:
+    """Reads shares of a consumer's outputs. Takes rows whose first column is a share's number."""
 
     flow: Flow
-    pieces: Sequence[Piece]
+    shares: Sequence[OutputShare]
     since: int
     until: int
 
@@ -154,25 +155,25 @@ class FindTask:
 
     def _rows(self, batches: Batches) -> Iterator[Row]:
         for number in read_numbers(batches):
-            yield from self._piece(number)
+            yield from self._share(number)
 
-    def _piece(self, number: int) -> Iterator[Row]:
-        piece = self.pieces[number]
+    def _share(self, number: int) -> Iterator[Row]:
+        share = self.shares[number]
         last: dict[int, Label] = {}
         first: dict[int, Label] = {}
         for (sink, time), run in groupby(
-            piece.lines(self.flow), key=lambda line: (line[0], line[1][0] if line[1] else -1)
+            share.lines(self.flow), key=lambda line: (line[0], line[1][0] if line[1] else -1)
         ):
             texts = []
             for _, label, text in run:
                 if label is None:
-                    yield _finding("extra", sink, (), "", text, piece.file)
+                    yield _finding("extra", sink, (), "", text, share.file)
                     continue
                 first.setdefault(sink, label)
                 before = last.get(sink, label)
                 if label < before and self.since <= time < self.until:
                     shown = f"behind {list(before)}"
-                    yield _finding("out_of_order", sink, label, "", shown, piece.file)
+                    yield _finding("out_of_order", sink, label, "", shown, share.file)
                 last[sink] = label
                 texts.append((label, text))
             if texts and self.since <= time < self.until:
@@ -183,9 +184,10 @@ class FindTask:
 
 @dataclass(frozen=True, slots=True)
 class CompareTask:
-    """Compares outputs and lines of the same times. Takes rows in the order of (time, to).
+    """Compares the expected and the found outputs of each time. Takes rows ordered by (time, to).
 
-    Gives FINDING rows, the first of each kind, with their number as `time`; COMPARED; EDGES.
+    Gives FINDING rows, at most EXAMPLES of each kind; COMPARED rows (kind, number of findings as
+    `time`, number of outputs as `front`); and the EDGES rows that it takes.
     """
 
     flow: Flow
@@ -196,7 +198,7 @@ class CompareTask:
     def _rows(self, rows: Iterator[Row]) -> Iterator[Row]:
         lines = Lines(self.flow)
         compared = 0
-        told = [0] * len(KINDS)
+        counts = [0] * len(KINDS)
         for _, run in groupby(rows, key=itemgetter(2)):
             expected: dict[tuple[int, Label], str] = {}
             found: dict[tuple[int, Label], list[tuple[int, str]]] = {}
@@ -218,70 +220,74 @@ class CompareTask:
             findings += _compare(expected, found)
             for finding in findings:
                 kind = finding[1]
-                told[kind] += 1
-                if told[kind] <= EXAMPLES:
+                counts[kind] += 1
+                if counts[kind] <= EXAMPLES:
                     yield finding
-        for kind, count in enumerate(told):
+        for kind, count in enumerate(counts):
             yield COMPARED, kind, count, compared, b""
 
 
 def _compare(
     expected: dict[tuple[int, Label], str], found: dict[tuple[int, Label], list[tuple[int, str]]]
 ) -> Iterator[Row]:
-    """What is wrong with the lines of one time."""
+    """The findings of one time.
+
+    Both arguments by (sink, label). `expected`: lines; `found`: (number of the share, line) each.
+    """
     for (sink, label), text in expected.items():
-        there = found.pop((sink, label), [])
-        if not there:
+        copies = found.pop((sink, label), [])
+        if not copies:
             yield _finding("missing", sink, label, text, "", "")
             continue
-        if not any(same_line(text, one) for _, one in there):
-            yield _finding("different", sink, label, text, there[0][1], there[0][0])
-        for number, again in there[1:]:
+        if not any(same_line(text, line) for _, line in copies):
+            yield _finding("different", sink, label, text, copies[0][1], copies[0][0])
+        for number, again in copies[1:]:
             yield _finding("extra", sink, label, text, again, number)
-    for (sink, label), there in found.items():
-        for number, text in there:
+    for (sink, label), copies in found.items():
+        for number, text in copies:
             yield _finding("extra", sink, label, "", text, number)
 
 
 def _finding(
     kind: str, sink: int, label: Label, expected: str, found: str, where: str | int
 ) -> Row:
-    about = pack((label, expected[:TEXT_SHOWN], found[:TEXT_SHOWN], where))
-    return FINDING, KINDS.index(kind), label[0] if label else 0, sink, about
+    details = pack((label, expected[:TEXT_SHOWN], found[:TEXT_SHOWN], where))
+    return FINDING, KINDS.index(kind), label[0] if label else 0, sink, details
 
 
 def _lines(payload: bytes) -> Iterator[tuple[int, Label, str]]:
-    """(number of the piece, label, line) of a FOUND row."""
+    """(number of the share, label, line) for each line of a FOUND row."""
     match unpack(payload):
         case (int(number), tuple(texts)):
             for label, text in texts:
                 yield number, label, text
 
 
-def _report(flow: Flow, pieces: Sequence[Piece], rows: Iterable[Row]) -> Report:
+def _report(flow: Flow, shares: Sequence[OutputShare], rows: Iterable[Row]) -> Report:
+    """The report that the rows of `CompareTask` make, and the disorder between shares of a file."""
     report = Report()
     names = Lines(flow).names
     edges: dict[tuple[int, int], tuple[Label, Label]] = {}
-    found: list[Finding] = []
-    for _, part, time, front, payload in rows:
+    findings: list[Finding] = []
+    for _, kind, time, front, payload in rows:
         match unpack(payload) if payload else None:
             case None:
-                report.counts[KINDS[part]] += time
-                report.items += front if part == 0 else 0
+                report.counts[KINDS[kind]] += time
+                report.items += front if kind == 0 else 0
             case (tuple(first), tuple(last)):
                 edges[time, front] = first, last
             case (tuple(label), str(expected), str(text), where):
-                file = pieces[where].file if isinstance(where, int) else str(where)
-                name = flow.vertices[front].name if KINDS[part] == "state" else names[front]
-                found.append(Finding(KINDS[part], name, label, expected, text, file))
+                file = shares[where].file if isinstance(where, int) else str(where)
+                name = flow.vertices[front].name if KINDS[kind] == "state" else names[front]
+                findings.append(Finding(KINDS[kind], name, label, expected, text, file))
     for (number, sink), (first, _) in sorted(edges.items()):
-        file = pieces[number].file
+        file = shares[number].file
         before = edges.get((number - 1, sink))
-        if before is not None and file == pieces[number - 1].file and first < before[1]:
+        if before is not None and file == shares[number - 1].file and first < before[1]:
             report.counts["out_of_order"] += 1
             shown = f"behind {list(before[1])}"
-            found.append(Finding("out_of_order", names[sink], first, "", shown, file))
-    found.sort(key=lambda finding: (finding.kind, finding.label))
-    for _, some in groupby(found, key=lambda finding: finding.kind):
-        report.examples += list(some)[:EXAMPLES]
+            findings.append(Finding("out_of_order", names[sink], first, "", shown, file))
+    findings.sort(key=lambda finding: (finding.kind, finding.label))
+    for _, of_kind in groupby(findings, key=lambda finding: finding.kind):
+        report.examples += list(of_kind)[:EXAMPLES]
     return report

@@ -1,7 +1,7 @@
-"""What a consumer has, as lines with their labels: from JSON lines, LMDB, or Parquet.
+"""The outputs that a consumer has, as lines with their labels: from JSON lines, LMDB, or Parquet.
 
-Everything is read in pieces, in parallel, each in its own order, so that outputs out of order are
-seen. Lines are those of `engine.sinks.lines`, whatever the consumer.
+Tasks read shares of the outputs in parallel, each share in its own order, so that an audit sees
+outputs out of order. All consumers give the lines of `engine.sinks.lines`.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
 from driftline.engine.sources.files.splits import FileSplit, line_splits
 
 Line = tuple[int, Label | None, str]
-"""(sink, label, line); the label is None where there is none to be read."""
+"""(sink, label, line); the label is None if the line has no readable label."""
 
 _NUMBERED = re.compile(r"(?P<sink>.*?)(?:-(?:spark-)?\d+)?\.jsonl")
 _LABELLED = re.compile(r'\{"t": \[([0-9, ]+)\], "value": ')
 
 
-class Piece(Protocol):
-    """A part of what a consumer has; pieces of one `file` follow each other."""
+class OutputShare(Protocol):
+    """The share of a consumer's outputs that one task reads; shares of a `file` are successive."""
 
     @property
     def file(self) -> str:
-        """Where it is, for people."""
+        """Its path, for people."""
 
     def lines(self, flow: Flow) -> Iterator[Line]:
-        """What is in it, in its order."""
+        """Its lines, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
-class LinesPiece:
-    """A part of a file of JSON lines."""
+class JsonLinesShare:
+    """A split of a file of JSON lines."""
 
     file: str
     sink: int
-    part: FileSplit
+    split: FileSplit
 
     def lines(self, flow: Flow) -> Iterator[Line]:
-        for raw in self.part.lines():
+        for raw in self.split.lines():
             text = raw.decode("utf-8", "replace")
             yield self.sink, _label(text), text
 
 
 @dataclass(frozen=True, slots=True)
-class LmdbPiece:
-    """The environment of one barrier."""
+class LmdbShare:
+    """The LMDB environment of one barrier."""
 
     file: str
 
@@ -68,7 +68,7 @@ class LmdbPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetPiece:
+class ParquetShare:
     """A Parquet file with the columns t (list of int), sink (its name), value (JSON)."""
 
     file: str
@@ -86,26 +86,27 @@ class ParquetPiece:
                     yield numbers[sink], tuple(label), f'{{"t": {label}, "value": {value}}}'
 
 
-def pieces_of(directories: Sequence[Path], flow: Flow, count: int) -> list[Piece]:
-    """What is in some output directories, each file in at most so many pieces.
+def shares_of(directories: Sequence[Path], flow: Flow, count: int) -> list[OutputShare]:
+    """The shares of the outputs in directories, at most `count` of each file.
 
-    Raises Unavailable if there is none, StateMismatch for files that are not outputs of the flow.
+    Raises Unavailable for a directory that is missing or holds no outputs, StateMismatch for files
+    that are not outputs of the flow.
     """
-    found: list[Piece] = []
+    shares: list[OutputShare] = []
     for directory in directories:
         if not directory.is_dir():
             raise Unavailable(f"{directory} is no directory of outputs")
-        here: list[Piece] = [*_json_lines(directory, flow, count)]
-        here += [LmdbPiece(str(path)) for path in sorted(directory.glob("barrier-*"))]
-        here += [ParquetPiece(str(path)) for path in sorted(directory.rglob("*.parquet"))]
-        ours = directory / ".driftline"
-        if not here and not ours.is_dir():
+        of_directory: list[OutputShare] = [*_json_lines(directory, flow, count)]
+        of_directory += [LmdbShare(str(path)) for path in sorted(directory.glob("barrier-*"))]
+        of_directory += [ParquetShare(str(path)) for path in sorted(directory.rglob("*.parquet"))]
+        of_a_run = (directory / ".driftline").is_dir()  # then there may be no outputs yet
+        if not of_directory and not of_a_run:
             raise Unavailable(f"{directory} holds no outputs: JSON lines, LMDB or Parquet")
-        found += here
-    return found
+        shares += of_directory
+    return shares
 
 
-def _json_lines(directory: Path, flow: Flow, count: int) -> Iterator[Piece]:
+def _json_lines(directory: Path, flow: Flow, count: int) -> Iterator[OutputShare]:
     sinks = {file_name(sink.name): number for number, sink in enumerate(flow.sinks)}
     for path in sorted(directory.glob("*.jsonl")):
         sink = sinks.get(path.stem)
@@ -117,19 +118,19 @@ def _json_lines(directory: Path, flow: Flow, count: int) -> Iterator[Piece]:
                 f"{path} belongs to none of the sinks of flow {flow.name!r} "
                 f"({', '.join(sinks)}): is it the output of another flow?"
             )
-        for part in line_splits(path, count):
-            yield LinesPiece(str(path), sink, part)
+        for split in line_splits(path, count):
+            yield JsonLinesShare(str(path), sink, split)
     for path in sorted((directory / DEAD_LETTERS).glob("*.jsonl")):
         if not path.name.startswith("input-"):  # records that could not be read are no outputs
-            for part in line_splits(path, count):
-                yield LinesPiece(str(path), FAILURES, part)
+            for split in line_splits(path, count):
+                yield JsonLinesShare(str(path), FAILURES, split)
 
 
 def _label(text: str) -> Label | None:
-    found = _LABELLED.match(text)
+    usual = _LABELLED.match(text)
     try:
-        if found is not None:
-            return tuple(map(int, found[1].split(",")))
+        if usual is not None:
+            return tuple(map(int, usual[1].split(",")))
         label = json.loads(text)["t"]
     except (ValueError, TypeError, KeyError):
         return None
@@ -138,7 +139,7 @@ def _label(text: str) -> Label | None:
 
 
 def same_line(expected: str, found: str) -> bool:
-    """Whether two lines say the same, however they are written."""
+    """Whether two lines are the same JSON value, perhaps with other spaces or order of fields."""
     if expected == found:
         return True
     try:

@@ -1,7 +1,4 @@
-"""The commands `driftline spark ...`: those of flows, and those of texts and figures.
-
-Spark is started by a command, not by its `--help`.
-"""
+"""The commands `driftline spark ...`. Only a command that runs starts Spark, not its `--help`."""
 
 from __future__ import annotations
 

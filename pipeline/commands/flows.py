@@ -1,4 +1,4 @@
-"""The commands that are given a flow: run it, audit its outputs, ask its state."""
+"""The Spark commands for flows: run a flow, audit its outputs, query its state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from driftline.engine.ui.options import (
     reading_options,
 )
 from driftline.engine.ui.results import write_json
-from driftline.pipeline.audit.found import pieces_of
+from driftline.pipeline.audit.found import shares_of
 from driftline.pipeline.commands.options import (
     Sessions,
     on_spark,
@@ -31,8 +31,8 @@ from driftline.pipeline.commands.options import (
 )
 
 INPUTS = (
-    "A file, a pattern or a directory as `driftline run` takes them, or zipf:N for N generated "
-    "documents. Any number of times."
+    "A file, a pattern or a directory as for `driftline run`, or zipf:N for N generated documents. "
+    "Any number of times."
 )
 
 
@@ -43,9 +43,9 @@ INPUTS = (
 @click.option("--until", type=click.IntRange(0), metavar="N",
               help="Only records before number N (their time).")  # fmt: skip
 @click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
-              help="Begin with the state of a savepoint, at its time.")  # fmt: skip
+              help="Begin at the time of a savepoint, with its state.")  # fmt: skip
 @click.option("--save", type=click.Path(path_type=Path), metavar="DIR",
-              help="Leave the state in the end as a savepoint: nodes can go on from it.",
+              help="Write the state at the end as a savepoint: nodes can go on from it.",
               )  # fmt: skip
 @partitions_option
 @on_error_option
@@ -67,17 +67,17 @@ def run(
 ) -> None:
     """Run FLOW over files as a Spark job; the outputs are those of `driftline run`.
 
-    With --save, history is run here, and `driftline run --from-snapshot` goes on with the rest.
+    With --save, Spark works off the history, and `driftline run --from-snapshot` goes on from it.
     """
-    found = load_flow(flow)
-    sources = open_given_files(found, inputs, shape, "Spark")
+    loaded = load_flow(flow)
+    sources = open_given_files(loaded, inputs, shape, "Spark")
     begin = open_savepoint(start) if start is not None else None
-    with sessions.start(f"run {found.name}", mostly_python=True) as session:
+    with sessions.start(f"run {loaded.name}", mostly_python=True) as session:
         from driftline.pipeline.running.runner import run as run_on_spark
 
         started = monotonic()
         ran = run_on_spark(
-            found,
+            loaded,
             session,
             sources,
             output,
@@ -103,12 +103,13 @@ def run(
 @inputs_option(INPUTS)
 @click.option(
     "--output", "outputs", multiple=True, required=True, type=click.Path(path_type=Path),
-    metavar="DIR", help="What the consumer has: JSON lines, LMDB or Parquet. Any number of times.",
+    metavar="DIR", help="Outputs that the consumer has: JSON lines, LMDB or Parquet. Any number of "
+    "times.",
 )  # fmt: skip
 @click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
-              help="Audit from the time of this savepoint on, from its state.")  # fmt: skip
+              help="Audit from the time of a savepoint on, beginning with its state.")  # fmt: skip
 @click.option("--to-snapshot", "end", type=click.Path(path_type=Path), metavar="DIR",
-              help="Audit up to the time of this savepoint, and the state in it.")  # fmt: skip
+              help="Audit up to the time of a savepoint, and compare its state.")  # fmt: skip
 @click.option("--until", type=click.IntRange(0), metavar="N",
               help="Audit only outputs of records before number N (their time).")  # fmt: skip
 @partitions_option
@@ -129,26 +130,26 @@ def audit(
     shape: Shape,
     json_file: Path | None,
 ) -> None:
-    """Recompute the outputs of FLOW, and compare them with what a consumer has.
+    """Recompute the outputs of FLOW, and compare them with those that a consumer has.
 
-    Exit status 0: the consumer has exactly what it must have; 1: it has not; 2: the audit could
-    not be done.
+    Exit status 0: the outputs are exactly right; 1: there are differences; 2: the audit could not
+    be done.
     """
     try:
-        found = load_flow(flow)
-        sources = open_given_files(found, inputs, shape, "Spark")
+        loaded = load_flow(flow)
+        sources = open_given_files(loaded, inputs, shape, "Spark")
         begin = open_savepoint(start) if start is not None else None
-        pieces_of(outputs, found, 1)  # what is not there is told before Spark has started
+        shares_of(outputs, loaded, 1)  # raises for missing outputs before Spark starts
         last = open_savepoint(end) if end is not None else None
         if last is not None and until is not None:
             raise click.UsageError("give --to-snapshot or --until, not both")
         if last is not None:
             until = last.time
-        with sessions.start(f"audit {found.name}", mostly_python=True) as session:
+        with sessions.start(f"audit {loaded.name}", mostly_python=True) as session:
             from driftline.pipeline.audit.audit import audit as audit_on_spark
 
             report = audit_on_spark(
-                found,
+                loaded,
                 session,
                 sources,
                 outputs,
@@ -171,12 +172,12 @@ def audit(
 @click.command()
 @flow_argument
 @click.option("--snapshot", required=True, type=click.Path(path_type=Path), metavar="DIR",
-              help="The savepoint to look into.")  # fmt: skip
+              help="The savepoint to read.")  # fmt: skip
 @click.option("--sql", default="SELECT * FROM state", show_default=True, metavar="QUERY",
-              help="What to ask; `state` has the columns group, operator, state, key, slot, value, "
-              "the last three as JSON.")  # fmt: skip
+              help="The query; the table `state` has the columns group, operator, state, key, "
+              "slot, value, the last three as JSON.")  # fmt: skip
 @click.option("--write", type=click.Path(path_type=Path), metavar="DIR",
-              help="Leave the result, which has the same columns, as a new savepoint.",
+              help="Write the result, which must have the same columns, as a new savepoint.",
               )  # fmt: skip
 @click.option("--rows", default=20, show_default=True, type=click.IntRange(1),
               help="Rows to show.")  # fmt: skip
@@ -184,18 +185,18 @@ def audit(
 def state(
     sessions: Sessions, flow: str, snapshot: Path, sql: str, write: Path | None, rows: int
 ) -> None:
-    """Ask the state in a savepoint of FLOW by SQL, and write a changed one.
+    """Query the state in a savepoint of FLOW by SQL; write a changed savepoint.
 
     A savepoint comes from `driftline savepoint`, or from `driftline spark run --save`.
     """
-    found = load_flow(flow)
+    loaded = load_flow(flow)
     savepoint = open_savepoint(snapshot)
-    with sessions.start(f"state of {found.name}") as session:
+    with sessions.start(f"state of {loaded.name}") as session:
         from driftline.pipeline.spark.failures import explained
         from driftline.pipeline.states import COLUMNS, read_state, write_state
 
         with explained():
-            read_state(session, savepoint, found).createOrReplaceTempView("state")
+            read_state(session, savepoint, loaded).createOrReplaceTempView("state")
             result = session.sql(sql)
             if write is None:
                 result.show(rows, truncate=False)
@@ -203,5 +204,5 @@ def state(
             missing = sorted({*COLUMNS} - {*result.columns})
             if missing:
                 raise click.UsageError(f"the result of --sql lacks the columns {missing}")
-            made = write_state(result, found, savepoint.time, write)
+            made = write_state(result, loaded, savepoint.time, write)
     click.echo(f"{write}: the state before time {made.time}, {len(made.files)} files")

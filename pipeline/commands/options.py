@@ -1,4 +1,4 @@
-"""The options that `driftline spark` commands have in common, and the session that they tell of."""
+"""The common options of the `driftline spark` commands, and the session that they describe."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ class Sessions:
         self.console = Console(stderr=True)
 
     @contextmanager
-    def start(self, what: str, *, mostly_python: bool = False) -> Iterator[SparkSession]:
-        """A session that shows its progress. Raises Unavailable."""
+    def start(self, name: str, *, mostly_python: bool = False) -> Iterator[SparkSession]:
+        """A session that shows its progress. `mostly_python`: the JVM only moves rows.
+
+        Raises Unavailable if Spark does not start.
+        """
         from driftline.pipeline.spark.progress import shown
         from driftline.pipeline.spark.session import FRUGAL_JVM, session
 
         conf = {**FRUGAL_JVM, **self.conf} if mostly_python else self.conf
-        with session(what, self.master, conf) as found, shown(found, self.console, what):
-            yield found
+        with session(name, self.master, conf) as spark, shown(spark, self.console, name):
+            yield spark
 
 
 def _conf(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -48,7 +51,7 @@ def _conf(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) ->
 
 
 def on_spark(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a command the options of a session, and what starts one, named `sessions`."""
+    """Give a command the options of a session, as an argument `sessions` of type Sessions."""
 
     @click.option("--master", metavar="URL", help="Spark's master.  [default: local[*]]")
     @click.option(
@@ -56,7 +59,7 @@ def on_spark(command: Callable[..., R]) -> Callable[..., R]:
         multiple=True,
         metavar="NAME=VALUE",
         callback=_conf,
-        help="A setting of Spark, as spark.driver.memory=8g. Any number of times.",
+        help="A setting of Spark, such as spark.driver.memory=8g. Any number of times.",
     )
     @wraps(command)
     def with_sessions(master: str | None, conf: dict[str, str], **others: object) -> R:
@@ -70,5 +73,5 @@ partitions_option = click.option(
     default=PARTITIONS,
     show_default=True,
     type=click.IntRange(1),
-    help="Ranges of key groups; the state of one has to fit into a task's memory.",
+    help="Number of ranges of key groups; the state of one has to fit into a task's memory.",
 )

@@ -1,4 +1,4 @@
-"""The commands that are given records, and no flow: make a corpus, tell latencies."""
+"""The Spark commands without a flow: make a corpus, analyse latencies."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from driftline.pipeline.commands.options import Sessions, on_spark
 
 @click.command()
 @click.option("--input", "name", required=True, metavar="FILE",
-              help="A dump (.xml, .bz2, also multistream), or what else `run` reads.")  # fmt: skip
+              help="A dump (.xml, .bz2, also multistream), or another file that `run` reads.",
+              )  # fmt: skip
 @output_option("Directory for the documents, and for dead-letters.")
 @click.option("--format", "form", default="parquet", show_default=True,
-              type=click.Choice(["parquet", "jsonl"]), help="How documents are written.",
+              type=click.Choice(["parquet", "jsonl"]), help="Format of the documents.",
               )  # fmt: skip
 @reading_options(in_sections=True)
 @click.option("--statistics", "statistics_file", type=click.Path(path_type=Path), metavar="FILE",
@@ -46,9 +47,8 @@ def corpus(
 ) -> None:
     """Make a corpus of a dump: documents {id, title, text}, as Parquet or JSON lines.
 
-    Parts are read in parallel. Pages that cannot be read are in DIR/dead-letters. With JSON lines,
-    `cat DIR/documents-*.jsonl > FILE.jsonl` is an input for `driftline run` that gives the words
-    of the dump. The picture shows how frequent words are by their rank (Zipf's law).
+    Pages that cannot be read are in DIR/dead-letters. With JSON lines, DIR/documents-*.jsonl are
+    inputs for `driftline run`. The picture shows the frequency of words by rank (Zipf's law).
     """
     source = open_files([name], shape, "Spark")
     with sessions.start("corpus") as session:
@@ -65,11 +65,11 @@ def corpus(
             from driftline.pipeline.corpus.picture import draw_zipf
             from driftline.pipeline.corpus.statistics import statistics
 
-            found = statistics(read_corpus(session, output, form))
-            figures = found.as_json()
+            counts = statistics(read_corpus(session, output, form))
+            figures = counts.as_json()
             write_json(statistics_file, figures, indent=2)
             if plot is not None:
-                draw_zipf(found, plot)
+                draw_zipf(counts, plot)
             report |= {name: figures[name] for name in ("words", "vocabulary", "zipf_exponent")}
     write_json(json_file, report)
     tell(sessions.console, report)
@@ -78,8 +78,8 @@ def corpus(
 @click.command()
 @click.argument("records", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--bucket-s", type=click.FloatRange(0, min_open=True), metavar="S",
-              help="Seconds of a bucket of the time line.  [default: 1, 10, ... : at most 100 "
-              "buckets]")  # fmt: skip
+              help="Length of the buckets of the time line, in seconds.  [default: a power of ten, "
+              "for at most 100 buckets]")  # fmt: skip
 @plot_option()
 @json_option
 @on_spark
@@ -92,17 +92,17 @@ def latency(
 ) -> None:
     """Percentiles of latency RECORDS: files and directories of `driftline bench latency --raw`.
 
-    Per policy and checkpoint interval, for as many records as there are; in the JSON also as
-    histogram and time line. The picture shows the distributions, and percentiles over time.
+    There is a row per policy and checkpoint interval; the JSON has histograms and time lines, too.
+    The picture shows the distributions, and percentiles over time.
     """
     with sessions.start("latency") as session:
         from driftline.pipeline.latency.analysis import analyse, read_records
 
-        found = analyse(read_records(session, records), bucket_s)
-    write_json(json_file, found.as_json())
-    wide_console().print(found.table())
+        analysis = analyse(read_records(session, records), bucket_s)
+    write_json(json_file, analysis.as_json())
+    wide_console().print(analysis.table())
     if plot is not None:
         from driftline.pipeline.latency.picture import draw_latency
 
-        draw_latency(found, plot)
+        draw_latency(analysis, plot)
         click.echo(f"picture: {plot}")

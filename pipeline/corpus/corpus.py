@@ -1,17 +1,17 @@
 """A corpus: the documents of a dump, cleaned, as Parquet or JSON lines.
 
-    count the parts of the source -> read each from its number on, and write it
+    count the splits of the source -> read each with its numbers, and write it
 
-One file for each part, written by the task that reads it: in the order of their names, the files
-hold the documents in the order of the source, each once. Nothing comes to the driver but counts.
-What cannot be read is set aside, as a run of a flow with dead letters does it, and ends nothing.
+Each task writes one file for each split that it reads: in the order of their names, the files hold
+the documents in the order of the source, each once. The driver gets only counts. Records that
+cannot be read are set aside, as in a run with dead letters.
 
     documents-spark-00000.parquet           columns time, id, title, text
     documents-spark-00000.jsonl             or {"id": "12#1", "title": "Cat: Food", "text": ...}
     dead-letters/input-0-spark-00000.jsonl  {"record": 7, "file": ..., "reason": ..., "text": ...}
 
-A time is a document's number in the source, bad ones counted. Memory of a task: one page, and one
-row group of Parquet.
+A time is a document's number in the source; bad records are counted, too. A task holds one page and
+one row group of Parquet in memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROW_GROUP_CHARS = 2**25
-"""Characters of text in a row group of Parquet, about."""
+"""About how many characters of text are in a row group of Parquet."""
 
 _ARROW = pa.schema(
     [("time", pa.int64()), ("id", pa.string()), ("title", pa.string()), ("text", pa.string())]
@@ -55,30 +55,30 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """How many documents a corpus has, and how many records could not be read."""
+    """The number of documents in a corpus, and of records that could not be read."""
 
     documents: int
     bad_records: int
 
 
 def make_corpus(spark: SparkSession, source: Source, output: Path, form: str) -> Made:
-    """Write the documents of a source to a directory, in a form of FORMS.
+    """Write the documents of a source to a directory; `form`: a key of FORMS.
 
     Raises StateMismatch if the directory holds outputs already, Unavailable if it cannot be made.
     """
     from pyspark.sql import functions as f
 
     with claimed(output), explained():
-        parts = splits_of(source, SPLITS_PER_CORE * spark.sparkContext.defaultParallelism)
-        firsts = starts(counted(spark, parts))
-        task = WriteSplit(source.name, parts, firsts, output, form)
+        splits = splits_of(source, SPLITS_PER_CORE * spark.sparkContext.defaultParallelism)
+        firsts = starts(counted(spark, splits))
+        task = WriteSplit(source.name, splits, firsts, output, form)
         made = apply(numbers(spark, len(firsts)), task, "documents long, bad_records long")
         (total,) = made.agg(f.sum("documents"), f.sum("bad_records")).collect()
     return Made(*total)
 
 
 def read_corpus(spark: SparkSession, directory: Path, form: str) -> DataFrame:
-    """The documents of a corpus."""
+    """The documents of a corpus, with columns id, title and text; `form`: a key of FORMS."""
     with explained():
         if form == "parquet":
             return spark.read.parquet(literal(directory))
@@ -87,12 +87,12 @@ def read_corpus(spark: SparkSession, directory: Path, form: str) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class WriteSplit:
-    """Reads parts and writes their documents. Takes rows whose column is the number of a part."""
+    """Reads splits and writes their documents. Takes rows whose column is a split's number."""
 
     name: str
-    parts: Sequence[Split]
+    splits: Sequence[Split]
     firsts: Sequence[tuple[int, int]]
-    """(row, time) of the first of each part"""
+    """Per split: (row, time) of its first record."""
     output: Path
     form: str
 
@@ -106,13 +106,13 @@ class WriteSplit:
 
         def documents() -> Iterator[Document]:
             nonlocal bad_records
-            for record in self.parts[number].read(*self.firsts[number]):
-                found = _document(self.name, record)
-                if isinstance(found, BadRecord):
+            for record in self.splits[number].read(*self.firsts[number]):
+                document = _document(self.name, record)
+                if isinstance(document, BadRecord):
                     bad_records += 1
-                    drafts.add_line(set_aside(0, number), found.as_line())
+                    drafts.add_line(set_aside(0, number), document.as_line())
                 else:
-                    yield found
+                    yield document
 
         with Drafts(self.output) as drafts:
             path = drafts.path(f"documents-spark-{number:05}.{self.form}")
@@ -122,21 +122,21 @@ class WriteSplit:
 def _document(name: str, record: tuple[int, object] | BadRecord) -> Document | BadRecord:
     if isinstance(record, BadRecord):
         return record
-    time, found = record
-    assert isinstance(found, dict)
-    text, title = found.get("text"), found.get("title")
+    time, fields = record
+    assert isinstance(fields, dict)
+    text, title = fields.get("text"), fields.get("title")
     if not isinstance(text, str):
-        what = f"is of type {type(text).__name__}" if "text" in found else "is missing"
-        return BadRecord(time, name, f"field 'text' {what}", "")
-    return Document(time, found["id"], str(title) if title else "", text)
+        problem = f"is of type {type(text).__name__}" if "text" in fields else "is missing"
+        return BadRecord(time, name, f"field 'text' {problem}", "")
+    return Document(time, fields["id"], str(title) if title else "", text)
 
 
 def _write_json(path: Path, documents: Iterator[Document]) -> int:
     encode = json.JSONEncoder(ensure_ascii=False).encode
     count = 0
     with path.open("w", encoding="utf-8") as file:
-        for _, *about in documents:
-            file.write(encode(dict(zip(("id", "title", "text"), about, strict=True))) + "\n")
+        for _, *fields in documents:
+            file.write(encode(dict(zip(("id", "title", "text"), fields, strict=True))) + "\n")
             count += 1
     return count
 
@@ -155,4 +155,4 @@ FORMS: dict[str, Callable[[Path, Iterator[Document]], int]] = {
     "parquet": _write_parquet,
     "jsonl": _write_json,
 }
-"""How the documents of a part are written, by the ending of the file."""
+"""Ending of a file -> the function that writes the documents of a split to it."""

@@ -1,4 +1,4 @@
-"""The picture of a corpus: how frequent words are by their rank (Zipf's law)."""
+"""The picture of a corpus: the frequency of words by their rank (Zipf's law)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from driftline.engine.ui.pictures import COLOURS, INK, dress_curves, new_figure,
 from driftline.pipeline.corpus.statistics import Statistics
 
 
-def draw_zipf(found: Statistics, path: Path) -> None:
-    """Frequency by rank, both logarithmic, with the line that fits."""
+def draw_zipf(corpus: Statistics, path: Path) -> None:
+    """Draw frequency by rank, both logarithmic, with the fitted line."""
     ranks: list[int] = []
     frequencies: list[int] = []
     rank = 1
-    for frequency, count in found.spectrum:  # words of one frequency: a step, from end to end
+    for frequency, count in corpus.spectrum:  # the words of one frequency are a horizontal step
         ranks += [rank, rank + count - 1]
         frequencies += [frequency, frequency]
         rank += count
     figure = new_figure(6.4, 4.6)
     panel = figure.subplots()
     panel.loglog(ranks, frequencies, color=COLOURS[0], linewidth=2, label="words")
-    zipf = found.zipf
+    zipf = corpus.zipf
     if zipf is not None:
         ends = [1, zipf.ranks]
         panel.loglog(
@@ -34,7 +34,7 @@ def draw_zipf(found: Statistics, path: Path) -> None:
     panel.set_xlabel("rank of the word")
     panel.set_ylabel("how often it occurs")
     panel.set_title(
-        f"{found.documents:,} documents, {found.words:,} words, {found.vocabulary:,} different",
+        f"{corpus.documents:,} documents, {corpus.words:,} words, {corpus.vocabulary:,} different",
         fontsize=10,
         color=INK,
     )

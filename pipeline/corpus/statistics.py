@@ -1,17 +1,16 @@
-"""Statistics of a corpus: how many words there are, and how unevenly they are frequent.
+"""Statistics of a corpus: the number of words, and the distribution of their frequencies.
 
 Words are those of the index (`engine.sources.texts.words`). Tasks count the words of their
-documents, Spark adds them up by word; what comes to the driver is the *spectrum*: how many words
-occur how often. It holds the whole curve of frequency by rank and is short: N words have at most
-sqrt(2 N) frequencies.
+documents, Spark adds the counts up by word. The driver gets the *spectrum*: for each frequency, the
+number of words that have it. The spectrum determines the curve of frequency by rank, and is short:
+a text of N words has at most sqrt(2 N) different frequencies.
 
 **Zipf exponent**: s of frequency = c * rank ** -s, by least squares of log frequency on log rank,
 each rank weighted by 1/rank, over the first RANKS ranks of words seen at least SEEN_MIN times.
-With equal weights nine points in ten would be of the last decade of ranks; 1/rank gives each
-decade the same weight. Words that are seen a few times have frequencies in steps, and stand in an
-order that chance has made: they would bend the curve. Text made with s from 0.8 to 1.3 (100 to
-4000 documents of `ZipfSource`) gives s back to within 0.005; plain least squares miss it by up to
-0.34.
+With equal weights the last decade of ranks would have nine tenths of the weight; 1/rank gives each
+decade the same weight. Rare words would bend the curve: their frequencies are small integers, and
+their order is random. For text generated with s from 0.8 to 1.3 (100 to 4000 documents of
+`ZipfSource`) the fit is within 0.005 of s; plain least squares miss s by up to 0.34.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ RANKS = 10_000
 SEEN_MIN = 10
 
 FREQUENT = 20
-"""How many of the most frequent words are told."""
+"""The number of most frequent words in the statistics."""
 
 WORDS_HELD = 200_000
-"""Distinct words that a task counts in memory before it hands them on."""
+"""Distinct words that a task counts in memory before it gives their counts to Spark."""
 
 Spectrum = Sequence[tuple[int, int]]
-"""(frequency, how many words have it), the highest frequency first."""
+"""(frequency, number of words that have it), the highest frequency first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """frequency = largest * rank ** -exponent, as it fits the first `ranks` words."""
+    """frequency = largest * rank ** -exponent, fitted to the first `ranks` words."""
 
     exponent: float
     largest: float
@@ -65,7 +64,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Of a whole corpus."""
+    """The statistics of a corpus."""
 
     documents: int
     spectrum: Spectrum
@@ -74,21 +73,21 @@ class Statistics:
 
     @property
     def words(self) -> int:
-        """How many there are in all texts."""
+        """Number of words in all texts."""
         return sum(frequency * count for frequency, count in self.spectrum)
 
     @property
     def vocabulary(self) -> int:
-        """How many different ones."""
+        """Number of different words."""
         return sum(count for _, count in self.spectrum)
 
     @property
     def zipf(self) -> Fit | None:
-        """None if too few words are frequent enough."""
+        """Zipf's law, fitted; None if too few words are frequent enough."""
         return fit(self.spectrum)
 
     def as_json(self) -> dict[str, object]:
-        """For machines."""
+        """The statistics as a JSON object."""
         zipf = self.zipf
         return {
             "documents": self.documents,
@@ -111,8 +110,8 @@ def statistics(corpus: DataFrame) -> Statistics:
 
     with explained():
         schema = "word string, count long, documents long"
-        found = apply(corpus.select("title", "text"), _count_words, schema)
-        counts = found.groupBy("word").agg(
+        partial_counts = apply(corpus.select("title", "text"), _count_words, schema)
+        counts = partial_counts.groupBy("word").agg(
             f.sum("count").alias("count"), f.sum("documents").alias("documents")
         )
         counts.persist()
@@ -135,15 +134,15 @@ def statistics(corpus: DataFrame) -> Statistics:
 
 
 def _count_words(batches: Batches) -> Batches:
-    """(word, how often, in how many documents), of documents (title, text)."""
+    """Count the words of documents (title, text): (word, occurrences, documents) rows."""
     count: Counter[str] = Counter()
     documents: Counter[str] = Counter()
     for batch in batches:
         titles, texts = (column.to_pylist() for column in batch.columns)
         for title, text in zip(titles, texts, strict=True):
-            found = words({"title": title, "text": text})
-            count.update(found)
-            documents.update(set(found))
+            words_of_document = words({"title": title, "text": text})
+            count.update(words_of_document)
+            documents.update(set(words_of_document))
         if len(count) >= WORDS_HELD:
             yield _counted(count, documents)
             count.clear()
@@ -162,7 +161,7 @@ def _counted(count: Counter[str], documents: Counter[str]) -> pa.RecordBatch:
 
 
 def fit(spectrum: Spectrum) -> Fit | None:
-    """Zipf's law as it fits best; how is said above."""
+    """Fit Zipf's law (see the module's docstring); None for fewer than two ranks."""
     by_rank = chain.from_iterable(repeat(log(f), count) for f, count in spectrum if f >= SEEN_MIN)
     frequencies = list(islice(by_rank, RANKS))
     if len(frequencies) < 2:

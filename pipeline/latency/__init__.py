@@ -1,1 +1,1 @@
-"""Latencies of long runs: percentiles and time lines of raw records."""
+"""The latencies of long runs: percentiles and time lines of raw records."""

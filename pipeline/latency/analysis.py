@@ -1,15 +1,15 @@
 """Latency of long runs, from the raw records that `driftline bench latency --raw` writes.
 
-For each policy and checkpoint interval: percentiles, a histogram with logarithmic buckets, and a
-time line with the percentiles of each bucket of time. All by Spark, for more records than fit into
-a memory; what comes to the driver has the size of the result.
+For each policy and checkpoint interval it gives percentiles, a histogram with logarithmic buckets,
+and a time line with the percentiles of each bucket of time. Spark computes them, so there may be
+more records than fit into memory; the driver gets only the results.
 
-Percentiles are exact to a microsecond, and defined as the bench does it: the smallest latency that
-so many per cent of the documents don't exceed (nearest rank). Rounded to microseconds, latencies
-have so few different values that Spark can count each.
+Percentiles are exact to a microsecond, and defined as in the bench: the p-th percentile is the
+smallest latency that p per cent of the documents do not exceed (nearest rank). Rounded to
+microseconds, latencies have so few different values that Spark can count each value.
 
-Documents of the warm-up count only for what is lost and duplicated. Runs of the same policy and
-interval are pooled; the time of a document is that since the start of its run.
+Documents of the warm-up count only as lost or duplicated. Runs of the same policy and interval are
+pooled; the time of a document is counted from the start of its run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FIELDS = (
     "lost long, duplicated long, warmup boolean"
 )
 DAMAGED = "damaged"
-"""The column with the text of a line that is no record."""
+"""The column with the text of a line that is not a record."""
 
 PERCENTILES = {
     "p50_ms": 0.5,
@@ -50,31 +50,31 @@ PERCENTILES = {
 
 KEY = ("policy", "checkpoint_ms")
 MS = "ms"
-"""The column with the latencies that count, rounded."""
+"""The column with the latencies after the warm-up, rounded."""
 
 LATENCY_MIN_MS = 0.001
-"""What is shorter is in the first bucket of the histogram."""
+"""Shorter latencies are in the first bucket of the histogram."""
 
 BUCKETS_PER_DECADE = 20
-"""Of the histogram: a bucket's upper end is 12 % above its lower one."""
+"""Buckets of the histogram per decade: the upper end of each is 12 % above its lower end."""
 
 TIME_BUCKETS = 100
-"""Of the longest run, at most, unless it is said otherwise."""
+"""The largest default number of time buckets of the longest run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Of some documents."""
+    """Figures of a set of documents."""
 
     documents: int
-    """Those with a latency, after the warm-up."""
+    """Number of documents with a latency, without the warm-up."""
     percentiles: dict[str, float]
-    """As PERCENTILES names them; empty where there is no document."""
+    """By the names in PERCENTILES; empty without documents."""
     lost: int
     duplicated: int
 
     def as_json(self) -> dict[str, object]:
-        """For machines."""
+        """The figures as a JSON object."""
         return {
             **{name: self.percentiles.get(name) for name in PERCENTILES},
             "lost": self.lost,
@@ -91,17 +91,17 @@ class Series:
     checkpoint_ms: int | None
     whole: Summary
     timeline: list[tuple[float, Summary]] = field(default_factory=list)
-    """(where a bucket of time begins, in seconds, its documents)"""
+    """(start of a bucket of time in seconds, figures of its documents)"""
     histogram: list[tuple[float, float, int]] = field(default_factory=list)
-    """(from ms, to ms, documents)"""
+    """(lower end in ms, upper end in ms, number of documents)"""
 
     def as_json(self) -> dict[str, object]:
-        """As a row of `driftline bench latency --json`, and more."""
+        """A row of `driftline bench latency --json`, with `timeline` and `histogram`."""
         return {
             "policy": self.policy,
             "checkpoint_ms": self.checkpoint_ms,
             **self.whole.as_json(),
-            "timeline": [{"from_s": start, **part.as_json()} for start, part in self.timeline],
+            "timeline": [{"from_s": start, **bucket.as_json()} for start, bucket in self.timeline],
             "histogram": [
                 {"from_ms": start, "to_ms": end, "documents": documents}
                 for start, end, documents in self.histogram
@@ -115,14 +115,14 @@ AllSeries = dict[Key, Series]
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """Of all records."""
+    """The result: one series per policy and interval; `bucket_s`: length of a time bucket."""
 
     records: int
     bucket_s: float
     series: list[Series]
 
     def as_json(self) -> dict[str, object]:
-        """For machines."""
+        """The result as a JSON object."""
         return {
             "records": self.records,
             "bucket_s": self.bucket_s,
@@ -130,7 +130,7 @@ class Analysis:
         }
 
     def table(self) -> Table:
-        """For a terminal."""
+        """The percentiles as a table for a terminal."""
         shown = ["p50", "p75", "p95", "p99", "p99.9", "max"]
         table = new_table(
             f"Latency in ms, {self.records:,} records",
@@ -152,7 +152,7 @@ class Analysis:
 def read_records(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
     """The records of files (.jsonl, .parquet) and of directories of such files.
 
-    Raises Unavailable if there are none.
+    Raises Unavailable for a path without such files.
     """
     from pyspark.sql import DataFrame
 
@@ -162,9 +162,9 @@ def read_records(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
     fields = f"{FIELDS}, {DAMAGED} string"
     with explained():
         reader = spark.read.schema(fields).option("columnNameOfCorruptRecord", DAMAGED)
-        found = [reader.json(lines)] if lines else []
-        found += [reader.parquet(*tables)] if tables else []
-        named = [records.select("*", "_metadata.file_name") for records in found]
+        frames = [reader.json(lines)] if lines else []
+        frames += [reader.parquet(*tables)] if tables else []
+        named = [records.select("*", "_metadata.file_name") for records in frames]
         return reduce(DataFrame.union, named)
 
 
@@ -174,15 +174,19 @@ def _files(path: Path) -> list[Path]:
     else:
         files = [path] if path.exists() and path.suffix in (".jsonl", ".parquet") else []
     if not files:
-        what = "neither .jsonl nor .parquet" if path.exists() else "there is no such file"
-        raise Unavailable(f"{path}: {what}; records come from `driftline bench latency --raw DIR`")
+        reason = "neither .jsonl nor .parquet" if path.exists() else "there is no such file"
+        raise Unavailable(
+            f"{path}: {reason}; records come from `driftline bench latency --raw DIR`"
+        )
     return sorted(files)
 
 
 def analyse(records: DataFrame, bucket_s: float | None = None) -> Analysis:
-    """Percentiles, time lines with buckets of `bucket_s` seconds, and histograms.
+    """Percentiles, time lines and histograms of records.
 
-    Raises Unavailable if there are no records, or something that is none.
+    `bucket_s`: length of the buckets of the time lines, in seconds; None: a power of ten, for at
+    most TIME_BUCKETS buckets. Raises Unavailable if there are no records, or for lines that are not
+    records.
     """
     from pyspark.sql import functions as f
 
@@ -204,17 +208,17 @@ def analyse(records: DataFrame, bucket_s: float | None = None) -> Analysis:
 
 
 def _checked(records: DataFrame) -> tuple[int, float]:
-    """How many there are, and the seconds of the longest run."""
+    """The number of records, and the length of the longest run in seconds. Raises Unavailable."""
     from pyspark.sql import functions as f
 
-    is_none = f.expr(f"{DAMAGED} IS NOT NULL OR policy IS NULL OR at_s IS NULL")
-    (about,) = records.agg(
-        f.count("*"), f.max("at_s"), f.min(f.when(is_none, f.col("file_name")))
+    is_bad = f.expr(f"{DAMAGED} IS NOT NULL OR policy IS NULL OR at_s IS NULL")
+    (totals,) = records.agg(
+        f.count("*"), f.max("at_s"), f.min(f.when(is_bad, f.col("file_name")))
     ).collect()
-    count, seconds, file = about
+    count, seconds, file = totals
     if file is not None:
         raise Unavailable(
-            f"{file} holds what is no record of a latency run; "
+            f"{file} holds a line that is no record of a latency run; "
             "records come from `driftline bench latency --raw DIR`"
         )
     if not count:
@@ -223,17 +227,17 @@ def _checked(records: DataFrame) -> tuple[int, float]:
 
 
 def _summed_up(measured: DataFrame, bucket: Column) -> Iterator[tuple[Key, int, Summary]]:
-    """For each interval, policy and bucket, in this order."""
+    """The figures of each interval, policy and bucket, in this order."""
     from pyspark.sql import functions as f
 
     shares = ", ".join(map(str, PERCENTILES.values()))
-    found = measured.groupBy(*KEY, bucket.alias("bucket")).agg(
+    figures_of_groups = measured.groupBy(*KEY, bucket.alias("bucket")).agg(
         f.count(MS),
         f.expr(f"percentile_disc(array({shares})) WITHIN GROUP (ORDER BY {MS})"),
         f.coalesce(f.sum("lost"), f.lit(0)),
         f.coalesce(f.sum("duplicated"), f.lit(0)),
     )
-    rows = sorted(found.collect(), key=lambda row: (row[1] or 0, row[0], row[2]))
+    rows = sorted(figures_of_groups.collect(), key=lambda row: (row[1] or 0, row[0], row[2]))
     for policy, checkpoint_ms, number, documents, figures, lost, duplicated in rows:
         percentiles = dict(zip(PERCENTILES, figures or [], strict=bool(figures)))
         summary = Summary(documents, percentiles, lost, duplicated)
@@ -243,8 +247,8 @@ def _summed_up(measured: DataFrame, bucket: Column) -> Iterator[tuple[Key, int, 
 def _add_timelines(series: AllSeries, measured: DataFrame, bucket_s: float) -> None:
     from pyspark.sql import functions as f
 
-    told = measured.where(f"{MS} IS NOT NULL OR lost > 0")
-    for key, number, summary in _summed_up(told, f.floor(f.col("at_s") / bucket_s)):
+    shown = measured.where(f"{MS} IS NOT NULL OR lost > 0")
+    for key, number, summary in _summed_up(shown, f.floor(f.col("at_s") / bucket_s)):
         series[key].timeline.append((round(number * bucket_s, 6), summary))
 
 
@@ -253,8 +257,8 @@ def _add_histograms(series: AllSeries, measured: DataFrame) -> None:
 
     decades = f.log10(f.greatest(MS, f.lit(LATENCY_MIN_MS)))
     bucket = f.floor(decades * BUCKETS_PER_DECADE).alias("bucket")
-    found = measured.where(f"{MS} IS NOT NULL").groupBy(*KEY, bucket).agg(f.count("*"))
-    for policy, checkpoint_ms, number, documents in sorted(found.collect(), key=itemgetter(2)):
+    counts = measured.where(f"{MS} IS NOT NULL").groupBy(*KEY, bucket).agg(f.count("*"))
+    for policy, checkpoint_ms, number, documents in sorted(counts.collect(), key=itemgetter(2)):
         ends = _edge(number), _edge(number + 1)
         series[policy, checkpoint_ms].histogram.append((*ends, documents))
 

@@ -1,4 +1,4 @@
-"""The picture of latencies: which share of the documents took how long, and how that went on."""
+"""The picture of latencies: their distribution, and their percentiles over time."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 STYLES = ("-", "--", ":", "-.")
 SHARES = {1.0: "0 %", 0.5: "50 %", 0.1: "90 %", 0.01: "99 %", 0.001: "99.9 %", 0.0001: "99.99 %"}
-"""Documents that took longer, and how the axis calls it."""
+"""Share of documents that took longer -> the mark on the axis."""
 
 
-def draw_latency(found: Analysis, path: Path) -> None:
-    """Which share of the documents took how long, and percentiles over time.
+def draw_latency(analysis: Analysis, path: Path) -> None:
+    """Draw the distribution of latencies, and percentiles over time.
 
     A colour for each policy, a line style for each checkpoint interval.
     """
     figure = new_figure(8.4, 8.4)
     shares, time = figure.subplots(2, 1)
-    colours = colours_of(series.policy for series in found.series)
-    intervals = sorted({s.checkpoint_ms for s in found.series if s.checkpoint_ms is not None})
-    for series in found.series:
+    colours = colours_of(series.policy for series in analysis.series)
+    intervals = sorted({s.checkpoint_ms for s in analysis.series if s.checkpoint_ms is not None})
+    for series in analysis.series:
         colour = colours[series.policy]
         style = "-"
         if series.checkpoint_ms is not None:
@@ -37,11 +37,11 @@ def draw_latency(found: Analysis, path: Path) -> None:
     least, most = shares.get_ylim()
     shares.set_yticks(list(SHARES), list(SHARES.values()))
     shares.minorticks_off()
-    shares.set_ylim(most, least)  # few that took longer are at the top
+    shares.set_ylim(most, least)  # the largest latencies are at the top
     shares.set_xlabel("latency in ms")
     shares.set_ylabel("documents that took no longer")
     time.set_yscale("log")
-    time.set_xlabel(f"seconds since the start of the run, in steps of {found.bucket_s:g}")
+    time.set_xlabel(f"seconds since the start of the run, in steps of {analysis.bucket_s:g}")
     time.set_ylabel("latency in ms: p50, and p99 (thin)")
     for panel in (shares, time):
         dress_curves(panel)
@@ -51,15 +51,15 @@ def draw_latency(found: Analysis, path: Path) -> None:
 
 
 def _draw_shares(panel: Axes, series: Series, colour: str, style: str) -> None:
-    """The share that took longer, down to one document, at the upper end of each bucket."""
-    left = series.whole.documents
+    """Draw the share of documents above the upper end of each bucket, down to one document."""
+    remaining = series.whole.documents
     ends: list[float] = []
     longer: list[float] = []
     for _, end, documents in series.histogram:
-        left -= documents
-        if left:
+        remaining -= documents
+        if remaining:
             ends.append(end)
-            longer.append(left / series.whole.documents)
+            longer.append(remaining / series.whole.documents)
     interval = "" if series.checkpoint_ms is None else f", {series.checkpoint_ms} ms"
     panel.plot(
         ends, longer, color=colour, linestyle=style, linewidth=1.6, label=series.policy + interval
@@ -67,11 +67,11 @@ def _draw_shares(panel: Axes, series: Series, colour: str, style: str) -> None:
 
 
 def _draw_time(panel: Axes, series: Series, colour: str, style: str) -> None:
-    parts = [(start, part.percentiles) for start, part in series.timeline if part.documents]
+    buckets = [(start, each.percentiles) for start, each in series.timeline if each.documents]
     for name, width in (("p50_ms", 1.8), ("p99_ms", 0.7)):
         panel.plot(
-            [start for start, _ in parts],
-            [percentiles[name] for _, percentiles in parts],
+            [start for start, _ in buckets],
+            [percentiles[name] for _, percentiles in buckets],
             color=colour,
             linestyle=style,
             linewidth=width,

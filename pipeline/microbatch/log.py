@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from driftline.pipeline.microbatch.columns import binary
 
 BATCH_RECORDS = 100
-"""Records of a batch at most, so that also under a backlog something comes every few seconds."""
+"""The largest number of records in a batch: so a batch ends every few seconds under load, too."""
 
 
 class RecordLog(DataSource):
@@ -35,7 +35,7 @@ class RecordLog(DataSource):
 
 @dataclass(frozen=True)
 class Range(InputPartition):
-    """Bytes of the log, records without a rest."""
+    """A range of bytes of the log: whole records."""
 
     start: int
     end: int
@@ -73,7 +73,7 @@ class RecordReader(DataSourceStreamReader):
 
 
 def whole_records(data: bytes, most: int | None = None) -> list[bytes]:
-    """The records at the beginning of `data`, `most` at most; the last may not be written yet.
+    """The whole records at the beginning of `data`, at most `most`, without an unfinished last one.
 
     >>> whole_records(b"\\x01\\xa2hi\\xa2h")
     [b'\\x01', b'\\xa2hi']

@@ -23,14 +23,14 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.pipeline.microbatch.columns import binary, long
 
 GROUPS = 16
-"""Groups of keys, which Spark knows instead of the keys."""
+"""Number of groups of keys. Spark groups by them instead of by keys."""
 
 SPREAD = StructType([*long("group"), *binary("key", "element")])
-"""The columns of what a Spread gives."""
+"""The columns of the outputs of a Spread."""
 
 
 def operators_of(flow: Flow) -> tuple[Spread, Keyed]:
-    """The two operators of a flow. Raises FlowError for a flow of another form."""
+    """The two operators of a flow. Raises FlowError for a flow with other operators."""
     form = [vertex.kind for vertex in flow.vertices]
     if form != ["source", "flat_map", "scan", "sink"]:
         raise FlowError(
@@ -48,7 +48,7 @@ def operators_of(flow: Flow) -> tuple[Spread, Keyed]:
 
 @dataclass(frozen=True)
 class Spread:
-    """A flat_map, and the keys of what it makes."""
+    """A flat_map; it gives its outputs with their keys and groups of keys."""
 
     function: Function
     key: Function
@@ -71,7 +71,7 @@ class Spread:
 
 
 class Keyed(StatefulProcessor):
-    """A scan with a MapState, for a group of keys at a time."""
+    """A scan with a MapState; Spark calls it for one group of keys at a time."""
 
     def __init__(self, function: Function) -> None:
         self.function = function
@@ -93,22 +93,22 @@ class Keyed(StatefulProcessor):
             state.keep_length()
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
 
 class MapInSpark(MutableMapping[object, object]):
-    """What a function sees as the MapState of a key. Every access is a round trip to the JVM."""
+    """The MapState of a key, for a user's function. Each access is a round trip to the JVM."""
 
     def __init__(self, key: bytes, entries: MapState, lengths: MapState) -> None:
         self._key = key
         self._entries = entries
         self._lengths = lengths
-        found = lengths.getValue((key,))
-        self._before: int = found[0] if found else 0
+        stored = lengths.getValue((key,))
+        self._before: int = stored[0] if stored else 0
         self._length = self._before
 
     def keep_length(self) -> None:
-        """Write down how many entries there are now."""
+        """Store the number of entries, if it has changed."""
         if self._length != self._before:
             self._lengths.updateValue((self._key,), (self._length,))
 
@@ -126,10 +126,10 @@ class MapInSpark(MutableMapping[object, object]):
         return self._has(self._slot(key))
 
     def __getitem__(self, key: object) -> object:
-        found = self._entries.getValue(self._slot(key))
-        if found is None:
+        value = self._entries.getValue(self._slot(key))
+        if value is None:
             raise KeyError(key)
-        return unpack(found[0])
+        return unpack(value[0])
 
     def __setitem__(self, key: object, value: object) -> None:
         slot = self._slot(key)
@@ -145,7 +145,7 @@ class MapInSpark(MutableMapping[object, object]):
         self._length -= 1
 
     def _slot(self, key: object) -> tuple[bytes]:
-        """Packed values say where they end, so no slot of another key begins like one of ours."""
+        """The slot of an entry. No packed key is a prefix of another, so slots of keys differ."""
         return (self._key + pack(key),)
 
     def _has(self, slot: tuple[bytes]) -> bool:

@@ -1,29 +1,30 @@
 """A flow on Spark Structured Streaming: exactly-once by micro-batches, to compare with.
 
-Spark reads a log of records, runs the functions of a flow over what has come since the last batch,
-and hands the outputs over batch by batch. It takes flows of the form of the inverted index: one
-source, a flat_map, a scan with one MapState, a sink; the functions are those that the nodes run.
+Spark reads a log of records, runs the functions of a flow over the records since the last batch,
+and delivers the outputs batch by batch. It takes flows with the operators of the inverted index:
+one source, a flat_map, a scan with one MapState, a sink. The functions are those that nodes run.
 
 Why it is exactly-once: the offsets of a batch are durable before it begins, and a batch that was
-not committed is run again on the state before it, which is kept. A batch is one partition and keeps
-the order of the log within each key, so it gives the same outputs again, under the same number: who
-takes them keeps the last number and drops what is not larger.
+not committed runs again on the state before it. A batch is one partition and keeps the order of the
+log within each key, so it gives the same outputs again, with the same number. The receiver
+remembers the last number, and drops batches whose number is not larger.
 
-What was measured, and chosen because of it:
+Choices, and the measurements behind them:
 
 - **Source**: a Python data source over an append-only file of msgpack values. The offset is a
   position in the file, found in a millisecond, and any range can be read again. A reader in the
   driver (`SimpleDataSourceStreamReader`) and the file source, a file for each document, cost the
   same; but that directory grows, and is listed for each batch. A socket cannot be read again.
 - **State**: `transformWithState`, rows. The form for pandas makes a frame for every key: ten
-  documents took 1.3 s instead of 0.7. What Spark groups by is not a key but one of a few groups of
-  keys: each of its groups is a batch of Arrow and a round trip, so 50 documents take 1.26 s of CPU
-  instead of 1.73. Its MapState has no length, so that is a state besides.
+  documents took 1.3 s instead of 0.7. Spark groups not by key but by one of a few groups of keys:
+  each of its groups is a batch of Arrow and a round trip, so 50 documents take 1.26 s of CPU
+  instead of 1.73. Its MapState has no length, so the length is a second state.
 - **Sink**: foreachBatch, which Spark's documentation names for outputs that are deduplicated.
 - **Checkpoints**: the default file manager starts processes (for `readlink`, `chmod`), some 50 a
   batch. Progress is not tracked asynchronously: Spark refuses it for this sink, and a batch that
   is run again might then have other offsets.
-- **JVM**: its fast compiler took 345 ms of CPU for a batch, the good one 500, in the first minute.
+- **JVM**: in the first minute a batch took 345 ms of CPU with the fast compiler, 500 with the
+  optimising one.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _STORE = f"{_STREAMING}.stateStore"
 _EXECUTION = "org.apache.spark.sql.execution.streaming"
 
 CONF = {
-    **FRUGAL_JVM,  # also: a run is over before the better code has paid
+    **FRUGAL_JVM,  # a run is too short for the optimising compiler to pay
     f"{_STREAMING}.checkpoint.fileChecksum.enabled": "false",
     f"{_STREAMING}.checkpointFileManagerClass": (
         f"{_EXECUTION}.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -62,17 +63,17 @@ CONF = {
     f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
     f"{_STORE}.rocksdb.trackTotalNumberOfRows": "false",  # one look-up less for each change
 }
-"""Settings of the session that `start` is given."""
+"""Settings of the session for `start`."""
 
 REAL_TIME_CONF = {
-    # The list names what has been tried; without it Spark says what it really cannot do.
+    # The list has the operators that Spark's authors have tried; without it, Spark tries others.
     f"{_STREAMING}.realTimeMode.allowlistCheck": "false",
     f"{_STORE}.checkpointFormatVersion": "2",
 }
-"""Settings that real-time mode needs besides."""
+"""Further settings for real-time mode."""
 
 Deliver = Callable[[int, Sequence[bytes]], None]
-"""Takes the number of a batch and its outputs, packed; a batch may come again."""
+"""Takes the number of a batch and its packed outputs; a batch may be delivered again."""
 
 
 def start(
@@ -84,9 +85,10 @@ def start(
     *,
     real_time: bool = False,
 ) -> StreamingQuery:
-    """Run a flow over the records of a log: packed values, one after the other.
+    """Start a query that runs a flow over the records of a log: packed values, one after the other.
 
-    Goes on where `checkpoint` says. Raises FlowError for a flow of another form.
+    `checkpoint`: the directory of Spark's checkpoints; a query resumes from them. `deliver`: takes
+    the outputs. Raises FlowError for a flow with other operators than the inverted index.
     """
     spread, keyed = operators_of(flow)
 

@@ -1,1 +1,1 @@
-"""Any flow as one Spark job, with the labels and outputs of a run on nodes."""
+"""Runs a flow as one Spark job, with the labels and outputs of a run on nodes."""

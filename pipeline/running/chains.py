@@ -1,8 +1,8 @@
-"""The segments of a flow inside Spark's tasks: the same operators as on the nodes.
+"""The operator chains of a flow inside Spark's tasks: the same operators as on the nodes.
 
-A task is given its rows in the order of their roots and joins those of one root, so elements come
-in label order and are applied as they come: nothing is ever undone. The state of a task's
-key groups is in memory, as it is on a node; elements are not.
+A task takes its rows in the order of their roots, and joins the rows of one root. So elements come
+in label order and are applied at once: nothing is ever undone. A task holds the state of its key
+groups in memory, like a node, but not its elements.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from driftline.pipeline.running.rows import (
     SET_ASIDE,
     STATE,
     Row,
-    by_root_and_part,
+    by_root_and_partition,
     read_rows,
     roots,
     to_payload,
@@ -57,59 +57,61 @@ from driftline.pipeline.running.rows import (
 from driftline.pipeline.spark.arrow import Batches, read_numbers
 
 AT_ONCE = 2000
-"""Elements that are pushed through a segment together, at least; roots are not parted."""
+"""The smallest number of elements that are pushed through a chain together, in whole roots."""
 
 RECORDS_AT_ONCE = 16
 
 SLOTS_SHOWN, TEXT_SHOWN = 3, 300
-"""Slots and characters of a state that is not what it has to be."""
+"""The largest numbers of slots and characters of a wrong state that a finding shows."""
 
 BEGIN = -1
-"""The time of the row that every key group's partition is sent before all others."""
+"""The time of the first row of each partition, which restores and saves its state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What all tasks of a run know."""
+    """The settings of a run, sent to all its tasks."""
 
     flow: Flow
     partitions: int = PARTITIONS
     dead_letters: bool = False
     since: int = 0
-    """Records with times in [since, until) are read."""
+    """Only records with times in [since, until) are read."""
     until: int = INFINITY
     start: Savepoint | None = None
-    """The state to begin with: as of `since`."""
+    """The state as of `since`; None: no state."""
     save: Path | None = None
-    """Where to write the state as of `until`."""
+    """The directory for the state as of `until`."""
     end: Savepoint | None = None
-    """What to compare the state as of `until` with."""
+    """The expected state as of `until`."""
 
     @property
     def keeps_state(self) -> bool:
-        """Whether partitions without elements matter, too."""
-        return any(found is not None for found in (self.start, self.save, self.end))
+        """Whether the job reads, writes or compares state, also of partitions without elements."""
+        return any(place is not None for place in (self.start, self.save, self.end))
 
-    def restore(self, savepoint: Savepoint, vertex: Vertex, part: int, table: StateTable) -> None:
-        """Fill a table with what a savepoint holds for a partition. Raises SnapshotDamaged."""
-        groups = owned_by(part, self.partitions, self.flow.groups)
-        found = (savepoint.segment(group, vertex.number) for group in groups)
-        restore({vertex.name: table}, found)
+    def restore(
+        self, savepoint: Savepoint, vertex: Vertex, partition: int, table: StateTable
+    ) -> None:
+        """Fill a table with an operator's state of a partition. Raises SnapshotDamaged."""
+        groups = owned_by(partition, self.partitions, self.flow.groups)
+        segments = (savepoint.segment(group, vertex.number) for group in groups)
+        restore({vertex.name: table}, segments)
 
 
-class _Working:
-    """The operators of a task, and what they make."""
+class _TaskChains:
+    """The operator chains of a task, and their outputs."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.plan: Plan = plan(job.flow)
         self.keyed: dict[str, Arrival] = {}
         self.groups = GroupCache(job.flow.groups)
-        self.parts = Owners(job.partitions, job.flow.groups)
-        self.segments = Chains(self.plan, Owners(1, job.flow.groups), self, self._make)
-        self._held: dict[int, list[tuple[Label, int, object]]] = {}
-        """Per time, (label, sink, payload)."""
-        gc.disable()  # as in the nodes: nothing here makes cycles
+        self.partitions = Owners(job.partitions, job.flow.groups)
+        self.chains = Chains(self.plan, Owners(1, job.flow.groups), self, self._make)
+        self._outputs: dict[int, list[tuple[Label, int, object]]] = {}
+        """Time -> (label, sink, payload) of its outputs since the last push."""
+        gc.disable()  # as in the nodes: this code makes no cycles
 
     def _make(self, vertex: Vertex, after: Step, failures: Failures, maker: Maker) -> Step:
         step = self.keyed[vertex.name] = Arrival(vertex, after, failures, False, maker)
@@ -118,69 +120,72 @@ class _Working:
     def hold(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
     ) -> None:
-        """Take outputs: the tasks' barrier. Raises FunctionFailed unless failures are wanted."""
+        """Take outputs, in place of a barrier. Raises FunctionFailed without `dead_letters`."""
         if sink == FAILURES and not self.job.dead_letters:
             assert isinstance(values[0], tuple)
             raise FunctionFailed(describe(labels[0], values[0]))
         for output in zip(labels, repeat(sink), values):
-            self._held.setdefault(output[0][0], []).append(output)
+            self._outputs.setdefault(output[0][0], []).append(output)
 
-    def push(self, port: int, labels: Labels, values: Values, part: int) -> Iterator[Row]:
-        """Let elements through a port's segment, and give the rows that that makes."""
-        self.segments.entries[port].push(labels, values, None)
+    def push(self, port: int, labels: Labels, values: Values, partition: int) -> Iterator[Row]:
+        """Push elements through the chain of a port. Gives rows for later ports, and outputs."""
+        self.chains.entries[port].push(labels, values, None)
         for after in self.plan.ports:
             if port in after.feeders:
-                for block, _ in self.segments.outbounds[port, after.number][0].take():
-                    yield from self._frames(after.number, block)
-        held, self._held = self._held, {}
-        for time, outputs in held.items():
+                for elements, _ in self.chains.outbounds[port, after.number][0].take():
+                    yield from self._frames(after.number, elements)
+        outputs_by_time, self._outputs = self._outputs, {}
+        for time, outputs in outputs_by_time.items():
             outputs.sort(key=itemgetter(0))
-            some, sinks, chosen = map(list, zip(*outputs, strict=True))
-            yield OUTPUT, part, time, 0, to_blob(some, sinks, chosen)
+            output_labels, sinks, payloads = map(list, zip(*outputs, strict=True))
+            yield OUTPUT, partition, time, 0, to_blob(output_labels, sinks, payloads)
 
-    def _frames(self, port: int, block: Elements) -> Iterator[Row]:
+    def _frames(self, port: int, elements: Elements) -> Iterator[Row]:
         vertex = self.plan.ports[port].vertex
         assert vertex.key is not None
-        labels, values, _ = block
-        # The function of the key may change its argument; what it raises, it has raised before.
-        parts = self.parts.of(list(map(vertex.key, unpack_rows(pack_rows(values)))))
-        for (time, front, part), some, chosen in by_root_and_part(labels, values, parts):
-            yield port, part, time, front, to_payload(some, chosen)
+        labels, values, _ = elements
+        # Copies, as the key function may change its argument. It does not raise: the chain has
+        # called it for each element before.
+        keys = list(map(vertex.key, unpack_rows(pack_rows(values))))
+        owners = self.partitions.of(keys)
+        rows = by_root_and_partition(labels, values, owners)
+        for (time, front, partition), labels_of_row, values_of_row in rows:
+            yield port, partition, time, front, to_payload(labels_of_row, values_of_row)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """Reads parts of an input and lets the records through the segment of their source.
+    """Reads splits of an input, and pushes the records through the chain of their source.
 
-    Takes rows whose first column is the number of a part.
+    Takes rows whose first column is the number of a split.
     """
 
     job: Job
     front: int
-    parts: list[Split]
+    splits: list[Split]
     firsts: list[tuple[int, int]]
-    """(row, time) of the first of each part"""
+    """Per split: (row, time) of its first record."""
 
     def __call__(self, batches: Batches) -> Batches:
         return write_rows(self._rows(batches))
 
     def _rows(self, batches: Batches) -> Iterator[Row]:
-        working = _Working(self.job)
+        chains = _TaskChains(self.job)
         for number in read_numbers(batches):
             if number < len(self.firsts) and self._time_after(number) > self.job.since:
-                yield from self._read(working, number)
+                yield from self._read(chains, number)
 
     def _time_after(self, number: int) -> int:
-        """The first time behind a part."""
+        """The time of the first record after a split."""
         return self.firsts[number + 1][1] if number + 1 < len(self.firsts) else INFINITY
 
-    def _read(self, working: _Working, number: int) -> Iterator[Row]:
+    def _read(self, chains: _TaskChains, number: int) -> Iterator[Row]:
         job = self.job
-        port = next(p.number for p in working.plan.ports if p.front == self.front)
+        port = next(p.number for p in chains.plan.ports if p.front == self.front)
         labels: list[Label] = []
         values: Values = []
         read = last = 0
-        for record in self.parts[number].read(*self.firsts[number]):
+        for record in self.splits[number].read(*self.firsts[number]):
             time = record.time if isinstance(record, BadRecord) else record[0]
             if time < job.since:
                 continue
@@ -196,19 +201,20 @@ class ReadTask:
             labels.append((time, self.front))
             values.append(travelled(record[1]))
             if len(labels) >= RECORDS_AT_ONCE:
-                yield from working.push(port, labels, values, 0)
+                yield from chains.push(port, labels, values, 0)
                 labels, values = [], []
         if labels:
-            yield from working.push(port, labels, values, 0)
+            yield from chains.push(port, labels, values, 0)
         yield READ, 0, read, self.front, b""
         yield LAST, 0, last, self.front, b""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedTask:
-    """Applies the keyed operators of one stage of the flow to a partition's key groups.
+    """Applies the keyed operators of one stage of the flow to the key groups of a partition.
 
-    Takes rows in the order of (to, time, front). Rows for later stages pass through.
+    Takes rows in the order of (to, time, front). Gives the rows of its chains, and the rows for
+    later stages as they are.
     """
 
     job: Job
@@ -218,55 +224,55 @@ class KeyedTask:
         return write_rows(self._rows(read_rows(batches)))
 
     def _rows(self, rows: Iterator[Row]) -> Iterator[Row]:
-        working = _Working(self.job)
-        ports = {port.number for port in working.plan.of_stage(self.stage)}
-        for to, found in groupby(rows, key=itemgetter(0)):
+        chains = _TaskChains(self.job)
+        ports = {port.number for port in chains.plan.of_stage(self.stage)}
+        for to, rows_of_port in groupby(rows, key=itemgetter(0)):
             if to in ports:
-                yield from self._port(working, to, found)
+                yield from self._port(chains, to, rows_of_port)
             else:
-                yield from found
+                yield from rows_of_port
 
-    def _port(self, working: _Working, port: int, rows: Iterator[Row]) -> Iterator[Row]:
+    def _port(self, chains: _TaskChains, port: int, rows: Iterator[Row]) -> Iterator[Row]:
         first = next(rows)
-        part = first[1]
-        vertex = working.plan.ports[port].vertex
+        partition = first[1]
+        vertex = chains.plan.ports[port].vertex
         begins = first[2] == BEGIN
-        table = working.keyed[vertex.name].table
+        table = chains.keyed[vertex.name].table
         if begins and self.job.start is not None:
-            self.job.restore(self.job.start, vertex, part, table)
+            self.job.restore(self.job.start, vertex, partition, table)
         labels: list[Label] = []
         values: Values = []
-        for some, chosen in roots(rows if begins else chain([first], rows)):
-            labels += some
-            values += chosen
+        for labels_of_root, values_of_root in roots(rows if begins else chain([first], rows)):
+            labels += labels_of_root
+            values += values_of_root
             if len(labels) >= AT_ONCE:
-                yield from working.push(port, labels, values, part)
+                yield from chains.push(port, labels, values, partition)
                 labels, values = [], []
         if labels:
-            yield from working.push(port, labels, values, part)
+            yield from chains.push(port, labels, values, partition)
         if begins and self.job.save is not None:
-            write_table(self.job.save, vertex, table, working.groups)
+            write_table(self.job.save, vertex, table, chains.groups)
         if begins and self.job.end is not None:
-            there = StateTable(vertex.states, [])
-            self.job.restore(self.job.end, vertex, part, there)
-            yield from _differences(vertex, table, there, working.groups)
+            saved = StateTable(vertex.states, [])
+            self.job.restore(self.job.end, vertex, partition, saved)
+            yield from _differences(vertex, table, saved, chains.groups)
 
 
 def _differences(
-    vertex: Vertex, table: StateTable, there: StateTable, groups: GroupCache
+    vertex: Vertex, computed: StateTable, saved: StateTable, groups: GroupCache
 ) -> Iterator[Row]:
-    """A row for each key whose state in `there` is not that of the table."""
-    for key in {**table, **there}:
-        expected, found = _slots(table, key), _slots(there, key)
+    """A STATE row for each key whose saved state differs from the computed one."""
+    for key in {**computed, **saved}:
+        expected, found = _slots(computed, key), _slots(saved, key)
         if expected.keys() != found.keys():
-            lacks = [expected[slot] for slot in expected.keys() - found.keys()]
-            has = [found[slot] for slot in found.keys() - expected.keys()]
-            about = pack(((), _shown(lacks), _shown(has), f"key {key!r}"))
-            yield STATE, 0, groups[key], vertex.number, about
+            missing = [expected[slot] for slot in expected.keys() - found.keys()]
+            extra = [found[slot] for slot in found.keys() - expected.keys()]
+            details = pack(((), _shown(missing), _shown(extra), f"key {key!r}"))
+            yield STATE, 0, groups[key], vertex.number, details
 
 
 def _slots(table: StateTable, key: object) -> dict[bytes, tuple[object, ...]]:
-    """(state, slot, value) of all that a key has, by what to compare them by."""
+    """The slots of a key: exact encoding -> (state, slot, value)."""
     rows = [(state.name, *slot) for state in table.states(key) for slot in state.slots()]
     return {exact(row): row for row in rows}
 

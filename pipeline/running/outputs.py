@@ -1,8 +1,8 @@
-"""Outputs of a batch run, written by the tasks themselves: nothing goes through the driver.
+"""The outputs of a batch run. The tasks write them: no output goes through the driver.
 
-The same lines as those of a run on nodes: ``<sink>-spark-<task>.jsonl``, each in label order, and
-all ``*.jsonl`` merged by ``t`` are the whole output. A file appears whole or not at all, and a
-task that is tried again writes the same.
+The lines are those of a run on nodes, in files ``<sink>-spark-<task>.jsonl``, each in label order;
+all files of a sink merged by ``t`` are its whole output. A file appears whole or not at all, and a
+task that Spark tries again writes the same files.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from driftline.pipeline.running.rows import (
 from driftline.pipeline.spark.arrow import Batches
 
 WRITTEN = 0
-"""What a row tells that a writer gives: so many outputs of a sink (`front`), in `time`."""
+"""The kind of the rows of a writer: `time` is the number of outputs of the sink `front`."""
 
 
 @contextmanager
 def claimed(directory: Path) -> Iterator[None]:
-    """A directory for outputs; what was written is removed where the body fails.
+    """Make a directory for outputs; if the body raises, remove the outputs written so far.
 
-    Raises StateMismatch if there are outputs already, Unavailable if it cannot be made.
+    Raises StateMismatch if it holds outputs already, Unavailable if it cannot be made.
     """
     with reported(directory):
         make_directory(directory / ".driftline")
@@ -53,8 +53,8 @@ def claimed(directory: Path) -> Iterator[None]:
         )
     if others:
         raise StateMismatch(
-            f"{directory} already holds outputs, as {others[0].name}: give another --output, or "
-            "remove it"
+            f"{directory} already holds outputs, such as {others[0].name}: give another --output, "
+            "or remove the directory"
         )
     try:
         yield
@@ -91,20 +91,20 @@ class WriteLines:
         }
         names[FAILURES] = f"{DEAD_LETTERS}/spark-{task:05}.jsonl"
         with Drafts(self.directory) as drafts:
-            for (kind, time), found in groupby(rows, key=itemgetter(0, 2)):
+            for (kind, time), rows_of_time in groupby(rows, key=itemgetter(0, 2)):
                 if kind == OUTPUT:
-                    for item in in_order(found):
+                    for item in in_order(rows_of_time):
                         drafts.add_line(names[item.sink], lines.format(item))
                         written[WRITTEN, item.sink] += 1
                 elif kind == SET_ASIDE:
-                    for row in found:
+                    for row in rows_of_time:
                         drafts.add_line(set_aside(row[3], task), row[4].decode())
                         written[SET_ASIDE, row[3]] += 1
                 elif kind == READ:
-                    for row in found:
+                    for row in rows_of_time:
                         written[READ, row[3]] += time
                 else:
-                    for row in found:
+                    for row in rows_of_time:
                         written[LAST, row[3]] = max(written[LAST, row[3]], time)
         for (kind, number), count in written.items():
             yield kind, task, count, number, b""
@@ -116,15 +116,18 @@ def set_aside(front: int, task: int) -> str:
 
 
 def in_order(rows: Iterator[Row]) -> list[Item]:
-    """The outputs of one time, in label order; several rows are of different operators."""
-    pieces = [from_blob(row[4]) for row in rows]
-    if len(pieces) == 1:
-        return pieces[0]
-    return sorted((item for piece in pieces for item in piece), key=lambda item: item.label)
+    """The outputs of one time, in label order; each row holds those of one task's chains."""
+    blobs = [from_blob(row[4]) for row in rows]
+    if len(blobs) == 1:
+        return blobs[0]
+    return sorted((item for blob in blobs for item in blob), key=lambda item: item.label)
 
 
 class Drafts:
-    """Files of a task, under other names until all are complete."""
+    """The files of a task. They get their final names together, once all are complete.
+
+    A context manager: if the body raises, the files are removed.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -132,7 +135,7 @@ class Drafts:
         self._open: dict[str, TextIO] = {}
 
     def path(self, name: str) -> Path:
-        """Where to write what will be the file `name`."""
+        """The path at which to write the file whose final name is `name`."""
         path = self._directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.new")
@@ -140,7 +143,7 @@ class Drafts:
         return draft
 
     def add_line(self, name: str, line: str) -> None:
-        """Add a line to the file `name`, which is there only if it has one."""
+        """Add a line to the file `name`; the first line creates it."""
         file = self._open.get(name)
         if file is None:
             file = self._open[name] = self.path(name).open("w", encoding="utf-8")

@@ -1,14 +1,14 @@
 """The batch runner: any flow as one Spark job, with the labels and outputs of a run on nodes.
 
-    read and label -> segment of the source -> [shuffle -> keyed segments of a stage]* -> write
+    read and label -> chain of the source -> [shuffle -> keyed chains of a stage]* -> write
 
-One line of tasks, without branches: what a task makes for a later one passes through those between,
-so nothing is computed twice, and nothing comes to the driver but numbers. Partitions are ranges of
-key groups; Spark sorts each by root, spilling to disk where it has to. The state of a partition's
-key groups has to fit into a task's memory: more partitions make it smaller.
+It is one line of tasks, without branches: rows for a later task pass through the tasks between. So
+nothing is computed twice, and the driver gets only numbers. Partitions are ranges of key groups;
+Spark sorts each by root, spilling to disk if necessary. The state of a partition's key groups has
+to fit into a task's memory: with more partitions it is smaller.
 
-Why the outputs are the same: keyed operators see the same elements in the same total order, and
-that is all that they depend on (Delivery, consistency, and determinism, section V).
+Why the outputs are the same: keyed operators depend only on their elements and on the total order,
+and both are the same (Delivery, consistency, and determinism, section V).
 """
 
 from __future__ import annotations
@@ -40,20 +40,25 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SPLITS_PER_CORE = 4
-"""Parts that an input is read in."""
+"""Splits of an input per core."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a batch run did."""
+    """The counts of a batch run.
+
+    Attributes:
+        records: How many records were read.
+        bad_records: How many records could not be read.
+        outputs: The number of outputs per sink; failures are counted as "dead-letters".
+    """
 
     records: int
     bad_records: int
     outputs: dict[str, int] = field(default_factory=dict)
-    """Per sink; failures are called dead-letters."""
 
     def as_json(self) -> dict[str, object]:
-        """For machines."""
+        """The counts as a JSON object."""
         return {
             "records": self.records,
             "bad_records": self.bad_records,
@@ -76,9 +81,28 @@ def run(
 ) -> Ran:
     """Run a flow over records with times in [since, until), and write its outputs as JSON lines.
 
-    `start`: the state to begin with, of all records before `since`. `save`: where to leave the
-    state of all records before `until`. Raises InputError, FunctionFailed and what else a run on
-    nodes would.
+    Args:
+        flow: The flow.
+        spark: The session, see `driftline.pipeline.spark.session.session`.
+        inputs: One source for each source of the flow, in their order.
+        output: Directory for the outputs; it must not hold any yet.
+        partitions: Number of ranges of key groups; the state of one has to fit into a task's
+            memory.
+        dead_letters: Whether bad records, and elements whose function raises, are set aside.
+        since: The time of the first record.
+        until: The time after the last record.
+        start: The state of all records before `since`.
+        save: Directory for a savepoint of the state of all records before `until`.
+
+    Returns:
+        How many records were read, and how many outputs written.
+
+    Raises:
+        InputError: For a record that cannot be read.
+        FunctionFailed: For a function that raises.
+        FlowError: For inputs that do not fit the flow.
+        StateMismatch: For a directory that holds outputs, or a savepoint of another flow.
+        Unavailable: For files that cannot be used, and if Spark fails.
     """
     from pyspark.sql import functions as f
 
@@ -105,7 +129,10 @@ def run(
 
 
 def prepared(job: Job) -> Job:
-    """A job that can be sent to tasks. Raises FlowError, StateMismatch."""
+    """A job that can be sent to tasks.
+
+    Raises FlowError for a flow that cannot run, StateMismatch for savepoints of another flow.
+    """
     job.flow.validate()
     for savepoint in filter(None, (job.start, job.end)):
         savepoint.check_flow(job.flow)
@@ -114,7 +141,7 @@ def prepared(job: Job) -> Job:
 
 
 def outputs_of(job: Job, spark: SparkSession, inputs: Sequence[Source]) -> DataFrame:
-    """The rows that a flow ends in, none of them to a port, not in order."""
+    """The results of a flow: rows of all kinds, none of them to a port, in no order."""
     job.flow.check_inputs(inputs)
     rows = _read(job, spark, 0, inputs[0])
     for front, source in enumerate(inputs[1:], 1):
@@ -123,20 +150,20 @@ def outputs_of(job: Job, spark: SparkSession, inputs: Sequence[Source]) -> DataF
     for stage in range(1, flow_plan.stages):
         if job.keeps_state:
             for port in flow_plan.of_stage(stage):
-                rows = rows.union(_begins(job, spark, port.number))
-        rows = rows.repartitionById(job.partitions, "part")
+                rows = rows.union(_first_rows(job, spark, port.number))
+        rows = rows.repartitionById(job.partitions, "partition")
         rows = rows.sortWithinPartitions("to", "time", "front")
         rows = apply(rows, KeyedTask(job, stage), SCHEMA)
     return rows
 
 
-def _begins(job: Job, spark: SparkSession, port: int) -> DataFrame:
-    """The rows that come before all others, one for each partition."""
+def _first_rows(job: Job, spark: SparkSession, port: int) -> DataFrame:
+    """The BEGIN rows of a port, one for each partition."""
     from pyspark.sql import functions as f
 
     return spark.range(0, job.partitions, 1, 1).select(
         f.lit(port).alias("to"),
-        f.col("id").cast("int").alias("part"),
+        f.col("id").cast("int").alias("partition"),
         f.lit(BEGIN).cast("long").alias("time"),
         f.lit(0).alias("front"),
         f.lit(b"").alias("payload"),
@@ -145,35 +172,35 @@ def _begins(job: Job, spark: SparkSession, port: int) -> DataFrame:
 
 def _read(job: Job, spark: SparkSession, front: int, source: Source) -> DataFrame:
     count = SPLITS_PER_CORE * spark.sparkContext.defaultParallelism
-    parts = splits_of(source, count, job.since)
-    task = ReadTask(job, front, parts, starts(counted(spark, parts)))
-    return apply(numbers(spark, len(parts)), task, SCHEMA)
+    splits = splits_of(source, count, job.since)
+    task = ReadTask(job, front, splits, starts(counted(spark, splits)))
+    return apply(numbers(spark, len(splits)), task, SCHEMA)
 
 
-def counted(spark: SparkSession, parts: Sequence[Split]) -> list[Count]:
-    """How much is in each part, by a job; where there is one only, nobody needs to know."""
-    if len(parts) == 1:
+def counted(spark: SparkSession, splits: Sequence[Split]) -> list[Count]:
+    """Count the rows and documents of each split in a job; a single split is not counted."""
+    if len(splits) == 1:
         return [Count(0, 0)]
 
     def count(batches: Batches) -> Batches:
         for number in read_numbers(batches):
-            found = parts[number].count()
+            counts = splits[number].count()
             yield pa.record_batch(
                 {
-                    "part": [number],
-                    "rows": [found.rows],
-                    "documents": [found.documents],
-                    "broken": [found.broken],
+                    "split": [number],
+                    "rows": [counts.rows],
+                    "documents": [counts.documents],
+                    "broken": [counts.broken],
                 }
             )
 
-    schema = "part long, rows long, documents long, broken boolean"
-    found = sorted(apply(numbers(spark, len(parts)), count, schema).collect())
-    return [Count(row["rows"], row["documents"], row["broken"]) for row in found]
+    schema = "split long, rows long, documents long, broken boolean"
+    collected = sorted(apply(numbers(spark, len(splits)), count, schema).collect())
+    return [Count(row["rows"], row["documents"], row["broken"]) for row in collected]
 
 
 def ship(flow: Flow) -> None:
-    """Let functions of modules that a worker could not import travel with the flow."""
+    """Pickle functions by value if their module is a file: workers cannot import such a module."""
     from pyspark import cloudpickle
 
     for vertex in flow.vertices:

@@ -1,1 +1,1 @@
-"""Spark itself: sessions, tasks over Arrow batches, progress, and what went wrong in a task."""
+"""Spark itself: sessions, tasks over Arrow batches, progress, and the errors of tasks."""

@@ -1,4 +1,4 @@
-"""Tasks of Spark as functions from Arrow batches to Arrow batches, and what they have in common."""
+"""Spark tasks as functions from Arrow batches to Arrow batches, and helpers for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Task = Callable[[Batches], Batches]
 
 
 def apply(rows: DataFrame, task: Task, schema: str) -> DataFrame:
-    """Let a task work on every partition; what it gives has a schema as Spark's SQL writes it."""
+    """Run a task on every partition. `schema`: of the task's rows, as in Spark's SQL."""
 
     def work(batches: Batches) -> Batches:  # Spark wants to see a plain function
         return task(batches)
@@ -26,32 +26,32 @@ def apply(rows: DataFrame, task: Task, schema: str) -> DataFrame:
 
 
 def numbers(spark: SparkSession, count: int) -> DataFrame:
-    """The numbers from 0 on, each in a partition of its own: one task for each part of a work."""
+    """The numbers below `count`, each in a partition of its own: a task for each number."""
     return spark.range(0, count, 1, max(1, count))
 
 
 def read_numbers(batches: Batches) -> Iterator[int]:
-    """The numbers that a task is given."""
+    """The numbers in a task's batches."""
     for batch in batches:
         yield from batch.column(0).to_pylist()
 
 
 def as_batch(rows: Iterable[Sequence[object]], schema: pa.Schema) -> pa.RecordBatch:
-    """Rows as one batch; there must be some."""
+    """Rows as one batch. Precondition: there is at least one row."""
     columns = zip(*rows, strict=True)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.record_batch(arrays, schema=schema)
 
 
 def chunks(items: Iterable[T], size: Callable[[T], int], enough: int) -> Iterator[list[T]]:
-    """Items in lists, each as soon as the sizes of what is in it add up to enough."""
+    """Items in lists; a list ends with the item that brings its total size to `enough`."""
     chunk: list[T] = []
-    left = enough
+    room = enough
     for item in items:
         chunk.append(item)
-        left -= size(item)
-        if left <= 0:
+        room -= size(item)
+        if room <= 0:
             yield chunk
-            chunk, left = [], enough
+            chunk, room = [], enough
     if chunk:
         yield chunk

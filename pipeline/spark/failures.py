@@ -1,4 +1,4 @@
-"""What went wrong in a task of Spark, told as the same error that it was there."""
+"""Errors of Spark tasks, raised again in the driver as the errors that the tasks raised."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RAISED = re.compile(
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Raises DriftlineError for what a task raised; Unavailable for what Spark itself could not."""
+    """Turn Spark's errors into the DriftlineError that a task raised, or else into Unavailable."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -30,8 +30,11 @@ def _as_ours(text: str) -> DriftlineError:
     for name, message in reversed(_RAISED.findall(text)):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, DriftlineError):
-            made = DriftlineError.__new__(kind)
-            Exception.__init__(made, message.strip())
-            return made
-    found = _RAISED.findall(text)
-    return Unavailable(f"Spark could not finish: {found[-1][0]}: {found[-1][1]}" if found else text)
+            error = DriftlineError.__new__(kind)
+            Exception.__init__(error, message.strip())
+            return error
+    raised = _RAISED.findall(text)
+    if not raised:
+        return Unavailable(text)
+    name, message = raised[-1]
+    return Unavailable(f"Spark could not finish: {name}: {message}")

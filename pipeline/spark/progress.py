@@ -1,4 +1,4 @@
-"""Progress of Spark's jobs on the console: one bar for each stage that is at work."""
+"""Progress of Spark's jobs on the console: one bar for each active stage."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LOOK_EVERY_S = 0.3
 
 
 @contextmanager
-def shown(spark: SparkSession, console: Console, what: str) -> Iterator[None]:
-    """Show how far Spark is, as long as the body runs, on a terminal."""
+def shown(spark: SparkSession, console: Console, name: str) -> Iterator[None]:
+    """Show the progress of Spark while the body runs, if the console is a terminal."""
     if not console.is_terminal:
         yield
         return
     shown_bars = bars(console, "tasks")
     over = Event()
-    watcher = Thread(target=_watch, args=(spark, shown_bars, what, over), daemon=True)
+    watcher = Thread(target=_watch, args=(spark, shown_bars, name, over), daemon=True)
     with shown_bars:
         watcher.start()
         try:
@@ -36,14 +36,14 @@ def shown(spark: SparkSession, console: Console, what: str) -> Iterator[None]:
             watcher.join()
 
 
-def _watch(spark: SparkSession, shown_bars: Progress, what: str, over: Event) -> None:
+def _watch(spark: SparkSession, shown_bars: Progress, name: str, over: Event) -> None:
     tracker = spark.sparkContext.statusTracker()
     tasks: dict[int, TaskID] = {}
     while not over.wait(LOOK_EVERY_S):
         for stage in tracker.getActiveStageIds():
-            about = tracker.getStageInfo(stage)
-            if about is None:
+            info = tracker.getStageInfo(stage)
+            if info is None:
                 continue
             if stage not in tasks:
-                tasks[stage] = shown_bars.add_task(f"{what}, stage {stage}", total=about.numTasks)
-            shown_bars.update(tasks[stage], completed=about.numCompletedTasks)
+                tasks[stage] = shown_bars.add_task(f"{name}, stage {stage}", total=info.numTasks)
+            shown_bars.update(tasks[stage], completed=info.numCompletedTasks)

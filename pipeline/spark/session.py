@@ -1,7 +1,7 @@
-"""Spark sessions that start quietly, with defaults that suit one machine.
+"""Spark sessions that start quietly, with defaults for one machine.
 
-What the JVM has to say goes to a file, whose end is told when Spark does not start. Without
-pyspark, or without a Java that it can use, `session` says what to install.
+The JVM writes its messages to a file; the error of a failed start shows the end of that file.
+Without PySpark or a suitable Java, the error says what to install.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA = (17, 21)
-"""The versions of Java that Spark 4 is made for, the oldest first."""
+"""The versions of Java that Spark 4 supports, the oldest first."""
 
 DEFAULTS = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -40,9 +40,9 @@ DEFAULTS = {
 }
 
 FRUGAL_JVM = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""For sessions that do their work in Python: the JVM moves rows only, and what it spends on its own
-speed (threads that compile and collect) it takes from Python's cores. Halves its CPU time in a job
-of half a minute."""
+"""For sessions whose work is done in Python, where the JVM only moves rows: no threads that compile
+and collect compete with Python for the cores. Halves the JVM's CPU time in a job of half a minute.
+"""
 
 LOG_SHOWN = 2000
 """Characters of the JVM's log that an error shows."""
@@ -52,10 +52,13 @@ LOG_SHOWN = 2000
 def session(
     name: str, master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """A Spark session; stopped in the end. `master` defaults to all cores of this machine.
+    """A context manager that starts a Spark session, and stops it at the end.
 
-    Raises Unavailable if there is no PySpark, no fitting Java, Spark does not start, or a session
-    is running in this process already: it would get our settings, and would be stopped with ours.
+    `name`: of the application. `master`: Spark's master; None: all cores of this machine. `conf`:
+    further settings.
+
+    Raises Unavailable without PySpark or a suitable Java, if Spark does not start, or if this
+    process has a session already: that one would get these settings, and would be stopped, too.
     """
     check_spark()
     from pyspark.sql import SparkSession
@@ -78,8 +81,8 @@ def session(
             with _errors_to(log):
                 spark = builder.getOrCreate()
         except Exception as error:
-            told = log.read_text(errors="replace")[-LOG_SHOWN:] if log.exists() else ""
-            raise Unavailable(f"Spark does not start: {error}\n{told}") from None
+            log_end = log.read_text(errors="replace")[-LOG_SHOWN:] if log.exists() else ""
+            raise Unavailable(f"Spark does not start: {error}\n{log_end}") from None
         try:
             yield spark
         finally:
@@ -88,12 +91,12 @@ def session(
 
 
 def literal(path: Path) -> str:
-    """A path as Spark's readers want it, who take brackets and stars for patterns."""
+    """A path for Spark's readers, with brackets and stars escaped: they take them for patterns."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", str(path))
 
 
 def check_spark() -> None:
-    """Raises Unavailable if there is no PySpark, nothing that it needs, or no fitting Java."""
+    """Raises Unavailable if PySpark, a package that it needs, or a suitable Java is missing."""
     for package in ("pyspark", "pyarrow", "google.protobuf"):
         try:
             missing = find_spec(package) is None
@@ -105,7 +108,7 @@ def check_spark() -> None:
 
 
 def check_java() -> None:
-    """Raises Unavailable if there is no Java that Spark can use."""
+    """Raises Unavailable if there is no Java that Spark supports."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     wanted = (
@@ -114,32 +117,32 @@ def check_java() -> None:
     try:
         if java is None:
             raise FileNotFoundError("there is no java on the PATH, and JAVA_HOME is not set")
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30)
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unavailable(f"{wanted}: {error}") from None
-    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr)
-    if found is None or int(found[1]) < JAVA[0]:
-        what = f"version {found[1]}" if found else "no Java that tells its version"
-        raise Unavailable(f"{wanted}: {java} is {what}. Set JAVA_HOME to another one")
+    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    if version is None or int(version[1]) < JAVA[0]:
+        kind = f"version {version[1]}" if version else "no Java that tells its version"
+        raise Unavailable(f"{wanted}: {java} is {kind}. Set JAVA_HOME to another one")
 
 
 @contextmanager
 def _errors_to(path: Path) -> Iterator[None]:
-    """Let processes that are started meanwhile write their standard error to a file."""
+    """Redirect the standard error of this process, and of processes that it starts, to a file."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    stderr = os.dup(2)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         os.dup2(file, 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)
         os.close(file)
 
 
 def _end_jvm() -> None:
-    """End the JVM with its session, so that the next one may have other settings."""
+    """End the JVM, so that the next session can have other settings."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway

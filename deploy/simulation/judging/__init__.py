@@ -1,1 +1,1 @@
-"""Whether a simulated run is right: where it delivers to, and what its outputs must be."""
+"""Judges a simulated run: its consumers, its outputs, its progress, and its damaged disks."""

@@ -1,7 +1,7 @@
-"""Damage: bits that flip while nobody runs, and what a run may make of them.
+"""Damage: bits that flip on a disk between two processes, and which outcomes it excuses.
 
-Equality is always right. A run may stop instead, with a sentence that names what is damaged, where
-nothing else holds what was there. Never may it go on with something else, or hang.
+The right outputs are always a right outcome. Where the only copy of something was damaged, a run
+may also stop, with an error that names it. It must never go on with wrong data, or hang.
 """
 
 from __future__ import annotations
@@ -17,44 +17,47 @@ SENTENCES = ("SnapshotDamaged", "StateMismatch")
 
 
 class Perishable(Protocol):
-    """Something that rots."""
+    """A store whose bits may flip: a disk, or a consumer's files."""
 
     def rot(self, chance: Random) -> str:
-        """Flip a bit of something. Returns the name of what is damaged; empty: nothing was."""
+        """Flip one stored bit. Returns the name of the damaged object; "" if none was damaged."""
 
 
 class Damages:
-    """What has been damaged in a run."""
+    """The damage done in one run."""
 
     def __init__(self, timeline: Timeline, registry: MasterDisk) -> None:
         self.names: set[str] = set()
         self._timeline = timeline
         self._registry = registry
         self._only_snapshots = True
-        """Whether nothing but snapshots of nodes was damaged."""
+        """Whether only the snapshots of nodes were damaged."""
         self._only_newest = True
-        """Whether each time it was a part that the snapshot before the last does without."""
+        """Whether the snapshot before the last was intact after every damage."""
 
-    def may_damage(self, thing: Perishable) -> None:
-        """A process that uses it is about to start."""
+    def may_damage(self, store: Perishable) -> None:
+        """Perhaps flip a bit of a store; called before a process that uses the store starts."""
         timeline = self._timeline
-        snapshots = isinstance(thing, NodeDisk)
-        # Less often where a run can only stop: there is more to see in one that goes on.
+        snapshots = isinstance(store, NodeDisk)
+        # Half as often for stores whose damage can only end the run: such runs test less.
         if not timeline.happens(timeline.faults.rot / (1 if snapshots else 2)):
             return
-        name = thing.rot(timeline.chance)
+        name = store.rot(timeline.chance)
         if not name:
             return
         timeline.counted[f"rotten {name.partition('-')[0]}"] += 1
         timeline.tell(f"{name} is damaged")
         self.names.add(name)
         self._only_snapshots &= snapshots
-        if isinstance(thing, NodeDisk):
-            self._only_newest &= self._is_newest(thing)
+        if isinstance(store, NodeDisk):
+            self._only_newest &= self._is_newest(store)
 
     def explain(self, error: str, policy: Policy, *, given_input: bool) -> bool:
-        """Whether a run may have stopped with this error."""
-        # If so, an older snapshot is there, or the beginning of the input.
+        """Whether the damage excuses a run that stopped with this error.
+
+        `given_input`: whether the input can be read again from its beginning.
+        """
+        # Recoverable: from an older snapshot, or from the beginning of the input.
         recoverable = self._only_snapshots and (given_input or self._only_newest)
         if recoverable and policy.output is Output.FRONTIER:
             return False
@@ -62,7 +65,7 @@ class Damages:
         return bool(self.names) and named and error.startswith(SENTENCES)
 
     def _is_newest(self, disk: NodeDisk) -> bool:
-        """Whether what was damaged is the newest part, and another snapshot is there."""
+        """Whether the damaged part is the newest one, and the snapshot before it is intact."""
         if disk.rotten_part != max(disk.parts):
             return False
         state = self._registry.read()

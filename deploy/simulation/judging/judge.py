@@ -1,10 +1,9 @@
-"""Judges what the consumer of a simulated run holds.
+"""Judges the outputs of a simulated run.
 
-For exactly-once the items that the consumer holds, per barrier, must be the sequence that the
-reference interpreter gives, restricted to the labels of that barrier: nothing lost, nothing
-twice, nothing in another order, no item that the reference does not have (Delivery, consistency,
-and determinism, Definition 6, with equality). Where there is no order, what no order changes is
-compared.
+For exactly-once the items of each barrier must be the sequence that the reference interpreter
+gives, restricted to the labels of that barrier: no item is lost, duplicated, out of order, or
+absent from the reference (Delivery, consistency, and determinism, Definition 6, with equality).
+Under policies without an order, only the properties that every order has in common are compared.
 """
 
 from __future__ import annotations
@@ -23,16 +22,19 @@ def judge(
     policy: Policy,
     view: View | None,
     expected: list[Item],
-    found: Mapping[str, Sequence[Item]],
+    delivered: Mapping[str, Sequence[Item]],
     value: Callable[[Item], object],
 ) -> str:
-    """What is wrong with the items of each barrier; empty if nothing is.
+    """Compare the delivered items, per barrier, with the expected ones.
 
-    `view`: the part of an output that no order of arrival changes; `value`: an item's payload.
+    `view`: maps a payload to its part that no order of arrival changes; None: labels only.
+    `value`: maps an item to its payload.
+
+    Returns the first problem as a sentence; "" if there is none.
     """
     if policy.ordered:
-        return _judge_sequence(expected, found)
-    everything = [item for items in found.values() for item in items]
+        return _judge_sequence(expected, delivered)
+    everything = [item for items in delivered.values() for item in items]
     wanted, got = (Counter(item.label for item in items) for items in (expected, everything))
     lost, extra = (wanted - got).total(), (got - wanted).total()
     if policy.output is Output.AT_ONCE and policy.cut is not SnapshotCut.NONE:
@@ -48,12 +50,12 @@ def judge(
     return ""
 
 
-def _judge_sequence(expected: list[Item], found: Mapping[str, Sequence[Item]]) -> str:
-    for barrier, items in found.items():
+def _judge_sequence(expected: list[Item], delivered: Mapping[str, Sequence[Item]]) -> str:
+    for barrier, items in delivered.items():
         labels = [item.label for item in items]
         if labels != sorted(labels):
             return f"{barrier} delivered out of order"
-    merged = sorted((i for items in found.values() for i in items), key=lambda item: item.label)
+    merged = sorted((i for items in delivered.values() for i in items), key=lambda item: item.label)
     ordered = sorted(expected, key=lambda item: item.label)
     for want, got in zip(ordered, merged, strict=False):
         if (want.label, want.sink, pack(want.value)) != (got.label, got.sink, pack(got.value)):

@@ -1,8 +1,8 @@
-"""Liveness: once nothing fails any more, a run gets on.
+"""Liveness: after the last fault, a run makes progress.
 
-Getting on is: more is delivered, more is acknowledged to producers, or the run ends. What may keep
-it from that for a while is what the roles themselves wait for (a silent member, work that does not
-end) and what was still under way when the last fault ended.
+Progress is: another bundle is delivered, another record is acknowledged to a producer, or a process
+ends. It may pause as long as the roles themselves wait (for a silent member, for work that does not
+end), plus the time of one recovery.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ RECOVERY_S = 5.0
 """How long a recovery may take, from its reason to the first output after it."""
 
 PATIENCE_S = STALLED_AFTER_S + RECOVERY_S
-"""How long nothing may get on, in virtual seconds."""
+"""Virtual seconds without progress after which a run counts as stalled."""
 
 
 @dataclass(slots=True)
 class Watch:
-    """Looks now and then whether a run gets on."""
+    """Checks at intervals whether a run makes progress, and stops a run that stalls."""
 
     world: World
     progress: Callable[[], object]
-    """Something that changes whenever the run gets on."""
+    """Returns a value that changes with every progress."""
     longest_s: float = 0.0
+    """The longest time without progress so far, in virtual seconds."""
     stalled: bool = False
     _before: object = None
     _since: float = 0.0
 
     def begin(self, since: float) -> None:
-        """Look from a moment on, at which nothing fails and all input has come."""
+        """Check from the time `since` on: all faults are over then, and all input has come."""
         self._since = since
         self.world.timeline.at_time(since, self._look)
 

@@ -1,7 +1,7 @@
-"""Where a simulated run delivers to: the real consumers, over things that survive crashes.
+"""Targets: the real consumers of a simulated run, over storage that survives simulated crashes.
 
-Memory for most scenarios; JSON lines in files that lose power, and LMDB, in a temporary directory
-(in memory where there is such a thing).
+Most scenarios deliver to memory; others to JSON lines in files that lose power, or to LMDB, both in
+a temporary directory (in main memory if the machine has /dev/shm).
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ class Target(Protocol):
     """A place for the outputs of all barriers."""
 
     def consumer(self, barrier: str) -> Consumer:
-        """The consumer of a barrier, for the process that runs now."""
+        """The consumer of a barrier, for the current process."""
 
     def restarted(self, barriers: list[str], power: bool) -> None:
-        """The process that had these barriers' consumers is gone, perhaps with the power."""
+        """The process of these barriers' consumers has died; `power`: by a power failure."""
 
     def rot(self, chance: Random) -> str:
-        """Flip a bit of a record. Returns the name of what is damaged; empty: nothing was."""
+        """Flip a bit of a record. Returns the name of the damaged file; "" if none was damaged."""
 
-    def found(self) -> dict[str, list[Item]]:
-        """What it holds, as it shows it: sequences that each have to be in label order."""
+    def delivered(self) -> dict[str, list[Item]]:
+        """All stored items, by barrier or file; each list has to be in label order."""
 
-    def shows(self, item: Item) -> Item:
-        """An item as `found` shows it."""
+    def stored(self, item: Item) -> Item:
+        """The item as `delivered` gives it once it is stored."""
 
     def value(self, item: Item) -> object:
-        """The payload of an item of `found`."""
+        """The payload of an item that `delivered` has given."""
 
     def close(self) -> None:
-        """Remove everything."""
+        """Remove all files."""
 
 
 class MemoryTarget:
-    """One consumer in memory that outlives its processes."""
+    """One consumer in memory for all barriers; it survives the crashes of simulated processes."""
 
     def __init__(self) -> None:
         self._consumer = MemoryConsumer()
@@ -76,10 +76,10 @@ class MemoryTarget:
     def rot(self, chance: Random) -> str:
         return ""
 
-    def found(self) -> dict[str, list[Item]]:
+    def delivered(self) -> dict[str, list[Item]]:
         return self._consumer.by_barrier
 
-    def shows(self, item: Item) -> Item:
+    def stored(self, item: Item) -> Item:
         return item
 
     def value(self, item: Item) -> object:
@@ -126,13 +126,13 @@ class LmdbTarget(_InDirectory):
         self._flow = flow
 
     def rot(self, chance: Random) -> str:
-        return ""  # LMDB has no checksums: a flipped bit may be seen by nobody
+        return ""  # LMDB has no checksums: a flipped bit may go unnoticed
 
-    def found(self) -> dict[str, list[Item]]:
+    def delivered(self) -> dict[str, list[Item]]:
         self.restarted(list(self._open), power=False)
         return {b: list(read_environment(self.path / b)) for b in sorted(self._barriers)}
 
-    def shows(self, item: Item) -> Item:
+    def stored(self, item: Item) -> Item:
         return item
 
     def value(self, item: Item) -> object:
@@ -154,7 +154,7 @@ class FilesTarget(_InDirectory):
 
     def restarted(self, barriers: list[str], power: bool) -> None:
         super().restarted(barriers, power)
-        if power and not self._open:  # otherwise others of the same host have lost it, too
+        if power and not self._open:  # an open consumer is in another process, which has power
             self._timeline.counted["power failure"] += 1
             self.files.lose_power()
 
@@ -166,21 +166,21 @@ class FilesTarget(_InDirectory):
         record.write_bytes(flipped(record.read_bytes(), chance))
         return record.name
 
-    def found(self) -> dict[str, list[Item]]:
+    def delivered(self) -> dict[str, list[Item]]:
         self.restarted(list(self._open), power=False)
-        found = {}
+        items = {}
         for barrier in sorted(self._barriers):
             consumer = JsonLinesConsumer(self.path, barrier, self._flow, IDENTITY)
-            consumer.close()  # opening has cut off what is not committed
+            consumer.close()  # opening the files has removed lines that are not committed
             for sink, path in consumer.paths.items():
                 if path.exists():
-                    found[f"{barrier} in {path.name}"] = [
+                    items[f"{barrier} in {path.name}"] = [
                         Item(tuple(json.loads(line)["t"]), sink, line)
                         for line in path.read_text().splitlines()
                     ]
-        return found
+        return items
 
-    def shows(self, item: Item) -> Item:
+    def stored(self, item: Item) -> Item:
         return Item(item.label, item.sink, self._lines.format(item))
 
     def value(self, item: Item) -> object:
@@ -206,7 +206,7 @@ class FilesTarget(_InDirectory):
 
 
 class _Watched:
-    """A consumer whose calls to the operating system are watched."""
+    """A consumer whose calls to the operating system go through the simulated file system."""
 
     def __init__(self, consumer: Consumer, files: FileSystem) -> None:
         self._consumer = consumer
@@ -225,7 +225,7 @@ class _Watched:
 
 
 class FailingConsumer:
-    """A consumer whose process may die before and after it stores a bundle."""
+    """A consumer whose process may die before or after it stores a bundle."""
 
     def __init__(self, consumer: Callable[[], Consumer], timeline: Timeline) -> None:
         self._consumer = consumer
@@ -238,7 +238,7 @@ class FailingConsumer:
         timeline.counted["delivered bundle"] += 1
         timeline.failpoint(faults.crash_at_consumer, "after deliver")
         if timeline.fault(faults.job_fails / 5, "failed deliver"):
-            raise Unavailable("nobody knows whether it was stored")
+            raise Unavailable("it is unknown whether the bundle was stored")
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
         return self._consumer().last(barrier, groups)

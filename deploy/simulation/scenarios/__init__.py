@@ -1,1 +1,1 @@
-"""What is simulated: flows, records, and all else that a seed decides."""
+"""Scenarios: the flows, the records, and all settings that a seed decides."""

@@ -2,10 +2,10 @@
 
     driftline simulate driftline.deploy.simulation.scenarios.drawn --seed 7
 
-All elements are (word, number), so that every step fits behind every other; what a step does is in
-its name, and the failing seed's flow can be read as text. A flow that is judged without an order
-(`any_order`) may let values depend on the order of arrival, but not which labels there are: only
-its first stages filter, fail and make many of one.
+All elements are (word, number), so that any step can follow any other. The name of a step says what
+it does: the flow of a failing seed is printed as text. In a flow for policies without an order
+(`any_order`) only the first stages filter, fail and multiply elements: so the order of arrival
+decides values, but not which labels exist.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ MODULE = "driftline.deploy.simulation.scenarios.drawn"
 Elements = Stream[Element]
 
 OUTPUTS_MAX = 8
-"""Elements of one record in a stream, about, after which nothing multiplies them any more."""
+"""About how many elements of one record a stream may have before no further step multiplies it."""
 
 
 def drawn(seed: int, *, any_order: bool = False) -> Flow:
-    """The flow of a seed."""
+    """The flow of a seed; `any_order`: its labels do not depend on the order of arrival."""
     return _Drawing(Random(f"flow {seed}"), Flow(f"drawn-{seed}"), any_order).draw()
 
 
 @dataclass(slots=True)
 class _Branch:
-    """A stream that is not at its end yet, and how many elements of a record it has, about."""
+    """A stream without a sink so far, and about how many elements of a record it has."""
 
     stream: Elements
     elements: int
@@ -53,16 +53,16 @@ class _Drawing:
     steps: int = 0
 
     def draw(self) -> Flow:
-        """Sources, then stages that join, branch and keep state, then sinks."""
+        """Draw sources, then stages that join, branch and keep state, then sinks."""
         chance = self.chance
         branches = [self._source(i) for i in range(chance.choice((1, 1, 2, 2, 3)))]
         for branch in branches:
-            self._go_on(branch, free=True)
+            self._add_steps(branch, free=True)
         for _ in range(chance.choice((1, 1, 2, 2, 3))):
-            self._join_and_part(branches)
+            self._join_and_branch(branches)
             branch = chance.choice(branches)
             self._add_stage(branch)
-            self._go_on(branch, free=not self.any_order)
+            self._add_steps(branch, free=not self.any_order)
         for i, branch in enumerate(branches):
             branch.stream.sink(f"sink-{i}")
         return self.flow.validate()
@@ -73,7 +73,7 @@ class _Drawing:
             return _Branch(records.map(_element, name=self._name("key and id of")), 1)
         return _Branch(records.flat_map(_words, name=self._name("words of")), 4)
 
-    def _join_and_part(self, branches: list[_Branch]) -> None:
+    def _join_and_branch(self, branches: list[_Branch]) -> None:
         chance = self.chance
         if len(branches) > 1 and chance.random() < 0.6:
             one, other = branches[0], branches.pop()
@@ -98,8 +98,8 @@ class _Drawing:
             one = scan.make(chance)
             branch.stream = keyed.scan(one.function, *one.states, name=self._name(one.name))
 
-    def _go_on(self, branch: _Branch, *, free: bool) -> None:
-        """A few steps without a state; only those that are `free` may drop, multiply or fail."""
+    def _add_steps(self, branch: _Branch, *, free: bool) -> None:
+        """Add some steps without a state; only if `free` may they drop, multiply or fail."""
         chance = self.chance
         for _ in range(chance.choice((0, 0, 1, 2))):
             kind = chance.choice(("map", "map", "filter", "flat_map")) if free else "map"
@@ -117,9 +117,9 @@ class _Drawing:
         step = self.chance.choice([step for step in MAPS if may_fail or not step.fails])
         branch.stream = branch.stream.map(step.function, name=self._name(step.name))
 
-    def _name(self, what: str) -> str:
+    def _name(self, description: str) -> str:
         self.steps += 1
-        return f"{self.steps}: {what}"
+        return f"{self.steps}: {description}"
 
 
 def _element(record: dict[str, object]) -> Element:

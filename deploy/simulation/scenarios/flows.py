@@ -1,6 +1,6 @@
-"""The flows that are simulated, and what of their output does not depend on the order.
+"""The simulated flows, and the parts of their outputs that do not depend on the order of arrival.
 
-All take records ``{"id": int, "key": str, "text": str}``.
+Their records are ``{"id": int, "key": str, "text": str}``.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Record = dict[str, object]
 class Simulated:
     """A flow to simulate.
 
-    `view`: the part of an output that no order of arrival changes, None if there is none.
-    `any_order`: whether the labels of the outputs are the same in every order of arrival.
+    `view`: maps a payload to its part that no order of arrival changes; None if it has no such
+    part. `any_order`: whether the labels of the outputs are the same in every order of arrival.
     """
 
     spec: str
     view: Callable[[object], object] | None = None
     any_order: bool = True
     given: Flow | None = field(default=None, compare=False)
-    """The flow itself, where it is at hand."""
+    """The flow itself; None: `load` gets it by `spec`."""
 
     def load(self, seed: int, policy: Policy) -> Flow:
-        """The flow; of those that are drawn, that of a seed."""
+        """The given flow, the flow that the seed draws, or the flow that `spec` names."""
         if self.given is not None:
             return self.given
         if self.spec == MODULE:
@@ -63,9 +63,9 @@ RARE = [f"{word}{number}" for word in WORDS for number in range(4)]
 
 
 def records(chance: Random, count: int, front: int) -> list[object]:
-    """Random records: few keys and few words, so that much meets at the same key.
+    """Random records: few keys and few words, so that many elements meet at the same key.
 
-    Sometimes half of them have many words, which nodes treat as large blocks.
+    Sometimes half of the records have many words: nodes treat their elements as large batches.
     """
     long = 0.5 if chance.random() < 0.2 else 0.0
     return [
@@ -108,7 +108,7 @@ def _gather(
     seen: ListState[str],
     last: MapState[str, object],
 ) -> Iterator[tuple[object, ...]]:
-    """Not commutative, several outputs or none, and state that is cleared now and then."""
+    """A function that is not commutative, has any number of outputs, and clears its states."""
     word, document, count = element
     seen.append(word)
     last[word] = document
@@ -126,7 +126,7 @@ def _sum(one: int, other: int) -> int:
 
 
 def _fail_on_long(record: Record, all_ids: ValueState[str]) -> tuple[object, str]:
-    """Raises in some orders; whether it does in the final one, only the final one tells."""
+    """Raises for some orders of the elements before: perhaps speculatively, perhaps finally."""
     key, joined = _append(record, all_ids)
     if len(joined) % 5 == 3:
         raise ValueError(f"{joined} has an awkward length")

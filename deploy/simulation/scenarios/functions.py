@@ -1,4 +1,4 @@
-"""Functions of random flows that keep nothing, on elements (word, number)."""
+"""Stateless functions of random flows, on elements (word, number)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Named(Generic[T]):
-    """A function and what it does."""
+    """A function and a description of it."""
 
     name: str
     function: Callable[[Element], T]
@@ -28,7 +28,7 @@ def _fail(element: Element, divisor: int) -> Element:
 
 
 def _in_place(element: Element | list[Any]) -> Element:
-    """Gives a list, or changes the one that it is given, which others may have, too."""
+    """Returns a list; changes the argument in place if it is a list, which others may share."""
     if isinstance(element, list):
         element[1] += 1000
         return element  # type: ignore[return-value]  # which is a sequence, too
@@ -41,8 +41,8 @@ MAPS: tuple[Named[Element], ...] = (
     Named("number of letters added", lambda e: (e[0], e[1] + len(e[0]))),
     Named("number modulo 7 put into the word", lambda e: (f"{e[0]}{e[1] % 7}", e[1])),
     Named("fails for 1 modulo 9", lambda e: _fail(e, 9), fails=True),
-    Named("a list, which the next one of these changes", lambda e: _in_place(e)),
-    Named("a list, which the next one of these changes", lambda e: _in_place(e)),
+    Named("a list, or 1000 added in place", lambda e: _in_place(e)),
+    Named("a list, or 1000 added in place", lambda e: _in_place(e)),
 )
 
 PREDICATES: tuple[Named[object], ...] = (

@@ -1,4 +1,4 @@
-"""Records for a simulated run that are a user's: drawn from files, or given in memory."""
+"""A user's records for a simulated run: drawn from files, or given in memory."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from driftline.engine.sources.inputs import AS_IT_IS, open_given_files
 from driftline.engine.sources.record import Shape
 
 READ_MAX = 10_000
-"""Records of a file that are drawn from."""
+"""Only the first so many records of a source are drawn."""
 
 
 class Inputs(Protocol):
     """Records for each source of a flow."""
 
     def draw(self, flow: Flow, chance: Random, count: int, front: int) -> list[object]:
-        """The records of a run for a front, about so many, in their order."""
+        """About `count` records of a run for a front, in the order of the source."""
 
 
 @dataclass(frozen=True, slots=True)
 class GivenRecords:
-    """Records in memory, a list for each source: every run has all of them."""
+    """Records in memory, one list per source; each run has all of them."""
 
     records: Sequence[list[object]]
 
@@ -40,10 +40,10 @@ class GivenRecords:
 
 @dataclass(frozen=True, slots=True)
 class InputFiles:
-    """Files to draw records from, for the sources of the flow, and how they are read."""
+    """Files to draw records from, for the sources of the flow, and the shape of their records."""
 
     given: tuple[str, ...]
-    """As the user named them: see `engine.sources.inputs`."""
+    """The inputs as the user names them: see `engine.sources.inputs`."""
     shape: Shape = AS_IT_IS
 
     def __str__(self) -> str:
@@ -55,12 +55,14 @@ class InputFiles:
         return " ".join(options)
 
     def draw(self, flow: Flow, chance: Random, count: int, front: int) -> list[object]:
-        """Some records of a front's files, in their order.
+        """At most `count` records of a front's files, in their order.
 
-        Raises FlowError, Unavailable, InputError.
+        Raises FlowError for inputs that do not fit the flow, Unavailable for files that are
+        missing, InputError for records that cannot be read.
         """
-        found = self._all(flow)[front]
-        return [found[i] for i in sorted(chance.sample(range(len(found)), min(count, len(found))))]
+        records = self._all(flow)[front]
+        size = min(count, len(records))
+        return [records[i] for i in sorted(chance.sample(range(len(records)), size))]
 
     def _all(self, flow: Flow) -> list[list[object]]:
         key = self, tuple(source.name for source in flow.sources)
@@ -71,11 +73,11 @@ class InputFiles:
 
 
 _read: dict[tuple[InputFiles, tuple[str, ...]], list[list[object]]] = {}
-"""What was read for each source, by what was given, for flows with these sources."""
+"""(files, names of the flow's sources) -> the records of each source: read once per process."""
 
 
 def _records(source: Source) -> list[object]:
-    found = [payload for _, payload in islice(strict(source.read(1)), READ_MAX)]
-    if not found:
+    records = [payload for _, payload in islice(strict(source.read(1)), READ_MAX)]
+    if not records:
         raise FlowError(f"{source.name} has no records to simulate with")
-    return found
+    return records

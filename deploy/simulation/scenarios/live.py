@@ -1,8 +1,9 @@
 """A simulated live input: producers that send records while the flow runs, and the front's intake.
 
 The real `Intake` and `ReceivedSource` over a log that survives crashes; only the sockets are
-simulated. Producers do what producers may do: send, send again, send early, fall silent, end and
-come back as a new process, which goes on where the front says.
+simulated. Producers do everything that real ones may do: send a record, send it again, send it
+before its time, fall silent, end, and come back as a new process that resumes after the record that
+the front has acknowledged last.
 """
 
 from __future__ import annotations
@@ -18,26 +19,28 @@ from driftline.engine.wire.codec import pack, travelled, unpack
 from driftline.engine.wire.party import Party
 
 ASK_AFTER_S = 0.1
-"""How long a producer waits for an answer before it asks."""
+"""Seconds without an answer after which a producer asks for one."""
 
 ROOM = 6
-"""Records that an intake holds at most: few, so that producers have to wait."""
+"""The largest number of records that an intake holds: few, so that producers have to wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """When the records of a live input come. `skew_s`: how far its clock is ahead."""
+    """When the records of a live input come."""
 
     until_s: float
+    """The time of the last record, at most, in virtual seconds."""
     bursts: int
-    """Moments at which all records come; 0: each at its own."""
+    """The number of moments at which all records come; 0: each record at a moment of its own."""
     skew_s: float
+    """How far the clock of the front is ahead, in seconds."""
     unruly: float
-    """Per turn of a producer: that it repeats a record, or sends one early."""
+    """The probability, per turn of a producer, that it sends a record again, or too early."""
     producers: int
 
     def moments(self, chance: Random, count: int) -> list[float]:
-        """A moment for each record."""
+        """A moment for each of `count` records, in virtual seconds, ascending."""
         moments = [chance.random() for _ in range(count)]
         if self.bursts:
             moments = [round(moment * self.bursts) / self.bursts for moment in moments]
@@ -45,7 +48,7 @@ class Pace:
 
 
 class LiveInput:
-    """What is to come to one front, and the log that it comes to."""
+    """The records that producers will send to one front, and the front's input log."""
 
     def __init__(self, front: int, pace: Pace, payloads: list[object], chance: Random) -> None:
         self.front = front
@@ -54,41 +57,42 @@ class LiveInput:
         self.plans: dict[str, list[tuple[float, object]]] = {
             f"producer-{front}{'ab'[i]}": [] for i in range(pace.producers)
         }
-        """Per producer, its records and when they come."""
+        """Per producer: (moment, payload) of each of its records, in order."""
         names = list(self.plans)
         for moment, payload in zip(pace.moments(chance, len(payloads)), payloads, strict=True):
             self.plans[chance.choice(names)].append((moment, payload))
         self.acknowledged = dict.fromkeys(self.plans, 0)
+        """Per producer: the number of its last acknowledged record."""
 
     @property
     def all_acknowledged(self) -> bool:
-        """Whether everything has come."""
+        """Whether all records of all producers are acknowledged."""
         return all(self.acknowledged[name] == len(plan) for name, plan in self.plans.items())
 
     def records(self) -> list[tuple[int, object]]:
-        """All records that the log has ever had, with their times."""
+        """(time, payload) of all records that were ever in the log."""
         return [(entry.time, unpack(entry.data)) for entry in self.log.ever]
 
     def problem(self) -> str:
-        """What is wrong with the log; empty if each record is there once, in its order."""
-        found: dict[str, list[object]] = {name: [] for name in self.plans}
+        """A sentence, if a record was lost, duplicated or reordered in the log; "" otherwise."""
+        logged: dict[str, list[object]] = {name: [] for name in self.plans}
         for entry in self.log.ever:
-            found[entry.producer].append(unpack(entry.data))
+            logged[entry.producer].append(unpack(entry.data))
         for name, plan in self.plans.items():
             sent = [travelled(payload) for _, payload in plan]
-            if self.acknowledged[name] != len(sent) or found[name] != sent:
-                return f"{name} sent {len(sent)} records, the log has {len(found[name])} of them"
+            if self.acknowledged[name] != len(sent) or logged[name] != sent:
+                return f"{name} sent {len(sent)} records, the log has {len(logged[name])} of them"
         return ""
 
 
 class SimulatedIntake(Intake):
-    """An intake without a socket: what it has no room for waits, as in a socket's buffers."""
+    """An intake without a socket: while it is full, messages wait, as in a socket's buffers."""
 
     def __init__(self, source: ReceivedSource, name: str) -> None:
         super().__init__(source, name=name, window=ROOM)
         self._waiting: deque[bytes] = deque()
         self._names: dict[bytes, str] = {}
-        """Route -> producer. The route is the name of its process."""
+        """Route -> producer. A route is the name of a producer's process."""
 
     def receive(self, data: bytes) -> None:
         self._waiting.append(data)
@@ -113,7 +117,7 @@ class SimulatedIntake(Intake):
 
 
 class SimulatedProducer(Party):
-    """One process of a producer. Its records are its own; what is acknowledged, the front says."""
+    """One process of a producer. It learns from the front which records are acknowledged."""
 
     def __init__(
         self,
@@ -132,7 +136,7 @@ class SimulatedProducer(Party):
         self._chance = chance
         self._counted = counted
         self._at = 0
-        """It has sent its records up to this number."""
+        """The number of the last record sent."""
         self._synced = False
         self._ask_at = 0.0
         self._over = False
@@ -140,7 +144,7 @@ class SimulatedProducer(Party):
     def receive(self, data: bytes) -> None:
         kind, session, acknowledged = decode_answer(data)
         if session != self._session:
-            assert session < self._session, "nobody else is this producer"
+            assert session < self._session, "another process is this producer, too"
             return
         stored = self._feed.log.sequences().get(self.name, 0)
         assert acknowledged <= stored, f"{self.name}: {acknowledged} acknowledged, {stored} stored"

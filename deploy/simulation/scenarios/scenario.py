@@ -1,4 +1,4 @@
-"""A scenario: what one seed simulates.
+"""A scenario: all settings of the run that one seed simulates.
 
 >>> scenario(7) == scenario(7)
 True
@@ -23,18 +23,18 @@ DRAWN_FLOW = Simulated(MODULE)
 POLICIES_DRAWN = (
     ("exactly-once",) * 4 + ("two-phase", "strong-productions") * 2 + ("at-least-once",)
 )
-"""Policies, as often as they are drawn. Another number of them would change every seed."""
+"""Policies, each as often as it is drawn. Another length of this tuple would change every seed."""
 
 ROTS = ("exactly-once", "two-phase", "strong-productions", "at-least-once")
-"""Policies under which disks rot."""
+"""Policies under which bits flip on disks."""
 
 SLOW_S = (0.002, 0.02, 0.3, 7.0)
-"""How long a slow element may take; the last is more than a node may be silent."""
+"""Seconds that a slow element may take; a node that is silent for the last counts as gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Everything that a run depends on."""
+    """All settings that a simulated run depends on."""
 
     seed: int
     flow: Simulated
@@ -45,15 +45,15 @@ class Scenario:
     checkpoint_s: float
     faults: Faults
     live: tuple[Pace | None, ...] = (None,)
-    """For each front (they take turns) how its records come; None: all are there at once."""
+    """The pace of front i is `live[i % len(live)]`; None: all its records are there at once."""
     work: Work | None = None
-    """Which elements are slow."""
+    """Which elements are slow; None: no element."""
     sink: str = "memory"
-    """memory, files or lmdb"""
+    """The target of the outputs: memory, files or lmdb."""
     embedded: bool = False
-    """Whether each node has its consumer in its own process."""
+    """Whether the consumer of each node is in the node's process."""
     files: Inputs | None = None
-    """Where records come from, if they are not made up."""
+    """A user's records; None: records are generated."""
 
     def __str__(self) -> str:
         return (
@@ -64,7 +64,7 @@ class Scenario:
 
     @property
     def command(self) -> str:
-        """How to run it again."""
+        """The command that runs this scenario again."""
         files = f" {self.files}" if self.files else ""
         spec, name = self.flow.spec, self.policy.name
         return f"driftline simulate {spec} --seed {self.seed} --policy {name}{files}"
@@ -76,7 +76,10 @@ def scenario(
     name: str | None = None,
     files: Inputs | None = None,
 ) -> Scenario:
-    """The scenario of a seed, of one flow or of all, with one policy or with all.
+    """The scenario of a seed.
+
+    `flow`: one flow, or where it is (`load_flow`); None: the seed decides. `name`: of the policy;
+    None: the seed decides. `files`: a user's records; None: records are generated.
 
     Raises FlowError for a policy under which the flow has no single right outcome.
     """
@@ -87,11 +90,11 @@ def scenario(
     chosen = policy(name or (drawn if simulated.any_order else "exactly-once"), ordering)
     if not chosen.ordered and not simulated.any_order:
         raise FlowError(
-            f"{simulated.spec} cannot be simulated with {chosen.name}: what it gives may depend "
-            "on the order, so there is no right outcome to compare with"
+            f"{simulated.spec} cannot be simulated with {chosen.name}: its outputs may depend on "
+            "the order of arrival, so there is no right outcome to compare with"
         )
     ours = simulated in SIMULATED or simulated == DRAWN_FLOW
-    what = Scenario(
+    drawn_scenario = Scenario(
         seed,
         simulated,
         chosen,
@@ -107,7 +110,8 @@ def scenario(
         files=files,
     )
     crash_at_end = chance.choice((0.0, 0.05, 0.2))  # drawn last: other draws stay as they were
-    return replace(what, faults=replace(what.faults, crash_at_end=crash_at_end))
+    faults = replace(drawn_scenario.faults, crash_at_end=crash_at_end)
+    return replace(drawn_scenario, faults=faults)
 
 
 def _flow(seed: int, flow: str | Simulated | None, name: str | None) -> Simulated:
@@ -164,7 +168,8 @@ def _work(chance: Random) -> Work:
     return Work(one_in if seconds < 1.0 else 300, seconds)
 
 
-def without_faults(what: Scenario) -> Scenario:
-    """The same scenario in a world where nothing fails."""
-    faults = Faults(delay_s=what.faults.delay_s, slow=what.faults.slow, job_s=what.faults.job_s)
-    return replace(what, faults=faults)
+def without_faults(scenario: Scenario) -> Scenario:
+    """The same scenario without faults."""
+    before = scenario.faults
+    faults = Faults(delay_s=before.delay_s, slow=before.slow, job_s=before.job_s)
+    return replace(scenario, faults=faults)

@@ -1,6 +1,6 @@
-"""Functions that take their time: a flow whose functions are slow for some elements.
+"""Slow functions: a flow whose functions take long for some elements.
 
-Which elements those are depends on nothing but their values, as it would for a user's function.
+Only the value of an element decides whether it is slow, as in a user's function.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from driftline.engine.wire.codec import exact
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One of `one_in` elements takes `seconds` in each function that has it."""
+    """One in `one_in` elements takes `seconds` in each function that it passes."""
 
     one_in: int
     seconds: float
 
 
 def slowed(flow: Flow, work: Work, spend: Callable[[float], None]) -> Flow:
-    """The same flow, whose functions `spend` time."""
+    """The same flow with slow functions; they call `spend` with the seconds that they take."""
     vertices = [
         vertex
         if vertex.function is None

@@ -1,6 +1,6 @@
 """Keyed functions of random flows: every state type, alone and together, read, changed and cleared.
 
-None is commutative: any element that is lost, twice or out of order changes what comes after it.
+None is commutative: an element that is lost, duplicated or out of order changes all later outputs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Made(Generic[T]):
-    """A function with its states, and what it does."""
+    """A function with its states and a description."""
 
     name: str
     function: Callable[..., T]
@@ -30,7 +30,7 @@ class Made(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Keyed(Generic[T]):
-    """A kind of keyed function; `outputs`: how many an element may have."""
+    """A kind of keyed function; `outputs`: the largest number of outputs of an element."""
 
     make: Callable[[Random], Made[T]]
     outputs: int = 1
@@ -38,7 +38,7 @@ class Keyed(Generic[T]):
 
 
 def mixed(one: object, other: object) -> int:
-    """A number that depends on both and on their order."""
+    """A number below 9973 that depends on both arguments and on their order."""
     return crc32(f"{one} {other}".encode()) % 9973
 
 
@@ -88,10 +88,10 @@ def _list(chance: Random) -> Made[Element]:
         elif len(numbers) and number % 4 == 1:
             numbers[0] = mixed(numbers[0], number)
         numbers.append(number)
-        kept = tuple(numbers)
+        before = tuple(numbers)
         if len(numbers) > longest:
             numbers.clear()
-        return word, mixed(kept, word)
+        return word, mixed(before, word)
 
     return Made(f"appends, pops, replaces, clears after {longest}", function, (ListState("list"),))
 
@@ -106,10 +106,10 @@ def _map(chance: Random) -> Made[Element]:
             del numbers[word]
         else:
             numbers[word] = number
-        kept = numbers.items()
+        entries = numbers.items()
         if len(numbers) > largest:
             numbers.clear()
-        return word, mixed(before, kept)
+        return word, mixed(before, entries)
 
     return Made(f"puts, deletes, clears after {largest}", function, (MapState("numbers"),))
 
@@ -124,7 +124,7 @@ def _failing(chance: Random) -> Made[Element]:
             raise ValueError(f"{number} leaves 2")
         return element[0], number
 
-    return Made(f"fails for 2 modulo {divisor}, by what was before", function, (ValueState("a"),))
+    return Made(f"fails for states that are 2 modulo {divisor}", function, (ValueState("a"),))
 
 
 def _all(chance: Random) -> Made[Element]:
@@ -167,22 +167,22 @@ def _mutable(chance: Random) -> Made[Element]:
         counts = last.get({})
         counts[word] = counts.get(word, 0) + 1
         last.set(counts)
-        counts.clear()  # in vain, as what follows the other puts
+        counts.clear()  # must not change the state, like the other changes after a put
         numbers = by_word.setdefault(word, [])
         numbers.append(number)
         by_word[word] = numbers
         numbers.clear()
         recent.append([word, numbers])
-        recent[-1].append("in vain")
+        recent[-1].append("not in the state")
         result = mixed((last.get(), by_word.items(), list(recent)), number)
         if len(recent) > longest:
             recent.clear()
             by_word.pop(word)
-        return [word, result]  # type: ignore[return-value]  # which a map behind it may change
+        return [word, result]  # type: ignore[return-value]  # a map behind may change the list
 
     last = ValueState[dict[str, int]]("counts")
     states: tuple[State, ...] = (last, MapState("by word"), ListState("recent"))
-    return Made(f"keeps what it goes on to change, clears after {longest}", function, states)
+    return Made(f"changes lists after putting them, clears after {longest}", function, states)
 
 
 # Processes: any number of outputs. --------------------------------------------------------------
@@ -198,8 +198,8 @@ def _when_full(chance: Random) -> Made[Iterable[Element]]:
         words.append(word)
         last[word] = number
         if len(words) >= full:
-            for kept, value in last.items():
-                yield kept, mixed(value, tuple(words))
+            for other, value in last.items():
+                yield other, mixed(value, tuple(words))
             words.clear()
             if word in last:
                 del last[word]
@@ -215,7 +215,7 @@ def _random(chance: Random) -> Made[Iterable[Element]]:
         for _ in range(context.random.randrange(3)):
             yield element[0], mixed(before, context.random.random())
 
-    return Made("up to two, by the label's random numbers", function, (ValueState("seen"),))
+    return Made("up to two, by the context's random numbers", function, (ValueState("seen"),))
 
 
 def _changes(chance: Random) -> Made[Iterable[Element]]:
@@ -229,7 +229,7 @@ def _changes(chance: Random) -> Made[Iterable[Element]]:
             raise ValueError(f"{number} after {last.get()}")
         return [(word, number + i) for i in range(parity)]
 
-    return Made("none, one or two by the one before; some fail", function, (ValueState("last"),))
+    return Made("none, one or two, by the last number; some fail", function, (ValueState("last"),))
 
 
 SCANS: tuple[Keyed[Element], ...] = (

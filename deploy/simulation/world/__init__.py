@@ -1,1 +1,1 @@
-"""What happens in a simulated run, and where: time, network, disks, files, faults."""
+"""The simulated world: time, network, hosts, disks, files, faults."""

@@ -1,6 +1,6 @@
-"""Simulated disks: dictionaries that survive a crash, and rot.
+"""Simulated disks: dictionaries that survive a crash, and whose bits may flip.
 
-What a disk does is all or nothing, as a transaction of LMDB and the replacement of a file are.
+A job is atomic, like a transaction of LMDB or the replacement of a file.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from driftline.engine.sources.logs.inputlog import (
 from driftline.engine.wire.party import Job
 
 MERGE_AT = 3
-"""Parts that pile up before they are merged: few, so that short runs merge often."""
+"""Number of parts at which a store merges them: few, so that short runs merge often."""
 
 ROWS_AT_ONCE = 20
-"""Rows that one step of joining parts works off, for the same reason."""
+"""Rows that one step of merging parts works off: few, so that a merge takes several steps."""
 
 
 TRIM_MAX = 5
-"""Entries that one group removes from an input log at most, for the same reason."""
+"""Entries that one group removes from an input log at most: few, so that trimming takes several."""
 
 
 class Disk(Protocol):
-    """What survives a crash of a host."""
+    """The storage of a host: it survives crashes."""
 
     def carry_out(self, job: Job) -> object:
-        """Do a job. Raises what a real store raises."""
+        """Do a job. Returns its result; raises the errors of the real store."""
 
     def open(self) -> None:
-        """A process begins to use it; what another kept in memory is gone."""
+        """Open the store for a new process, without anything that an earlier one held in memory."""
 
     def rot(self, chance: Random) -> str:
-        """Flip a bit of something. Returns the name of what is damaged; empty: nothing was."""
+        """Flip one stored bit. Returns the name of the damaged store; "" if none was damaged."""
 
 
 class MemoryKeyValue:
@@ -63,7 +63,7 @@ class MemoryKeyValue:
         return sorted(self.data)
 
     def write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> None:
-        """All of it or nothing, as a transaction of LMDB."""
+        """Delete and put, atomically, like a transaction of LMDB."""
         for key in deletes:
             self.data.pop(key, None)
         self.data.update(puts)
@@ -77,7 +77,7 @@ class NodeDisk:
         self.flow = flow
         self.counted = counted
         self.rotten_part = 0
-        """The part that was damaged last."""
+        """The number of the part that was damaged last; 0: none."""
         self.open()
 
     def carry_out(self, job: Job) -> object:
@@ -102,7 +102,7 @@ class NodeDisk:
 
     @property
     def parts(self) -> set[int]:
-        """The numbers of the parts that are there."""
+        """The numbers of the stored parts."""
         return set(map(part_of, self.kv.data))
 
 
@@ -114,15 +114,15 @@ class MasterDisk:
         self.counted = counted
 
     def read(self) -> ClusterState | None:
-        """The state that was written last."""
+        """The state that was written last; None before the first write."""
         return None if self.data is None else decode_state(self.data, "of the simulation")
 
     def carry_out(self, job: Job) -> object:
         assert isinstance(job, WriteState)
-        found = self.read() or ClusterState(job.state.identity)
-        if found.version != job.state.version - 1:
+        before = self.read() or ClusterState(job.state.identity)
+        if before.version != job.state.version - 1:
             raise StateMismatch("another master has taken over")
-        self._count(found, job.state)
+        self._count(before, job.state)
         self.data = encode_state(job.state)
         return None
 
@@ -147,14 +147,14 @@ class MasterDisk:
 
 
 class LogDisk:
-    """The input log of a simulated front: does what `InputLog` does, in memory."""
+    """The input log of a simulated front: an `InputLog` in memory."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.changelog: dict[int, bytes] = {}
-        """Time -> entry as it is stored."""
+        """Time -> encoded entry."""
         self.ever: list[Entry] = []
-        """All entries that there have been."""
+        """All entries ever written, also those trimmed since."""
         self.reserved = 0
         self.trimmed = 0
         self._times: list[int] = []
@@ -166,11 +166,14 @@ class LogDisk:
         return self._times[-1] if self._times else 0
 
     def sequences(self) -> dict[str, int]:
-        """The last number of each producer."""
+        """Producer -> the number of its last record."""
         return dict(self._sequences)
 
     def read(self, start: int, limit: int = -1) -> list[Entry]:
-        """The first entries with time >= `start`. Raises StateMismatch if one is damaged."""
+        """The first `limit` entries with time >= `start`; all of them if `limit` is negative.
+
+        Raises StateMismatch for a damaged entry.
+        """
         first = bisect_left(self._times, start)
         times = self._times[first : first + limit if limit >= 0 else None]
         return [decode_entry(encode_number(t), self.changelog[t], self.name) for t in times]
@@ -185,11 +188,11 @@ class LogDisk:
             self._times.append(entry.time)
         self.reserved, self.trimmed = job.reserved, job.trim
         below = bisect_left(self._times, job.trim)
-        gone = min(below, TRIM_MAX)
-        for time in self._times[:gone]:
+        removed = min(below, TRIM_MAX)
+        for time in self._times[:removed]:
             del self.changelog[time]
-        del self._times[:gone]
-        return gone < below
+        del self._times[:removed]
+        return removed < below
 
     def open(self) -> None:
         pass
@@ -203,7 +206,7 @@ class LogDisk:
 
 
 def flipped(data: bytes, chance: Random) -> bytes:
-    """The same bytes, but for one bit."""
+    """The same bytes with one bit flipped."""
     changed = bytearray(data)
     changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
     return bytes(changed)

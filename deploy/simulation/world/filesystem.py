@@ -1,8 +1,9 @@
-"""Files that lose power: what is not synced may be gone, torn, or there.
+"""A file system that loses power: data that were not synced may be gone, torn, or intact.
 
-Stands between code that writes files and the operating system: watches the calls that write below
-one directory, lets them fail or be the last one, and keeps what is durable: the content of a file
-as of its last fdatasync, the names in a directory as of its last fsync. It syncs nothing itself.
+It stands between code that writes files and the operating system. It replaces the writing functions
+of `os`, lets calls fail or crash the process, and remembers the durable data below one directory:
+the content of each file as of its last fdatasync, the names in each directory as of its last fsync.
+Nothing is really synced.
 """
 
 from __future__ import annotations
@@ -21,19 +22,22 @@ _pwrite, _ftruncate, _replace = os.pwrite, os.ftruncate, os.replace
 
 
 class FileSystem:
-    """Everything below one directory; a context manager, in which calls are watched."""
+    """The files below one directory. As a context manager, it replaces the functions of `os`."""
 
     def __init__(
         self, root: Path, chance: Random, fails: Callable[[], BaseException | None]
     ) -> None:
-        """`fails`: asked at each call; what it gives is raised, and the call may be half done."""
+        """`fails`: called for each operation; if it returns an error, the operation raises it.
+
+        A failed operation may have been carried out, or in part.
+        """
         self.root = root
         self.chance = chance
         self._fails = fails
         self._durable: dict[int, bytes] = {}
-        """Inode -> content."""
+        """Inode -> durable content."""
         self._names: dict[Path, dict[str, int]] = {}
-        """Directory -> name -> inode."""
+        """Directory -> durable name -> inode."""
         self._pins: list[int] = []
         self._instead: dict[str, Callable[..., object]] = {
             "pwrite": self._write,
@@ -42,7 +46,7 @@ class FileSystem:
             "fsync": self._sync_names,
             "replace": self._rename,
         }
-        """What stands in the place of functions of `os`."""
+        """Name of a function of `os` -> its replacement."""
 
     def __enter__(self) -> Self:
         for name, function in self._instead.items():
@@ -59,13 +63,13 @@ class FileSystem:
             setattr(os, name, function)
 
     def close(self) -> None:
-        """Release what it keeps open."""
+        """Close all pinned files."""
         for pin in self._pins:
             os.close(pin)
         self._pins.clear()
 
     def lose_power(self) -> None:
-        """Leave on the disk what a power failure may leave."""
+        """Change the files as a power failure may: durable data stay, others may stay."""
         for directory, names in self._names.items():
             now = {file.name: file for file in directory.iterdir() if file.is_file()}
             keep_names = self.chance.random() < 0.5
@@ -96,10 +100,11 @@ class FileSystem:
         cut = self.chance.randint(len(durable), len(now))
         return self.chance.choice((now, now[:cut], now[:cut] + bytes(len(now) - cut)))
 
-    def _half_done(self, error: BaseException | None) -> bool:
+    def _is_done(self, error: BaseException | None) -> bool:
+        """Whether to carry out an operation that will raise `error`; None: it succeeds."""
         return error is None or self.chance.random() < 0.5
 
-    # Instead of the functions of `os`.
+    # Replacements of the functions of `os`.
 
     def _write(self, file: int, data: bytes, offset: int) -> int:
         error = self._fails()
@@ -110,14 +115,14 @@ class FileSystem:
 
     def _truncate(self, file: int, length: int) -> None:
         error = self._fails()
-        if self._half_done(error):
+        if self._is_done(error):
             _ftruncate(file, length)
         if error is not None:
             raise error
 
     def _sync(self, file: int) -> None:
         error = self._fails()
-        if self._half_done(error):
+        if self._is_done(error):
             path = _path(file)
             self._pin(path)
             self._durable[os.fstat(file).st_ino] = path.read_bytes()
@@ -129,20 +134,20 @@ class FileSystem:
         directory = _path(file)
         if directory == self.root or self.root in directory.parents:
             self._names.setdefault(directory, {})
-            if self._half_done(error):
+            if self._is_done(error):
                 self._names[directory] = _inodes(directory)
         if error is not None:
             raise error
 
     def _rename(self, old: Path, new: Path) -> None:
         error = self._fails()
-        if self._half_done(error):
+        if self._is_done(error):
             _replace(old, new)
         if error is not None:
             raise error
 
     def _pin(self, file: Path) -> None:
-        """The number of an inode must not be used again."""
+        """Keep a file open, so that its inode number is not used again."""
         self._pins.append(os.open(file, os.O_RDONLY))
 
 

@@ -1,9 +1,9 @@
-"""The simulated network: channels that delay, lose and repeat what processes send each other.
+"""The simulated network: channels that delay, lose and repeat messages.
 
-A channel leads from a process to a party. It is FIFO, and other channels may overtake it. A cut
-loses what is sent on a channel, or by a process, while it lasts. Of what a process that crashes
-has sent, a random tail is lost, or all that is still on its way lingers until its successor is at
-work.
+A channel leads from a process to a party. It is FIFO, and other channels may overtake it. During a
+cut, all messages on one channel, or from one process, are lost. When a process crashes, a random
+tail of its messages is lost; or its messages under way linger, and arrive after its successor has
+started.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from driftline.deploy.simulation.world.timeline import Timeline
 
 @dataclass(slots=True)
 class Network:
-    """Everything that is on its way."""
+    """All messages under way, and the state of the channels."""
 
     timeline: Timeline
     chance: Random
@@ -29,12 +29,14 @@ class Network:
     counted: Counter[str]
     _arrivals: dict[tuple[str, str], float] = field(default_factory=dict)
     _cut_until: dict[tuple[str, str], float] = field(default_factory=dict)
-    """Per channel (process, receiver); with no receiver, all channels of a process."""
+    """(process, receiver) -> the end of the cut; receiver "": all channels of the process."""
     _lost_after: dict[str, float] = field(default_factory=dict)
+    """Crashed process -> the time after which its messages are lost."""
     _lingering: dict[str, float] = field(default_factory=dict)
+    """Crashed process -> by how many seconds its messages are delayed."""
 
     def send(self, process: str, to: str, arrive: Callable[[], None]) -> None:
-        """Send something from a process to a party, where it will `arrive`, or not."""
+        """Send a message to a party. `arrive` is called for each arrival: none, one or two."""
         timeline, faults = self.timeline, self.faults
         channel = (process, to)
         everything = (process, "")
@@ -55,11 +57,11 @@ class Network:
             timeline.at_time(when, event)
 
     def crashed(self, process: str, back_after: float) -> None:
-        """A process has died; its successor starts after some time."""
+        """A process has died; its successor starts after `back_after` seconds."""
         now, chance = self.timeline.now, self.chance
         if self.timeline.fault(self.faults.linger, "lingering messages"):
             self._lingering[process] = back_after + chance.expovariate(50.0)
-        else:  # a tail of what it sent last never leaves its buffers
+        else:  # its last messages never leave its buffers
             self._lost_after[process] = now + chance.random() * self.faults.delay_s
 
     def _arrive(self, process: str, arrive: Callable[[], None]) -> None:

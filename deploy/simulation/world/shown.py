@@ -1,4 +1,4 @@
-"""Messages as a trace shows them."""
+"""The text of messages in a trace."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from driftline.engine.wire.messages import decode
 
 
 def shown(data: bytes) -> str:
-    """A message between parties, or with a producer."""
+    """The text of an encoded message between parties, or between an intake and a producer."""
     try:
         header, message = decode(data)
     except MalformedMessage:

@@ -1,4 +1,4 @@
-"""Virtual time: what happens when, and whether a fault happens now."""
+"""Virtual time: the order of events, and the moments of faults."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ Event = Callable[[], None]
 
 @dataclass(slots=True)
 class Timeline:
-    """A clock and the events to come; those of the same moment keep their order."""
+    """A clock and the future events; events of the same moment keep the order of scheduling."""
 
     chance: Random
     faults: Faults
     counted: Counter[str] = field(default_factory=Counter)
-    """What happened how often, for people and for tests of the simulation."""
+    """How often each kind of event happened, for people and for tests of the simulation."""
     trace: Callable[[str], None] | None = None
-    """Told every message that is delivered, every job and every fault."""
+    """Called with a line for each delivered message, each job and each fault."""
     now: float = 0.0
+    """Virtual seconds since the start."""
     over: bool = False
-    """Whether nothing is to happen any more."""
+    """Whether `run` is to end."""
     _events: list[tuple[float, int, Event]] = field(default_factory=list)
     _order: int = 0
 
     def run(self, limit: float) -> bool:
-        """Let events happen until one says `over`. Returns False if the time limit came first."""
+        """Carry out events until one sets `over`. Returns False if `limit` seconds came first."""
         events = self._events
         while not self.over:
             self.now, _, event = heappop(events)
@@ -40,39 +41,39 @@ class Timeline:
         return True
 
     def step(self) -> None:
-        """Let the next event happen."""
+        """Carry out the next event."""
         self.now, _, event = heappop(self._events)
         event()
 
     def after(self, delay: float, event: Event) -> None:
-        """Let something happen later."""
+        """Schedule an event in `delay` seconds."""
         self.at_time(self.now + delay, event)
 
     def at_time(self, when: float, event: Event) -> None:
-        """Let something happen at a moment."""
+        """Schedule an event at the time `when`."""
         self._order += 1
         heappush(self._events, (when, self._order, event))
 
     def happens(self, probability: float) -> bool:
-        """Whether a fault happens now."""
+        """Draw whether a fault happens now."""
         return (
             probability > 0 and self.now < self.faults.until and self.chance.random() < probability
         )
 
-    def fault(self, probability: float, what: str) -> bool:
-        """Whether a fault happens now; if so, it is counted and told."""
+    def fault(self, probability: float, name: str) -> bool:
+        """Draw whether a fault happens now; if it does, count it and add it to the trace."""
         if not self.happens(probability):
             return False
-        self.counted[what] += 1
-        self.tell(what)
+        self.counted[name] += 1
+        self.tell(name)
         return True
 
     def failpoint(self, probability: float, where: str) -> None:
-        """A place inside a party where its process may die. Raises Crashed."""
+        """Mark a place inside a party where its process may die. Raises Crashed if it does."""
         if self.happens(probability):
             raise Crashed(where)
 
-    def tell(self, what: str) -> None:
+    def tell(self, text: str) -> None:
         """Add a line to the trace."""
         if self.trace is not None:
-            self.trace(f"{self.now:11.6f}  {what}")
+            self.trace(f"{self.now:11.6f}  {text}")

@@ -1,16 +1,16 @@
 """The simulated world: hosts with disks, a network, faults, and a virtual clock.
 
-Knows parties only by `engine.wire.party`: it hands them bytes, the time and results of jobs, and
-carries out what it finds in their outboxes, as the ZeroMQ runtime does. A process runs one party or
-several (a front beside its intake, a node beside its consumer), which crash and stand still
+The world knows parties only by `engine.wire.party`: it hands them bytes, the time and the results
+of jobs, sends their messages and carries out their jobs, like the ZeroMQ runtime. A process runs
+one party or several (a front and its intake, a node and its consumer), which crash and stand still
 together.
 
-A crash loses the process with everything volatile; its disk stays, but a job that was being carried
-out may be done or not. A job may also fail, or be done and yet be reported as failed. A pause stops
-a process as SIGSTOP does: it notices nothing, and goes on with what has come. A turn may take time:
-until it ends the process takes nothing, and what it sends leaves at its end; only `Party.beat` is
-heard meanwhile. A process that ends by an error of ours ends the run, as it does in reality, unless
-it may only try again (`Unavailable`): then it is started again.
+A crash loses the process with its memory. Its disk stays; the job under way is done or not. A job
+may also fail, or be done but reported as failed. A pause stops a process like SIGSTOP: afterwards
+it goes on with the messages that have come meanwhile. A turn may take time: until its end the
+process takes no message, and its own messages leave at its end, except those of `Party.beat`. A
+process that raises a `DriftlineError` ends the run, as in reality; but after `Unavailable` it is
+started again.
 """
 
 from __future__ import annotations
@@ -28,61 +28,64 @@ from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.wire.party import Job, Party
 
 BEAT_S = 0.2
-"""How often a party that is at work is asked for a sign of life."""
+"""Seconds between two calls of `Party.beat` during a long turn."""
 
 RESTART_RATE = 20.0
-"""Restarts a second: a process that died is back after 50 ms on average."""
+"""Restarts per second: a process that died restarts after 50 ms on average."""
 
 
 @dataclass(slots=True)
 class Host:
-    """A place where a process runs, again and again."""
+    """A machine for one process, which is started again whenever it dies."""
 
     name: str
     make: Callable[[str], Sequence[Party]]
     disk: Disk | None
     fixed: frozenset[str]
-    """The parties whose address stays the same when it restarts (master, consumer, intake)."""
+    """The parties whose address stays the same after a restart (master, consumer, intake)."""
     parties: dict[str, Party] = field(default_factory=dict)
-    """Empty while no process runs; the first one decides when it ends."""
+    """The parties of the running process, empty if none runs; it ends when the first one has."""
     ended: Party | None = None
-    """The one that has done its part, once its process has ended in good order."""
+    """The first party, after its process has ended in good order."""
     process: str = ""
+    """The name of the running process; "" if none runs."""
     starts: int = 0
     turn_due: bool = False
+    """Whether a turn of the process is scheduled."""
     disk_free_at: float = 0.0
     away_until: float = 0.0
-    """Until then it is paused, or at work: it takes nothing."""
+    """The end of the process's pause or long turn; until then it takes no message."""
 
     @property
     def party(self) -> Party | None:
-        """The first of its parties, if a process runs."""
+        """The first party of the running process; None if no process runs."""
         return next(iter(self.parties.values()), None)
 
     @property
     def kind(self) -> str:
-        """What it is, without its number."""
+        """Its name without its number."""
         return self.name.partition("-")[0]
 
 
 @dataclass(slots=True)
 class World:
-    """Everything that happens, and where."""
+    """The hosts, and the events of their processes, disks and messages."""
 
     timeline: Timeline
     network: Network
     check: Callable[[Host, Party], None]
-    """Called after every turn of every party, when what it sends has left."""
+    """Called after every turn of every party, after its messages were sent."""
     at_end: Callable[[Host], None]
     """Called when a process has ended in good order."""
     tick_s: float = 0.02
-    """How often parties are told the time, at least: it may be sooner than they ask."""
+    """The longest time between two calls of `Party.tick`, whatever the party asks for."""
     hosts: dict[str, Host] = field(default_factory=dict)
     ended: DriftlineError | None = None
-    """What a process said that ended the run."""
+    """The error by which a process has ended the run."""
     _places: dict[str, Host] = field(default_factory=dict)
-    """Party -> where it runs."""
+    """Name of a party -> its host."""
     _spent: float = 0.0
+    """How long the current turn has taken so far, in virtual seconds."""
 
     def add(
         self,
@@ -92,22 +95,22 @@ class World:
         *,
         fixed: Iterable[str] = (),
     ) -> Host:
-        """Add a host and start it."""
+        """Add a host and start its process; `make`: process name -> the parties of the process."""
         host = self.hosts[name] = Host(name, make, disk, frozenset(fixed))
         self.start(host)
         return host
 
     @property
     def clock(self) -> float:
-        """The time as it is in the middle of a turn."""
+        """The current time, also in the middle of a long turn."""
         return self.timeline.now + self._spent
 
     def spend(self, seconds: float) -> None:
-        """Let the turn that is under way take longer."""
+        """Let the current turn take longer."""
         self._spent += seconds
 
     def crash(self, host: Host, where: str) -> None:
-        """Kill a host's process; it is started again later."""
+        """Kill a host's process, and schedule its restart. `where`: the place, for the trace."""
         self.timeline.counted[f"crash {host.kind} {where}"] += 1
         self.timeline.tell(f"{host.process} crashes {where}")
         back_after = self.timeline.chance.expovariate(RESTART_RATE)
@@ -117,7 +120,7 @@ class World:
         self.timeline.after(back_after, lambda: self.start(host))
 
     def turn_soon(self, host: Host) -> None:
-        """Let a process work off what has come."""
+        """Schedule a turn of a process, unless one is scheduled."""
         if not host.turn_due:
             host.turn_due = True
             process = host.process
@@ -128,7 +131,7 @@ class World:
     # Processes.
 
     def start(self, host: Host) -> None:
-        """Start a process that is not there."""
+        """Start the process of a host. Precondition: none runs."""
         assert not host.parties
         host.starts += 1
         host.ended = None
@@ -145,7 +148,7 @@ class World:
             self._places.setdefault(party.name, host)
 
     def _safely(self, host: Host, when: str, action: Callable[[], None]) -> bool:
-        """Let a process do something. Returns whether it lives."""
+        """Call `action` in a process, and handle its errors. Returns whether the process lives."""
         try:
             action()
         except Crashed as where:
@@ -160,8 +163,8 @@ class World:
             host.parties.clear()
         return bool(host.parties)
 
-    def _rests(self, host: Host, event: Callable[[], None]) -> bool:
-        """Whether a process is paused or at work; then the event happens when it goes on."""
+    def _is_away(self, host: Host, event: Callable[[], None]) -> bool:
+        """Whether a process is away; if so, the event is scheduled for the end of that."""
         if self.timeline.now >= host.away_until:
             return False
         self.timeline.at_time(host.away_until, event)
@@ -170,7 +173,7 @@ class World:
     def _tick(self, host: Host, process: str) -> None:
         if host.process != process or not host.parties:
             return
-        if self._rests(host, lambda: self._tick(host, process)):
+        if self._is_away(host, lambda: self._tick(host, process)):
             return
         now = self.timeline.now
         delay = self.tick_s
@@ -183,7 +186,7 @@ class World:
     def _turn(self, host: Host, process: str) -> None:
         if host.process != process or not host.parties:
             return
-        if self._rests(host, lambda: self._turn(host, process)):
+        if self._is_away(host, lambda: self._turn(host, process)):
             return
         host.turn_due = False
         self._spent = 0.0
@@ -262,11 +265,11 @@ class World:
         timeline.at_time(host.disk_free_at, event)
 
     def _carry_out(self, host: Host, process: str, party: Party, job: Job) -> None:
-        """Do a job, which is all or nothing: it is one transaction of a store."""
+        """Do a job; it is atomic, as it is one transaction of a store."""
         if host.process != process or not host.parties:
             return
         event = partial(self._carry_out, host, process, party, job)
-        if self._rests(host, event):
+        if self._is_away(host, event):
             return
         assert host.disk is not None
         timeline, faults, kind = self.timeline, self.timeline.faults, type(job).__name__
@@ -279,23 +282,23 @@ class World:
                 raise Unavailable("the disk is full")
             result = host.disk.carry_out(job)
             if timeline.fault(faults.done_but_failed, f"done but failed {kind}"):
-                raise Unavailable("nobody knows whether it was written")
+                raise Unavailable("it is unknown whether the job was done")
         except DriftlineError as error:
             result = error
         if timeline.happens(faults.crash_after_job):
             self.crash(host, f"after {kind}")
             return
         if timeline.trace is not None:
-            timeline.tell(f"{process} did {job}, result {result}")
+            timeline.tell(f"{process} has done {job}, result {result}")
         if self._safely(host, f"because of a failed {kind}", lambda: party.done(job, result)):
             self.turn_soon(host)
 
     # Messages.
 
     def _send(self, host: Host, party: Party, to: str, data: bytes) -> None:
-        beside = host.parties.get(to)
-        if beside is not None:  # in a thread of the same process
-            self.timeline.after(0.0, partial(self._deliver, host, beside, host.process, data))
+        neighbour = host.parties.get(to)
+        if neighbour is not None:  # in a thread of the same process
+            self.timeline.after(0.0, partial(self._deliver, host, neighbour, host.process, data))
             return
         target, address = self._places.get(to), party.addresses.get(to, "")
         if target is not None and (address or to in target.fixed):
@@ -306,7 +309,7 @@ class World:
         party = host.parties.get(to)
         if party is None or not (to in host.fixed or address == host.process):
             return
-        if self._rests(host, partial(self._arrive, sender, host, to, address, data)):
+        if self._is_away(host, partial(self._arrive, sender, host, to, address, data)):
             return
         timeline = self.timeline
         if timeline.fault(timeline.faults.pause, f"pause {host.kind}"):

@@ -123,7 +123,7 @@ def test_a_run_that_does_not_get_on_says_what_it_waits_for() -> None:
     )
     with patch.object(Tracker, "deliver", lambda self, node, time: None):
         outcome = run_one(what)
-    assert "does not get on" in outcome.problem
+    assert "makes no progress" in outcome.problem
     assert "running" in outcome.problem
     assert outcome.virtual_s < 30
 
@@ -210,7 +210,7 @@ def test_a_flow_is_simulated_on_records_of_a_file(tmp_path: Path) -> None:
     assert given.exit_code == 0, given.output
     made_up = CliRunner().invoke(simulate, [str(flow), "--seeds", "5"])
     assert made_up.exit_code == 2
-    assert "--input FILE gives it others" in " ".join(made_up.output.split())
+    assert "--input FILE gives it other records" in " ".join(made_up.output.split())
 
 
 def test_the_records_of_a_seed_are_always_the_same_and_in_their_order(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_the_records_of_a_seed_are_always_the_same_and_in_their_order(tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--all", "--input", "x"], "--input is for a FLOW of yours"),
+        (["--all", "--input", "x"], "--input needs a FLOW"),
         (
             ["driftline.deploy.simulation.scenarios.flows:two_fronts", "--input", "x"],
             "has 2 sources",

@@ -104,7 +104,7 @@ class Hurried(Simulation):
 
     def _node(self, index: int) -> Callable[[str], Sequence[Party]]:
         make = super()._node(index)
-        chance = Random(self.what.seed)
+        chance = Random(self.scenario.seed)
         clock = Clock()
 
         def tick() -> float:

@@ -22,7 +22,7 @@ from driftline.engine.sinks import JsonLinesConsumer, LmdbConsumer
 from driftline.engine.sinks.lines import Lines
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources import ListSource, open_source
-from driftline.engine.sources.files import splits as parts_module
+from driftline.engine.sources.files import splits as splits_module
 from driftline.engine.sources.logs.inputlog import InputLog, WriteGroup
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.bundles import to_blob
@@ -102,7 +102,7 @@ def _reformat(lines: list[str]) -> None:
     lines[7] = json.dumps(json.loads(lines[7]), separators=(",", ":")) + "\n"
 
 
-@pytest.mark.parametrize("part_bytes", [64, 2**20])  # of one piece, and of many
+@pytest.mark.parametrize("split_bytes", [64, 2**20])  # of one piece, and of many
 @pytest.mark.parametrize(
     ("corrupt", "expected"),
     [
@@ -120,9 +120,9 @@ def test_each_kind_of_damage_is_named(
     monkeypatch: pytest.MonkeyPatch,
     corrupt: Corrupt,
     expected: dict[str, int],
-    part_bytes: int,
+    split_bytes: int,
 ) -> None:
-    monkeypatch.setattr(parts_module, "PART_BYTES_MIN", part_bytes)
+    monkeypatch.setattr(splits_module, "SPLIT_BYTES_MIN", split_bytes)
     flow = load_flow("driftline.deploy.simulation.scenarios.flows:concatenation")
     path = lines_of(flow, tmp_path)
     lines = path.read_text().splitlines(keepends=True)

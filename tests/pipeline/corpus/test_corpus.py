@@ -23,7 +23,7 @@ from driftline.engine.sources import (
     open_source,
     strict,
 )
-from driftline.engine.sources.files import splits as parts_module
+from driftline.engine.sources.files import splits as splits_module
 from driftline.engine.sources.texts.words import words
 from driftline.index.flow import inverted_index
 from driftline.pipeline.commands import spark as command
@@ -94,7 +94,7 @@ def test_the_sample_is_a_corpus_with_the_words_of_the_index(
 def test_a_dump_in_parts_is_the_dump(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    monkeypatch.setattr(parts_module, "PART_BYTES_MIN", 16)
+    monkeypatch.setattr(splits_module, "SPLIT_BYTES_MIN", 16)
     source = dump(tmp_path / "dump.xml.bz2")
     documents, bad = read(source)
     out = tmp_path / "out"
@@ -116,7 +116,7 @@ def test_a_dump_in_parts_is_the_dump(
 def test_json_lines_are_an_input_with_the_words_of_the_dump(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts_module, "PART_BYTES_MIN", 16)
+    monkeypatch.setattr(splits_module, "SPLIT_BYTES_MIN", 16)
     source = dump(tmp_path / "dump.xml.bz2", bad=0)
     make_corpus(spark, source, tmp_path / "out", "jsonl")
     together = tmp_path / "corpus.jsonl"
