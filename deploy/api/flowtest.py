@@ -15,7 +15,8 @@ from driftline.engine.flow.loading import check_not_loading, load_flow
 from driftline.engine.order.steps import FAILURES
 from driftline.engine.policy import policy as policy_named
 from driftline.engine.sinks import MemoryConsumer
-from driftline.engine.state.managed import ListState, MapState, State, StateTable, ValueState
+from driftline.engine.state.managed import ListState, MapState, State, ValueState
+from driftline.engine.state.table import StateTable
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import travelled
 

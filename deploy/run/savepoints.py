@@ -22,7 +22,7 @@ from driftline.engine.snapshots.jobs import LoadSnapshot, StoreSnapshot
 from driftline.engine.snapshots.merging import restore
 from driftline.engine.snapshots.savepoint import Savepoint, begin, complete, write_table
 from driftline.engine.snapshots.store import LmdbStore, PartStore
-from driftline.engine.state.managed import StateTable
+from driftline.engine.state.table import StateTable
 from driftline.engine.wire.marks import Mark
 
 FIRST = 1

@@ -183,7 +183,7 @@ def test_kill_9_of_a_run_on_standard_input_loses_and_repeats_nothing(
     fed[-1].feed(data)
     status, said = fed[-1].end()
     assert status == 0, said
-    assert "of standard input were taken before: they are passed over" in said
+    assert "of standard input are stored already: they are skipped" in said
     expected = reference(WORDCOUNT, tmp_path, whole)
     if policy == "exactly-once":
         assert lines(tmp_path / "out") == expected, "the numbers are those of a file, too"
