@@ -75,8 +75,8 @@ def _as_files(given: Input, who: str) -> Source:
     if isinstance(given, Piped | str):
         raise Unavailable(
             f"{who} reads files, not {given if isinstance(given, str) else given.name}. The "
-            "records that `driftline run` has received are in its state directory, in the folders input-0, "
-            "input-1, ...; give one of these as the input"
+            "records that `driftline run` has received are in its state directory, in the folders "
+            "input-0, input-1, ...; give one of these as the input"
         )
     return given
 

@@ -138,7 +138,7 @@ def test_progress_grows_to_the_bytes_of_all_files(tmp_path: Path) -> None:
 def test_in_parts_they_give_the_same(
     sections: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("driftline.engine.sources.files.splits.PART_BYTES_MIN", 64)
+    monkeypatch.setattr("driftline.engine.sources.files.splits.SPLIT_BYTES_MIN", 64)
     large = {**FILES, "f.txt": "".join(f"line {n}\n" for n in range(500))}
     source = several(tmp_path, large, sections=sections)
     parts = splits_of(source, 8)
