@@ -1,11 +1,11 @@
-"""Shows a flow: as indented text for a terminal, as DOT for a picture."""
+"""Formats the graph of a flow: as text for a terminal, as DOT for a picture."""
 
 from driftline.engine.flow.flow import Flow, Vertex
 from driftline.engine.flow.plan import plan
 
 
 def as_text(flow: Flow) -> str:
-    """One line for each operator, with what it reads, keeps and gives; stages apart."""
+    """The flow as text, stage by stage: a line for each operator with inputs, states and fields."""
     cut = plan(flow)
     ports = {port.vertex.number: port for port in cut.ports}
     lines = [f"flow {flow.name}: {len(flow.vertices)} operators, {cut.stages} stages"]
@@ -18,7 +18,7 @@ def as_text(flow: Flow) -> str:
 
 
 def as_dot(flow: Flow) -> str:
-    """A graph for Graphviz; a shuffle is a dashed edge."""
+    """The flow as DOT, for Graphviz; a shuffle is a dashed edge."""
     flow.validate()
     lines = [f'digraph "{flow.name}" {{', "  rankdir=LR;", "  node [shape=box];"]
     shapes = {"source": "invhouse", "sink": "house"}
@@ -34,9 +34,9 @@ def as_dot(flow: Flow) -> str:
 
 def _details(flow: Flow, vertex: Vertex) -> str:
     names = [flow.vertices[number].name for number in vertex.inputs]
-    parts = [f" <- {', '.join(names)}"] if names else []
+    details = [f" <- {', '.join(names)}"] if names else []
     if vertex.states:
-        parts.append("; ".join(f"{type(s).__name__} {s.name!r}" for s in vertex.states))
+        details.append("; ".join(f"{type(s).__name__} {s.name!r}" for s in vertex.states))
     if vertex.fields and vertex.kind != "sink":
-        parts.append(f"gives ({', '.join(vertex.fields)})")
-    return "  ".join(parts)
+        details.append(f"gives ({', '.join(vertex.fields)})")
+    return "  ".join(details)

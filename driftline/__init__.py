@@ -1,9 +1,9 @@
-"""The face of Driftline: the names that users' flows need, and the `driftline` command.
+"""The public names of Driftline, and the `driftline` command.
 
     from driftline import Flow, MapState
 
-This file only names things. Every command lives in the folder that it belongs to, and is loaded
-when it is called: `driftline --help` and ``from driftline import Flow`` are quick.
+A public name or a command is loaded from its module when it is first used, so `driftline --help`
+and ``from driftline import Flow`` are quick.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ __all__ = [
     "simulate",
 ]
 
-PLACES = {
+MODULES = {
     "driftline.deploy.api.flowtest": ["FlowTest"],
     "driftline.deploy.api.outputs": ["Lmdb", "RunSummary"],
     "driftline.deploy.api.run": ["run"],
@@ -78,34 +78,34 @@ PLACES = {
     "driftline.engine.reference": ["Item", "run_reference"],
     "driftline.engine.state.managed": ["ListState", "MapState", "ReducingState", "ValueState"],
 }
-"""module -> the names of the face that are in it"""
+"""Module -> the public names that it holds."""
 
 COMMANDS = {
-    "bench": ("bench.commands:bench", "Measure latency, throughput, ordering and the floor."),
+    "bench": ("bench.commands:bench", "Measure latency, throughput and memory, and compare."),
     "graph": ("deploy.commands.graph:graph", "Print a flow's graph as text or DOT."),
-    "new": ("deploy.commands.new:new", "Begin a flow of your own: a folder with all it needs."),
-    "run": ("deploy.commands.run:run", "Run a flow over files on this machine, exactly once."),
-    "spark": ("pipeline.commands:spark", "Run flows on Spark; backfill, audit, corpora."),
+    "new": ("deploy.commands.new:new", "Make a folder with a flow of your own, and its test."),
+    "run": ("deploy.commands.run:run", "Run a flow on this machine, exactly once."),
+    "spark": ("pipeline.commands:spark", "Run and audit flows on Spark; make corpora."),
     "savepoint": ("deploy.commands.savepoint:savepoint", "Write the state of a run as files."),
     "verify": ("deploy.run.verify:verify", "Check the outputs and the state of a run."),
-    "simulate": ("deploy.simulation.command:simulate", "Try a flow under every fault, by seeds."),
+    "simulate": ("deploy.simulation.command:simulate", "Test a flow in simulated clusters, under every fault."),
 }
-"""name -> (where in Driftline the command is, what `--help` says of it)"""
+"""Command -> (its module and function, its line in `driftline --help`)."""
 
 
-if not TYPE_CHECKING:  # for type checkers there are the names above, and no others
+if not TYPE_CHECKING:  # type checkers know the names above, and no others
 
     def __getattr__(name: str) -> object:
-        for module, names in PLACES.items():
+        for module, names in MODULES.items():
             if name in names:
                 return getattr(importlib.import_module(module), name)
         raise AttributeError(f"driftline has no {name!r}")
 
 
 def main() -> None:
-    """Run the command line; errors of ours are told in one sentence, with exit status 2 or 1."""
-    _fix_hashes()
-    _clear_paths()
+    """Run the command line. An error of Driftline is one sentence, and exit status 1 or 2."""
+    _fix_hash_seed()
+    _hide_working_directory()
     from driftline.engine.errors import DriftlineError
 
     try:
@@ -132,19 +132,20 @@ def main() -> None:
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _fix_hashes() -> None:
-    """Begin again with hashes that are the same in every process, unless they are chosen.
+def _fix_hash_seed() -> None:
+    """Start this process again with PYTHONHASHSEED=0, unless the user has set a seed.
 
-    The order of a set of texts depends on them, and a function may go through one: it must see the
-    same order in the reference interpreter, on every node, and in every replay.
+    The order of a set of texts depends on the seed. A function that iterates over a set must see
+    the same order in the reference interpreter, on every node, and in every replay.
     """
     if "PYTHONHASHSEED" not in os.environ:
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
-def _clear_paths() -> None:
-    """Let nothing of the working directory be taken for a module of Python's or of ours."""
+def _hide_working_directory() -> None:
+    """Remove the working directory from `sys.path`: its files must hide no module of Python or of
+    Driftline."""
     from driftline.deploy.host.child import hide_checkout
 
     sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
@@ -164,20 +165,20 @@ def _group() -> click.Group:
             if cmd_name not in COMMANDS:
                 return None
             module, _, name = COMMANDS[cmd_name][0].partition(":")
-            found: click.Command = getattr(importlib.import_module(f"driftline.{module}"), name)
-            return found
+            command: click.Command = getattr(importlib.import_module(f"driftline.{module}"), name)
+            return command
 
         def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
             with formatter.section("Commands"):
                 formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
 
-    def tell_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
+    def show_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
         if asked:
             click.echo(f"driftline {_version()}")
             ctx.exit()
 
     version = click.Option(
-        ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=tell_version,
+        ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=show_version,
         help="Show the version and exit.",
     )  # fmt: skip
     help_text = (
@@ -188,13 +189,14 @@ def _group() -> click.Group:
 
 
 def _version() -> str:
-    """The version of a checkout as it says itself: what is installed may be another's."""
+    """The version of this checkout, as of its pyproject.toml, or else of the installed package."""
     import tomllib
     from importlib.metadata import version
     from pathlib import Path
 
     file = Path(os.path.abspath(__file__)).parents[1] / "pyproject.toml"
     project = tomllib.loads(file.read_text(encoding="utf-8"))["project"] if file.is_file() else {}
-    found: str = project["version"] if project.get("name") == "driftline" else version("driftline")
-    return found
+    if project.get("name") == "driftline":
+        return str(project["version"])
+    return version("driftline")
 

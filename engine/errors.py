@@ -1,23 +1,23 @@
 """The exceptions of Driftline. The text of each says what went wrong, where, and what to do.
 
 DriftlineError
-|-- FlowError             a flow that cannot run, found when it is built or loaded
-|-- InputError            a record that cannot be read: names the file and the record
-|-- PayloadError          a value that cannot travel (not a msgpack type, integer too large)
-|-- MalformedMessage      bytes that are not what Driftline writes
-|-- FunctionFailed        a user function raised: operator, label, key, record
-|-- NotDeterministic      a replay gave other outputs than the first run
-|-- SnapshotDamaged       a snapshot with a wrong checksum or a missing part
-|-- StateMismatch         a directory that belongs to another flow, version or layout
+|-- FlowError             a flow cannot run; raised when it is built or loaded
+|-- InputError            a record cannot be read: names the file and the record
+|-- PayloadError          a value cannot travel (not a msgpack type, integer too large)
+|-- MalformedMessage      bytes are not in the format of Driftline
+|-- FunctionFailed        a user function raised: names operator, label, key, record
+|-- NotDeterministic      a replay gave other outputs than before
+|-- SnapshotDamaged       a snapshot has a wrong checksum or lacks a part
+|-- StateMismatch         a directory belongs to another run, flow, version or layout
 |-- SimulationFailed      a simulated run gave other outputs than the reference interpreter
-`-- Unavailable           a server, port or file that is needed cannot be reached
+`-- Unavailable           a server, port or file cannot be reached
 """
 
 import re
 
 
 class DriftlineError(Exception):
-    """Base of all errors that Driftline raises on purpose; its text is meant for the user."""
+    """Base of all errors that Driftline raises on purpose; the text is for the user."""
 
 
 class FlowError(DriftlineError):
@@ -25,7 +25,13 @@ class FlowError(DriftlineError):
 
 
 class InputError(DriftlineError):
-    """A record cannot be read. `file`, `record`: the record's file, and its number from 1."""
+    """A record cannot be read.
+
+    Args:
+        file: Name of the file.
+        record: Number of the record in the file, from 1.
+        reason: Why it cannot be read.
+    """
 
     def __init__(self, file: str, record: int, reason: str) -> None:
         super().__init__(f"{file}, record {record}: {reason}")
@@ -35,41 +41,46 @@ class InputError(DriftlineError):
 
     @staticmethod
     def from_text(text: str) -> "InputError":
-        """The error that has this text."""
-        found = re.fullmatch(r"(.*?), record ([0-9]+): (.*)", text, re.DOTALL)
-        return InputError(found[1], int(found[2]), found[3]) if found else InputError("", 0, text)
+        """The error with this text, as `str` gives it."""
+        match = re.fullmatch(r"(.*?), record ([0-9]+): (.*)", text, re.DOTALL)
+        return InputError(match[1], int(match[2]), match[3]) if match else InputError("", 0, text)
 
 
 class PayloadError(DriftlineError):
-    """A value cannot travel and be stored: its type is not one of `engine.wire.codec`."""
+    """A value cannot travel or be stored: its type is not one of the wire format."""
 
 
 class MalformedMessage(DriftlineError):
-    """Bytes cannot be decoded. A malformed message is counted and dropped."""
+    """Bytes cannot be decoded. Parties count malformed messages, and drop them."""
 
 
 class FunctionFailed(DriftlineError):
-    """A user function raised, and the order in which it did was not undone."""
+    """A user function raised, for an element whose place in the order is final."""
 
 
 class NotDeterministic(DriftlineError):
-    """A replay made other outputs than those that had already left the system."""
+    """A replay gave other outputs than before: a function is not deterministic."""
 
 
 class SnapshotDamaged(DriftlineError):
-    """A snapshot is damaged or incomplete, so an older one has to be used."""
+    """A snapshot is damaged or incomplete."""
 
 
 class StateMismatch(DriftlineError):
-    """A state or output directory belongs to another flow, version or layout."""
+    """A state or output directory belongs to another run, flow, version or layout."""
 
 
 class Unavailable(DriftlineError):
-    """A port, a file or a server that is needed cannot be reached now; trying again may help."""
+    """A port, file or server cannot be reached now; trying again may help."""
 
 
 class SimulationFailed(DriftlineError):
-    """A simulated run gave other outputs than the reference interpreter; `seed` repeats it."""
+    """A simulated run stopped, or gave other outputs than the reference interpreter.
+
+    Args:
+        text: What differs, and how to repeat it.
+        seed: The seed of the run.
+    """
 
     def __init__(self, text: str, seed: int) -> None:
         super().__init__(text)
@@ -77,7 +88,7 @@ class SimulationFailed(DriftlineError):
 
 
 def error_of(kind: str, text: str) -> DriftlineError:
-    """The error that a process told in a message. `kind`: the name of its class."""
+    """The error that another process has sent. `kind`: the name of its class; `text`: its text."""
     if kind == InputError.__name__:
         return InputError.from_text(text)
     plain = {cls.__name__: cls for cls in DriftlineError.__subclasses__()}

@@ -26,8 +26,9 @@ from driftline.engine.flow.flow import Flow, Vertex
 from driftline.engine.keygroups import group_of
 from driftline.engine.snapshots.merging import as_segment, read_segment
 from driftline.engine.snapshots.savepoint import Savepoint, begin, complete, write_segment
-from driftline.engine.state.managed import MISSING, StateTable
+from driftline.engine.state.managed import MISSING
 from driftline.engine.state.serialised import serialise
+from driftline.engine.state.table import StateTable
 from driftline.engine.state.values import Frozen, frozen, thawed
 from driftline.pipeline import PARTITIONS
 from driftline.pipeline.running.runner import ship

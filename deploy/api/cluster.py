@@ -1,8 +1,8 @@
-"""All parties of a run in this process: the classes that a cluster has, in virtual time.
+"""A cluster in this process and in virtual time, made of the classes of a real one.
 
-Nodes, master, fronts and consumer server talk by messages in the wire format, as processes do, in a
-world of `deploy.simulation` where nothing fails unless somebody says so. Snapshots are kept in
-memory. Virtual time passes while there is work, and costs nothing.
+Nodes, master, fronts and consumer server exchange messages in the wire format, as processes do, in
+a world of `deploy.simulation` without faults; `kill` is the only failure. Snapshots are in memory.
+Virtual time passes while there is work, and nobody waits for it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from driftline.engine.wire.party import Party
 RUN = "in one process"
 
 PATIENCE_S = 600.0
-"""Virtual seconds, and some snapshots, after which a run that does not get on is given up; it
-cannot be its functions, which take no virtual time."""
+"""Virtual seconds without progress after which a run is given up; the time of some snapshots is
+added. Functions take no virtual time, so they are not the reason."""
 
 OnBad = Callable[[Sequence[BadRecord]], None]
 
 
 class Cluster:
-    """The parties of a flow. Nothing happens but by `step`, and what calls it."""
+    """The parties of a run. They act only during `step`, `run_until` and `pass_time`."""
 
     def __init__(
         self,
@@ -57,14 +57,15 @@ class Cluster:
         delay_s: float = 1e-5,
         seed: int = 0,
     ) -> None:
-        """`consumer`: gives that of a barrier; `delay_s`: how long messages and jobs take, in
-        virtual time. Raises FlowError for a flow that cannot run."""
+        """`consumer`: opens the consumer of a barrier, by its name; `on_bad`: takes the bad records
+        of each source, None to end the run at one; `delay_s`: virtual time of a message or a job.
+        Raises FlowError for a flow that cannot run."""
         self.policy = policy
         self.chance = Random(seed)
         self.failed: DriftlineError | None = None
-        """What ended the run, if it has not done what was asked."""
+        """The error that ended the run, if there was one."""
         self.over = False
-        """Whether everything is delivered, and all sources have ended."""
+        """Whether all sources have ended and all outputs are delivered."""
         faults = Faults(delay_s=delay_s, slow=0.0, job_s=delay_s)
         self._timeline = Timeline(self.chance, faults)
         network = Network(self._timeline, self.chance, faults, self._timeline.counted)
@@ -73,7 +74,7 @@ class Cluster:
         self._plan = plan(flow)
         self._node_count = nodes
         self._sources = list(sources)
-        self._make_consumer = consumer
+        self._open_consumer = consumer
         self._checkpoint_s = checkpoint_s
         self.patience_s = PATIENCE_S + 10 * checkpoint_s
         self._dead_letters = dead_letters
@@ -90,10 +91,10 @@ class Cluster:
             world.add(f"front-{i}", self._front_maker(i)) for i in range(len(self._sources))
         ]
 
-    # What happens.
+    # Acting.
 
     def step(self) -> None:
-        """Let the next thing happen. Raises what ended the run, now or earlier."""
+        """Let the next event happen. Raises the error that ended the run, now or earlier."""
         if self.failed is None:
             self._timeline.step()
             self.failed = self.failed or self._world.ended
@@ -101,21 +102,26 @@ class Cluster:
             raise self.failed
 
     def run_until(self, done: Callable[[], bool]) -> None:
-        """Let things happen until a condition holds. Raises what ends the run before."""
+        """Let events happen until `done()`.
+
+        Raises the error that ended the run, and Unavailable if the run makes no progress.
+        """
         patience = Patience(self)
         while not done():
             self.step()
             patience.check()
 
     def pass_time(self, seconds: float) -> None:
-        """Let happen what happens in so many virtual seconds. Raises what `step` does."""
+        """Let the events of so many virtual seconds happen. Raises the errors of `step`."""
         until = self._timeline.now + seconds
         while self._timeline.now < until and not self.over:
             self.step()
 
     def kill(self, name: str) -> None:
-        """End a process as kill -9 does; it is started again soon. Raises FlowError for a name
-        that no process has."""
+        """Kill a process as kill -9 does; it is started again soon.
+
+        Raises FlowError if no process has this name.
+        """
         hosts = self._world.hosts
         if name not in hosts:
             raise FlowError(f"there is no process {name!r} to kill; there are {', '.join(hosts)}")
@@ -123,18 +129,18 @@ class Cluster:
             self._world.crash(hosts[name], "killed")
 
     def wake_fronts(self) -> None:
-        """Sources may have something to give."""
+        """Let the fronts read again: sources may have new records."""
         for front in self._fronts:
             if front.parties:
                 self._world.turn_soon(front)
 
     def close(self) -> None:
-        """Close consumers."""
+        """Close the consumers."""
         for party in self._world.hosts["consumer"].parties.values():
             if isinstance(party, ConsumerServer):
                 party.close()
 
-    # What can be seen.
+    # Looking.
 
     @property
     def now(self) -> float:
@@ -143,14 +149,16 @@ class Cluster:
 
     @property
     def nodes(self) -> list[Node]:
-        """The nodes that are there: a process may have been killed."""
-        found = [host.party or host.ended for host in self._nodes]
-        return [party for party in found if isinstance(party, Node)]
+        """The nodes that are alive, or have ended in order; a killed one is missing."""
+        parties = [host.party or host.ended for host in self._nodes]
+        return [party for party in parties if isinstance(party, Node)]
 
     @property
     def delivered(self) -> int:
-        """The consumer has all outputs below this time; 0 while a process is not there, and in
-        policies without an order until all sources have ended."""
+        """The consumer has all outputs below this time.
+
+        0 while a node is down; under a policy without an order, 0 until all sources have ended.
+        """
         if self.over:
             return INFINITY
         nodes = self.nodes
@@ -159,7 +167,7 @@ class Cluster:
         return min(node.barrier.delivered for node in nodes)
 
     def is_settled(self, time: int) -> bool:
-        """Whether everything up to a time is worked off, everywhere, and delivered."""
+        """Whether all elements up to a time are worked off, and all their outputs delivered."""
         if self.over:
             return True
         master, nodes = self._world.hosts["master"].party, self.nodes
@@ -167,8 +175,7 @@ class Cluster:
             return False
         if len(nodes) < self._node_count:
             return False
-        together = all(node.running and node.incarnation == master.incarnation for node in nodes)
-        if not together:
+        if not all(node.running and node.incarnation == master.incarnation for node in nodes):
             return False
         if self.policy.ordered:
             return self.delivered > time
@@ -176,33 +183,33 @@ class Cluster:
 
     @property
     def progress(self) -> object:
-        """What changes when the run gets on."""
+        """A value that changes whenever the run makes progress."""
         return self.delivered, self.taken, [node.steps for node in self.nodes]
 
     @property
     def taken(self) -> int:
-        """Records that have entered."""
+        """Records that the fronts have read."""
         fronts = [host.party or host.ended for host in self._fronts]
         return sum(front.taken for front in fronts if isinstance(front, Front))
 
     @property
     def waits_for(self) -> str:
-        """Where the run stands; for people."""
+        """What the run waits for, for people."""
         master = self._world.hosts["master"].party
         return master.waits_for if isinstance(master, Master) else "the master is down"
 
-    # Who takes part.
+    # The parties.
 
     def _new_id(self) -> int:
         return self.chance.getrandbits(63) or 1
 
     def _master(self, process: str) -> Sequence[Party]:
-        found = self._registry.read() or ClusterState(self._plan.identity())
-        state = check_identity(found, self._plan.identity(), RUN)
+        before = self._registry.read() or ClusterState(self._plan.identity())
+        state = check_identity(before, self._plan.identity(), RUN)
         return [Master(self._node_count, self._plan, self.policy, state, self._checkpoint_s, RUN)]
 
     def _consumer(self, process: str) -> Sequence[Party]:
-        return [ConsumerServer(self._make_consumer)]
+        return [ConsumerServer(self._open_consumer)]
 
     def _node_maker(self, index: int) -> Callable[[str], Sequence[Party]]:
         def make(process: str) -> Sequence[Party]:
@@ -248,7 +255,7 @@ class Cluster:
         if isinstance(party, Master) and party.broken:
             raise Crashed("broken")
         if isinstance(party, ConsumerServer) and party.trouble:
-            # Time is virtual: it would be tried again at once, and for ever.
+            # In virtual time, the barrier would try again at once, and for ever.
             self.failed = self.failed or Unavailable(next(iter(party.trouble.values())))
         if isinstance(party, Front) and party.outcome is not None:
             self._end(party.outcome)
@@ -261,7 +268,7 @@ class Cluster:
 
 
 class Patience:
-    """Notices that a run does not get on, so that whoever waits for it is told."""
+    """Notices that a run makes no progress, so that its caller does not wait for ever."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -269,9 +276,9 @@ class Patience:
         self._before: object = None
 
     def check(self) -> None:
-        """Raises Unavailable if nothing has been taken or delivered for long."""
+        """Raises Unavailable if the run has made no progress for `patience_s`."""
         cluster = self._cluster
         if cluster.now > self._until:
             if cluster.progress == self._before:
-                raise Unavailable(f"the run does not get on: {cluster.waits_for}")
+                raise Unavailable(f"the run makes no progress: {cluster.waits_for}")
             self._until, self._before = cluster.now + cluster.patience_s, cluster.progress

@@ -1,4 +1,4 @@
-"""`FlowTest`: a flow driven record by record, on real nodes in this process."""
+"""`FlowTest`: drives a flow record by record, on real nodes in this process."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from driftline.engine.flow.loading import check_not_loading, load_flow
 from driftline.engine.order.steps import FAILURES
 from driftline.engine.policy import policy as policy_named
 from driftline.engine.sinks import MemoryConsumer
-from driftline.engine.state.managed import ListState, MapState, State, StateTable, ValueState
+from driftline.engine.state.managed import ListState, MapState, State, ValueState
+from driftline.engine.state.table import StateTable
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import travelled
 
 MESSAGE_S = 0.0005
-"""How long a message or a write to a disk takes on average, in virtual time."""
+"""Virtual time of a message or a write to a disk, on average."""
 
 MOMENT_S = 0.004
-"""What passes at most, in virtual time, after a record that is not waited for."""
+"""Virtual time that passes at most in a `send` without `settle`."""
 
 CHECKPOINT_S = 0.05
 """Virtual time between snapshots."""
 
 
 class FlowTest:
-    """A flow whose records a test sends one by one, and whose outputs and states it looks at.
+    """A flow under test: send it records one by one, and look at its outputs and states.
 
         >>> import operator
         >>> from driftline import Flow, FlowTest, ReducingState
@@ -49,21 +50,22 @@ class FlowTest:
         {'spent': 6}
 
     Nodes, master, fronts and consumer are those of a cluster, in this process and in virtual time:
-    nothing has to be waited for. The order of the calls of `send` is the order of the labels, over
-    all sources: the record of the n-th call has time n. Values pass the wire format, so a list that
-    is sent arrives as a tuple. Everything sent is kept, and read again when a process is killed.
+    a test never waits. The record of the n-th call of `send` has time n, whatever its source.
+    Values pass through the wire format, so a list that is sent arrives as a tuple. All records are
+    kept, and replayed when a process was killed.
 
-    What looks at outputs or states first lets everything that was sent be worked off.
+    Methods that return outputs or states first settle the test, as `settle` does.
 
-    Arguments:
-        flow: a Flow, or where one is: ``"module:name"``, ``"file.py:name"``.
-        nodes: how many.
-        policy: what is guaranteed; without an order, `seed` decides which one elements come in.
-        seed: decides how long messages take, and so what a kill hits. The same calls with the same
-            seed do the same.
-        dead_letters: elements whose function raises are in `failures`, instead of raising.
+    Args:
+        flow: A Flow, or the name of one: ``"module:name"``, ``"file.py:name"``.
+        nodes: Number of nodes.
+        policy: Guarantee of the run. Under a policy without an order, `seed` decides the order.
+        seed: Decides how long messages take, and so the work that a kill interrupts. The same calls
+            with the same seed have the same results.
+        dead_letters: Elements whose function raises go to `failures`, and end nothing.
 
-    Raises FlowError for a flow that cannot run.
+    Raises:
+        FlowError: The flow cannot run, or `nodes` is less than 1.
     """
 
     def __init__(
@@ -80,14 +82,14 @@ class FlowTest:
             raise FlowError(f"nodes={nodes}: a flow needs at least one")
         self._flow = (load_flow(flow) if isinstance(flow, str) else flow).validate()
         self._time = 0
-        """Of the record that was sent last."""
+        """The time of the record that was sent last."""
         self._sources = {
             source.name: ScriptedSource(source.name, lambda: self._time)
             for source in self._flow.sources
         }
         self._consumer = MemoryConsumer()
         self._taken: dict[int, int] = {}
-        """Per sink, how many items of the consumer `take` has looked at."""
+        """Sink -> how many of the consumer's items `take` has seen."""
         self._cluster = Cluster(
             self._flow,
             list(self._sources.values()),
@@ -100,21 +102,25 @@ class FlowTest:
             seed=seed,
         )
 
-    # What happens.
+    # Acting.
 
     @overload
     def send(self, record: object, /, *, settle: bool = True) -> None: ...
     @overload
     def send(self, source: str, record: object, /, *, settle: bool = True) -> None: ...
     def send(self, *source_and_record: object, settle: bool = True) -> None:
-        """Send a record to a source; its name may be left out where there is one source.
+        """Send a record to a source.
 
-        `settle`: let it be worked off to its end. Otherwise a moment passes, which the seed
-        decides: then it may be anywhere on its way, for a `kill` to hit.
+        Args:
+            source_and_record: The name of the source, not needed if the flow has one source only;
+                and the record.
+            settle: Work the record off to its end. False: only a moment passes, whose length the
+                seed decides; then the record is somewhere on its way, and a `kill` may hit it.
 
-        Raises FlowError for a source that is not in the flow, PayloadError for a record that
-        cannot travel, FunctionFailed if a function raises that is given it (again at each further
-        call: the run has stopped).
+        Raises:
+            FlowError: The flow has no such source, or the test has ended.
+            PayloadError: The record cannot travel.
+            FunctionFailed: A function raised. The run has ended: every later call raises it again.
         """
         source = self._source(source_and_record[:-1], len(source_and_record))
         record = source_and_record[-1]
@@ -132,22 +138,32 @@ class FlowTest:
             self._cluster.pass_time(self._cluster.chance.random() * MOMENT_S)
 
     def kill(self, process: str) -> None:
-        """End a process as ``kill -9`` does; it is started again, and the run recovers.
+        """Kill a process as ``kill -9`` does; it is started again, and the run recovers.
 
-        The processes are node-0, node-1, ..., front-0, ... (one for each source), master and
-        consumer. Raises FlowError for another name, or when the test has ended.
+        Args:
+            process: node-0, node-1, ..., front-0, ... (one for each source), master or consumer.
+
+        Raises:
+            FlowError: There is no such process, or the test has ended.
         """
         if self._cluster.over or self._cluster.failed is not None:
             raise FlowError(f"flow {self._flow.name!r}: this test has ended, nobody can be killed")
         self._cluster.kill(process)
 
     def settle(self) -> None:
-        """Let everything that was sent be worked off and delivered. Raises what `send` raises."""
+        """Work off all records that were sent, and deliver their outputs.
+
+        Raises:
+            FunctionFailed: A function raised.
+        """
         self._cluster.run_until(lambda: self._cluster.is_settled(self._time))
 
     def end(self) -> None:
-        """Let the sources end and the run finish. Outputs can still be looked at. Raises what
-        `send` raises."""
+        """End the sources, and let the run finish. Outputs and states can still be looked at.
+
+        Raises:
+            FunctionFailed: A function raised.
+        """
         for source in self._sources.values():
             source.close()
         self._cluster.wake_fronts()
@@ -165,38 +181,56 @@ class FlowTest:
         if error is None and self._cluster.failed is None:
             self.end()
 
-    # What can be seen.
+    # Looking.
 
     def outputs(self, sink: str | None = None) -> list[object]:
         """The values of all outputs of a sink so far, in label order.
 
-        The name may be left out where there is one sink. Raises FlowError for a sink that is not
-        in the flow, and what `send` raises.
+        Args:
+            sink: Name of the sink; not needed if the flow has one sink only.
+
+        Raises:
+            FlowError: The flow has no such sink.
+            FunctionFailed: A function raised.
         """
         return [item.value for item in self.items(sink)]
 
     def items(self, sink: str | None = None) -> list[Item]:
-        """The same, with labels."""
+        """All outputs of a sink so far, with their labels, in label order.
+
+        Arguments and errors are those of `outputs`.
+        """
         return self._items(self._sink(sink))
 
     def take(self, sink: str | None = None) -> list[object]:
-        """The values of the outputs of a sink since `take` was last called for it."""
+        """The values of the outputs of a sink since the last call of `take` for this sink.
+
+        Arguments and errors are those of `outputs`.
+        """
         number = self._sink(sink)
-        found = self._items(number, self._taken.get(number, 0))
+        items = self._items(number, self._taken.get(number, 0))
         self._taken[number] = len(self._consumer.items)
-        return [item.value for item in found]
+        return [item.value for item in items]
 
     @property
     def failures(self) -> list[Failure]:
-        """The elements whose function has raised, in label order, if they are dead letters."""
+        """The elements whose function raised, in label order; needs `dead_letters=True`."""
         return [Failure(*item.value) for item in self._items(FAILURES)]  # type: ignore[misc]
 
     def state(self, operator: str, key: object) -> dict[str, object]:
-        """What a keyed operator remembers of a key: the value of each of its states, by name.
+        """The states of a key.
 
-        A plain value: of a ValueState or ReducingState what it holds, None if that is nothing; of
-        a ListState a list; of a MapState a dict. Raises FlowError for an operator that has no
-        states, and what `send` raises.
+        Args:
+            operator: Name of a keyed operator.
+            key: The key.
+
+        Returns:
+            Name -> value of each state of the operator: of a ValueState or ReducingState its value
+            (None if there is none), of a ListState a list, of a MapState a dict.
+
+        Raises:
+            FlowError: There is no such operator, or it has no states, or this can be no key.
+            FunctionFailed: A function raised.
         """
         vertex = self._operator(operator)
         self._let_settle()
@@ -218,7 +252,7 @@ class FlowTest:
         return sorted(items, key=lambda item: item.label)
 
     def _let_settle(self) -> None:
-        """After a failure, what was delivered before it can still be looked at."""
+        """Settle, unless the run has failed: the outputs before the failure can be looked at."""
         if self._cluster.failed is None:
             self.settle()
 
@@ -257,7 +291,7 @@ class FlowTest:
 
 
 def _as_key(key: object) -> object:
-    """A key as it arrives. Raises FlowError for what can be none."""
+    """A key as it arrives at a node. Raises FlowError if the value can be no key."""
     try:
         arrived = travelled(key)
         hash(arrived)
@@ -267,7 +301,7 @@ def _as_key(key: object) -> object:
 
 
 def _plain(state: State) -> object:
-    """What a state holds, as an object of its own."""
+    """The contents of a state, as a copy of plain Python types."""
     if isinstance(state, ValueState):
         return state.get()
     if isinstance(state, ListState):

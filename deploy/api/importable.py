@@ -1,4 +1,4 @@
-"""Under which name other processes can import a flow that is at hand."""
+"""Finds the name by which other processes can import a flow."""
 
 from __future__ import annotations
 
@@ -14,34 +14,35 @@ from driftline.engine.flow.plan import plan
 
 
 def name_of(flow: Flow) -> str:
-    """``module:name`` or ``file.py:name`` that gives this flow in another process; empty if there
-    is none: it was made in a function, a notebook, or under ``if __name__ == "__main__"``.
+    """``module:name`` or ``file.py:name``, by which another process imports this flow.
 
-    A script is executed for that, under another name. Raises FlowError if it then runs itself.
+    Empty if there is no such name: the flow was made in a function, in a notebook, or under
+    ``if __name__ == "__main__"``. To find out, a script is executed under another name. Raises
+    LoadedAgain if the script then runs the flow.
     """
     for module in _modules(flow):
         for name, value in list(vars(module).items()):
             if value is flow:
-                place = _place(module)
-                if place and _gives(f"{place}:{name}", flow):
-                    return f"{place}:{name}"
+                importable = _importable(module)
+                if importable and _names(f"{importable}:{name}", flow):
+                    return f"{importable}:{name}"
     return ""
 
 
 def search_paths() -> tuple[str, ...]:
-    """Where this process looks for modules."""
+    """The folders in which this process looks for modules."""
     return tuple(dict.fromkeys(os.path.abspath(path) for path in sys.path))
 
 
 def _modules(flow: Flow) -> list[ModuleType]:
-    """All modules that are loaded, first those that the flow's functions are from."""
+    """All loaded modules; the modules of the flow's functions come first."""
     homes = {getattr(vertex.function, "__module__", "") for vertex in flow.vertices}
     loaded = [module for module in sys.modules.values() if isinstance(module, ModuleType)]
     return sorted(loaded, key=lambda module: module.__name__ not in homes)
 
 
-def _place(module: ModuleType) -> str:
-    """How a module is imported elsewhere; empty if it cannot be."""
+def _importable(module: ModuleType) -> str:
+    """The name or file by which other processes import a module; empty if they cannot."""
     if module.__name__ != "__main__" and not module.__name__.startswith(OF_A_FILE):
         return module.__name__
     spec = module.__spec__
@@ -51,8 +52,8 @@ def _place(module: ModuleType) -> str:
     return str(Path(file).absolute()) if file.endswith(".py") and ":" not in file else ""
 
 
-def _gives(spec: str, flow: Flow) -> bool:
-    """Whether this flow comes of it. Raises FlowError if what is loaded runs a flow itself."""
+def _names(spec: str, flow: Flow) -> bool:
+    """Whether `spec` names this flow. Raises LoadedAgain if the loaded code runs a flow."""
     try:
         return plan(load_flow(spec)).identity() == plan(flow).identity()
     except LoadedAgain:

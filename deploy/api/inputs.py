@@ -1,4 +1,4 @@
-"""What a caller gives as inputs of a flow, as sources: lists, iterators, paths, sources.
+"""Makes sources of the inputs that a caller gives: lists, iterators, paths, sources.
 
 >>> flow = Flow("pairs")
 >>> flow.source("left").union(flow.source("right")).sink()
@@ -28,30 +28,30 @@ from driftline.engine.sources import (
 from driftline.engine.wire.codec import pack, travelled
 
 AHEAD_MAX = 24
-"""Records of an iterator that are under way at most."""
+"""At most so many records of an iterator are under way."""
 
 QUICK_S = 0.002
-"""An iterator that takes longer for a record may be waiting for something."""
+"""An iterator that takes longer for a record counts as slow."""
 
 Input = Iterable[object] | str | Path | Source
 """Records, the path of a file, or a source."""
 
 Inputs = Mapping[str, Input] | Sequence[Input]
-"""For each source of a flow its input: by name, or in the order of the sources."""
+"""One input for each source of a flow: by name, or in the order of the sources."""
 
 
 def sources_of(flow: Flow, inputs: Inputs) -> list[Source | LiveSource]:
-    """A source for each of the flow's, in their order. Iterables are not read yet.
+    """Make a source of each input, in the order of the flow's sources. Reads no iterable yet.
 
-    Raises FlowError for what is no input, is missing, or is too many; Unavailable or InputError for
-    a file that cannot be opened.
+    Raises FlowError if inputs are missing, superfluous or of a wrong type; Unavailable or
+    InputError for a file that cannot be opened.
     """
     names = [source.name for source in flow.validate().sources]
     return [_source(name, given) for name, given in zip(names, _ordered(flow, inputs), strict=True)]
 
 
 def _ordered(flow: Flow, inputs: Inputs) -> list[Input]:
-    """The inputs in the order of the flow's sources."""
+    """The inputs in the order of the flow's sources. Raises FlowError."""
     names = [source.name for source in flow.sources]
     of_flow = f"flow {flow.name!r} has the source{'s' * (len(names) > 1)} {', '.join(names)}"
     if isinstance(inputs, Mapping):
@@ -78,11 +78,11 @@ def _ordered(flow: Flow, inputs: Inputs) -> list[Input]:
 
 
 def _source(name: str, given: Input) -> Source | LiveSource:
-    """The source for one input. Raises FlowError."""
+    """The source `name` for one input. Raises FlowError, Unavailable, InputError."""
     if isinstance(given, str) and "://" in given:
         raise FlowError(
-            f"source {name!r}: {given} is an address; records over a network are for the command "
-            "`driftline run`"
+            f"source {name!r}: {given} is an address; only the command `driftline run` receives "
+            "records over a network"
         )
     if isinstance(given, (str, Path)):
         return _file(name, given)
@@ -101,8 +101,8 @@ def _source(name: str, given: Input) -> Source | LiveSource:
     if isinstance(given, AbstractSet):
         raise FlowError(f"source {name!r}: a set has no order that lasts: give a list of records")
     if isinstance(given, Sequence):
-        return Records(name, given)
-    return Pulled(name, iter(given))
+        return ListedRecords(name, given)
+    return IteratorSource(name, iter(given))
 
 
 def _file(name: str, path: str | Path) -> Source:
@@ -112,20 +112,20 @@ def _file(name: str, path: str | Path) -> Source:
         if isinstance(path, Path) or Path(path).exists():
             raise
         raise FlowError(
-            f"source {name!r}: {error}. A text is the path of a file; records are given as a list "
-            "of them"
+            f"source {name!r}: {error}. A text is taken for the path of a file; give records as "
+            "a list"
         ) from None
 
 
-class Records:
-    """The records of a list, which has to stay as it is."""
+class ListedRecords:
+    """The records of a list. Precondition: the list does not change during the run."""
 
     def __init__(self, name: str, records: Sequence[object]) -> None:
         self.name = name
         self._records = records
 
     def read(self, start: int) -> Iterator[tuple[int, object]]:
-        """The records from a time on, at the times 1, 2, ... Raises PayloadError."""
+        """The records from a time on; record n has time n. Raises PayloadError."""
         for at in range(max(0, start - 1), len(self._records)):
             record = self._records[at]
             check_record(self.name, at + 1, record)
@@ -136,27 +136,28 @@ class Records:
         return None
 
     def identity(self) -> str:
-        """The records' hash; costs encoding them."""
+        """A hash of the records; every record is encoded for it."""
         content = hashlib.sha256()
         for _, record in self.read(1):
             content.update(pack(record))
         return f"{self.name}, {content.hexdigest()[:32]}"
 
 
-class Pulled(QueueSource):
-    """The records of an iterator, each asked for when it may be: 1, 2, ...
+class IteratorSource(QueueSource):
+    """The records of an iterator; record n has time n.
 
-    As long as the iterator answers quickly, up to `AHEAD_MAX` records are under way. One that takes
-    its time is asked for a record only when all that comes of those before has been delivered.
-    Records are kept until nobody can ask for them again.
+    Up to `AHEAD_MAX` records of a quick iterator are under way. A slow iterator is asked for a
+    record only when the outputs of all earlier records are delivered. The source keeps a record
+    until no replay can need it.
     """
 
     def __init__(self, name: str, records: Iterator[object]) -> None:
         super().__init__(name)
         self.delivered: Callable[[], int] = lambda: INFINITY
-        """All that comes of records below this time has been delivered."""
-        self._rest = records
+        """Returns the delivered frontier: all outputs with smaller times are delivered."""
+        self._records_left = records
         self._ahead = 0
+        """Records that may be under way now."""
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
         for record in super().read(start):
@@ -166,10 +167,10 @@ class Pulled(QueueSource):
                 yield record
 
     def move_to(self, time: int) -> int:
-        return self._next  # the times are the numbers of the records, whatever others have
+        return self._next  # times are record numbers, whatever the times of other sources
 
     def identity(self) -> str:
-        return f"an iterator, {secrets.token_hex(8)}"  # nobody can give the same again
+        return f"an iterator, {secrets.token_hex(8)}"  # no later run can read the same iterator
 
     def _may_pull(self) -> bool:
         under_way = self._next - self.delivered()
@@ -180,18 +181,18 @@ class Pulled(QueueSource):
     def _pull(self) -> None:
         began = monotonic()
         try:
-            record = next(self._rest)
+            record = next(self._records_left)
         except StopIteration:
             self.close()
             return
         if monotonic() - began > QUICK_S:
-            self._ahead = 0  # which the next time that nothing is under way makes 1
+            self._ahead = 0  # `_may_pull` makes it 1 as soon as nothing is under way
         check_record(self.name, self._next, record)
         self.put(record)
 
 
 def check_record(source: str, number: int, record: object) -> None:
-    """Raises PayloadError for a record that cannot travel."""
+    """Raises PayloadError if a record cannot travel; `number`: the record's, from 1."""
     try:
         travelled(record)
     except (PayloadError, MalformedMessage) as error:

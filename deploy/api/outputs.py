@@ -1,4 +1,4 @@
-"""Where a run called from Python leaves its outputs: an iterator, a list, a directory, LMDB."""
+"""Consumers for runs that are called from Python, and the summary of such a run."""
 
 from __future__ import annotations
 
@@ -20,45 +20,50 @@ from driftline.engine.wire.messages import Bundle
 
 @dataclass(frozen=True, slots=True)
 class Lmdb:
-    """Outputs in LMDB, in a directory of their own; `driftline.engine.sinks.lmdb.read_items` gives
-    them in label order."""
+    """A directory for outputs in LMDB. `driftline.engine.sinks.lmdb.read_items` reads them in label
+    order.
+
+    Args:
+        path: The directory, for the outputs of one run alone.
+    """
 
     path: str | Path
 
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What a run came to."""
+    """Figures of a run that is over."""
 
     records: int
-    """Records that this run has read."""
+    """Records that this call has read."""
     outputs: int
-    """What the output holds now: of this run, and of an earlier one that it went on from."""
+    """Outputs in the list, directory or LMDB: of this call, and of interrupted earlier ones."""
     dead_letters: int
-    """Elements that were set aside because a function failed."""
+    """Elements set aside because a function failed."""
     bad_records: int
-    """Records that were set aside because they could not be read."""
+    """Records set aside because they could not be read."""
     seconds: float
+    """How long the call took."""
     processes: bool
-    """Whether nodes and master were processes; otherwise all was in the process of the caller."""
+    """Whether nodes and master were processes of their own; otherwise all ran in the caller's."""
 
 
-class Merged:
-    """The consumer of all barriers, which gives items in label order as soon as they are final."""
+class MergingConsumer:
+    """One consumer for all barriers, in memory: merges their items into label order."""
 
     def __init__(self) -> None:
         self._records: dict[str, CommitRecord] = {}
-        self._waiting: list[tuple[tuple[int, ...], int, Item]] = []
-        """A heap of (label, number, item): of equal labels the first one comes first."""
+        self._items: list[tuple[tuple[int, ...], int, Item]] = []
+        """A heap of (label, number, item); items with equal labels keep their order."""
         self._number = 0
 
     def deliver(self, bundle: Bundle) -> None:
-        """Keep the items and the bundle."""
+        """Take the items of a bundle, unless they were taken before."""
         if bundle.t_last <= self._of(bundle.barrier).last.t_last:
             return
         for item in items_of(bundle):
             self._number += 1
-            heappush(self._waiting, (item.label, self._number, item))
+            heappush(self._items, (item.label, self._number, item))
         self._records[bundle.barrier] = CommitRecord.of(bundle)
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
@@ -69,24 +74,24 @@ class Merged:
         """Nothing to release."""
 
     def take(self, below: int) -> Iterator[Item]:
-        """The items with times below this one, in label order; they are kept no longer."""
-        while self._waiting and self._waiting[0][0][0] < below:
-            yield heappop(self._waiting)[2]
+        """Remove the items with times below `below`, and give them in label order."""
+        while self._items and self._items[0][0][0] < below:
+            yield heappop(self._items)[2]
 
     def _of(self, barrier: str) -> CommitRecord:
         return self._records.get(barrier, CommitRecord())
 
 
 def consumers_in(output: Path | Lmdb, flow: Flow, identity: str) -> Callable[[str], Consumer]:
-    """Gives the consumer of a barrier: JSON lines or LMDB."""
+    """A function that opens the consumer of a barrier, by its name: JSON lines or LMDB."""
     if isinstance(output, Lmdb):
         path = Path(output.path).absolute()
         return lambda barrier: LmdbConsumer(path, barrier, flow, identity)
     return lambda barrier: JsonLinesConsumer(output, barrier, flow, identity)
 
 
-def counted(output: Path | Lmdb) -> tuple[int, int]:
-    """How many outputs and dead letters a place holds, while nobody writes."""
+def count_outputs(output: Path | Lmdb) -> tuple[int, int]:
+    """(outputs, dead letters) in a directory. Precondition: no process writes to it."""
     if isinstance(output, Lmdb):
         sinks = [item.sink for item in read_items(Path(output.path))]
         failed = sinks.count(FAILURES)
@@ -100,4 +105,4 @@ def _lines(directory: Path, pattern: str) -> int:
 
 def _line_ends(path: Path) -> int:
     with path.open("rb") as file:
-        return sum(part.count(b"\n") for part in iter(lambda: file.read(1 << 20), b""))
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))

@@ -1,4 +1,4 @@
-"""`run`: a flow over records, from Python."""
+"""`run`: runs a flow over records, from Python."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import overload
 
 from rich.console import Console
 
-from driftline.deploy.api.here import Here
 from driftline.deploy.api.importable import name_of, search_paths
+from driftline.deploy.api.in_process import InProcessRun
 from driftline.deploy.api.inputs import Inputs, sources_of
-from driftline.deploy.api.outputs import Lmdb, RunSummary, counted
+from driftline.deploy.api.outputs import Lmdb, RunSummary, count_outputs
 from driftline.deploy.parties.front import WINDOW
 from driftline.deploy.run.run import RunConfig, run_flow
 from driftline.engine.errors import FlowError
@@ -60,7 +60,7 @@ def run(
     state: str | Path | None = None,
     dead_letters: bool = False,
 ) -> Iterator[Item] | RunSummary:
-    """Run a flow over records, on real nodes: what comes out is what `run_reference` gives.
+    """Run a flow over records, on real nodes. The outputs are those of `run_reference`.
 
         >>> from driftline import Flow, run
         >>> flow = Flow("shout")
@@ -68,44 +68,50 @@ def run(
         >>> [item.value for item in run(flow, {"words": ["a", "b"]})]
         ['A', 'B']
 
-    Where it runs: nodes and master are processes if `output` is a directory and other processes can
-    import the flow: it is given as text, or it stands under a name in a module, or in a script
-    whose call of `run` is under ``if __name__ == "__main__":``. They keep their state in the
-    directory `state`, processes that die are started again, and the same call goes on where an
-    earlier one was interrupted. Otherwise all is in this process, by the same code, and only
-    outputs in a directory or LMDB are durable: the same call reads all input again then, and adds
-    what is not there yet.
+    Nodes and master are processes of their own if `output` is a directory and other processes can
+    import the flow: `flow` is a text, or the flow is a variable of a module, or of a script that
+    calls `run` under ``if __name__ == "__main__":``. Their state is in the directory `state`, a
+    process that dies is started again, and the same call goes on where an earlier one was
+    interrupted.
 
-    Arguments:
-        flow: a Flow, or where one is: ``"module:name"``, ``"file.py:name"``.
-        inputs: for each source an input, ``{name: input}`` or a list in the order of the sources.
-            An input is a list of records, an iterator of them, the path of a file (a text is a
-            path: JSON lines, CSV, text, Wikimedia XML; .gz and .bz2 of these), or a `Source`.
-            An iterator is asked for few records ahead, and for none while one that takes its time
-            has outputs to come.
-        output: None: the result is an iterator of the outputs in label order, each as soon as it is
-            final. A list: outputs are appended to it in that order. A path: a directory for JSON
-            lines, as those of the command `driftline run`. ``Lmdb(path)``: a directory of LMDB.
-        nodes: how many.
-        policy: what is guaranteed, see `driftline run --help`. In those without an order, outputs
-            come in the order in which they are delivered.
-        ordering: how label order is kept, speculative or buffered.
-        checkpoint_ms: the time between snapshots; of virtual time, if all is in this process.
-        state: the directory of snapshots of node processes, if not in `output`.
-        dead_letters: set aside records that cannot be read, and elements whose function raises (as
+    Otherwise everything runs in this process, with the same code, and only outputs in a directory
+    or LMDB are durable: the same call reads all input again, and adds the outputs that are missing.
+
+    Args:
+        flow: A Flow, or the name of one: ``"module:name"``, ``"file.py:name"``.
+        inputs: One input for each source: ``{name: input}``, or a list in the order of the sources.
+            An input is a list of records, an iterator of records, the path of a file (JSON lines,
+            CSV, text, Wikimedia XML; .gz and .bz2 of these; a text is a path), or a `Source`. Few
+            records of an iterator are read ahead; of a slow iterator none, as long as outputs of
+            earlier records are missing.
+        output: None: the result is an iterator of outputs in label order, each as soon as it is
+            final. A list: outputs are appended to it in label order. A path: a directory for JSON
+            lines, as of the command `driftline run`. ``Lmdb(path)``: a directory of LMDB.
+        nodes: Number of nodes.
+        policy: Guarantee of the run, see `driftline run --help`. Under a policy without an order,
+            outputs come in the order of their delivery.
+        ordering: How label order is kept: speculative or buffered.
+        checkpoint_ms: Milliseconds between snapshots; of virtual time, if all is in this process.
+        state: The state directory of node processes; by default a folder in `output`.
+        dead_letters: Set aside records that cannot be read, and elements whose function raises (as
             items of sink -1), instead of raising.
 
-    Returns an iterator of `Item`, or what the run came to.
+    Returns:
+        An iterator of `Item` if `output` is None, else a `RunSummary`.
 
-    Raises FlowError for a flow or inputs that do not fit, FunctionFailed where a function raises,
-    with operator, label, key and line (the last outputs before it may be missing), InputError for a
-    record that cannot be read, PayloadError for one that cannot travel, StateMismatch for a
-    directory of another run, Unavailable for files that cannot be used; and whatever an iterator
-    given as input raises.
+    Raises:
+        FlowError: The flow cannot run, or inputs, outputs or numbers do not fit it.
+        FunctionFailed: A function raised: names operator, label, key and line. The last outputs
+            before it may be missing.
+        InputError: A record cannot be read.
+        PayloadError: A record cannot travel.
+        StateMismatch: A directory belongs to another run.
+        Unavailable: A file or directory cannot be used.
+        Exception: An iterator raised it.
     """
     check_not_loading("run(...)")
-    found = load_flow(flow) if isinstance(flow, str) else flow
-    sources = sources_of(found, inputs)
+    loaded = load_flow(flow) if isinstance(flow, str) else flow
+    sources = sources_of(loaded, inputs)
     chosen = policy_named(policy, ordering)
     if nodes < 1 or checkpoint_ms < 1:
         raise FlowError(f"nodes={nodes}, checkpoint_ms={checkpoint_ms}: both are at least 1")
@@ -118,26 +124,28 @@ def run(
         output = Path(output).absolute()
         spec = flow if isinstance(flow, str) else name_of(flow)
         if spec:
-            kept = Path(state).absolute() if state is not None else output / ".driftline" / "state"
+            folder = (
+                Path(state).absolute() if state is not None else output / ".driftline" / "state"
+            )
             config = RunConfig(
-                spec, sources, output, nodes, chosen, checkpoint_ms / 1000, kept, dead_letters,
+                spec, sources, output, nodes, chosen, checkpoint_ms / 1000, folder, dead_letters,
                 WINDOW, paths=search_paths(),
             )  # fmt: skip
-            return _in_processes(found, config)
+            return _run_in_processes(loaded, config)
     if state is not None:
         raise FlowError(
             "state= is for nodes that are processes: give a directory as output=, and a flow that "
             "other processes can import, as 'module:name'"
         )
-    here = Here(found, sources, chosen, nodes, checkpoint_ms / 1000, dead_letters)
+    in_process = InProcessRun(loaded, sources, chosen, nodes, checkpoint_ms / 1000, dead_letters)
     if isinstance(output, (Path, Lmdb)):
-        return here.into(output)
-    return here.items() if output is None else here.appended_to(output)
+        return in_process.write_to(output)
+    return in_process.items() if output is None else in_process.append_to(output)
 
 
-def _in_processes(flow: Flow, config: RunConfig) -> RunSummary:
+def _run_in_processes(flow: Flow, config: RunConfig) -> RunSummary:
     report = run_flow(flow, config, Console(stderr=True))
-    outputs, failed = counted(config.output)
+    outputs, failed = count_outputs(config.output)
     return RunSummary(
         report.records, outputs, failed, report.bad_records, report.seconds, processes=True
     )

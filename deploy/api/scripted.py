@@ -1,4 +1,4 @@
-"""A source of what a test sends: records with times that the test gives, kept for any replay."""
+"""The sources of a `FlowTest`: the test gives records and their times."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from driftline.engine.sources import QueueSource
 
 
 class ScriptedSource(QueueSource):
-    """The records that a test has sent to one source.
+    """The records that a test has sent to one source. None is forgotten: any may be replayed.
 
-    `now`: the time of the last record that the test has sent, to whatever source. A source that is
-    idle promises, as a live one does, that it will have nothing up to then.
+    `now`: returns the time of the last record that the test has sent to any source. An idle source
+    promises, like a live one, that it has no record up to that time.
     """
 
     def __init__(self, name: str, now: Callable[[], int]) -> None:
@@ -19,11 +19,11 @@ class ScriptedSource(QueueSource):
         self._now = now
 
     def send(self, time: int, record: object) -> None:
-        """Add a record. Its time is larger than those of all before."""
+        """Add a record. Precondition: its time is larger than all earlier ones."""
         self._records.append((time, record))
 
     def move_to(self, time: int) -> int:
         return self._now() + 1
 
     def trim(self, time: int) -> None:
-        """Nothing is forgotten: a test is short."""
+        """Forget nothing: a test is short."""

@@ -1,4 +1,4 @@
-"""`simulate`: a flow under every fault, from Python."""
+"""`simulate`: runs a flow under every fault, from Python."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from driftline.engine.flow.loading import check_not_loading, load_flow
 from driftline.engine.sources import LiveSource, Source, strict
 
 RECORDS_MAX = 10_000
-"""Records of one source that are simulated."""
+"""At most so many records of one source are simulated."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationReport:
-    """What was simulated, with the right outcome each time."""
+    """Figures of a simulation in which every seed had the right outputs."""
 
     seeds: int
+    """Seeds that were simulated."""
     faults: dict[str, int]
-    """How often each kind of fault has happened."""
+    """Kind of fault -> how often it happened."""
 
 
 def simulate(
@@ -37,7 +38,7 @@ def simulate(
     nodes: int | None = None,
     policy: str = "exactly-once",
 ) -> SimulationReport:
-    """Run a flow over records in simulated clusters that fail in every way, and check its outputs.
+    """Run a flow over records in simulated clusters with every fault, and check its outputs.
 
         >>> import operator
         >>> from driftline import Flow, ReducingState, simulate
@@ -49,60 +50,67 @@ def simulate(
         >>> simulate(flow, {"orders": orders}, seeds=3).seeds
         3
 
-    A seed decides how long messages take, who crashes where, which disk writes fail, which bits
-    flip, which functions are slow; the outputs must be those of `run_reference`. It finds functions
-    that are not deterministic, or keep something that is not in a state. A seed takes some
-    milliseconds for each record: some dozen records, which meet at the same keys, are enough.
+    A seed decides how long messages take, which processes crash, which disk writes fail, which bits
+    flip and which functions are slow; the outputs must be those of `run_reference`. A simulation
+    finds functions that are not deterministic, or that keep data outside of their states. A seed
+    takes some milliseconds for each record: some dozen records that share keys are enough.
 
-    Arguments:
-        flow: a Flow, or where one is: ``"module:name"``, ``"file.py:name"``.
-        inputs: as for `run`; all records are read first.
-        seeds: how many, from 1, or a range of them.
-        nodes: how many. [default: decided by the seed]
-        policy: one whose outputs have an order.
+    Args:
+        flow: A Flow, or the name of one: ``"module:name"``, ``"file.py:name"``.
+        inputs: As for `run`; all records are read first.
+        seeds: Number of seeds, from seed 1 on; or a range of seeds.
+        nodes: Number of nodes; by default the seed decides it.
+        policy: A policy whose outputs have an order.
 
-    Raises SimulationFailed for the first seed that comes to something else, with what differs and
-    how to repeat it; FlowError for a flow or inputs that cannot be simulated.
+    Returns:
+        The number of seeds, and the faults that happened.
+
+    Raises:
+        SimulationFailed: A seed stopped, or had other outputs: names the first difference, and
+            the call that repeats the seed.
+        FlowError: The flow, its inputs or the numbers cannot be simulated.
     """
     check_not_loading("simulate(...)")
-    found = (load_flow(flow) if isinstance(flow, str) else flow).validate()
-    chosen = range(1, seeds + 1) if isinstance(seeds, int) else seeds
-    if not chosen or (nodes is not None and nodes < 1):
+    loaded = (load_flow(flow) if isinstance(flow, str) else flow).validate()
+    numbers = range(1, seeds + 1) if isinstance(seeds, int) else seeds
+    if not numbers or (nodes is not None and nodes < 1):
         raise FlowError(f"seeds={seeds}, nodes={nodes}: a simulation needs at least one of each")
-    records = GivenRecords([_records(source) for source in sources_of(found, inputs)])
-    simulated = Simulated(found.name, any_order=False, given=found)
+    records = GivenRecords([_records(source) for source in sources_of(loaded, inputs)])
+    simulated = Simulated(loaded.name, any_order=False, given=loaded)
     report = Report()
-    for seed in chosen:
-        what = scenario(seed, simulated, policy, records)
+    for seed in numbers:
+        drawn = scenario(seed, simulated, policy, records)
         if nodes is not None:
-            what = replace(what, nodes=nodes)
-        if seed == chosen[0]:
-            check_flow(what, "give it others")
-        outcome = run_one(what)
+            drawn = replace(drawn, nodes=nodes)
+        if seed == numbers[0]:
+            check_flow(drawn, "give it others")
+        outcome = run_one(drawn)
         report.note(outcome)
         if outcome.problem:
-            raise SimulationFailed(_told(what, outcome.problem, nodes), seed)
+            raise SimulationFailed(_failure(drawn, outcome.problem, nodes), seed)
     return SimulationReport(report.seeds, report.faults)
 
 
 def _records(source: Source | LiveSource) -> list[object]:
     """All records of a source. Raises FlowError if they are too many."""
-    found = (record for record in source.read(1) if record is not None)
-    read: list[object] = []
-    for time, record in islice(strict(found), RECORDS_MAX + 1):
+    records: list[object] = []
+    some = (record for record in source.read(1) if record is not None)
+    for time, record in islice(strict(some), RECORDS_MAX + 1):
         check_record(source.name, time, record)
-        read.append(record)
-    if len(read) > RECORDS_MAX:
+        records.append(record)
+    if len(records) > RECORDS_MAX:
         raise FlowError(
             f"source {source.name!r} has more than {RECORDS_MAX} records: simulate some of them"
         )
-    return read
+    return records
 
 
-def _told(what: Scenario, problem: str, nodes: int | None) -> str:
+def _failure(drawn: Scenario, problem: str, nodes: int | None) -> str:
+    """The text of a `SimulationFailed`."""
+    seed = drawn.seed
     also = "" if nodes is None else f", nodes={nodes}"
     return (
-        f"flow {what.flow.spec!r} comes to something else under faults than by run_reference, with "
-        f"seed {what.seed} ({what.nodes} nodes): {problem}\n"
-        f"  Repeat it: simulate(flow, inputs, seeds=range({what.seed}, {what.seed + 1}){also})"
+        f"flow {drawn.flow.spec!r} fails under the faults of seed {seed} "
+        f"({drawn.nodes} nodes): {problem}\n"
+        f"  Repeat it: simulate(flow, inputs, seeds=range({seed}, {seed + 1}){also})"
     )

@@ -1,1 +1,1 @@
-"""The commands that run flows, look at them and begin new ones; one file each."""
+"""The commands `run`, `new`, `graph` and `savepoint`, one file each."""

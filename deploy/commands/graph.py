@@ -12,9 +12,10 @@ from driftline.engine.flow.loading import load_flow
 @click.argument("flow")
 @click.option("--dot", is_flag=True, help="Print DOT (for Graphviz) instead of text.")
 def graph(flow: str, dot: bool) -> None:
-    """Print the graph of FLOW: a module or a .py file, with :NAME for one of several flows.
+    """Print the graph of FLOW: its operators, states and stages.
 
-    NAME may also be a function without arguments that returns a Flow.
+    FLOW is a module or a .py file. If it holds several flows, add :NAME, the name of a Flow, or of
+    a function without arguments that returns one.
     """
-    found = load_flow(flow)
-    click.echo(as_dot(found) if dot else as_text(found))
+    loaded = load_flow(flow)
+    click.echo(as_dot(loaded) if dot else as_text(loaded))

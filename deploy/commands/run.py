@@ -31,7 +31,7 @@ from driftline.engine.ui.results import write_json
 @click.argument("flow")
 @click.option(
     "--input", "inputs", multiple=True, required=True, metavar="[SOURCE=]INPUT",
-    help="What to read, any number of times; see above.",
+    help="An input, see above. Any number of times.",
 )  # fmt: skip
 @click.option(
     "--output", required=True, type=click.Path(path_type=Path, resolve_path=True), metavar="DIR",
@@ -40,7 +40,7 @@ from driftline.engine.ui.results import write_json
 @click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 64),
               help="Node processes.")  # fmt: skip
 @click.option("--policy", "policy_name", default="exactly-once", show_default=True,
-              type=click.Choice(list(POLICIES)), help="What is guaranteed.")  # fmt: skip
+              type=click.Choice(list(POLICIES)), help="Guarantee of the run.")  # fmt: skip
 @click.option("--ordering", default="speculative", show_default=True,
               type=click.Choice(ORDERINGS), help="How label order is kept.")  # fmt: skip
 @click.option("--checkpoint-ms", default=1000, show_default=True,
@@ -51,26 +51,26 @@ from driftline.engine.ui.results import write_json
 @on_error_option
 @reading_options()
 @click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
-              help="Begin from a savepoint, with the record at its time.")  # fmt: skip
+              help="Begin from a savepoint, with the record that has its time.")  # fmt: skip
 @click.option("--window", default=WINDOW, show_default=True, type=click.IntRange(1),
-              help="Records that may be under way.")  # fmt: skip
+              help="Records of a source that may be under way.")  # fmt: skip
 @click.option("--kill-every", type=click.FloatRange(0.1), metavar="S",
-              help="Kill -9 a random node or the master every S seconds, to try it out.",
+              help="Kill -9 a random node or the master every S seconds, as a test.",
               )  # fmt: skip
 @click.option("--missing-after", default=MISSING_AFTER_S, show_default=True, metavar="S",
               type=click.FloatRange(1),
-              help="Seconds of silence after which a process counts as gone.")  # fmt: skip
+              help="Seconds of silence after which a process counts as dead.")  # fmt: skip
 @click.option("--stalled-after", default=STALLED_AFTER_S, show_default=True, metavar="S",
               type=click.FloatRange(1),
-              help="Seconds that work may stay undone, with no node busy, until it counts as lost.",
+              help="Seconds after which work counts as lost if no node is busy.",
               )  # fmt: skip
 @click.option("--slow-after", default=SLOW_AFTER_S, show_default=True, metavar="S",
               type=click.FloatRange(0.1),
-              help="Seconds that a function may take before that is told.")  # fmt: skip
+              help="Seconds after which a warning names a function that still runs.")  # fmt: skip
 @click.option("--deaths", default=DEATHS_MAX, show_default=True, type=click.IntRange(1),
-              help="Deaths of a process, without the run getting any further, that end the run.",
+              help="Deaths of a process, without progress of the run, that end the run.",
               )  # fmt: skip
-@click.option("--seed", default=0, help="Decides whom --kill-every kills.")
+@click.option("--seed", default=0, help="Seed of --kill-every: which process is killed next.")
 @click.option("--reference", is_flag=True,
               help="Use the reference interpreter: one process, no cluster.")  # fmt: skip
 @json_option
@@ -96,37 +96,39 @@ def run(
     reference: bool,
     json_file: Path | None,
 ) -> None:
-    """Run FLOW over its inputs, and leave its outputs in a directory.
+    """Run FLOW over its inputs, and write its outputs to a directory.
 
-    FLOW is a module or a .py file, with :NAME for one of several flows, or for a function that
-    returns one; `driftline.index` is the inverted index. An interrupted run goes on where it was
-    when the same command is given again.
+    FLOW is a module or a .py file, for example `driftline.index`, the inverted index. If it holds
+    several flows, add :NAME, the name of a Flow, or of a function that returns one. After an
+    interruption the same command continues the run.
 
     An INPUT is a file (JSON lines, CSV, text, Wikimedia XML; .gz and .bz2 of these), a pattern
-    such as 'logs/*.jsonl', or a directory, whose files of these formats are meant: in the order of
-    their names, one after the other. SOURCE= says for which source of the flow it is. Without it,
-    all are for the only source, or each for one, in the order of the sources. A file more is
-    another input, which needs another --output.
+    such as 'logs/*.jsonl', or a directory with such files. Several files are read one after the
+    other; those of a pattern or a directory in the order of their names. SOURCE= names the source
+    that reads the input. Without names, a flow with one source reads all inputs; a flow with
+    several sources needs one input for each, in their order. With other files than before it is
+    another run, and needs another --output.
 
-    tcp://*:5555 is an address at which producers send records.
+    The input tcp://*:5555 receives records from producers at this address.
 
-    - is standard input: JSON lines, or with -.txt lines of text. It is kept before it is used. If
-    the run is interrupted, give the same command the same stream again, from its beginning: what
-    was taken before is compared and passed over, so nothing is lost and nothing comes twice.
+    The input - is standard input: JSON lines; -.txt reads lines of text instead. Records are stored
+    in the state directory before they are used. After an interruption, give the same command the
+    same stream again, from its beginning: stored records are compared and skipped, so none is lost
+    and none counts twice.
     """
     console = Console(stderr=True)
     logging.basicConfig(level=logging.WARNING, format="driftline: %(message)s")
-    found = load_flow(flow)
+    loaded = load_flow(flow)
     if reference:
         if start is not None:
-            raise click.UsageError("--reference reads its inputs from their beginning")
-        files = open_given_files(found, inputs, shape, "--reference")
-        records = run_reference_to(found, files, output, dead_letters)
+            raise click.UsageError("--reference cannot begin from a savepoint")
+        files = open_given_files(loaded, inputs, shape, "--reference")
+        records = run_reference_to(loaded, files, output, dead_letters)
         report: dict[str, object] = {"records": records}
     else:
         config = RunConfig(
             flow,
-            open_inputs(found, inputs, shape),
+            open_inputs(loaded, inputs, shape),
             output,
             nodes,
             policy(policy_name, ordering),
@@ -139,17 +141,17 @@ def run(
             open_savepoint(start) if start is not None else None,
             Limits(missing_after, stalled_after, slow_after, deaths),
         )
-        report = run_flow(found, config, console).as_json()
+        report = run_flow(loaded, config, console).as_json()
     write_json(json_file, report)
     tell(console, report)
     if start is not None and not report["records"]:
         console.print(
-            f"driftline: nothing was read: the input has no record from the time of {start} on. A "
-            "run from a savepoint goes on in the input that it was made of: append to that",
+            f"driftline: no record was read: the input ends before the time of {start}. A run from "
+            "a savepoint continues the input of the savepoint: append records to that input",
             markup=False, highlight=False, soft_wrap=True,
         )  # fmt: skip
     if report.get("bad_records") or report.get("dead_letters"):
         console.print(
-            f"driftline: what was set aside is in {output / DEAD_LETTERS}",
+            f"driftline: bad records and failed elements are in {output / DEAD_LETTERS}",
             markup=False, highlight=False, soft_wrap=True,
         )  # fmt: skip

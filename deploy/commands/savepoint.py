@@ -13,13 +13,13 @@ from driftline.engine.flow.loading import load_flow
 @click.command()
 @click.argument("flow")
 @click.option("--state", required=True, type=click.Path(path_type=Path, exists=True),
-              metavar="DIR", help="The state directory of a run of FLOW that is over.")  # fmt: skip
+              metavar="DIR", help="State directory of a run of FLOW that is over.")  # fmt: skip
 @click.option("--output", required=True, type=click.Path(path_type=Path), metavar="DIR",
               help="A new directory for the savepoint.")  # fmt: skip
 def savepoint(flow: str, state: Path, output: Path) -> None:
     """Write the last snapshot of a run of FLOW as a savepoint, a directory of files.
 
-    `driftline run --from-snapshot` begins from one; `driftline spark state` shows what is in it.
+    `driftline run --from-snapshot` begins a run from it; `driftline spark state` queries it.
     """
-    made = save_run(state, load_flow(flow), output)
-    click.echo(f"{output}: the state before time {made.time}, {len(made.files)} files")
+    saved = save_run(state, load_flow(flow), output)
+    click.echo(f"{output}: the state before time {saved.time}, {len(saved.files)} files")

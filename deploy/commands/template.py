@@ -1,26 +1,26 @@
-"""What `driftline new` writes: texts in which `{title}`, `{module}`, `{folder}` are filled in."""
+"""The files of `driftline new`, with `{title}`, `{module}` and `{folder}` to be filled in."""
 
 from __future__ import annotations
 
 FLOW = '''\
-"""Counts words: how often each one has come so far, record by record."""
+"""Counts words: for each word of each record, how often it has come so far."""
 
 from driftline import Flow, ReducingState
 
 
 def words(record: dict[str, object]) -> list[str]:
-    """The words of a record, which holds a text."""
+    """The words of a record's text."""
     return str(record["text"]).lower().split()
 
 
 def itself(word: str) -> str:
-    """The key: what has the same key is counted together."""
+    """The key: equal words share a state."""
     return word
 
 
-def add(one: int, other: int) -> int:
-    """How the state of a key takes up what comes."""
-    return one + other
+def add(total: int, added: int) -> int:
+    """The new value of the state."""
+    return total + added
 
 
 def count(word: str, total: ReducingState[int]) -> tuple[str, int]:
@@ -39,7 +39,7 @@ flow = Flow("{title}")
 '''
 
 TEST = '''\
-"""What the flow must do: by the reference interpreter, and on nodes one of which is killed."""
+"""Tests the flow by the reference interpreter, and on nodes of which one is killed."""
 
 from driftline import FlowTest, run_reference
 
@@ -52,7 +52,7 @@ def test_words_are_counted_in_the_order_of_the_records() -> None:
     assert [item.value for item in items] == [("a", 1), ("b", 1), ("a", 2), ("b", 2)]
 
 
-def test_a_node_that_is_killed_forgets_nothing() -> None:
+def test_no_count_is_lost_when_a_node_is_killed() -> None:
     with FlowTest(flow, nodes=2) as test:
         test.send({{"text": "a b"}})
         test.kill("node-0")
@@ -72,7 +72,7 @@ TRY = "python -m pytest {folder}"
 README = """\
 # {title}
 
-Run it: `driftline run {module}.py --input sample.jsonl --output out`; see `out/counts-0.jsonl`.
-Test it: `python -m pytest`; with faults: `driftline simulate {module}.py --input sample.jsonl`.
-Look at it: `driftline graph {module}.py`
+- Run it: `driftline run {module}.py --input sample.jsonl --output out` writes `out/counts-0.jsonl`.
+- Test it: `python -m pytest`; under faults: `driftline simulate {module}.py --input sample.jsonl`.
+- Print its graph: `driftline graph {module}.py`.
 """

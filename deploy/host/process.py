@@ -1,8 +1,8 @@
-"""The process of a node or of the master: ``python -m deploy.host.process CONFIG``.
+"""The process of a node or of the master: ``python -m driftline.deploy.host.process CONFIG``.
 
-CONFIG is the JSON form of `ProcessConfig`. The process runs until it is told to stop, or until the
-one that started it is gone. Exit status STOPPED: it was told to; CANNOT_START: it says why. Any
-other is a death, 0 too: a user function may call exit.
+CONFIG is the JSON form of `ProcessConfig`. The process runs until it is told to stop, or until its
+parent ends. Its exit status is STOPPED if it was told to stop, CANNOT_START if it has said why. Any
+other status is a death; also 0, as a user function may call exit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from driftline.engine.wire.party import Job
 
 @dataclass(frozen=True, slots=True)
 class ProcessConfig:
-    """All that the processes of a run have in common, and which of them this is."""
+    """The configuration that all processes of a run share, and the role of this process."""
 
     flow: str
     nodes: int
@@ -52,60 +52,60 @@ class ProcessConfig:
     """Directory of the ipc sockets."""
     identity: str
     run: str
-    """New with each call of a command: an earlier one may have left how it ended."""
+    """New with each call of a command: the registry may hold the outcome of an earlier call."""
     dead_letters: bool
     lineage: str = ""
     """The run's token, and the number of its session: see `engine.wire.marks`."""
     session: int = 0
     output: str = ""
-    """Directory of the JSON-lines consumer; without one, a consumer has its own process."""
+    """Directory of the JSON-lines consumer; if empty, the consumer is a process of its own."""
     role: str = ""
     index: int = 0
     lifeline: int = -1
-    """The descriptor that is closed when the process that started this one is gone."""
+    """The file descriptor of a pipe that is closed when the parent ends."""
     careful: tuple[int, int] = CARELESS
-    """The first and last time that the node works off, and notes, element by element."""
+    """First and last time of the elements that the node notes, and works off one by one."""
     limits: Limits = LIMITS
     paths: tuple[str, ...] = ()
-    """Where modules are looked for, too, behind all other places."""
+    """Folders in which modules are looked for, after all others."""
 
     def to_json(self) -> str:
-        """As the process takes it."""
+        """The argument of the process."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def from_json(text: str) -> ProcessConfig:
-        """What `to_json` made."""
-        parts = json.loads(text)
-        parts["careful"], parts["paths"] = tuple(parts["careful"]), tuple(parts["paths"])
-        return ProcessConfig(**{**parts, "limits": Limits(**parts["limits"])})
+        """Decode `to_json`."""
+        fields = json.loads(text)
+        fields["careful"], fields["paths"] = tuple(fields["careful"]), tuple(fields["paths"])
+        return ProcessConfig(**{**fields, "limits": Limits(**fields["limits"])})
 
     def mark(self, kind: str) -> Mark:
-        """What a directory of this process says of itself."""
+        """The mark of a directory of this process; `kind`: node or output."""
         return Mark(self.lineage, f"{kind}-{self.index}", self.session)
 
     def address(self, name: str) -> str:
-        """Where a party that does not move listens."""
+        """The address of a party whose address is the same in every process."""
         return f"ipc://{self.sockets}/{name}"
 
 
 CLAIM_S = 10.0
-"""How long a process that was left behind by a killed run may take to notice."""
+"""How long the processes of a killed run may take to end."""
 
 STOPPED = 80
 """Exit status of a process that was told to stop."""
 
 CANNOT_START = 2
-"""Exit status of a process that says why it cannot start."""
+"""Exit status of a process that has said why it cannot start."""
 
 BROKEN = 3
-"""Exit status of a master that another one has to take over from."""
+"""Exit status of a master that a new one has to replace."""
 
 DIED = 1
-"""Exit status of a process that met what nobody has thought of; it says what."""
+"""Exit status of a process after an unexpected exception, which it prints."""
 
 NOTE_BYTES = 2048
-"""Room for what a careful node is at."""
+"""Size of the file in which a careful node notes its element."""
 
 _random: list[int] = []
 
@@ -118,9 +118,9 @@ def new_id() -> int:
 
 
 def claim(path: Path) -> Lock:
-    """Lock a file for as long as this process lives; a process that is ending is waited for.
+    """Lock a file until it is released or this process ends; wait for a process that is ending.
 
-    Raises Unavailable if another run keeps it.
+    Raises Unavailable if a process of another run holds it.
     """
     taken = (
         f"{path.parent} is in use by another run: wait for its end, or give another "
@@ -134,14 +134,14 @@ def claim(path: Path) -> Lock:
 
 
 def wait_for_others(state: Path) -> None:
-    """Wait until no process of an earlier run is at work any more. Raises Unavailable."""
+    """Wait until all processes of an earlier run have ended. Raises Unavailable."""
     for file in [state / "master.lock", *sorted(state.glob("node-*.lock"))]:
         if file.exists():
             claim(file).release()
 
 
 def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
-    """A node, with its store and, if it writes files, its consumer."""
+    """Run a node with its store and, if it writes files, its consumer. Returns the exit status."""
     process = secrets.token_hex(8)
     claim(Path(config.state) / f"node-{config.index}.lock")
     flow = flow_plan.flow
@@ -185,13 +185,15 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
 
 
 def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
-    """The master, with the embedded registry."""
+    """Run the master with its registry. Returns the exit status."""
     claim(Path(config.state) / "master.lock")
     registry = FileRegistry(Path(config.state) / "registry")
     state = check_identity(registry.read(), config.identity, config.state)
     if state.lineage != config.lineage:
-        raise StateMismatch(f"{config.state} has become that of another run while this one runs")
-    # Written with the first incarnation, which waits for all members: by then all is open.
+        raise StateMismatch(
+            f"{config.state} was replaced by that of another run while this one runs"
+        )
+    # Written with the first incarnation: by then all members have opened their directories.
     state = replace(state, opened=config.session)
 
     def carry_out(job: Job) -> None:
@@ -216,7 +218,7 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
 
 
 def where_it_was(config: ProcessConfig, name: str) -> str:
-    """What a careful node was at when it died; empty if it is not known."""
+    """The element that a careful node worked on when it died, as text; empty if unknown."""
     try:
         note = _note_of(config, name).read_bytes()
     except OSError:
@@ -225,7 +227,7 @@ def where_it_was(config: ProcessConfig, name: str) -> str:
 
 
 def _notes(config: ProcessConfig) -> Callable[[str], None]:
-    """Where a careful node writes what it is at, for whoever finds it dead."""
+    """A function by which a careful node notes its element before it begins, in a file."""
     path = _note_of(config, f"node-{config.index}")
     path.unlink(missing_ok=True)
     if config.careful == CARELESS:

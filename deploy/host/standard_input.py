@@ -1,4 +1,4 @@
-"""Reads standard input, line by line as it comes, and hands the records to their source."""
+"""Reads standard input as it arrives, and gives its records to a `PipedSource`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from driftline.engine.sources.inputs import Piped
 from driftline.engine.sources.logs.piped import PipedSource
 
 READ_BYTES = 1 << 16
-"""What a turn takes at most: no more than a pipe holds."""
+"""Bytes that a turn reads at most: as many as a pipe holds."""
 
 
 class StandardInput(Receiver):
-    """Standard input and its source. Raises Unavailable if there is none."""
+    """The receiver of standard input. Raises Unavailable if the process has none."""
 
     def __init__(self, source: PipedSource, piped: Piped, *, name: str = "standard-input") -> None:
         super().__init__(source, name=name)
@@ -26,14 +26,14 @@ class StandardInput(Receiver):
         self._source = source
         self._rows = text_rows if piped.is_text else json_rows
         self._shape = piped.shape
-        self._begun = b""
-        """How the line that goes on begins."""
+        self._partial = b""
+        """The beginning of a line whose end has not arrived."""
         self._first = True
         self._number = 0
         self._ended = source.closed
 
     def about(self) -> str:
-        """For people: what is read, what is not."""
+        """A line for the user: what is read of standard input, and what is skipped."""
         if self._ended:
             return (
                 f"standard input is not read: an earlier run has read it to its end, "
@@ -41,8 +41,8 @@ class StandardInput(Receiver):
             )
         if self._source.taken:
             return (
-                f"the first {self._source.taken} records of standard input were taken before: "
-                "they are passed over"
+                f"the first {self._source.taken} records of standard input are stored already: "
+                "they are skipped"
             )
         return "reading standard input"
 
@@ -50,7 +50,7 @@ class StandardInput(Receiver):
         return not self._ended and super().room()
 
     def drain(self) -> None:
-        """Take what has come. Raises Unavailable, InputError, StateMismatch."""
+        """Read once, and take all complete lines. Raises Unavailable, InputError, StateMismatch."""
         try:
             data = os.read(self.file, READ_BYTES)
         except BlockingIOError:
@@ -59,16 +59,16 @@ class StandardInput(Receiver):
             raise Unavailable(f"standard input cannot be read: {error.strerror}") from None
         whole, newline, rest = data.rpartition(b"\n")
         if newline or not data:
-            self._take(self._begun + whole + newline)
-            self._begun = b""
-        if len(self._begun) <= MAX_LINE_BYTES:  # what is longer is refused, whatever comes
-            self._begun += rest
+            self._take(self._partial + whole + newline)
+            self._partial = b""
+        if len(self._partial) <= MAX_LINE_BYTES:  # a longer line is refused, whatever follows
+            self._partial += rest
         if not data:
             self._ended = True
             self._source.end()
 
     def _take(self, lines: bytes) -> None:
-        # Only the very first line may have a byte order mark: the others have one before them.
+        # A byte order mark may only begin the very first line: other lines get a line before them.
         for row in self._rows([lines] if self._first else [b"\n", lines]):
             self._number += 1
             for document in self._shape.documents(self._number, row):

@@ -14,10 +14,10 @@ from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.party import Job, Party
 
 WINDOW = 4096
-"""How many records may be in memory that are not read, or not stored, yet."""
+"""Records in memory, not yet read or not yet stored, at most."""
 
 WINDOW_BYTES = 1 << 26
-"""How large these records may be together; the last one may exceed it."""
+"""Bytes of these records, at most; the last record may exceed it."""
 
 
 class Receiver(Party):

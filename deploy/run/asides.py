@@ -2,9 +2,9 @@
 
     {"record": 7, "file": "in.jsonl", "reason": "field 'id' is missing", "value": {"text": "..."}}
 
-``value`` is the record: an object where it is one, else its text. So it can be mended and sent in
-again. A replay does not add a record twice. What is added is durable before the front lets its time
-be covered, so before any snapshot that it is not in.
+``value`` is the record, as an object or as its text: so it can be mended and sent again. A replay
+adds no record twice. A record is durable here before its front covers its time, so before any
+snapshot with a later time.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ log = logging.getLogger("driftline")
 
 
 class Asides:
-    """The file of one input. Raises StateMismatch, Unavailable on opening."""
+    """The file of one input. Opening it raises StateMismatch for foreign lines, Unavailable."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen: set[int] = set()
+        self._times: set[int] = set()
+        """Times of all records in the file."""
         try:
             if path.exists():
                 self._read(path.read_bytes())
@@ -36,12 +37,12 @@ class Asides:
 
     @property
     def count(self) -> int:
-        """Records set aside so far, in this run and before it."""
-        return len(self._seen)
+        """Records set aside so far, in all sessions of the run."""
+        return len(self._times)
 
     def add(self, records: Sequence[BadRecord]) -> None:
-        """Set records aside durably. Raises Unavailable."""
-        new = [record for record in records if record.time not in self._seen]
+        """Write those records durably that the file does not have. Raises Unavailable."""
+        new = [record for record in records if record.time not in self._times]
         if not new:
             return
         text = "".join(record.as_line() + "\n" for record in new).encode()
@@ -56,7 +57,7 @@ class Asides:
                 sync_directory(self._path.parent)
         except OSError as error:
             raise Unavailable(f"{self._path}: {error.strerror}") from None
-        self._seen.update(record.time for record in new)
+        self._times.update(record.time for record in new)
         for record in new:
             if record.ends:
                 log.warning(
@@ -68,11 +69,11 @@ class Asides:
         whole = data[: data.rfind(b"\n") + 1]
         for number, line in enumerate(whole.split(b"\n")[:-1], 1):
             try:
-                self._seen.add(int(json.loads(line)["record"]))
+                self._times.add(int(json.loads(line)["record"]))
             except (ValueError, TypeError, KeyError, RecursionError):
                 raise StateMismatch(
                     f"{self._path}, line {number}: it was not written by Driftline, or it is "
                     "damaged. Restore the file from a copy"
                 ) from None
-        if len(whole) < len(data):  # a last line that was torn: its record comes again
+        if len(whole) < len(data):  # a torn last line: its record is read again
             os.truncate(self._path, len(whole))

@@ -1,7 +1,7 @@
-"""Leftovers of runs that were killed: the next run of the same directories clears them.
+"""Removes the leftovers of killed runs: folders of sockets, and drafts of files.
 
-A folder for sockets is noted in the state directory before it is made, so none is ever forgotten.
-Whoever calls this holds the state directory for itself.
+The path of a folder of sockets is written into the state directory before the folder is made, so
+the next run finds it. Precondition of all functions: the caller has locked the state directory.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 _PREFIX = "driftline-"
 
 _DRAFT = re.compile(r"\..+\.(\d+)")
-"""What `engine.durable.replace_file` writes before it replaces: .NAME.PID"""
+"""The names of the drafts of `engine.durable.replace_file`: .NAME.PID"""
 
 
 @contextmanager
 def socket_folder(state: Path) -> Iterator[Path]:
-    """A new folder for the sockets of a run, with a short path; the one before is removed."""
+    """Make a folder with a short path for the sockets of a run; remove that of the run before."""
     note = state / "sockets"
     with suppress(OSError):
         before = Path(note.read_text())
@@ -40,11 +40,11 @@ def socket_folder(state: Path) -> Iterator[Path]:
 
 
 def clear_drafts(*directories: Path) -> None:
-    """Remove what processes that are gone were about to put in place of a file."""
+    """Remove the drafts of processes that have ended."""
     for directory in directories:
         for path in directory.glob(".*"):
-            found = _DRAFT.fullmatch(path.name)
-            if found and path.is_file() and not _lives(int(found[1])):
+            match = _DRAFT.fullmatch(path.name)
+            if match and path.is_file() and not _lives(int(match[1])):
                 path.unlink(missing_ok=True)
 
 

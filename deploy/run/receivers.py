@@ -1,4 +1,4 @@
-"""Inputs that cannot be read again, as standard input or producers: their receivers and logs."""
+"""Receivers for inputs that cannot be read again: standard input and producers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from driftline.engine.sources.logs.received import ReceivedSource
 RECEIVED, PIPED = "received", "received from standard input"
 
 LOGGED = (RECEIVED, PIPED)
-"""The identities of inputs that have a log; no file has such an identity."""
+"""The identities of inputs with a log; no file has one of them."""
 
 
 def identity_of(given: Input | LiveSource) -> str:
-    """The text by which a state directory knows an input."""
+    """The text that stands for an input in the identity of a run."""
     if isinstance(given, str):
         return RECEIVED
     return PIPED if isinstance(given, Piped) else given.identity()
@@ -36,10 +36,11 @@ def receiver_of(
     alone: bool,
     keep_bad: bool,
 ) -> Receiver:
-    """The receiver of input `number`, driven by the runtime; it logs records before they are used.
+    """A receiver for input `number`, driven by the runtime. It logs records before their use.
 
-    `alone`: there is no other input; `keep_bad`: records that cannot be read do not end the run.
-    Raises Unavailable.
+    `given`: standard input, or the address to listen at; `alone`: there is no other input;
+    `keep_bad`: records that cannot be read do not end the run. Raises Unavailable if there is no
+    standard input, or the address cannot be used.
     """
     if isinstance(given, Piped):
         clock = None if alone else _now_us
@@ -57,7 +58,7 @@ def _now_us() -> int:
 
 
 def announcement(receiver: Receiver) -> str:
-    """The line that tells the user where records come from."""
+    """A line for the user on where records come from."""
     if isinstance(receiver, IntakeSocket):
         return f"listening for producers on {receiver.address}"
     assert isinstance(receiver, StandardInput)

@@ -1,4 +1,4 @@
-"""Runs a flow by the reference interpreter, over files: what the output of a run must be."""
+"""Runs a flow by the reference interpreter: its files are the outputs that a run must have."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
 from driftline.engine.sources import BadRecord, Source, strict
 
 
-def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead: bool) -> int:
-    """Write what the reference interpreter gives, in the form of a run. Returns the records.
+def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead_letters: bool) -> int:
+    """Write the outputs of the reference interpreter into a directory, in the format of a run.
 
-    What an earlier reference has left there goes. Raises StateMismatch for the directory of a run.
+    Replaces the outputs of an earlier reference. `dead_letters`: set bad records and failed
+    elements aside. Returns the number of records. Raises StateMismatch for the directory of a run,
+    Unavailable if the directory cannot be used, and the errors of inputs and functions.
     """
     flow.check_inputs(inputs)
     lines = Lines(flow)
@@ -31,13 +33,14 @@ def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead: b
     asides = [Asides(output / DEAD_LETTERS / f"input-{i}.jsonl") for i in range(len(inputs))]
 
     def read(front: int) -> list[tuple[int, object]]:
-        found: list[tuple[int, object]] = []
-        for record in inputs[front].read(1) if dead else strict(inputs[front].read(1)):
+        good: list[tuple[int, object]] = []
+        records = inputs[front].read(1)
+        for record in records if dead_letters else strict(records):
             if isinstance(record, BadRecord):
                 asides[front].add([record])
             else:
-                found.append(record)
-        return found
+                good.append(record)
+        return good
 
     streams = [read(front) for front in range(len(inputs))]
     process = os.getpid()
@@ -47,8 +50,8 @@ def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead: b
             for sink, name in names.items()
             if sink != FAILURES
         }
-        for item in interpret(flow, streams, dead_letters=dead):
-            if os.getpid() != process:  # a copy that a function has forked, and that came back
+        for item in interpret(flow, streams, dead_letters=dead_letters):
+            if os.getpid() != process:  # a function has forked, and its copy came back
                 os._exit(0)
             if item.sink not in files:
                 path = output / names[item.sink]
@@ -59,7 +62,10 @@ def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead: b
 
 
 def _clear(output: Path, patterns: Sequence[str]) -> None:
-    """Make the directory, without what an earlier reference has left."""
+    """Make the directory, and remove the outputs of an earlier reference.
+
+    Raises StateMismatch for the directory of a run, Unavailable.
+    """
     if (output / ".driftline").exists():
         raise StateMismatch(
             f"{output} holds the outputs of a run: give the reference another --output"

@@ -1,4 +1,5 @@
-"""The command `driftline verify`: checks every checksum of a run's directories, and what fits."""
+"""The command `driftline verify`: checks all checksums of a run, and whether its directories fit
+together."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from driftline.deploy.host.process import wait_for_others
 from driftline.deploy.run.looking import look
 from driftline.deploy.run.opening import with_missing
 from driftline.deploy.run.receivers import LOGGED
-from driftline.deploy.run.survey import Found, problems
+from driftline.deploy.run.survey import DirectoryReport, problems
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.policy import POLICIES
 from driftline.engine.ui.options import json_option
@@ -21,18 +22,20 @@ from driftline.engine.ui.results import write_json
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was checked, and what is wrong with it."""
+    """The directories that were checked, and their problems."""
 
-    checked: list[Found]
+    checked: list[DirectoryReport]
     problems: list[str]
     note: str = ""
-    """What was not checked."""
+    """Says that something was not checked; else empty."""
 
 
 def verify_run(directory: Path, state: Path | None) -> Verdict:
-    """Check an output directory with the state beneath it, or a state directory alone.
+    """Check the directories of a run.
 
-    Raises Unavailable if there is nothing to check, or a run is at work there.
+    `directory`: an output directory, or a state directory to check alone; `state`: the state
+    directory, if it is not beneath the outputs. Raises Unavailable if there is nothing to check, or
+    a run is at work there.
     """
     output: Path | None = directory
     if state is None:
@@ -41,42 +44,43 @@ def verify_run(directory: Path, state: Path | None) -> Verdict:
             output, state = None, directory
     if state.is_dir():
         wait_for_others(state)
-    wrong: list[str] = []
+    texts: list[str] = []
     registry = state / "registry"
     try:
-        found = FileRegistry(registry).read()
+        run = FileRegistry(registry).read()
     except StateMismatch as error:
-        found = None
-        wrong.append(str(error))
+        run = None
+        texts.append(str(error))
     checked = look(state, output)
     if not checked and not registry.exists():
         raise Unavailable(f"{directory} holds neither outputs nor the state of a run")
-    if not wrong:
-        wrong = _not_fitting(registry, found, checked, state, output)
+    if not texts:
+        texts = _problems(registry, run, checked, state, output)
     else:
-        wrong += [here.damage for here in checked if here.damage]
+        texts += [report.damage for report in checked if report.damage]
     note = ""
     if not state.is_dir():
         note = f"no state was checked: {state} is not there; if it is elsewhere, give --state DIR"
-    return Verdict(checked, wrong, note)
+    return Verdict(checked, texts, note)
 
 
-def _not_fitting(
+def _problems(
     registry: Path,
-    found: ClusterState | None,
-    checked: list[Found],
+    run: ClusterState | None,
+    checked: list[DirectoryReport],
     state: Path,
     output: Path | None,
 ) -> list[str]:
-    if found is None and not state.is_dir():  # outputs whose state is elsewhere
-        return [here.damage for here in checked if here.damage]
+    """Sentences on damage, and on directories that do not fit the registry, `run`."""
+    if run is None and not state.is_dir():  # outputs whose state is elsewhere
+        return [report.damage for report in checked if report.damage]
     policy = POLICIES["exactly-once"]
-    if found is not None:
-        _, name, nodes, *inputs = found.identity.split("|")
+    if run is not None:
+        _, name, nodes, *inputs = run.identity.split("|")
         policy = POLICIES[name]
         logs = [i for i, source in enumerate(inputs) if source in LOGGED]
         checked = with_missing(checked, state, output, int(nodes), logs)
-    return [problem.text for problem in problems(policy, str(registry), found, checked)]
+    return [problem.text for problem in problems(policy, str(registry), run, checked)]
 
 
 @click.command()
@@ -86,18 +90,20 @@ def _not_fitting(
               )  # fmt: skip
 @json_option
 def verify(directory: Path, state: Path | None, json_file: Path | None) -> int:
-    """Check the outputs of a run in DIRECTORY, and its state: all checksums, and what fits.
+    """Check the outputs of a run in DIRECTORY, and its state.
 
-    Nothing is changed. Exit status 0: all is right; 1: something is not.
+    All checksums are checked, and whether the directories belong together. Nothing is changed. Exit
+    status 0: all is right; 1: there are problems.
     """
     verdict = verify_run(directory, state)
-    for here in verdict.checked:
-        click.echo(f"{'DAMAGED' if here.damage else 'ok':7}  {here}: {here.holds or 'unreadable'}")
-    for told in filter(None, [*verdict.problems, verdict.note]):
-        click.echo(told)
+    for report in verdict.checked:
+        result = "DAMAGED" if report.damage else "ok"
+        click.echo(f"{result:7}  {report}: {report.holds or 'unreadable'}")
+    for text in filter(None, [*verdict.problems, verdict.note]):
+        click.echo(text)
     checked = [
-        {"part": here.part, "path": here.path, "holds": here.holds, "damage": here.damage}
-        for here in verdict.checked
+        {"role": report.role, "path": report.path, "holds": report.holds, "damage": report.damage}
+        for report in verdict.checked
     ]
     write_json(json_file, {"checked": checked, "problems": verdict.problems, "note": verdict.note})
     return 1 if verdict.problems else 0

@@ -24,7 +24,7 @@ from driftline.engine.order.ends import Outbound
 from driftline.engine.order.keyed import Keyed
 from driftline.engine.snapshots.jobs import Capture, CommitSnapshot
 from driftline.engine.snapshots.merging import restoring
-from driftline.engine.state.managed import StateTable
+from driftline.engine.state.table import StateTable
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import Frame, Message, Prepared, PrepareFailed
 

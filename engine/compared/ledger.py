@@ -19,7 +19,8 @@ from heapq import heapify, heappop, heappush
 
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.state.changelog import Changelog
-from driftline.engine.state.managed import Change, MapState, States, StateTable
+from driftline.engine.state.managed import Change, MapState
+from driftline.engine.state.table import States, StateTable
 from driftline.engine.wire.messages import Frame, Header, decode, encode
 
 LEDGER = "(ledger)"

@@ -1,4 +1,4 @@
-"""What a user function of `process` may know besides its element, and how its failure is told."""
+"""The context of a user function in `process`, and the description of a function that failed."""
 
 import os
 import random
@@ -24,7 +24,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class _Repr(reprlib.Repr):
-    """How values look that are not of wire types: sets sorted, objects without their addresses."""
+    """The repr of values that cannot travel: sets sorted, objects without their addresses."""
 
     def repr_instance(self, x: object, level: int) -> str:
         return f"<{type(x).__name__}>" if " at 0x" in repr(x) else super().repr_instance(x, level)
@@ -34,16 +34,16 @@ _REPR = _Repr()
 
 
 class Context:
-    """What a function of `process` is told besides its element and its states."""
+    """The label and the key of an element: the first argument of a function of `process`."""
 
     __slots__ = ("key", "label")
 
     label: Label
-    """The element's place in the order of all: the time of its record, the number of its source,
-    then the child numbers on the way from the record to the element."""
+    """The place of the element in the order of all elements: the time of its record, the number of
+    its source, then the child numbers on the way from the record to the element."""
 
     key: Any
-    """The element's key, as it arrives: a sequence is a tuple."""
+    """The key of the element, after the wire format: a sequence is a tuple."""
 
     def __init__(self, label: Label, key: object) -> None:
         self.label = label
@@ -51,34 +51,38 @@ class Context:
 
     @property
     def random(self) -> random.Random:
-        """A new generator, seeded by the label: it gives the same numbers in every replay.
+        """A new random generator, seeded by the label: its numbers are the same in every replay.
 
-        Each access gives a generator that begins anew: keep it, if you need several numbers.
+        Each access returns a generator at its beginning: for several numbers, assign it first.
         """
         return random.Random(pack(self.label))
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A user function raised: an output like any other, undone if its order was not final."""
+    """A user function raised. A failure is an output like any other: it may be undone."""
 
     operator: str
+    """Name of the operator."""
     key: str
+    """The key of the element, as text."""
     record: str
+    """The element, as text."""
     error: str
+    """Type and text of the exception."""
     line: str
+    """The line of the function that raised."""
 
     @staticmethod
     def of(operator: str, key: object, record: object, error: BaseException) -> "Failure":
-        """Describe an exception as it would be after any replay.
+        """Describe an exception, in the same words after any replay.
 
-        Also one that would end the process, as `sys.exit()`; but for an interruption from outside,
-        which is raised again.
+        Raises `error` itself if it is a KeyboardInterrupt: that comes from outside.
         """
         if isinstance(error, KeyboardInterrupt):
             raise error
-        told = f"{type(error).__name__}: {_text_of(error)}"
-        return Failure(operator, shown(key), shown(record), told, _users_line(error.__traceback__))
+        text = f"{type(error).__name__}: {_text_of(error)}"
+        return Failure(operator, shown(key), shown(record), text, _users_line(error.__traceback__))
 
     @staticmethod
     def of_output(operator: str, key: object, output: object, problem: str) -> "Failure":
@@ -88,7 +92,7 @@ class Failure:
         )
 
     def payload(self) -> tuple[str, ...]:
-        """As it travels: `FAILURE_FIELDS` names the parts."""
+        """The payload of the output; its fields are `FAILURE_FIELDS`."""
         return self.operator, self.key, self.record, self.error, self.line
 
 
@@ -96,18 +100,18 @@ FAILURE_FIELDS = ("operator", "key", "record", "error", "line")
 
 
 def describe(label: Label, payload: tuple[str, ...]) -> str:
-    """The error message for a failure that has become final."""
+    """The error message for a failure that has become final; `payload`: of the failure."""
     operator, key, record, error, line = payload
     return (
         f"operator {operator!r} failed at label {list(label)}, key {key}: {error}\n"
         f"  record: {record}\n  at: {line}\n"
-        "  Mend the function, or set such records aside: --on-error dead-letter, in Python "
+        "  Mend the function, or set such elements aside: --on-error dead-letter, in Python "
         "dead_letters=True."
     )
 
 
 def shown(value: object) -> str:
-    """How a value looks in an error: short, and the same in every process and replay."""
+    """A value as text for an error: short, and the same in every process and replay."""
     try:
         text = _REPR.repr(value) if why_not(value) else repr(value)
     except Exception as error:
@@ -119,16 +123,16 @@ def _text_of(error: BaseException) -> str:
     try:
         return _stable(str(error)[:ERROR_SHOWN])
     except (Exception, SystemExit) as another:
-        return f"its text cannot be had: {type(another).__name__}"
+        return f"making its text raises {type(another).__name__}"
 
 
 def _stable(text: str) -> str:
-    """Without addresses in memory, and without what UTF-8 does not have."""
+    """The text without addresses in memory, and with escapes for characters that UTF-8 lacks."""
     return _ADDRESS.sub("", text).encode(errors="backslashreplace").decode()
 
 
 def _users_line(trace: TracebackType | None) -> str:
-    """The innermost line that is not the engine's."""
+    """The innermost line of a traceback that is not in the engine."""
     frames = [f for f in traceback.extract_tb(trace) if not f.filename.startswith(_ENGINE)]
     if not frames:
         return "no line of the function: it could not be called with this record"

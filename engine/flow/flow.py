@@ -9,14 +9,14 @@
         .sink("counts")
     )
 
-Functions must be deterministic: no clock, no randomness (`Context.random` gives some), no I/O.
-A stream whose payloads are tuples may name their `fields`; then `key_by` takes a name, and a sink
-writes objects instead of arrays. A flow that cannot run raises one FlowError that names the
-operator, as soon as it can be known.
+Functions must be deterministic: no clock, no randomness but `Context.random`, no I/O. If the
+payloads of a stream are tuples, the stream may name their `fields`: then `key_by` takes a name, and
+a sink writes objects instead of arrays. A mistake in a flow raises a FlowError that names the
+operator, as early as possible.
 
-A `Stream[T]` knows the type of its elements, and a keyed operator's function is called with the
-states that are declared with it: so a type checker finds a function behind the wrong operator, and
-a state that is missing, superfluous, or of another type.
+A `Stream[T]` has the type of its elements, and a keyed operator calls its function with the states
+that it declares. So a type checker finds a function of the wrong type, and a state that is missing,
+superfluous, or of another type.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 Handles = TypeVarTuple("Handles")
-"""The states that a function is handed: of the classes that are declared, in their order."""
+"""The states that a function takes: of the declared classes, in the order of declaration."""
 
 Function = Callable[..., object]
 Fields = tuple[str, ...] | None
@@ -44,7 +44,7 @@ Fields = tuple[str, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Vertex:
-    """One operator of the logical graph; `inputs` are the numbers of the vertices before it."""
+    """One operator of the flow; `inputs`: the numbers of the vertices before it."""
 
     number: int
     kind: str  # source, map, flat_map, filter, scan, process, union, sink
@@ -63,11 +63,11 @@ class Vertex:
 
 @dataclass(slots=True)
 class Flow:
-    """A logical graph under construction, from its sources to its sinks.
+    """A graph of operators under construction, from its sources to its sinks.
 
     Args:
-        name: What it is called, in graphs and errors.
-        groups: Key groups: the most nodes that its state can be parted among.
+        name: Name of the flow, in graphs and errors.
+        groups: Number of key groups; its state can be shared by at most so many nodes.
     """
 
     name: str
@@ -84,31 +84,31 @@ class Flow:
     def source(
         self, name: str, *, of: object = None, fields: Sequence[str] | None = None
     ) -> Stream[Any]:
-        """An input of the flow; what it reads from is said when it is run.
+        """Add a source to the flow. Its input, a file for example, is given when the flow is run.
 
         Args:
-            name: Of the source, in graphs and errors.
+            name: Name of the source, in graphs and errors.
             of: The type of its records, for type checkers: str, a TypedDict, tuple[str, int], ...
-                Nothing checks at run time that records are of it. They arrive by the wire format:
-                sequences as tuples. For what mypy takes for no class (a union, the alias of a
-                tuple) annotate the stream: ``rows: Stream[Row] = flow.source("rows")``.
-            fields: Names of the parts of its records, where those are tuples.
+                Nothing checks it at run time. Records pass through the wire format: sequences
+                arrive as tuples. If mypy does not accept the type here (a union, the alias of a
+                tuple), annotate the stream: ``rows: Stream[Row] = flow.source("rows")``.
+            fields: Names of the items of its records, if these are tuples.
 
         Returns:
-            The stream of records: of any type, if `of` does not tell.
+            The stream of records; without `of` they may be of any type.
 
         Raises:
-            FlowError: For a name that is taken, for wrong fields.
+            FlowError: The name is taken, or the fields are wrong.
         """
         return Stream(self, self._add("source", name, (), fields=fields))
 
     def union(self, first: Stream[T], *others: Stream[U]) -> Stream[T | U]:
-        """All elements of several streams: `Stream.union`, written otherwise."""
+        """All elements of several streams: the same as ``first.union(*others)``."""
         return first.union(*others)
 
     @property
     def sources(self) -> list[Vertex]:
-        """Sources in the order of their declaration; source i is read by front i."""
+        """Sources in the order of their declaration; front i reads source i."""
         return [vertex for vertex in self.vertices if vertex.kind == "source"]
 
     @property
@@ -117,7 +117,7 @@ class Flow:
         return [vertex for vertex in self.vertices if vertex.kind == "sink"]
 
     def check_inputs(self, inputs: Sequence[object]) -> None:
-        """Raises FlowError if there is not one input for each source."""
+        """Raises FlowError unless there is one input for each source."""
         count = len(self.sources)
         if len(inputs) != count:
             names = ", ".join(source.name for source in self.sources)
@@ -127,11 +127,15 @@ class Flow:
             )
 
     def outputs_of(self, number: int) -> list[Vertex]:
-        """The vertices after a vertex, in the order of their edges (a union may count twice)."""
+        """The vertices after a vertex, in the order of the edges (a union may occur twice)."""
         return [v for v in self.vertices for before in v.inputs if before == number]
 
     def validate(self) -> Flow:
-        """Check what can only be known when the flow is whole. Raises FlowError."""
+        """Check the whole flow, and return it.
+
+        Raises:
+            FlowError: The flow is empty, has no sink, or an operator leads nowhere.
+        """
         if not self.vertices:
             raise FlowError(f"flow {self.name!r} is empty: begin with flow.source(name)")
         if not self.sinks:
@@ -160,15 +164,15 @@ class Flow:
             raise FlowError(f"flow {self.name!r} already has an operator named {name!r}")
         if kind in ("map", "flat_map", "filter", "scan", "process") and not callable(function):
             raise FlowError(f"{kind} {name!r} needs a function, not {function!r}")
-        chosen = _fields(f"{kind} {name!r}", fields)
-        vertex = Vertex(number, kind, name, inputs, function, key, states, chosen)
+        names = _fields(f"{kind} {name!r}", fields)
+        vertex = Vertex(number, kind, name, inputs, function, key, states, names)
         self.vertices.append(vertex)
         return vertex
 
 
 @dataclass(frozen=True, slots=True)
 class Stream(Generic[T_co]):
-    """The output of an operator; its methods add the next one."""
+    """The output of an operator. Its methods add the next operator."""
 
     flow: Flow
     vertex: Vertex
@@ -183,15 +187,15 @@ class Stream(Generic[T_co]):
         """One output for each element.
 
         Args:
-            function: From an element to the output.
-            name: Of the operator, in graphs and errors; made up if there is none.
-            fields: Names of the parts of the outputs, where those are tuples.
+            function: Takes an element, and returns the output.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+            fields: Names of the items of the outputs, if these are tuples.
 
         Returns:
             The stream of outputs.
 
         Raises:
-            FlowError: For what is no function, for a name that is taken, for wrong fields.
+            FlowError: `function` is no function, the name is taken, or the fields are wrong.
         """
         return Stream(self.flow, self._next("map", name, function, fields))
 
@@ -204,30 +208,44 @@ class Stream(Generic[T_co]):
     ) -> Stream[U]:
         """Any number of outputs for each element.
 
-        Arguments, result and errors are those of `map`, but that the function returns, or yields,
-        the outputs.
+        Arguments, result and errors are those of `map`, except that the function returns an
+        iterable of outputs, or yields them.
         """
         return Stream(self.flow, self._next("flat_map", name, function, fields))
 
     def filter(
         self, predicate: Callable[[T_co], object], *, name: str | None = None
     ) -> Stream[T_co]:
-        """Only the elements for which the predicate is true; they keep their fields.
+        """Only the elements for which the predicate is true, with the fields of this stream.
+
+        Args:
+            predicate: Takes an element, and returns whether to keep it.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+
+        Returns:
+            The stream of these elements.
 
         Raises:
-            FlowError: For what is no function, for a name that is taken.
+            FlowError: `predicate` is no function, or the name is taken.
         """
         return Stream(self.flow, self._next("filter", name, predicate, self.vertex.fields))
 
     def union(self, *others: Stream[U], name: str | None = None) -> Stream[T_co | U]:
         """All elements of this stream and the others, in label order.
 
-        A function after streams of different types tells their elements apart, by a tag for
-        example (`examples/join.py`). The union has fields if all the streams have the same.
-        Type checkers see one type in several `others`: for three types, join two and then one.
+        If the streams have different types, the next function has to distinguish their elements,
+        by a tag for example (`examples/join.py`). The union has fields if all streams have the
+        same. For type checkers all `others` have one type: for three types, call `union` twice.
+
+        Args:
+            others: Streams of the same flow.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+
+        Returns:
+            The stream of all elements.
 
         Raises:
-            FlowError: For streams of another flow, or partitioned by key; for a name that is taken.
+            FlowError: A stream is of another flow or has a key, or the name is taken.
         """
         for other in others:
             if not isinstance(other, Stream):
@@ -250,28 +268,34 @@ class Stream(Generic[T_co]):
         """Partition by a key, for `scan` and `process`.
 
         Args:
-            key: A function from an element to its key, a field's name (where there are no fields,
-                a key of a dict), or a position in the element.
+            key: A function from an element to its key; or the name of a field (in a stream without
+                fields: a key of a dict); or a position in the element.
+
+        Returns:
+            The partitioned stream.
 
         Raises:
-            FlowError: For what is none of these, for a name that is not among the fields.
+            FlowError: `key` is none of these, or the stream has no such field.
         """
         return KeyedStream(self, self._key_function(key))
 
     def sink(self, name: str = "output") -> None:
-        """An output of the flow.
+        """Add a sink: the elements of this stream are outputs of the flow.
+
+        Args:
+            name: Name of the sink, of its files, and in graphs and errors.
 
         Raises:
-            FlowError: For a name that is taken.
+            FlowError: The name is taken.
         """
         self._next("sink", name, None, self.vertex.fields)
 
-    if not TYPE_CHECKING:  # type checkers tell that an unkeyed stream has neither
+    if not TYPE_CHECKING:  # type checkers report both on an unkeyed stream
 
         def scan(self, *_: object, **__: object) -> None:
-            """Not on an unkeyed stream: state belongs to a key."""
-            after = self.vertex.name
-            raise FlowError(f"scan after {after!r} needs a key: put .key_by(...) before it")
+            """Raises FlowError: a state belongs to a key."""
+            before = self.vertex.name
+            raise FlowError(f"scan after {before!r} needs a key: put .key_by(...) before it")
 
         process = scan
 
@@ -305,7 +329,7 @@ class Stream(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class KeyedStream(Generic[K, T]):
-    """A stream of T partitioned by keys K: the place of state."""
+    """A stream of T, partitioned by keys K. Its operators have states."""
 
     stream: Stream[T]
     key: Function
@@ -320,18 +344,18 @@ class KeyedStream(Generic[K, T]):
         """One output for each element, in label order per key.
 
         Args:
-            function: From an element, and the states of its key in the order in which they are
-                declared here, to the output.
-            states: Declarations, such as ``ValueState[int]("last")``.
-            name: Of the operator, in graphs and errors; made up if there is none.
-            fields: Names of the parts of the outputs, where those are tuples.
+            function: Takes an element and the states of its key, in the order of `states`, and
+                returns the output.
+            states: Declarations of states, such as ``ValueState[int]("last")``.
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+            fields: Names of the items of the outputs, if these are tuples.
 
         Returns:
             The stream of outputs.
 
         Raises:
-            FlowError: For what is no function or no state, for a name that is taken, for wrong
-                fields.
+            FlowError: `function` is no function, a state is no declaration or declared twice, the
+                name is taken, or the fields are wrong.
         """
         return self._keyed("scan", function, states, name, fields)
 
@@ -344,18 +368,18 @@ class KeyedStream(Generic[K, T]):
     ) -> Stream[U]:
         """Any number of outputs for each element, in label order per key.
 
-        Arguments, result and errors are those of `scan`, but that the function gets a Context
-        before the element, and returns, or yields, the outputs.
+        Arguments, result and errors are those of `scan`, except that the function takes a Context
+        before the element, and returns an iterable of outputs, or yields them.
         """
         return self._keyed("process", function, states, name, fields)
 
-    if not TYPE_CHECKING:  # type checkers tell that a keyed stream has none of these
+    if not TYPE_CHECKING:  # type checkers report these on a keyed stream
 
         def map(self, *_: object, **__: object) -> None:
-            """Not on a keyed stream: keys are for states."""
+            """Raises FlowError: operators on a keyed stream have states."""
             raise FlowError(
                 f"after .key_by(...) of {self.stream.vertex.name!r} comes .scan(...) or "
-                ".process(...): put what needs no state before .key_by, or after them"
+                ".process(...): put operators without state before .key_by, or after them"
             )
 
         flat_map = filter = union = key_by = sink = map
@@ -389,5 +413,5 @@ def _fields(operator: str, fields: Sequence[str] | None) -> Fields:
     if isinstance(fields, str) or not all(isinstance(name, str) for name in fields):
         raise FlowError(f"{operator}: fields must be a sequence of names, not {fields!r}")
     if len(set(fields)) != len(fields):
-        raise FlowError(f"{operator}: fields {', '.join(fields)} name one twice")
+        raise FlowError(f"{operator}: a name occurs twice in the fields {', '.join(fields)}")
     return tuple(fields)

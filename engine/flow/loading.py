@@ -1,7 +1,7 @@
-"""Finds the flow that a command names: a module or a file, and perhaps a name in it.
+"""Loads the flow that a command names: ``module``, ``module:name``, ``file.py``, ``file.py:name``.
 
-``module``, ``module:name``, ``file.py`` or ``file.py:name``. The name is that of a Flow, or of a
-factory: a function without arguments that returns one. Every process of a run calls it for itself.
+The name is that of a Flow, or of a factory: a function without arguments that returns a Flow. Every
+process of a run loads the flow, and calls the factory, for itself.
 """
 
 import importlib
@@ -17,30 +17,31 @@ from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
 
 OF_A_FILE = "driftline_flow_"
-"""How the names of modules begin that were loaded from a file; the rest is the file's."""
+"""Prefix of the names of modules that are loaded from a file, before the name of the file."""
 
 _being_loaded: list[str] = []
-"""Modules whose code is being executed for the sake of a flow in them."""
+"""Modules that `load_flow` is executing now."""
 
 
 class LoadedAgain(FlowError):
-    """What is loaded for the sake of its flow runs a flow itself."""
+    """A module that is being loaded for its flow runs a flow itself."""
 
 
-def check_not_loading(what: str) -> None:
-    """Raises LoadedAgain where `what` is called by code that is only loaded for its flow."""
+def check_not_loading(call: str) -> None:
+    """Raises LoadedAgain if a module that is being loaded makes this call: `run(...)`, ..."""
     if _being_loaded:
         raise LoadedAgain(
-            f"{_being_loaded[-1]} calls {what} while it is loaded for the flow in it, as node "
+            f"{_being_loaded[-1]} calls {call} while it is loaded for the flow in it, as node "
             'processes and commands do: put the call under `if __name__ == "__main__":`'
         )
 
 
 def load_flow(spec: str) -> Flow:
-    """The flow named by `spec`.
+    """The flow that `spec` names.
 
-    Without a name the module's `flow`, or its only Flow, or, if it has none, what its only function
-    with the annotation ``-> Flow`` returns. Raises FlowError if there is none, or if it cannot run.
+    Without a name: the module's `flow`, or its only Flow, or, if it has no Flow, the result of its
+    only function with the annotation ``-> Flow``. Raises FlowError if there is no such flow, or if
+    it cannot run.
     """
     where, _, name = spec.partition(":")
     module = _load_module(where)
@@ -52,33 +53,33 @@ def load_flow(spec: str) -> Flow:
     if "flow" in flows:
         return flows["flow"].validate()
     factories = {} if flows else _factories(module)
-    if len(found := flows or factories) != 1:
+    if len(candidates := flows or factories) != 1:
         kind = "functions that return a Flow" if factories else "flows"
-        names = f" ({', '.join(found)})" if found else ""
+        names = f" ({', '.join(candidates)})" if candidates else ""
         raise FlowError(
-            f"{where} has {len(found) or 'no'} {kind}{names}: name one, as {where}:NAME"
+            f"{where} has {len(candidates) or 'no'} {kind}{names}: name one, as {where}:NAME"
         )
-    [(name, value)] = found.items()
+    [(name, value)] = candidates.items()
     return _as_flow(value, name, where).validate()
 
 
-def _as_flow(found: object, name: str, where: str) -> Flow:
-    """A Flow as it is, or what a factory returns. Raises FlowError."""
-    if isinstance(found, Flow):
-        return found
-    if inspect.isclass(found) or not callable(found):
-        kind = "class" if inspect.isclass(found) else type(found).__name__
+def _as_flow(value: object, name: str, where: str) -> Flow:
+    """The value itself if it is a Flow, or the result of a factory. Raises FlowError."""
+    if isinstance(value, Flow):
+        return value
+    if inspect.isclass(value) or not callable(value):
+        kind = "class" if inspect.isclass(value) else type(value).__name__
         raise FlowError(
             f"{where}:{name} is a {kind}, not a Flow, nor a function without arguments that "
             "returns one"
         )
-    if needed := _needed(found):
+    if needed := _required(value):
         raise FlowError(
             f"{where}:{name} cannot be called: a function that makes a flow takes no arguments, "
             f"but this one needs {', '.join(needed)}"
         )
     try:
-        made: object = found()
+        made: object = value()
     except FlowError:
         raise
     except (Exception, SystemExit) as error:
@@ -88,8 +89,8 @@ def _as_flow(found: object, name: str, where: str) -> Flow:
     return made
 
 
-def _needed(function: Callable[..., object]) -> list[str]:
-    """The parameters that have to be given."""
+def _required(function: Callable[..., object]) -> list[str]:
+    """The parameters without a default."""
     return [
         parameter.name
         for parameter in inspect.signature(function).parameters.values()
@@ -99,23 +100,23 @@ def _needed(function: Callable[..., object]) -> list[str]:
 
 
 def _factories(module: ModuleType) -> dict[str, FunctionType]:
-    """The module's own functions that are annotated as factories."""
+    """The functions of a module that are annotated as factories, without imported ones."""
     return {
         name: value
         for name, value in vars(module).items()
         if isinstance(value, FunctionType)
         and value.__module__ == module.__name__
         and _returns(value) is Flow
-        and not _needed(value)
+        and not _required(value)
     }
 
 
 def _returns(function: FunctionType) -> object:
-    said: object = function.__annotations__.get("return")
+    annotation: object = function.__annotations__.get("return")
     try:
         return get_type_hints(function).get("return")
     except Exception:  # a name that only a type checker knows
-        return Flow if said in ("Flow", "driftline.Flow") else None
+        return Flow if annotation in ("Flow", "driftline.Flow") else None
 
 
 def _load_module(where: str) -> ModuleType:
@@ -131,14 +132,14 @@ def _load_module(where: str) -> ModuleType:
         if error.name == where.partition(".")[0]:
             raise FlowError(f"no flow {where!r}: give a module or the path of a .py file") from None
         raise FlowError(f"{where} cannot be loaded: {error}") from error
-    except (Exception, SystemExit) as error:  # also a module that calls exit
+    except (Exception, SystemExit) as error:  # SystemExit: a module may call exit
         raise FlowError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
     finally:
         _being_loaded.pop()
 
 
 def _find_also_in(folder: Path) -> None:
-    """Let a flow import what is beside it; behind all others, so that it shadows nothing."""
+    """Let a flow import modules of this folder. It is searched last, so it hides no module."""
     path = str(folder.absolute())
     if path not in sys.path:
         sys.path.append(path)

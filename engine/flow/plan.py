@@ -2,9 +2,9 @@
 
 A *port* is where frames enter a chain: a source (fed by its front) or a keyed operator (fed by
 the shuffle before it). A port's *stage* is the number of shuffles on the longest way from a source
-to it. So all frames for a port are made in earlier stages, and a tracker can tell for each stage up
-to which time its input is complete. The stage after the last one stands for outputs that wait to
-be released.
+to it. So all frames for a port come from earlier stages, and a tracker knows for each stage up to
+which time its input is complete. The stage after the last one stands for outputs that wait for
+their release.
 """
 
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class Plan:
         return [v for v in chain_of(self.flow, port.vertex) if v.kind == "sink"]
 
     def identity(self) -> str:
-        """A digest that differs for flows of which one cannot use the state of the other."""
+        """A digest. Flows with equal digests can use each other's state."""
         shape = [
             (
                 v.number,
@@ -92,12 +92,12 @@ def plan(flow: Flow) -> Plan:
 
 
 def functions_follow(flow: Flow, vertex: Vertex) -> bool:
-    """Whether other functions of the same chain get the outputs of a vertex."""
+    """Whether other functions of the same chain take the outputs of a vertex."""
     return any(after.function is not None for after in chain_of(flow, vertex)[1:])
 
 
 def chain_of(flow: Flow, entry: Vertex) -> list[Vertex]:
-    """The entry, and every vertex that its elements reach before the next shuffle."""
+    """The operator chain that begins at `entry`: all vertices before the next shuffle."""
     chain = [entry]
     for vertex in chain:
         for after in flow.outputs_of(vertex.number):

@@ -23,8 +23,9 @@ from driftline.engine.labels import Label
 from driftline.engine.order.ends import Maker
 from driftline.engine.order.steps import Failures, Signs, Step, Values, children, chosen, iterable
 from driftline.engine.state.changelog import Changelog
-from driftline.engine.state.managed import ALL, MISSING, Change, MapState, StateTable, undo
+from driftline.engine.state.managed import ALL, MISSING, Change, MapState, undo
 from driftline.engine.state.serialised import serialise
+from driftline.engine.state.table import StateTable
 from driftline.engine.state.values import (
     ATOMS,
     all_plain,

@@ -1,8 +1,8 @@
-"""The output directory: to which flow it belongs, and which process writes which part of it.
+"""The output directory: the flow that it belongs to, and the locks of the processes that write it.
 
-``.driftline/identity`` says whose outputs the directory holds; ``.driftline/<barrier>.mark`` which
-run's that barrier's part is, and how new; ``.driftline/<barrier>.lock`` is locked as long as a
-process writes that part. The nodes of a run share one directory and may open it at the same moment.
+``.driftline/identity`` names flow, inputs, policy and version. ``.driftline/<barrier>.mark``
+is the mark of the barrier's outputs, ``.driftline/<barrier>.lock`` is locked while a process writes
+them. The nodes of a run share one directory, and may open it at the same moment.
 """
 
 from __future__ import annotations
@@ -20,25 +20,29 @@ from driftline.engine.wire.marks import NOBODY, Mark
 _FORMAT = "driftline outputs 1"
 
 IDENTITY_S = 60.0
-"""How long the others of a run may take to say whose directory it is: they need milliseconds."""
+"""How long another node of the run may hold the lock of the identity: it needs milliseconds."""
 
 _OF_SPARK = re.compile(r"-spark-[0-9]{5}\.")
-"""Outputs of the history before the run, which `driftline spark run` has written there."""
+"""In the names of files of `driftline spark run`: outputs of the records before the run."""
 
 
 class OutputDirectory:
-    """A claim to the part of one barrier; held until it is closed."""
+    """The directory, with a lock on the outputs of one barrier until it is closed."""
 
     def __init__(
         self, path: Path, barrier: str, identity: str, foreign: str, mark: Mark = NOBODY
     ) -> None:
-        """`foreign`: a pattern of files that a directory which is not ours yet must not hold."""
+        """Open the directory for a barrier.
+
+        `identity`: of flow, inputs and policy; `foreign`: a pattern of files that a directory
+        without an identity must not hold. Raises StateMismatch, Unavailable, MalformedMessage.
+        """
         self.path = path
         self.number = barrier_number(barrier)
         self.hidden = path / ".driftline"
         self._lock: Lock | None = None
         with reported(path):
-            # In this order: whoever of the same run is faster says first whose it is.
+            # In this order: a faster node of the same run writes the identity before its files.
             others = sorted(
                 other
                 for other in path.glob(foreign)
@@ -46,7 +50,7 @@ class OutputDirectory:
             )
             if others and not (self.hidden / "identity").exists():
                 raise StateMismatch(
-                    f"{path} holds {others[0].name}, which Driftline has not written there: "
+                    f"{path} holds {others[0].name}, which Driftline has not written: "
                     "give another --output, or remove it"
                 )
             make_directory(self.hidden)
@@ -59,7 +63,7 @@ class OutputDirectory:
                 raise
 
     def close(self) -> None:
-        """Let others write."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -73,17 +77,17 @@ class OutputDirectory:
 
     def _check_mark(self, mark: Mark) -> None:
         before = read_mark(self.path, self.number)
-        mine = mark.over(before, f"output {self.path}, part {self.number},")
-        if mine != before and mine.lineage:
-            replace_file(mark_of(self.path, self.number), mine.encode())
+        new = mark.over(before, f"output {self.path}, barrier {self.number},")
+        if new != before and new.lineage:
+            replace_file(mark_of(self.path, self.number), new.encode())
 
-    def _check_identity(self, mine: bytes) -> None:
+    def _check_identity(self, identity: bytes) -> None:
         file = self.hidden / "identity"
         lock = self._locked("identity", IDENTITY_S)
         try:
             if not file.exists():
-                replace_file(file, mine)
-            elif file.read_bytes() != mine:
+                replace_file(file, identity)
+            elif file.read_bytes() != identity:
                 raise StateMismatch(
                     f"{self.path} holds the outputs of another flow, input, policy, format or "
                     "version of Driftline: give another --output, or remove this one"
@@ -93,30 +97,30 @@ class OutputDirectory:
 
 
 def mark_of(directory: Path, number: int) -> Path:
-    """The file with the mark of a barrier's part."""
+    """The file with the mark of a barrier's outputs."""
     return directory / ".driftline" / f"barrier-{number}.mark"
 
 
 def read_mark(directory: Path, number: int) -> Mark | None:
-    """The mark of a barrier's part, None if there is none. Raises StateMismatch, OSError."""
+    """The mark of a barrier's outputs, None if there is none. Raises StateMismatch, OSError."""
     file = mark_of(directory, number)
     return Mark.decode(file.read_bytes(), f"output {file}") if file.exists() else None
 
 
 def barrier_number(barrier: str) -> int:
-    """The number of a barrier, which names its files. Raises MalformedMessage.
+    """The number of a barrier, for the names of its files. Raises MalformedMessage.
 
-    A name may have come over a network; as a part of a path it must not lead elsewhere.
+    The name may come from a network, so it must not become a path to another directory.
     """
-    found = re.fullmatch(r"[a-z]+-([0-9]{1,6})", barrier)
-    if found is None:
+    match = re.fullmatch(r"[a-z]+-([0-9]{1,6})", barrier)
+    if match is None:
         raise MalformedMessage(f"{barrier!r} is not the name of a barrier")
-    return int(found[1])
+    return int(match[1])
 
 
 @contextmanager
 def reported(path: Path) -> Iterator[None]:
-    """Tell what the operating system refuses as Unavailable."""
+    """Raise Unavailable for an error of the operating system."""
     try:
         yield
     except OSError as error:

@@ -25,7 +25,7 @@ from driftline.engine.flow.flow import Flow, Vertex
 from driftline.engine.flow.plan import plan
 from driftline.engine.keygroups import GroupCache
 from driftline.engine.snapshots.merging import as_segment
-from driftline.engine.state.managed import StateTable
+from driftline.engine.state.table import StateTable
 
 _FORMAT = "driftline savepoint 2"
 _MANIFEST = "manifest.json"

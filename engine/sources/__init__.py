@@ -1,4 +1,4 @@
-"""Sources: where records come from. Files of the usual formats, Wikimedia dumps, generated text.
+"""Sources give records with times: files of the usual formats, Wikimedia dumps, generated text.
 
 source = open_source("talks.jsonl.gz", text_field="body")
 for time, document in strict(source.read(1)):

@@ -1,9 +1,9 @@
-"""What a user names as inputs of a flow, and for which of its sources.
+"""Opens the inputs that a user names for the sources of a flow.
 
-An input is a file, a pattern of files (`logs/*.jsonl`), a directory, an address at which records
-are received (`tcp://...`), or `-` for standard input. `name=` before it says for which source it
-is; it is taken so if the flow has a source of that name (otherwise it is part of a path: a file
-that is called `lines=1.txt` is `./lines=1.txt` where there is a source `lines`).
+An input is a file, a pattern of files (`logs/*.jsonl`), a directory, an address to receive records
+at (`tcp://...`), or `-` for standard input. A prefix `name=` assigns the input to the source of
+that name. If the flow has no such source, the prefix is part of a path; if it has a source `lines`,
+a file `lines=1.txt` has to be given as `./lines=1.txt`.
 """
 
 from __future__ import annotations
@@ -35,54 +35,54 @@ class Piped:
 
 
 Input = Source | Piped | str
-"""A source that can be read again; standard input; or the address at which records are received."""
+"""A source that can be read again; standard input; or an address to receive records at."""
 
 
 def open_inputs(flow: Flow, given: Sequence[str], shape: Shape = AS_IT_IS) -> list[Input]:
-    """The input of each source of a flow, in their order.
+    """The input of each source of a flow, in the order of the sources.
 
-    All `given` have names of sources or none has. Without names, all are the input of the only
-    source, or there is one for each source. Raises FlowError where they do not fit the flow,
-    Unavailable for what is not there, InputError.
+    `given`: inputs as the user names them, all with the names of sources, or all without. Without
+    names, a flow with one source reads all of them; other flows need one for each source. Raises
+    FlowError if they do not fit the flow, Unavailable if a file is missing, InputError.
     """
-    opened = [_opened(texts, shape) for texts in _by_source(flow, given)]
-    if sum(isinstance(each, Piped) for each in opened) > 1:
+    inputs = [_open(texts, shape) for texts in _by_source(flow, given)]
+    if sum(isinstance(each, Piped) for each in inputs) > 1:
         raise FlowError(f"standard input ({STANDARD_INPUT}) can be the input of one source only")
-    return opened
+    return inputs
 
 
 def open_given_files(flow: Flow, given: Sequence[str], shape: Shape, who: str) -> list[Source]:
-    """The same for those who read only what can be read again; `who`, for people.
+    """`open_inputs` for a reader that needs files. `who`: the reader's name, for errors.
 
-    Raises Unavailable besides.
+    Raises the errors of `open_inputs`, and Unavailable for an input that is no file.
     """
-    return [_replayed(found, who) for found in open_inputs(flow, given, shape)]
+    return [_as_files(each, who) for each in open_inputs(flow, given, shape)]
 
 
 def open_files(given: Sequence[str], shape: Shape, who: str) -> Source:
-    """Files, patterns and directories as one source; others are refused as above."""
-    return _replayed(_opened(given, shape), who)
+    """Files, patterns and directories as one source. Raises the errors of `open_given_files`."""
+    return _as_files(_open(given, shape), who)
 
 
 def open_shaped(path: str | Path, shape: Shape) -> Source:
-    """The records of one file. Raises what `open_source` raises."""
+    """The records of one file. Raises the errors of `open_source`."""
     return open_source(
         path, id_field=shape.id_field, text_field=shape.text_field, sections=shape.sections
     )
 
 
-def _replayed(found: Input, who: str) -> Source:
-    if isinstance(found, Piped | str):
+def _as_files(given: Input, who: str) -> Source:
+    if isinstance(given, Piped | str):
         raise Unavailable(
-            f"{who} reads files, not {found if isinstance(found, str) else found.name}: what is "
-            "received by `driftline run` is in its state directory, in input-0, input-1, ..., and "
-            "such a directory can be given as an input"
+            f"{who} reads files, not {given if isinstance(given, str) else given.name}. The "
+            "records that `driftline run` has received are in its state directory, in the folders "
+            "input-0, input-1, ...; give one of these as the input"
         )
-    return found
+    return given
 
 
 def _by_source(flow: Flow, given: Sequence[str]) -> list[list[str]]:
-    """What is given for each source of the flow. Raises FlowError."""
+    """The texts given for each source of the flow, without names. Raises FlowError."""
     names = [source.name for source in flow.sources]
     by_name: dict[str, list[str]] = {name: [] for name in names}
     unnamed = []
@@ -92,25 +92,25 @@ def _by_source(flow: Flow, given: Sequence[str]) -> list[list[str]]:
             by_name[name].append(rest)
         else:
             unnamed.append(text)
-    there = f"flow {flow.name!r} has the sources {', '.join(names)}"
+    known = f"flow {flow.name!r} has the sources {', '.join(names)}"
     if not unnamed:
-        if missing := [name for name, found in by_name.items() if not found]:
-            raise FlowError(f"no input for source {', '.join(missing)}: {there}")
+        if missing := [name for name, texts in by_name.items() if not texts]:
+            raise FlowError(f"no input for source {', '.join(missing)}: {known}")
         return list(by_name.values())
     if len(unnamed) < len(given):
-        raise FlowError(f"the input {unnamed[0]} does not say for which source it is: {there}")
+        raise FlowError(f"the input {unnamed[0]} does not say for which source it is: {known}")
     for text in unnamed:
         name, equals, _ = text.partition("=")
         if equals and "/" not in name and not Path(text).exists() and not has_magic(text):
-            raise FlowError(f"{text}: there is no source {name!r}, and no such file; {there}")
+            raise FlowError(f"{text}: there is no source {name!r}, and no such file; {known}")
     if len(names) == 1:
         return [unnamed]
     flow.check_inputs(unnamed)
     return [[text] for text in unnamed]
 
 
-def _opened(given: Sequence[str], shape: Shape) -> Input:
-    """All that is given for one source, as one input."""
+def _open(given: Sequence[str], shape: Shape) -> Input:
+    """The one input of a source, of all texts given for it."""
     if len(given) == 1 and _is_no_file(given[0]):
         return given[0] if "://" in given[0] else _piped(given[0], shape)
     paths = _paths(given)
@@ -138,14 +138,14 @@ def _piped(text: str, shape: Shape) -> Piped:
 
 
 def _paths(given: Sequence[str]) -> list[str]:
-    """The files that are meant. Raises Unavailable for what is not there, or there twice."""
-    found = [path for text in given for path in _expanded(text)]
+    """The files that the texts name. Raises Unavailable if one is missing or named twice."""
+    paths = [path for text in given for path in _expanded(text)]
     seen: set[Path] = set()
-    for path in found:
-        if (place := Path(path).resolve()) in seen:
+    for path in paths:
+        if (resolved := Path(path).resolve()) in seen:
             raise Unavailable(f"{path} is given twice for the same source")
-        seen.add(place)
-    return found
+        seen.add(resolved)
+    return paths
 
 
 def _expanded(text: str) -> list[str]:
@@ -154,7 +154,9 @@ def _expanded(text: str) -> list[str]:
         raise _alone(text)
     if text.startswith(GENERATED) or path.is_file():
         return [text]
-    if path.is_dir() and not (path / "data.mdb").is_file():  # an input log is a source by itself
+    if (
+        path.is_dir() and not (path / "data.mdb").is_file()
+    ):  # the folder of an input log is one source
         files = sorted(
             str(file)
             for file in path.iterdir()
@@ -166,6 +168,6 @@ def _expanded(text: str) -> list[str]:
     if not path.exists() and has_magic(text):
         files = sorted(name for name in glob(text, recursive=True) if Path(name).is_file())
         if not files:
-            raise Unavailable(f"{text}: no file is called so")
+            raise Unavailable(f"{text}: no file has such a name")
         return files
     return [text]

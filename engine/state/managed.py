@@ -1,22 +1,26 @@
-"""Managed state: what a keyed operator remembers, in types that can be undone.
+"""Managed state: the memory of keyed operators, in types whose changes can be undone.
 
-A user declares a state once and gets it per key as an argument of the function, of the same class.
-The declaration says for type checkers what is in it, ``MapState[str, int]("postings")``, or leaves
-that to the annotation of the argument: ``MapState("postings")``.
+A user declares a state once, and the function takes the state of each key as an argument of the
+same class. The type of its values is in the declaration, ``MapState[str, int]("postings")``, or in
+the annotation of the argument: ``MapState("postings")``.
 
-Every mutation leaves one change ``(state, slot, old, new)`` in the undo_log of the operator, in
-O(1). Read backwards the changes undo an element that came too early; read forwards, once their
-element is final, they are exactly what a snapshot has to write. So neither a roll-back nor a
-snapshot ever copies a state.
+Every mutation appends one change ``(state, slot, old, new)`` to the undo log of the operator, in
+O(1). Read backwards, the changes undo an element that came too early. Read forwards, once the
+element is final, they are exactly the rows that a snapshot has to write. So neither a roll-back nor
+a snapshot ever copies a state.
 
-Immutable values (None, bool, int, float, str, bytes and tuples of these) are kept as they are. A
-list or a dict that a function went on to change could not be undone: once an operator puts one,
-its states are `serialised` (`engine.state.serialised`), and keep such values as bytes.
+Immutable values (None, bool, int, float, str, bytes and tuples of these) are stored as they are. A
+list or a dict may be changed later without a trace, and could not be undone: so once an operator
+stores one, its states are `serialised` (`engine.state.serialised`): they store such values as
+bytes.
 
-    >>> table = StateTable((ReducingState("total", lambda a, b: a + b),), [])
-    >>> total = table["key"]
+    >>> undo_log: list[Change] = []
+    >>> total = ReducingState("total", lambda a, b: a + b).fresh("key", undo_log)
     >>> total.add(2), total.add(3)
     (2, 5)
+    >>> undo(undo_log[1:])
+    >>> total.get()
+    2
 """
 
 from __future__ import annotations
@@ -44,39 +48,39 @@ class _Mark:
 
 
 MISSING: Final = _Mark("MISSING")
-"""As an old value: the slot was not there; as a new one: it is removed."""
+"""As an old value: the slot did not exist; as a new value: the slot is removed."""
 
 ALL: Final = _Mark("ALL")
-"""The slot that stands for the whole state: `clear`, and its undoing."""
+"""The slot that stands for the whole state, in the changes of `clear`."""
 
 
 class State:
-    """Base of all state types. A declared state is the pattern for those of the keys."""
+    """Base of all state types. A declared state is the pattern for the states of the keys."""
 
     __slots__ = ()
 
     name: str
     key: object
-    """The key that it is the state of."""
+    """The key that the state belongs to."""
     undo_log: list[Change]
-    """Where its changes go."""
+    """The undo log of the operator."""
     overwrites = False
-    """Whether every change replaces the whole state, so that a snapshot needs only the last."""
+    """Whether every change replaces the whole state: then a snapshot needs only the last change."""
 
     def fresh(self, key: object, undo_log: list[Change]) -> State:
-        """An empty state like this one, of a key."""
+        """An empty state with the same declaration, for a key."""
         raise NotImplementedError
 
     def is_empty(self) -> bool:
-        """Whether the state is as it was when the key was first seen."""
+        """Whether the state equals a fresh one."""
         raise NotImplementedError
 
     def assign(self, slot: object, value: object) -> None:
-        """Put a value into a slot without a trace (MISSING: remove it): undo and restore."""
+        """Set a slot without a change in the undo log, to undo or restore. MISSING removes it."""
         raise NotImplementedError
 
     def slots(self) -> Iterator[tuple[object, object]]:
-        """Everything it holds, as (slot, value) pairs that `assign` takes."""
+        """The contents of the state, as (slot, value) pairs for `assign`."""
         raise NotImplementedError
 
 
@@ -85,7 +89,11 @@ Change = tuple[State, object, object, object]
 
 
 class ValueState(State, Generic[V]):
-    """One value per key."""
+    """One value for each key.
+
+    Args:
+        name: Name of the state; each state of an operator has another one.
+    """
 
     __slots__ = ("data", "key", "name", "undo_log")
 
@@ -105,7 +113,7 @@ class ValueState(State, Generic[V]):
     @overload
     def get(self, default: D) -> V | D: ...
     def get(self, default: object = None) -> object:
-        """The value, or the default where none has been set."""
+        """The value, or the default if there is none."""
         return default if self.data is MISSING else self.data
 
     def set(self, value: V) -> None:
@@ -114,7 +122,7 @@ class ValueState(State, Generic[V]):
         self.data = value
 
     def clear(self) -> None:
-        """Forget the value."""
+        """Remove the value."""
         if self.data is not MISSING:
             self.undo_log.append((self, None, self.data, MISSING))
             self.data = MISSING
@@ -131,7 +139,12 @@ class ValueState(State, Generic[V]):
 
 
 class ReducingState(ValueState[V]):
-    """One value per key that additions are folded into by a function of (old, added)."""
+    """One value for each key, and a function that adds to it.
+
+    Args:
+        name: Name of the state; each state of an operator has another one.
+        reduce: Takes the old value and the added one, and returns the new value.
+    """
 
     __slots__ = ("reduce",)
 
@@ -145,7 +158,7 @@ class ReducingState(ValueState[V]):
         return made
 
     def add(self, value: V) -> V:
-        """Fold a value in and return the new total."""
+        """Replace the value by `reduce(old, value)`, at first by `value`; return it."""
         old = self.data
         new = value if old is MISSING else self.reduce(cast(V, old), value)
         self.undo_log.append((self, None, old, new))
@@ -154,7 +167,11 @@ class ReducingState(ValueState[V]):
 
 
 class ListState(State, Generic[V]):
-    """A list per key."""
+    """A list for each key.
+
+    Args:
+        name: Name of the state; each state of an operator has another one.
+    """
 
     __slots__ = ("data", "key", "name", "undo_log")
 
@@ -168,23 +185,27 @@ class ListState(State, Generic[V]):
         return made
 
     def append(self, value: V) -> None:
-        """Add at the end."""
+        """Add a value at the end."""
         self.undo_log.append((self, len(self.data), MISSING, value))
         self.data.append(value)
 
     def extend(self, values: Iterable[V]) -> None:
-        """Add several at the end."""
+        """Add several values at the end."""
         for value in values:
             self.append(value)
 
     def pop(self) -> V:
-        """Remove and return the last one. Raises IndexError when there is none."""
+        """Remove and return the last value.
+
+        Raises:
+            IndexError: The list is empty.
+        """
         value = self.data.pop()
         self.undo_log.append((self, len(self.data), value, MISSING))
         return value
 
     def clear(self) -> None:
-        """Remove everything, in O(1)."""
+        """Remove all values, in O(1)."""
         if self.data:
             self.undo_log.append((self, ALL, self.data, MISSING))
             self.data = []
@@ -207,7 +228,7 @@ class ListState(State, Generic[V]):
         return len(self.data)
 
     def __iter__(self) -> Iterator[V]:
-        return iter(self.data[:])  # as it is now, whatever is done to it meanwhile
+        return iter(self.data[:])  # a copy: the loop may change the list
 
     def is_empty(self) -> bool:
         return not self.data
@@ -231,10 +252,13 @@ class ListState(State, Generic[V]):
 
 
 class MapState(dict[K, V], State):
-    """A map per key: a dictionary, read as fast as any, whose changes leave a trace.
+    """A map for each key: a dict whose changes can be undone. Reading is as fast as from a dict.
 
     Iteration is in the order of the encoded keys, O(n log n): the order of insertion would differ
-    after an undo or a recovery. `popitem` takes the last one in that order.
+    after an undo or a recovery. `popitem` removes the last item in that order.
+
+    Args:
+        name: Name of the state; each state of an operator has another one.
     """
 
     __slots__ = ("key", "name", "undo_log")
@@ -244,13 +268,13 @@ class MapState(dict[K, V], State):
         self.name = name
 
     def fresh(self, key: object, undo_log: list[Change]) -> MapState[K, V]:
-        made = self.__new__(type(self))  # an empty dictionary needs no more
+        made = self.__new__(type(self))  # an empty dict needs no __init__
         made.name = self.name
         made.key, made.undo_log = key, undo_log
         return made
 
     def __setitem__(self, key: K, value: V) -> None:
-        # One look-up for a key that is new: this is the hot path of the whole system.
+        # One look-up for a new key: this is the hot path of the whole system.
         before = len(self)
         old = _dict_setdefault(self, key, value)
         if len(self) > before:
@@ -263,14 +287,14 @@ class MapState(dict[K, V], State):
         self.remove(key, self[key])
 
     def remove(self, key: K, value: object) -> None:
-        """Remove a key that has this value."""
-        if type(key) not in _UNLIKE_OTHERS:  # to undo it the key is needed that was there
+        """Remove a key whose value is known."""
+        if type(key) not in _EXACT:  # an equal key of another type: undo needs the stored one
             key = cast(K, slot_of(key))
         self.undo_log.append((self, key, value, MISSING))
         dict.__delitem__(self, key)
 
     def clear(self) -> None:
-        """Remove everything."""
+        """Remove all items."""
         if self:
             self.undo_log.append((self, ALL, dict(dict.items(self)), MISSING))
             dict.clear(self)
@@ -303,10 +327,10 @@ class MapState(dict[K, V], State):
     @overload
     def get(self, key: K, default: D) -> V | D: ...
     def get(self, key: K, default: object = None) -> object:
-        """The value of a key, or the default where there is none."""
+        """The value of a key, or the default if there is none."""
         return _dict_get(self, key, default)
 
-    # All that changes a dictionary goes through the methods above.
+    # The other methods of a dict that change it use the methods above.
     @overload
     def pop(self, key: K, /) -> V: ...
     @overload
@@ -314,23 +338,31 @@ class MapState(dict[K, V], State):
     @overload
     def pop(self, key: K, default: D, /) -> V | D: ...
     def pop(self, key: K, /, *default: object) -> object:
-        """Remove a key and return its value, or the default. Raises KeyError if there is none."""
+        """Remove a key and return its value, or the default.
+
+        Raises:
+            KeyError: There is neither the key nor a default.
+        """
         if default and key not in self:
             (value,) = default
             return value
-        found = self[key]
+        value = self[key]
         del self[key]
-        return found
+        return value
 
     def popitem(self) -> tuple[K, V]:
-        """Remove and return the last item. Raises KeyError where there is none."""
+        """Remove and return the last item, in the order of the encoded keys.
+
+        Raises:
+            KeyError: The map is empty.
+        """
         if not self:
             raise KeyError("popitem of an empty map")
         key = max(dict.__iter__(self), key=order_of)
         return key, self.pop(key)
 
     def setdefault(self, key: K, default: V, /) -> V:
-        """The value of a key, which becomes the default if there is none."""
+        """The value of a key; if there is none, set it to the default first."""
         if key not in self:
             self[key] = default
         return self[key]
@@ -338,7 +370,7 @@ class MapState(dict[K, V], State):
     def update(  # type: ignore[override]
         self, other: Mapping[K, V] | Iterable[tuple[K, V]] = (), /, **named: V
     ) -> None:
-        """Put all the items of another map, or pairs, and those given by name."""
+        """Set all items of another map, or of pairs, and all named items."""
         for key, value in dict(other).items():
             self[key] = value
         for name, value in named.items():
@@ -349,11 +381,11 @@ class MapState(dict[K, V], State):
         return self
 
     def copy(self) -> dict[K, V]:
-        """A dictionary of its own, in the order of the encoded keys."""
+        """A plain dict with the same items, in the order of the encoded keys."""
         return dict(self.items())
 
     def __deepcopy__(self, memo: dict[int, object]) -> dict[K, V]:
-        return deepcopy(self.copy(), memo)  # an output that is the state itself must not change
+        return deepcopy(self.copy(), memo)  # an output must not change with the state
 
     def is_empty(self) -> bool:
         return not self
@@ -372,62 +404,22 @@ class MapState(dict[K, V], State):
         return iter(dict.items(self))
 
 
-_UNLIKE_OTHERS = frozenset((str, int, bytes))
-"""Types of keys that are what they equal in a map."""
+_EXACT = frozenset((str, int, bytes))
+"""Types of keys for which `slot_of` is not called."""
 
 _dict_get = dict.get
 _dict_set = dict.__setitem__
 _dict_setdefault = dict.setdefault
 
 
-class States(tuple[State, ...]):
-    """The states of a key of an operator that has several."""
-
-
-class StateTable(dict[object, State | States]):
-    """key -> what the user's function gets beside the element: its state, or a tuple of them.
-
-    A new key gets fresh states; a hit is a plain dict hit. Once it is `serialised`, so are they.
-    """
-
-    def __init__(self, declared: tuple[State, ...], undo_log: list[Change]) -> None:
-        super().__init__()
-        self.declared = declared
-        self.undo_log = undo_log
-        self.convert: Callable[[State], None] | None = None
-        """What makes a new state serialised, if they are to be."""
-
-    def __missing__(self, key: object) -> State | States:
-        found: State | States
-        if len(self.declared) == 1:
-            found = self.declared[0].fresh(key, self.undo_log)
-        else:
-            found = States(state.fresh(key, self.undo_log) for state in self.declared)
-        self[key] = found
-        if self.convert is not None:
-            for state in self.states(key):
-                self.convert(state)
-        return found
-
-    def states(self, key: object) -> tuple[State, ...]:
-        """The states of a key, in the order of their declaration."""
-        found = self[key]
-        return found if isinstance(found, States) else (found,)
-
-    def reclaim(self, key: object) -> None:
-        """Forget a key with nothing in its states."""
-        if key in self and all(state.is_empty() for state in self.states(key)):
-            del self[key]
-
-
 def undo(changes: Sequence[Change]) -> None:
-    """Take changes back, the last one first."""
+    """Undo changes, the last one first."""
     for state, slot, old, _ in reversed(changes):
         state.assign(slot, old)
 
 
 def show_as(cls: type, declared: type[State]) -> None:
-    """Let a class look like a declared one in errors: their texts may become outputs."""
+    """Give a class the name of a declared one: it occurs in errors, which may become outputs."""
     cls.__name__ = cls.__qualname__ = declared.__name__
     for name, member in vars(cls).items():
         if callable(member) and hasattr(member, "__qualname__"):

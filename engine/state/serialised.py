@@ -26,10 +26,10 @@ from driftline.engine.state.managed import (
     MapState,
     ReducingState,
     State,
-    StateTable,
     ValueState,
     show_as,
 )
+from driftline.engine.state.table import StateTable
 from driftline.engine.state.values import frozen, slot_of, thawed
 
 K = TypeVar("K")

@@ -24,7 +24,7 @@ class Mark:
     """
 
     lineage: str = ""
-    part: str = ""
+    role: str = ""
     """The role of the directory: ``node-0``, ``input-1``, ``output-0``."""
     session: int = 0
 
@@ -32,13 +32,13 @@ class Mark:
         """The mark to write into a directory that is opened with this mark.
 
         `before`: the mark that the directory has; None for a new directory. `where`: its name.
-        Raises StateMismatch if the directory has another lineage or part, or a later session.
+        Raises StateMismatch if the directory has another lineage or role, or a later session.
         """
         if before is None or not before.lineage:
             return self
         if not self.lineage:
             return before
-        if (before.lineage, before.part) != (self.lineage, self.part):
+        if (before.lineage, before.role) != (self.lineage, self.role):
             raise StateMismatch(
                 f"{where} is {before}, not {self}: it was moved or copied here. Restore all "
                 "directories of the run from copies of the same moment"
@@ -52,11 +52,11 @@ class Mark:
         return self
 
     def __str__(self) -> str:
-        return f"{self.part} of run {self.lineage[:8]}"
+        return f"{self.role} of run {self.lineage[:8]}"
 
     def encode(self) -> bytes:
         """The bytes of the mark, with a checksum."""
-        data = pack((_FORMAT, self.lineage, self.part, self.session))
+        data = pack((_FORMAT, self.lineage, self.role, self.session))
         return crc32(data).to_bytes(4, "big") + data
 
     @staticmethod
@@ -66,8 +66,8 @@ class Mark:
             if crc32(data[4:]) != int.from_bytes(data[:4], "big"):
                 raise MalformedMessage("its checksum does not fit")
             match unpack(data[4:]):
-                case (version, str(lineage), str(part), int(session)) if version == _FORMAT:
-                    return Mark(lineage, part, session)
+                case (version, str(lineage), str(role), int(session)) if version == _FORMAT:
+                    return Mark(lineage, role, session)
             raise MalformedMessage("it is of another version")
         except MalformedMessage as error:
             raise StateMismatch(

@@ -35,7 +35,7 @@ from driftline.engine.snapshots.merging import restore
 from driftline.engine.snapshots.savepoint import Savepoint, write_table
 from driftline.engine.sources.files.splits import Split
 from driftline.engine.sources.source import BadRecord
-from driftline.engine.state.managed import StateTable
+from driftline.engine.state.table import StateTable
 from driftline.engine.state.values import thawed
 from driftline.engine.wire.bundles import to_blob
 from driftline.engine.wire.codec import exact, pack, pack_rows, travelled, unpack_rows

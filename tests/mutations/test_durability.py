@@ -13,7 +13,7 @@ from driftline.barrier.barrier import NOTHING, Barrier
 from driftline.barrier.epochs import EpochBarrier
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.run import survey
-from driftline.deploy.run.survey import Found, Problem
+from driftline.deploy.run.survey import DirectoryReport, Problem
 from driftline.engine.errors import DriftlineError, SnapshotDamaged, StateMismatch, Unavailable
 from driftline.engine.snapshots.jobs import CommitSnapshot, LoadSnapshot
 from driftline.engine.snapshots.store import LmdbStore, PartStore
@@ -149,16 +149,16 @@ def an_old_copy(_: Path) -> None:
     test_store.test_an_old_copy_is_not_taken_for_what_has_been_stored_since()
 
 
-def told(found: Found, policy: str = "two-phase") -> Callable[[Path], None]:
+def refused(report: DirectoryReport, policy: str = "two-phase") -> Callable[[Path], None]:
     def trial(_: Path) -> None:
-        problems: list[Problem] = test_survey.told(policy, found)
+        problems: list[Problem] = test_survey.problems_of(policy, report)
         assert problems
 
     return trial
 
 
 def no_registry(_: Path) -> None:
-    assert test_survey.told("two-phase", state=None)
+    assert test_survey.problems_of("two-phase", state=None)
 
 
 CASES: list[tuple[Mutation, Callable[[Path], None]]] = [
@@ -170,9 +170,12 @@ CASES: list[tuple[Mutation, Callable[[Path], None]]] = [
     (what_the_consumer_had_is_not_compared, a_consumer_that_has_lost_outputs),
     (epochs_may_be_ahead_of_the_registry, a_consumer_that_is_ahead),
     (a_registry_that_is_gone_is_a_new_one, no_registry),
-    (_without("_of_another"), told(test_survey.found("node-0", mark=Mark("x", "node-0", 2)))),
-    (_without("_of_age"), told(test_survey.found("output-0", mark=None))),
-    (_without("_of_numbers"), told(test_survey.found("node-0", newest=6))),
+    (
+        _without("_of_another"),
+        refused(test_survey.report_on("node-0", mark=Mark("x", "node-0", 2))),
+    ),
+    (_without("_of_age"), refused(test_survey.report_on("output-0", mark=None))),
+    (_without("_of_numbers"), refused(test_survey.report_on("node-0", newest=6))),
 ]
 
 

@@ -1,15 +1,15 @@
-"""Standard input as a source: a stream that nobody can read again, kept in an input log.
+"""Standard input as a source. A pipe cannot be read again, so its records go to an input log.
 
-Records are in the log before any output of theirs leaves. Their times are 1, 2, ... as those of a
-file; or, beside other inputs, what a clock shows: so a pipe that is silent holds nobody up.
+A record is in the log before its outputs leave. The time of record n is n; if the flow has other
+inputs, times are those of a clock, so that a silent pipe does not delay the others.
 
-After an interruption the same command is given the same stream again, from its beginning: what was
-taken before is passed over. To see that it is the same stream, the number of an entry holds not
-only that of the record, but also a checksum of all records up to it.
+After an interruption the user gives the same command the same stream again, from its beginning, and
+records that the log has are skipped. To recognise the stream, the number of a log entry holds the
+number of the record and a checksum of all records up to it.
 
-A record that cannot be read is kept as a tuple; all others are dicts.
+In the log, a record that cannot be read is a tuple; all others are dicts.
 
-No file is read here: `deploy.host.standard_input` brings the records.
+`deploy.host.standard_input` reads the pipe, and calls `take`.
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ class PipedSource(ReceivedSource):
     def __init__(
         self, log: Log, now_us: Callable[[], int] | None = None, *, keep_bad: bool = False
     ) -> None:
-        """`now_us`: the clock, if there is to be one; `keep_bad`: a record that cannot be read does
-        not end the run."""
+        """`now_us`: a clock in microseconds, None for times 1, 2, ...; `keep_bad`: log records that
+        cannot be read, instead of raising."""
         ahead_us = 0 if now_us is None else RESERVE_US
         super().__init__(log, now_us or (lambda: 0), PIPE, ahead_us)
         before = self.accepted(PIPE)
         self.taken = before >> SUM_BITS
-        """Records that were taken before this start."""
+        """Records that the log had before this start."""
         self._sum_taken = before % (1 << SUM_BITS)
         self._keep_bad = keep_bad
         self._seen = self._sum = 0
 
     def take(self, row: Row) -> None:
-        """Take the next record of the stream, unless it was taken before this start.
+        """Take the next record of the stream, or skip it if the log has it.
 
-        Raises InputError for one that cannot be read, StateMismatch if this is another stream.
+        Raises InputError for a record that cannot be read, StateMismatch if the stream is another
+        one than before.
         """
         self._seen += 1
         payload: object = row
@@ -62,10 +63,10 @@ class PipedSource(ReceivedSource):
         if self._seen > self.taken:
             self._take(PIPE, self._seen << SUM_BITS | self._sum, payload, data)
         elif self._seen == self.taken and self._sum != self._sum_taken:
-            raise self._another(f"its first {self.taken} records are others")
+            raise self._another(f"its first {self.taken} records differ")
 
     def end(self) -> None:
-        """The stream has ended. Raises StateMismatch if it is shorter than before."""
+        """The stream has ended. Raises StateMismatch if it has fewer records than the log."""
         if self._seen < self.taken:
             raise self._another(f"it ends after {self._seen}")
         self.close()
@@ -73,15 +74,15 @@ class PipedSource(ReceivedSource):
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
         return (record and as_record(*record) for record in self.entries(start))
 
-    def _another(self, what: str) -> StateMismatch:
+    def _another(self, difference: str) -> StateMismatch:
         return StateMismatch(
-            f"this is not the standard input of which {self.taken} records were taken before: "
-            f"{what}. Give the same stream again, from its beginning, or another --output"
+            f"this is not the standard input of which {self.taken} records are stored: "
+            f"{difference}. Give the same stream again, from its beginning, or another --output"
         )
 
 
 def as_record(time: int, payload: object) -> tuple[int, object] | BadRecord:
-    """What is in the log of a pipe, as the record that it was."""
+    """The record of an entry in the log of a pipe."""
     match payload:
         case (int(number), str(reason), str(text), str(raw)):
             if number != time:

@@ -91,13 +91,13 @@ def test_a_range_is_read_as_it_goes() -> None:
         ("records.jsonl", "inputs are a str: give one input for each source"),
         (Path("records.jsonl"), "give one input for each source"),
         (7, "inputs are an int"),
-        (["a", "b"], "source 'left': a: there is no such file. A text is the path of a file"),
+        (["a", "b"], "source 'left': a: there is no such file. A text is taken for"),
         ([[], {"id": 1}], "source 'right': a dict is no input: give a list or an iterator"),
         ([[], b"abc"], "source 'right': a bytes is no input"),
         ([[], 7], "source 'right': an int is no input"),
         ([[], {1, 2}], "source 'right': a set has no order"),
         ([[], QueueSource()], "source 'right': a live source does not end by itself"),
-        ([[], "tcp://*:5555"], "tcp://*:5555 is an address; records over a network"),
+        ([[], "tcp://*:5555"], "tcp://*:5555 is an address; only the command"),
     ],
 )
 def test_what_is_no_input_is_refused_at_the_call(inputs: Inputs, told: str) -> None:

@@ -46,8 +46,7 @@ def test_a_wrong_flow_is_found_and_its_seed_repeats_it() -> None:
         simulate(forgetful(), [ORDERS], seeds=30)
     found = error.value
     text = str(found)
-    assert "flow 'forgetful' comes to something else under faults" in text
-    assert f"with seed {found.seed} (" in text
+    assert f"flow 'forgetful' fails under the faults of seed {found.seed} (" in text
     assert f"simulate(flow, inputs, seeds=range({found.seed}, {found.seed + 1}))" in text
     with pytest.raises(SimulationFailed) as again:
         simulate(forgetful(), [ORDERS], seeds=range(found.seed, found.seed + 1))
@@ -68,7 +67,7 @@ def test_what_differs_is_told() -> None:
         SimulationFailed, match=r"expected Item\(label=|first seen at label \["
     ) as e:
         simulate(flow, [ORDERS], seeds=range(5, 6), nodes=3)
-    assert "with seed 5 (3 nodes): " in str(e.value)
+    assert "the faults of seed 5 (3 nodes): " in str(e.value)
     assert "seeds=range(5, 6), nodes=3)" in str(e.value)
 
 

@@ -84,7 +84,7 @@ def test_what_is_there_stays_as_it_is(tmp_path: Path) -> None:
     (folder / "sample.jsonl").unlink()
     again = CliRunner().invoke(new, [str(folder)])
     assert isinstance(again.exception, Unavailable)
-    assert "is there already" in str(again.exception)
+    assert "exists already" in str(again.exception)
     assert (folder / "mine.py").read_text() == "# my work\n"
     assert not (folder / "sample.jsonl").exists()
     (tmp_path / "file").write_text("")

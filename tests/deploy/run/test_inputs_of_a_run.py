@@ -183,7 +183,7 @@ def test_kill_9_of_a_run_on_standard_input_loses_and_repeats_nothing(
     fed[-1].feed(data)
     status, said = fed[-1].end()
     assert status == 0, said
-    assert "of standard input were taken before: they are passed over" in said
+    assert "of standard input are stored already: they are skipped" in said
     expected = reference(WORDCOUNT, tmp_path, whole)
     if policy == "exactly-once":
         assert lines(tmp_path / "out") == expected, "the numbers are those of a file, too"
@@ -235,7 +235,7 @@ def test_another_stream_is_refused(fed: list[Fed], tmp_path: Path) -> None:
     for other in (data.replace(b"c3", b"d3"), data[: data.index(b"\n", 500) + 1]):
         done = driftline_fed(run, other)
         assert done.returncode == 1
-        assert b"not the standard input of which 50 records were taken before" in done.stderr
+        assert b"not the standard input of which 50 records are stored" in done.stderr
         assert b"Traceback" not in done.stderr
     done = driftline_fed(run, data)
     assert done.returncode == 0, done.stderr

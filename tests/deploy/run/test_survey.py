@@ -1,4 +1,4 @@
-"""The rules by which directories fit together, one by one; and what is read of real ones."""
+"""The rules by which directories fit together, one by one; and reports on real directories."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.deploy.run.looking import look
-from driftline.deploy.run.survey import Found, Problem, problems
+from driftline.deploy.run.survey import DirectoryReport, Problem, problems
 from driftline.engine.flow.flow import Flow
 from driftline.engine.lmdbs import open_environment
 from driftline.engine.policy import POLICIES
@@ -24,24 +24,25 @@ RUN = ClusterState(
 )
 
 
-def found(part: str, **changes: object) -> Found:
-    path = "/r/out" if part.startswith("output") else f"/r/state/{part}"
-    here = Found(part, path, Mark("mine", part, 2), newest=20, reserved=99, t_last=7)
-    return replace(here, **changes)  # type: ignore[arg-type]
+def report_on(role: str, **changes: object) -> DirectoryReport:
+    path = "/r/out" if role.startswith("output") else f"/r/state/{role}"
+    report = DirectoryReport(role, path, Mark("mine", role, 2), newest=20, reserved=99, t_last=7)
+    return replace(report, **changes)  # type: ignore[arg-type]
 
 
-ALL = [found(part) for part in ("node-0", "node-1", "input-0", "output-0", "output-1")]
+ALL = [report_on(role) for role in ("node-0", "node-1", "input-0", "output-0", "output-1")]
 
 
-def told(policy: str, *changed: Found, state: ClusterState | None = RUN) -> list[Problem]:
-    there = {here.part: here for here in ALL}
-    there.update({here.part: here for here in changed})
-    return problems(POLICIES[policy], "/r/state/registry", state, list(there.values()))
+def problems_of(
+    policy: str, *changed: DirectoryReport, state: ClusterState | None = RUN
+) -> list[Problem]:
+    by_role = {report.role: report for report in [*ALL, *changed]}
+    return problems(POLICIES[policy], "/r/state/registry", state, list(by_role.values()))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_belongs_together_fits(policy: str) -> None:
-    assert told(policy) == []
+    assert problems_of(policy) == []
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -52,77 +53,81 @@ def test_a_first_start_that_was_interrupted_anywhere_goes_on(
     """Nothing of it, or some of it, was made; no incarnation was ever decided."""
     begun = ClusterState("me", 1, lineage="mine")
     mark = None if session is None else Mark("mine", "node-0", session)
-    fresh = [replace(h, mark=None, newest=0, reserved=0, t_last=-1) for h in ALL]
-    assert told(policy, *fresh, replace(fresh[0], mark=mark), state=begun) == []
+    fresh = [replace(report, mark=None, newest=0, reserved=0, t_last=-1) for report in ALL]
+    assert problems_of(policy, *fresh, replace(fresh[0], mark=mark), state=begun) == []
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("part", [here.part for here in ALL])
-def test_what_is_anothers_or_moved_or_newer_is_refused(policy: str, part: str) -> None:
+@pytest.mark.parametrize("role", [report.role for report in ALL])
+def test_what_is_anothers_or_moved_or_newer_is_refused(policy: str, role: str) -> None:
     for mark, said in (
-        (Mark("other", part, 2), "of run other, but registry /r/state/registry is run mine"),
+        (Mark("other", role, 2), "of run other, but registry /r/state/registry is run mine"),
         (Mark("mine", "node-9", 2), "it was moved or copied there"),
-        (Mark("mine", part, 4), "registry /r/state/registry is an old copy"),
+        (Mark("mine", role, 4), "registry /r/state/registry is an old copy"),
     ):
-        [problem] = told(policy, found(part, mark=mark))
+        [problem] = problems_of(policy, report_on(role, mark=mark))
         assert problem.fatal
         assert said in problem.text
-        assert found(part).path in problem.text
+        assert report_on(role).path in problem.text
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("part", [here.part for here in ALL])
-def test_what_is_lost_or_old_is_refused_unless_it_is_computed_again(policy: str, part: str) -> None:
-    again = part.startswith("node") and policy not in ("two-phase", "strong-productions")
-    for mark in (None, Mark("mine", part, 1)):
-        [problem] = told(policy, found(part, mark=mark))
+@pytest.mark.parametrize("role", [report.role for report in ALL])
+def test_what_is_lost_or_old_is_refused_unless_it_is_computed_again(policy: str, role: str) -> None:
+    again = role.startswith("node") and policy not in ("two-phase", "strong-productions")
+    for mark in (None, Mark("mine", role, 1)):
+        [problem] = problems_of(policy, report_on(role, mark=mark))
         assert problem.fatal is not again
-        assert found(part).path in problem.text
-        [problem] = told(policy, found(part, mark=mark), state=replace(RUN, base=1))
+        assert report_on(role).path in problem.text
+        [problem] = problems_of(policy, report_on(role, mark=mark), state=replace(RUN, base=1))
         assert problem.fatal, "it began from a savepoint: the beginning is not in the input"
-    trimmed = found("input-0", trimmed=30)
-    assert all(p.fatal for p in told(policy, found(part, mark=None, trimmed=30), trimmed))
+    trimmed = report_on("input-0", trimmed=30)
+    assert all(
+        p.fatal for p in problems_of(policy, report_on(role, mark=None, trimmed=30), trimmed)
+    )
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_without_the_registry_whatever_is_a_runs_is_refused(policy: str) -> None:
-    [problem] = told(policy, state=None)
+    [problem] = problems_of(policy, state=None)
     assert problem.fatal
     assert "/r/state/registry is not there" in problem.text
-    assert told(policy, *(replace(here, mark=None) for here in ALL), state=None) == []
+    assert problems_of(policy, *(replace(report, mark=None) for report in ALL), state=None) == []
 
 
 @pytest.mark.parametrize(
     ("policy", "changed", "said"),
     [
-        ("two-phase", {"part": "node-0", "newest": 6}, "its newest part is 6"),
-        ("strong-productions", {"part": "node-0", "newest": 16}, "its newest part is 16"),
-        ("strong-productions", {"part": "node-1", "newest": 4}, "its newest part is 4"),
-        ("two-phase", {"part": "output-1", "t_last": 8}, "has the outputs of epoch 8"),
-        ("two-phase", {"part": "input-0", "reserved": 39}, "no time from 39 on"),
-        ("exactly-once", {"part": "input-0", "reserved": 7}, "no time from 7 on"),
+        ("two-phase", {"role": "node-0", "newest": 6}, "its newest part is 6"),
+        ("strong-productions", {"role": "node-0", "newest": 16}, "its newest part is 16"),
+        ("strong-productions", {"role": "node-1", "newest": 4}, "its newest part is 4"),
+        ("two-phase", {"role": "output-1", "t_last": 8}, "has the outputs of epoch 8"),
+        ("two-phase", {"role": "input-0", "reserved": 39}, "no time from 39 on"),
+        ("exactly-once", {"role": "input-0", "reserved": 7}, "no time from 7 on"),
     ],
 )
 def test_copies_from_within_a_session_are_told_by_their_numbers(
     policy: str, changed: dict[str, object], said: str
 ) -> None:
-    part = str(changed.pop("part"))
-    [problem] = told(policy, found(part, **changed))
+    role = str(changed.pop("role"))
+    [problem] = problems_of(policy, report_on(role, **changed))
     assert problem.fatal
     assert said in problem.text
-    assert found(part).path in problem.text
+    assert report_on(role).path in problem.text
 
 
 def test_damage_is_refused_where_the_snapshot_before_does_not_help() -> None:
     for policy in POLICIES:
         again = policy not in ("two-phase", "strong-productions")
-        [problem] = told(policy, found("node-0", damage="/r/state/node-0 is damaged"))
+        [problem] = problems_of(policy, report_on("node-0", damage="/r/state/node-0 is damaged"))
         assert problem.fatal is not again
-        [problem] = told(policy, found("node-0", damage="/r/state/node-0 kills", deadly=True))
+        [problem] = problems_of(
+            policy, report_on("node-0", damage="/r/state/node-0 kills", deadly=True)
+        )
         assert problem.fatal
 
 
-# What is read --------------------------------------------------------------------------------
+# Reading --------------------------------------------------------------------------------
 
 
 def store_with_parts(path: Path) -> None:
@@ -144,16 +149,16 @@ def log_with_entries(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "part"), [(store_with_parts, "node-0"), (log_with_entries, "input-0")]
+    ("make", "role"), [(store_with_parts, "node-0"), (log_with_entries, "input-0")]
 )
 def test_a_changed_bit_anywhere_is_noticed_or_changes_nothing(
-    make: object, part: str, tmp_path: Path
+    make: object, role: str, tmp_path: Path
 ) -> None:
     assert callable(make)
     make(tmp_path)
     [whole] = look(tmp_path, None)
     assert not whole.damage
-    file = tmp_path / part / "data.mdb"
+    file = tmp_path / role / "data.mdb"
     data = file.read_bytes()
     chance = Random(2)
     noticed = 0
@@ -162,10 +167,10 @@ def test_a_changed_bit_anywhere_is_noticed_or_changes_nothing(
         changed = bytearray(data)
         changed[at] ^= 1 << chance.randrange(8)
         file.write_bytes(changed)
-        [here] = look(tmp_path, None)
-        assert here.damage or here == whole, f"byte {at}"
-        assert not here.damage or str(tmp_path / part) in here.damage
-        noticed += bool(here.damage)
+        [report] = look(tmp_path, None)
+        assert report.damage or report == whole, f"byte {at}"
+        assert not report.damage or str(tmp_path / role) in report.damage
+        noticed += bool(report.damage)
     assert noticed > 5
 
 
@@ -174,18 +179,18 @@ def test_a_store_that_was_cut_is_told_of(pages: int, tmp_path: Path) -> None:
     store_with_parts(tmp_path)
     file = tmp_path / "node-0" / "data.mdb"
     file.write_bytes(file.read_bytes()[: pages * 4096])
-    found = look(tmp_path, None)
+    reports = look(tmp_path, None)
     if pages:
-        assert str(tmp_path / "node-0") in found[0].damage
+        assert str(tmp_path / "node-0") in reports[0].damage
     else:
-        assert found == [], "as if it had never been there: that is for the rules"
+        assert reports == [], "as if it had never been there: that is for the rules"
 
 
 def test_a_store_or_log_that_was_made_and_not_written_to_is_new(tmp_path: Path) -> None:
     """Whoever makes one may be killed before its first transaction."""
-    for part in ("node-0", "input-0"):
-        open_environment(tmp_path / part, 1 << 20, max_dbs=3).close()
-    assert [(here.mark, here.damage) for here in look(tmp_path, None)] == [(None, "")] * 2
+    for role in ("node-0", "input-0"):
+        open_environment(tmp_path / role, 1 << 20, max_dbs=3).close()
+    assert [(report.mark, report.damage) for report in look(tmp_path, None)] == [(None, "")] * 2
 
 
 def test_every_transaction_of_a_store_and_a_log_says_its_number(tmp_path: Path) -> None:
@@ -194,4 +199,4 @@ def test_every_transaction_of_a_store_and_a_log_says_its_number(tmp_path: Path) 
     for _ in range(2):
         LmdbStore(tmp_path / "node-0", "me", Mark("mine", "node-0", 1)).close()
         InputLog(tmp_path / "input-0", "me", Mark("mine", "input-0", 1)).close()
-        assert [here.damage for here in look(tmp_path, None)] == ["", ""]
+        assert [report.damage for report in look(tmp_path, None)] == ["", ""]

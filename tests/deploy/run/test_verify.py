@@ -37,7 +37,7 @@ def test_what_is_right_is_said_to_be_right(ended: Place, tmp_path: Path) -> None
     parts = [line.split()[0] for line in done.stdout.splitlines()]
     assert parts == ["ok"] * 4
     about = json.loads((tmp_path / "v").read_text())
-    assert [here["part"] for here in about["checked"]] == [
+    assert [report["role"] for report in about["checked"]] == [
         "node-0", "node-1", "output-0", "output-1",
     ]  # fmt: skip
     assert about["problems"] == []

@@ -6,7 +6,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.order.keyed import Keyed
 from driftline.engine.snapshots.jobs import Capture
 from driftline.engine.snapshots.merging import restore
-from driftline.engine.state.managed import StateTable
+from driftline.engine.state.table import StateTable
 
 Held = dict[object, list[dict[object, object]]]
 """key -> for each state, slot -> value"""

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from driftline.engine.flow.context import Context
 from driftline.engine.flow.flow import Vertex
 from driftline.engine.order.steps import FAILURES
-from driftline.engine.state.managed import Change, StateTable, undo
+from driftline.engine.state.managed import Change, undo
+from driftline.engine.state.table import StateTable
 from tests.engine.order.kept import Held, held
 from tests.engine.order.operators import Element
 from tests.engine.order.steps import Collected

@@ -8,7 +8,8 @@ from driftline.engine.flow.flow import Flow, Vertex
 from driftline.engine.snapshots.jobs import Capture
 from driftline.engine.snapshots.merging import restore
 from driftline.engine.state.changelog import Changelog
-from driftline.engine.state.managed import ListState, MapState, StateTable, ValueState
+from driftline.engine.state.managed import ListState, MapState, ValueState
+from driftline.engine.state.table import StateTable
 
 FLOW = Flow("snapshots", groups=4)
 (

@@ -107,7 +107,7 @@ def test_another_stream_is_refused_as_soon_as_it_is_known(tmp_path: Path) -> Non
     for other in ([record(1), record(3), BAD], [record(2), record(1), BAD], [record(1)] * 3):
         again = Pipe(pipe.killed())
         again.take(other[:2])
-        with pytest.raises(StateMismatch, match="3 records were taken before: its first 3 records"):
+        with pytest.raises(StateMismatch, match="3 records are stored: its first 3 records"):
             again.take(other[2:])
         pipe = again
     again = Pipe(pipe.killed())

@@ -8,9 +8,9 @@ from driftline.engine.state.managed import (
     MapState,
     ReducingState,
     State,
-    StateTable,
     ValueState,
 )
+from driftline.engine.state.table import StateTable
 
 DECLARED = (
     ValueState[object]("value"),

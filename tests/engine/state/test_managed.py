@@ -8,9 +8,9 @@ from driftline.engine.state.managed import (
     ListState,
     MapState,
     ReducingState,
-    StateTable,
     ValueState,
 )
+from driftline.engine.state.table import StateTable
 from tests.engine.state.states import DECLARED, fresh
 
 

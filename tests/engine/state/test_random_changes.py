@@ -18,10 +18,10 @@ from driftline.engine.state.managed import (
     ListState,
     MapState,
     ReducingState,
-    StateTable,
     ValueState,
     undo,
 )
+from driftline.engine.state.table import StateTable
 from driftline.engine.wire.codec import pack
 from tests.engine.state.states import DECLARED
 from tests.engine.state.values import exact

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
-from driftline.engine.state.managed import MapState, StateTable
+from driftline.engine.state.managed import MapState
+from driftline.engine.state.table import StateTable
 from driftline.engine.wire.codec import (
     PLAIN,
     checked_columns,

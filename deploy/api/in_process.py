@@ -1,4 +1,4 @@
-"""A run in the process of the caller: where its records come from and its outputs go."""
+"""Runs in the process of the caller: they give items, append them to a list, or write files."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from pathlib import Path
 from time import monotonic
 
 from driftline.deploy.api.cluster import Cluster, Patience
-from driftline.deploy.api.inputs import Pulled
-from driftline.deploy.api.outputs import Lmdb, Merged, RunSummary, consumers_in, counted
+from driftline.deploy.api.inputs import IteratorSource
+from driftline.deploy.api.outputs import (
+    Lmdb,
+    MergingConsumer,
+    RunSummary,
+    consumers_in,
+    count_outputs,
+)
 from driftline.deploy.run.asides import Asides
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
@@ -20,69 +26,68 @@ from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.sources import BadRecord, LiveSource, Source
 from driftline.engine.wire.bundles import Item
 
-WRITTEN_S = 0.01
-"""How long a message takes, in virtual time, where outputs are written: many at once."""
+MESSAGE_TO_FILES_S = 0.01
+"""How long a message takes, in virtual time, if outputs go to files: so many are written at once.
+"""
 
 
-class Here:
-    """A run in this process."""
+class InProcessRun:
+    """A run of a flow in this process. Exactly one of its methods may be called, once."""
 
     def __init__(
         self,
         flow: Flow,
         sources: Sequence[Source | LiveSource],
-        chosen: Policy,
+        policy: Policy,
         nodes: int,
         checkpoint_s: float,
         dead_letters: bool,
     ) -> None:
         self._flow = flow
         self._sources = sources
-        self._policy = chosen
+        self._policy = policy
         self._nodes = nodes
         self._dead_letters = dead_letters
         self._bad = [0] * len(sources)
         self._began = monotonic()
-        self._make = partial(
+        self._new_cluster = partial(
             Cluster,
             flow,
             sources,
-            policy=chosen,
+            policy=policy,
             nodes=nodes,
             checkpoint_s=checkpoint_s,
             dead_letters=dead_letters,
         )
 
     def items(self) -> Iterator[Item]:
-        """The outputs, each as soon as it is final."""
-        merged = Merged()
-        cluster = self._cluster(merged)
-        return self._items(cluster, merged)
+        """Run, and give each output as soon as it is final."""
+        consumer = MergingConsumer()
+        return self._items(self._cluster(consumer), consumer)
 
-    def appended_to(self, items: list[Item]) -> RunSummary:
-        """Append the outputs to a list."""
-        merged = Merged()
-        cluster = self._cluster(merged)
+    def append_to(self, items: list[Item]) -> RunSummary:
+        """Run, and append the outputs to a list."""
+        consumer = MergingConsumer()
+        cluster = self._cluster(consumer)
         before, failed = len(items), 0
-        for item in self._items(cluster, merged):
+        for item in self._items(cluster, consumer):
             items.append(item)
             failed += item.sink == FAILURES
         return self._summary(cluster, len(items) - before - failed, failed)
 
-    def into(self, output: Path | Lmdb) -> RunSummary:
-        """Leave the outputs in a directory."""
-        read = "|".join(source.identity() for source in self._sources)
-        identity = f"{plan(self._flow).identity()}|{self._policy.name}|{self._nodes}|here, {read}"
+    def write_to(self, output: Path | Lmdb) -> RunSummary:
+        """Run, and write the outputs to a directory, as JSON lines or in LMDB."""
+        inputs = "|".join(source.identity() for source in self._sources)
+        identity = f"{plan(self._flow).identity()}|{self._policy.name}|{self._nodes}|here, {inputs}"
         asides: list[Asides] = []
         if isinstance(output, Path):
             asides = [
                 Asides(output / DEAD_LETTERS / f"input-{i}.jsonl")
                 for i in range(len(self._sources))
             ]
-        make = consumers_in(output, self._flow, identity)
-        cluster = self._make(
-            consumer=make,
-            delay_s=WRITTEN_S,
+        cluster = self._new_cluster(
+            consumer=consumers_in(output, self._flow, identity),
+            delay_s=MESSAGE_TO_FILES_S,
             on_bad=[aside.add for aside in asides] if self._dead_letters else (),
         )
         self._connect(cluster)
@@ -93,26 +98,26 @@ class Here:
             cluster.close()
         if asides:
             self._bad = [aside.count for aside in asides]
-        return self._summary(cluster, *counted(output))
+        return self._summary(cluster, *count_outputs(output))
 
-    def _cluster(self, merged: Merged) -> Cluster:
+    def _cluster(self, consumer: MergingConsumer) -> Cluster:
         on_bad = [partial(self._set_aside, front) for front in range(len(self._sources))]
-        cluster = self._make(
-            consumer=lambda barrier: merged, on_bad=on_bad if self._dead_letters else ()
+        cluster = self._new_cluster(
+            consumer=lambda barrier: consumer, on_bad=on_bad if self._dead_letters else ()
         )
         self._connect(cluster)
         return cluster
 
     def _connect(self, cluster: Cluster) -> None:
-        """Let iterators know how far the run has got; without an order that is not known."""
+        """Tell sources of iterators what is delivered; only policies with an order know it."""
         if self._policy.ordered:
             for source in self._sources:
-                if isinstance(source, Pulled):
+                if isinstance(source, IteratorSource):
                     source.delivered = lambda: cluster.delivered
 
-    def _items(self, cluster: Cluster, merged: Merged) -> Iterator[Item]:
+    def _items(self, cluster: Cluster, consumer: MergingConsumer) -> Iterator[Item]:
         for delivered in _progress(cluster):
-            yield from merged.take(delivered if self._policy.ordered else INFINITY + 1)
+            yield from consumer.take(delivered if self._policy.ordered else INFINITY + 1)
 
     def _set_aside(self, front: int, records: Sequence[BadRecord]) -> None:
         self._bad[front] += len(records)
@@ -123,7 +128,10 @@ class Here:
 
 
 def _progress(cluster: Cluster) -> Iterator[int]:
-    """Let a run happen; gives how much is delivered, each time that more is."""
+    """Run to the end, and give the delivered frontier each time that it grows.
+
+    Raises Unavailable if the run makes no progress, and the error that ends it.
+    """
     before = 0
     patience = Patience(cluster)
     while not cluster.over:
@@ -133,6 +141,6 @@ def _progress(cluster: Cluster) -> Iterator[int]:
         if delivered != before:
             before = delivered
             yield delivered
-            cluster.wake_fronts()  # iterators may be asked for more
+            cluster.wake_fronts()  # iterators may be read further
         elif not cluster.policy.ordered:
             yield delivered
