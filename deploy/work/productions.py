@@ -22,7 +22,7 @@ from driftline.deploy.work.tracking import Acks, token
 from driftline.engine.compared.ledger import LEDGER, Ledger
 from driftline.engine.snapshots.jobs import Capture, CommitSnapshot
 from driftline.engine.snapshots.merging import restoring
-from driftline.engine.state.managed import StateTable
+from driftline.engine.state.table import StateTable
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import Acknowledge, Frame, Prepared, PrepareFailed
 from driftline.engine.wire.party import log
