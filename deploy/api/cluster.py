@@ -66,6 +66,8 @@ class Cluster:
         """The error that ended the run, if there was one."""
         self.over = False
         """Whether all sources have ended and all outputs are delivered."""
+        self._acting = False
+        """Whether an event happens now, and perhaps a function of the flow."""
         faults = Faults(delay_s=delay_s, slow=0.0, job_s=delay_s)
         self._timeline = Timeline(self.chance, faults)
         network = Network(self._timeline, self.chance, faults, self._timeline.counted)
@@ -95,8 +97,14 @@ class Cluster:
 
     def step(self) -> None:
         """Let the next event happen. Raises the error that ended the run, now or earlier."""
+        if self._acting:
+            raise FlowError("a function of the flow calls the run or the test that it is part of")
         if self.failed is None:
-            self._timeline.step()
+            self._acting = True
+            try:
+                self._timeline.step()
+            finally:
+                self._acting = False
             self.failed = self.failed or self._world.ended
         if self.failed is not None:
             raise self.failed

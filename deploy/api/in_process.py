@@ -116,8 +116,15 @@ class InProcessRun:
                     source.delivered = lambda: cluster.delivered
 
     def _items(self, cluster: Cluster, consumer: MergingConsumer) -> Iterator[Item]:
-        for delivered in _progress(cluster):
-            yield from consumer.take(delivered if self._policy.ordered else INFINITY + 1)
+        try:
+            for delivered in _progress(cluster):
+                yield from consumer.take(delivered if self._policy.ordered else INFINITY + 1)
+        finally:  # also if the caller stops reading
+            cluster.close()
+            for source in self._sources:
+                if isinstance(source, IteratorSource):
+                    source.close()
+                    source.delivered = lambda: INFINITY
 
     def _set_aside(self, front: int, records: Sequence[BadRecord]) -> None:
         self._bad[front] += len(records)

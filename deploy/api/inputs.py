@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from time import monotonic
@@ -127,9 +127,7 @@ class ListedRecords:
     def read(self, start: int) -> Iterator[tuple[int, object]]:
         """The records from a time on; record n has time n. Raises PayloadError."""
         for at in range(max(0, start - 1), len(self._records)):
-            record = self._records[at]
-            check_record(self.name, at + 1, record)
-            yield at + 1, record
+            yield at + 1, check_record(self.name, at + 1, self._records[at])
 
     def progress(self) -> tuple[int, int] | None:
         """Unknown: there are no bytes."""
@@ -166,6 +164,11 @@ class IteratorSource(QueueSource):
             else:
                 yield record
 
+    def close(self) -> None:
+        super().close()
+        if isinstance(self._records_left, Generator):
+            self._records_left.close()
+
     def move_to(self, time: int) -> int:
         return self._next  # times are record numbers, whatever the times of other sources
 
@@ -187,14 +190,16 @@ class IteratorSource(QueueSource):
             return
         if monotonic() - began > QUICK_S:
             self._ahead = 0  # `_may_pull` makes it 1 as soon as nothing is under way
-        check_record(self.name, self._next, record)
-        self.put(record)
+        self.put(check_record(self.name, self._next, record))
 
 
-def check_record(source: str, number: int, record: object) -> None:
-    """Raises PayloadError if a record cannot travel; `number`: the record's, from 1."""
+def check_record(source: str, number: int, record: object) -> object:
+    """A copy of a record, in the form in which it arrives; `number`: the record's, from 1.
+
+    Raises PayloadError if the record cannot travel.
+    """
     try:
-        travelled(record)
+        return travelled(record)
     except (PayloadError, MalformedMessage) as error:
         raise PayloadError(f"source {source!r}, record {number}: {error}") from None
 

@@ -120,6 +120,8 @@ def run(
             f"outputs cannot go to a {type(output).__name__}: give a list, the path of a "
             "directory, Lmdb(path), or nothing for an iterator"
         )
+    if output == "":
+        raise FlowError("output is an empty text: give the path of a directory")
     if isinstance(output, (str, Path)):
         output = Path(output).absolute()
         spec = flow if isinstance(flow, str) else name_of(flow)

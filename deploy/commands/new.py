@@ -14,7 +14,9 @@ from driftline.deploy.commands.template import FLOW, README, RUN, SAMPLE, TEST, 
 from driftline.engine.durable import make_directory
 from driftline.engine.errors import Unavailable
 
-TAKEN = {"driftline", "conftest", "pytest"} | sys.stdlib_module_names
+LIBRARIES = {"click", "filelock", "lmdb", "msgpack", "rich", "zmq"}
+
+TAKEN = {"driftline", "conftest", "pytest"} | LIBRARIES | sys.stdlib_module_names
 """Modules whose names a flow cannot have: one of the two would hide the other."""
 
 
@@ -39,7 +41,7 @@ def new(folder: Path) -> None:
 def module_name(name: str) -> str:
     """The name of the module for a folder. Raises UsageError if it cannot be one."""
     module = re.sub(r"\W+", "_", name)
-    if not module.isidentifier() or not module.strip("_"):
+    if not module.isidentifier() or module.startswith("__") or not module.strip("_"):
         raise click.UsageError(
             f"{name!r} cannot be the name of a module, which begins with a letter or `_`"
         )

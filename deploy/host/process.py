@@ -245,6 +245,18 @@ def _note_of(config: ProcessConfig, name: str) -> Path:
     return Path(config.state) / f"at-{name}"
 
 
+def _same_plan(config: ProcessConfig) -> Plan:
+    """The plan of the flow. Raises StateMismatch unless it is the plan of the command's flow."""
+    flow_plan = plan(load_flow(config.flow))
+    if flow_plan.identity() != config.identity.partition("|")[0]:
+        raise StateMismatch(
+            f"{config.flow} makes another flow in this process than in the command: has the file "
+            "changed meanwhile, or does the flow depend on sys.argv, the environment or a random "
+            "number? Every process of a run has to make the same flow"
+        )
+    return flow_plan
+
+
 def main(argument: str) -> int:
     """Run the process that a JSON text describes. Returns the exit status."""
     config = ProcessConfig.from_json(argument)
@@ -252,7 +264,7 @@ def main(argument: str) -> int:
         hold_on(config.lifeline)
     sys.path += [path for path in config.paths if path not in sys.path]
     try:
-        flow_plan = plan(load_flow(config.flow))
+        flow_plan = _same_plan(config)
         chosen = policy(config.policy, config.ordering)
         run = run_master if config.role == "master" else run_node
         return run(config, flow_plan, chosen)

@@ -29,6 +29,9 @@ from driftline.engine.snapshots.store import check_parts
 from driftline.engine.sources.logs.inputlog import check_log
 from driftline.engine.wire.marks import MARK, Mark
 
+DAMAGE = (signal.SIGBUS, signal.SIGSEGV, signal.SIGABRT)
+"""Signals by which damage ends a process that reads it; SIGKILL is sent by others."""
+
 
 def look(state: Path, output: Path | None) -> list[DirectoryReport]:
     """A report on each directory of a run.
@@ -51,7 +54,7 @@ def look(state: Path, output: Path | None) -> list[DirectoryReport]:
         mark = fields.pop("mark")
         reports[role] = DirectoryReport(mark=None if mark is None else Mark(**mark), **fields)
     by = signal.Signals(-done.returncode).name if done.returncode < 0 else ""
-    if by and role:
+    if role and -done.returncode in DAMAGE:
         damage = f"{reports[role]} is damaged: reading it ends in {by}"
         reports[role] = replace(reports[role], damage=damage, deadly=True)
     elif done.returncode:

@@ -38,9 +38,10 @@ from driftline.deploy.simulation.world.network import Network
 from driftline.deploy.simulation.world.timeline import Timeline
 from driftline.deploy.simulation.world.world import Host, World
 from driftline.deploy.work.pace import Pace
-from driftline.engine.errors import DriftlineError, FlowError
+from driftline.engine.errors import DriftlineError, FlowError, PayloadError
 from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.reference import interpret
+from driftline.engine.sinks.lines import Lines
 from driftline.engine.sources import ListSource
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.bundles import Item
@@ -108,7 +109,7 @@ class Simulation:
         """Run the scenario to its end, and judge the outcome. Call it once."""
         scenario = self.scenario
         outcome = Outcome(scenario, counted=self.counted)
-        if scenario.sink == "files":
+        if scenario.sink == "files" and self._fits_json():
             self.target = FilesTarget(self.flow, self.timeline)
         elif scenario.sink == "lmdb":
             self.target = LmdbTarget(self.flow)
@@ -133,6 +134,16 @@ class Simulation:
             for i, payloads in enumerate(self.inputs)
         ]
         return list(interpret(self.flow, inputs, dead_letters=True))
+
+    def _fits_json(self) -> bool:
+        """Whether JSON lines can hold all outputs: a user's flow may have bytes or NaN in them."""
+        lines = Lines(self.flow)
+        try:
+            for item in self.expected():
+                lines.format(item)
+        except PayloadError:
+            return False
+        return True
 
     def _records(self, front: int) -> list[object]:
         scenario = self.scenario

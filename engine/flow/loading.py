@@ -124,6 +124,8 @@ def _load_module(where: str) -> ModuleType:
     try:
         if where.endswith(".py"):
             return _load_file(Path(where))
+        if not all(part.isidentifier() for part in where.split(".")):
+            raise FlowError(f"no flow {where!r}: give a module or the path of a .py file")
         _find_also_in(Path.cwd())
         return importlib.import_module(where)
     except FlowError:
@@ -133,7 +135,12 @@ def _load_module(where: str) -> ModuleType:
             raise FlowError(f"no flow {where!r}: give a module or the path of a .py file") from None
         raise FlowError(f"{where} cannot be loaded: {error}") from error
     except (Exception, SystemExit) as error:  # SystemExit: a module may call exit
-        raise FlowError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
+        advice = ""
+        if isinstance(error, ImportError) and "relative import" in str(error):
+            advice = "; name a file of a package as a module: package.module"
+        raise FlowError(
+            f"{where} cannot be loaded: {type(error).__name__}: {error}{advice}"
+        ) from error
     finally:
         _being_loaded.pop()
 
