@@ -1,4 +1,4 @@
-"""The exceptions of Driftline. The text of each says what went wrong, where, and what to do.
+"""The exceptions of Driftline. Each text names the error, its place and its remedy.
 
 DriftlineError
 |-- FlowError             a flow cannot run; raised when it is built or loaded

@@ -1,1 +1,1 @@
-"""One run: its directories, what is found in them, its command, and what is left of it."""
+"""One run: compares its directories, drives its processes, verifies and saves its state."""

@@ -41,7 +41,7 @@ class Asides:
         return len(self._times)
 
     def add(self, records: Sequence[BadRecord]) -> None:
-        """Write those records durably that the file does not have. Raises Unavailable."""
+        """Write records durably, without those in the file already. Raises Unavailable."""
         new = [record for record in records if record.time not in self._times]
         if not new:
             return

@@ -272,7 +272,7 @@ def _drive(
 
 
 def _await_nodes(runtime: Runtime, cluster: LocalCluster) -> None:
-    """Wait `END_S` at most until the nodes have ended; the cluster kills those that are left."""
+    """Wait `END_S` at most until the nodes have ended; the cluster kills the others."""
     until = monotonic() + END_S
     with suppress(Unavailable):  # how the run ended is known already
         while not cluster.nodes_ended and monotonic() < until:

@@ -51,17 +51,17 @@ def open_inputs(flow: Flow, given: Sequence[str], shape: Shape = AS_IT_IS) -> li
     return inputs
 
 
-def open_given_files(flow: Flow, given: Sequence[str], shape: Shape, who: str) -> list[Source]:
-    """`open_inputs` for a reader that needs files. `who`: the reader's name, for errors.
+def open_given_files(flow: Flow, given: Sequence[str], shape: Shape, reader: str) -> list[Source]:
+    """`open_inputs` for a reader that needs files. `reader`: the reader's name, for errors.
 
     Raises the errors of `open_inputs`, and Unavailable for an input that is no file.
     """
-    return [_as_files(each, who) for each in open_inputs(flow, given, shape)]
+    return [_as_files(each, reader) for each in open_inputs(flow, given, shape)]
 
 
-def open_files(given: Sequence[str], shape: Shape, who: str) -> Source:
+def open_files(given: Sequence[str], shape: Shape, reader: str) -> Source:
     """Files, patterns and directories as one source. Raises the errors of `open_given_files`."""
-    return _as_files(_open(given, shape), who)
+    return _as_files(_open(given, shape), reader)
 
 
 def open_shaped(path: str | Path, shape: Shape) -> Source:
@@ -71,10 +71,10 @@ def open_shaped(path: str | Path, shape: Shape) -> Source:
     )
 
 
-def _as_files(given: Input, who: str) -> Source:
+def _as_files(given: Input, reader: str) -> Source:
     if isinstance(given, Piped | str):
         raise Unavailable(
-            f"{who} reads files, not {given if isinstance(given, str) else given.name}. The "
+            f"{reader} reads files, not {given if isinstance(given, str) else given.name}. The "
             "records that `driftline run` has received are in its state directory, in the folders "
             "input-0, input-1, ...; give one of these as the input"
         )
