@@ -35,7 +35,7 @@ from driftline.engine.wire.codec import travelled
 
 def run_reference(
     flow: Flow,
-    inputs: Iterable[Iterable[object]],
+    inputs: Mapping[str, Iterable[object]] | Iterable[Iterable[object]],
     *,
     dead_letters: bool = False,
 ) -> Iterator[Item]:
@@ -43,8 +43,8 @@ def run_reference(
 
     Args:
         flow: What is run.
-        inputs: An iterable of records for each source, in the order of the sources; in each, times
-            count from 1.
+        inputs: An iterable of records for each source: in the order of the sources, or by name. In
+            each, times count from 1.
         dead_letters: A function that raises makes an item whose sink is -1, with operator, key,
             record, error and line as texts; the run goes on.
 
@@ -55,7 +55,7 @@ def run_reference(
         FlowError: If the flow cannot run, or there is not one iterable for each source.
         FunctionFailed: Where a function raises, unless there are dead letters.
     """
-    lists = list(inputs)
+    lists = flow.in_order(inputs) if isinstance(inputs, Mapping) else list(inputs)
     for payloads in lists:
         if isinstance(payloads, (str, bytes, Mapping)):
             raise FlowError(

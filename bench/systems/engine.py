@@ -120,6 +120,7 @@ class Engine(Running):
         self._directory = tempfile.mkdtemp(prefix="driftline-bench-")
         sockets = Path(self._directory) / "sockets"
         sockets.mkdir()
+        flow_plan = plan(load_flow(flow))
         config = ProcessConfig(
             flow=flow,
             nodes=nodes,
@@ -128,7 +129,7 @@ class Engine(Running):
             checkpoint_s=checkpoint_s,
             state=str(Path(self._directory) / "state"),
             sockets=str(sockets),
-            identity="bench",
+            identity=flow_plan.identity(),
             run="bench",
             dead_letters=False,
         )
@@ -138,7 +139,7 @@ class Engine(Running):
         self.front = Front(
             0,
             nodes,
-            plan(load_flow(flow)),
+            flow_plan,
             policy(policy_name, ordering),
             self.source,
             new_id,

@@ -143,10 +143,13 @@ class Cluster:
                 self._world.turn_soon(front)
 
     def close(self) -> None:
-        """Close the consumers."""
+        """Close the consumers, and let go of all parties and what they read."""
         for party in self._world.hosts["consumer"].parties.values():
             if isinstance(party, ConsumerServer):
                 party.close()
+        self._timeline.clear()
+        for host in self._world.hosts.values():
+            host.parties.clear()
 
     # Looking.
 

@@ -11,7 +11,7 @@ from driftline.deploy.api.scripted import ScriptedSource
 from driftline.engine.errors import DriftlineError, FlowError
 from driftline.engine.flow.context import Failure
 from driftline.engine.flow.flow import Flow, Vertex
-from driftline.engine.flow.loading import check_not_loading, load_flow
+from driftline.engine.flow.loading import check_not_loading, flow_of
 from driftline.engine.order.steps import FAILURES
 from driftline.engine.policy import policy as policy_named
 from driftline.engine.sinks import MemoryConsumer
@@ -80,7 +80,7 @@ class FlowTest:
         check_not_loading("FlowTest(...)")
         if nodes < 1:
             raise FlowError(f"nodes={nodes}: a flow needs at least one")
-        self._flow = (load_flow(flow) if isinstance(flow, str) else flow).validate()
+        self._flow = flow_of(flow).validate()
         self._time = 0
         """The time of the record that was sent last."""
         self._sources = {

@@ -23,8 +23,8 @@ from driftline.engine.sources import (
     LiveSource,
     QueueSource,
     Source,
-    open_source,
 )
+from driftline.engine.sources.inputs import AS_IT_IS, open_files
 from driftline.engine.wire.codec import pack, travelled
 
 AHEAD_MAX = 24
@@ -55,13 +55,7 @@ def _ordered(flow: Flow, inputs: Inputs) -> list[Input]:
     names = [source.name for source in flow.sources]
     of_flow = f"flow {flow.name!r} has the source{'s' * (len(names) > 1)} {', '.join(names)}"
     if isinstance(inputs, Mapping):
-        unknown = [name for name in inputs if name not in names]
-        missing = [name for name in names if name not in inputs]
-        if unknown:
-            raise FlowError(f"an input for {unknown[0]!r}, which is no source: {of_flow}")
-        if missing:
-            raise FlowError(f"no input for {', '.join(missing)}: {of_flow}")
-        return [inputs[name] for name in names]
+        return flow.in_order(inputs)
     if isinstance(inputs, (str, bytes, Path, Source)) or not isinstance(inputs, Iterable):
         raise FlowError(
             f"inputs are {_kind(inputs)}: give one input for each source, as {{name: input}} or as "
@@ -107,7 +101,7 @@ def _source(name: str, given: Input) -> Source | LiveSource:
 
 def _file(name: str, path: str | Path) -> Source:
     try:
-        return open_source(path)
+        return open_files([str(path)], AS_IT_IS, "run(...)")
     except DriftlineError as error:
         if isinstance(path, Path) or Path(path).exists():
             raise

@@ -17,7 +17,7 @@ from driftline.deploy.parties.front import WINDOW
 from driftline.deploy.run.run import RunConfig, run_flow
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.loading import check_not_loading, load_flow
+from driftline.engine.flow.loading import check_not_loading, flow_of
 from driftline.engine.policy import policy as policy_named
 from driftline.engine.wire.bundles import Item
 
@@ -110,7 +110,7 @@ def run(
         Exception: An iterator raised it.
     """
     check_not_loading("run(...)")
-    loaded = load_flow(flow) if isinstance(flow, str) else flow
+    loaded = flow_of(flow)
     sources = sources_of(loaded, inputs)
     chosen = policy_named(policy, ordering)
     if nodes < 1 or checkpoint_ms < 1:

@@ -13,7 +13,7 @@ from driftline.deploy.simulation.scenarios.scenario import Scenario, scenario
 from driftline.deploy.simulation.seeds import check_flow, run_one
 from driftline.engine.errors import FlowError, SimulationFailed
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.loading import check_not_loading, load_flow
+from driftline.engine.flow.loading import check_not_loading, flow_of
 from driftline.engine.sources import LiveSource, Source, strict
 
 RECORDS_MAX = 10_000
@@ -71,7 +71,9 @@ def simulate(
         FlowError: The flow, its inputs or the numbers cannot be simulated.
     """
     check_not_loading("simulate(...)")
-    loaded = (load_flow(flow) if isinstance(flow, str) else flow).validate()
+    loaded = flow_of(flow).validate()
+    if not isinstance(seeds, (int, range)):
+        raise FlowError(f"seeds={seeds!r}: give a number of seeds, or a range of seeds")
     numbers = range(1, seeds + 1) if isinstance(seeds, int) else seeds
     if not numbers or (nodes is not None and nodes < 1):
         raise FlowError(f"seeds={seeds}, nodes={nodes}: a simulation needs at least one of each")

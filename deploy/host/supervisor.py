@@ -104,7 +104,8 @@ class LocalCluster:
     def _died(self, name: str, status: int, now: float) -> float:
         """When to start a process that has died again. Raises Unavailable."""
         self._relay(name)
-        said = "\n".join(self._mouths[name].last) or "it said nothing"
+        heard = "\n".join(self._mouths[name].last)
+        said = heard or "it said nothing"
         if status == CANNOT_START:
             raise Unavailable(f"{name} cannot start: {said}")
         at = self.deaths.died(name, now)
@@ -114,8 +115,7 @@ class LocalCluster:
                 f"{name} has died {self.deaths.limit} times in a row without the run getting any "
                 f"further, this time {how(status)}.\n"
                 + (f"  It was at: {was}\n" if was else "")
-                + "  It said: "
-                + said.replace("\n", "\n    ")
+                + ("  It said: " + said.replace("\n", "\n    ") if heard else "  It said nothing.")
                 + "\n  Once the cause is mended, the same command goes on."
             )
         self._tell(f"{name} {how(status)}; it is started again")

@@ -250,7 +250,7 @@ def _drive(
                 break
             now = monotonic()
             if now >= kill_at:
-                console.log(f"kill -9 {cluster.kill_one(chance)}")
+                _say(console, f"kill -9 {cluster.kill_one(chance)}")
                 kill_at = now + (config.kill_every_s or 0.0)
             if now < supervise_at:
                 continue

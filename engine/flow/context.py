@@ -135,6 +135,6 @@ def _users_line(trace: TracebackType | None) -> str:
     """The innermost line of a traceback that is not in the engine."""
     frames = [f for f in traceback.extract_tb(trace) if not f.filename.startswith(_ENGINE)]
     if not frames:
-        return "no line of the function: it could not be called with this record"
+        return "no line of the function: what it is given, or what it returns, does not fit"
     frame = frames[-1]
     return f"{frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}"

@@ -21,7 +21,7 @@ superfluous, or of another type.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple, overload
@@ -116,14 +116,27 @@ class Flow:
         """Sinks in the order of their declaration."""
         return [vertex for vertex in self.vertices if vertex.kind == "sink"]
 
+    def in_order(self, inputs: Mapping[str, T]) -> list[T]:
+        """Inputs by the name of their source, in the order of the sources.
+
+        Raises FlowError if a source has no input, or an input no source.
+        """
+        names = [source.name for source in self.sources]
+        sources = f"flow {self.name!r} has the source{'s' * (len(names) > 1)} {', '.join(names)}"
+        if unknown := [name for name in inputs if name not in names]:
+            raise FlowError(f"an input for {unknown[0]!r}, which is no source: {sources}")
+        if missing := [name for name in names if name not in inputs]:
+            raise FlowError(f"no input for {', '.join(missing)}: {sources}")
+        return [inputs[name] for name in names]
+
     def check_inputs(self, inputs: Sequence[object]) -> None:
         """Raises FlowError unless there is one input for each source."""
         count = len(self.sources)
         if len(inputs) != count:
             names = ", ".join(source.name for source in self.sources)
             raise FlowError(
-                f"flow {self.name!r} has {count} sources ({names}): give {count} inputs (--input) "
-                f"in this order, not {len(inputs)}"
+                f"flow {self.name!r} has {count} sources ({names}): give {count} inputs in this "
+                f"order, not {len(inputs)}"
             )
 
     def outputs_of(self, number: int) -> list[Vertex]:
@@ -159,7 +172,10 @@ class Flow:
         fields: Sequence[str] | None = None,
     ) -> Vertex:
         number = len(self.vertices)
-        name = name or f"{kind}-{number}"
+        if name is None:
+            name = f"{kind}-{number}"
+        if not isinstance(name, str) or not name:
+            raise FlowError(f"the name of a {kind} is a text that is not empty, not {name!r}")
         if any(vertex.name == name for vertex in self.vertices):
             raise FlowError(f"flow {self.name!r} already has an operator named {name!r}")
         if kind in ("map", "flat_map", "filter", "scan", "process") and not callable(function):
@@ -250,10 +266,10 @@ class Stream(Generic[T_co]):
         for other in others:
             if not isinstance(other, Stream):
                 raise FlowError(
-                    f"union {name or ''} joins streams before .key_by, not a {type(other).__name__}"
+                    f"{_union(name)} joins streams before .key_by, not a {type(other).__name__}"
                 )
             if other.flow is not self.flow:
-                raise FlowError(f"union {name or ''} joins streams of different flows")
+                raise FlowError(f"{_union(name)} joins streams of different flows")
         vertices = [self.vertex, *(stream.vertex for stream in others)]
         inputs = tuple(vertex.number for vertex in vertices)
         same = {vertex.fields for vertex in vertices}
@@ -405,6 +421,10 @@ class KeyedStream(Generic[K, T]):
             kind, name, (before.number,), function, self.key, tuple(declared.values()), fields
         )
         return Stream(flow, vertex)
+
+
+def _union(name: str | None) -> str:
+    return f"union {name!r}" if name else "a union"
 
 
 def _fields(operator: str, fields: Sequence[str] | None) -> Fields:

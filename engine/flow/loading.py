@@ -36,6 +36,15 @@ def check_not_loading(call: str) -> None:
         )
 
 
+def flow_of(flow: object) -> Flow:
+    """A Flow, or the flow that a text names. Raises FlowError for anything else."""
+    if isinstance(flow, str):
+        return load_flow(flow)
+    if not isinstance(flow, Flow):
+        raise FlowError(f"a {type(flow).__name__} is no flow: give a Flow, or 'module:name'")
+    return flow
+
+
 def load_flow(spec: str) -> Flow:
     """The flow that `spec` names.
 

@@ -151,7 +151,7 @@ class LogDisk:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.changelog: dict[int, bytes] = {}
+        self.entries: dict[int, bytes] = {}
         """Time -> encoded entry."""
         self.ever: list[Entry] = []
         """All entries ever written, also those trimmed since."""
@@ -176,13 +176,13 @@ class LogDisk:
         """
         first = bisect_left(self._times, start)
         times = self._times[first : first + limit if limit >= 0 else None]
-        return [decode_entry(encode_number(t), self.changelog[t], self.name) for t in times]
+        return [decode_entry(encode_number(t), self.entries[t], self.name) for t in times]
 
     def carry_out(self, job: Job) -> object:
         assert isinstance(job, WriteGroup)
         for entry in job.entries:
             assert entry.time > self.last_time, "times have to grow"
-            self.changelog[entry.time] = encode_entry(entry)
+            self.entries[entry.time] = encode_entry(entry)
             self.ever.append(entry)
             self._sequences[entry.producer] = entry.sequence
             self._times.append(entry.time)
@@ -190,7 +190,7 @@ class LogDisk:
         below = bisect_left(self._times, job.trim)
         removed = min(below, TRIM_MAX)
         for time in self._times[:removed]:
-            del self.changelog[time]
+            del self.entries[time]
         del self._times[:removed]
         return removed < below
 
@@ -201,7 +201,7 @@ class LogDisk:
         if not self._times:
             return ""
         time = chance.choice(self._times)
-        self.changelog[time] = flipped(self.changelog[time], chance)
+        self.entries[time] = flipped(self.entries[time], chance)
         return self.name
 
 

@@ -45,6 +45,10 @@ class Timeline:
         self.now, _, event = heappop(self._events)
         event()
 
+    def clear(self) -> None:
+        """Forget all events."""
+        self._events.clear()
+
     def after(self, delay: float, event: Event) -> None:
         """Schedule an event in `delay` seconds."""
         self.at_time(self.now + delay, event)
