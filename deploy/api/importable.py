@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
@@ -55,8 +55,42 @@ def _importable(module: ModuleType) -> str:
 def _names(spec: str, flow: Flow) -> bool:
     """Whether `spec` names this flow. Raises LoadedAgain if the loaded code runs a flow."""
     try:
-        return plan(load_flow(spec)).identity() == plan(flow).identity()
+        other = load_flow(spec)
+        same_plan = plan(other).identity() == plan(flow).identity()
     except LoadedAgain:
         raise
     except FlowError:
         return False
+    return same_plan and all(map(_do_the_same, _functions(other), _functions(flow)))
+
+
+def _functions(flow: Flow) -> list[object]:
+    """All functions of a flow: of operators, keys and states."""
+    functions: list[object] = []
+    for vertex in flow.vertices:
+        reduces = [getattr(state, "reduce", None) for state in vertex.states]
+        functions += [vertex.function, vertex.key, *reduces]
+    return functions
+
+
+def _do_the_same(one: object, other: object) -> bool:
+    """Whether two functions have the same code, defaults and closed-over values.
+
+    A script may have made the same flow with other values under ``if __name__ == "__main__":``;
+    globals that it has changed there are not compared.
+    """
+    if isinstance(one, FunctionType) and isinstance(other, FunctionType):
+        return one.__code__ == other.__code__ and all(
+            map(_do_the_same, _bound_values(one), _bound_values(other))
+        )
+    if type(one) is not type(other):
+        return False
+    looks = repr(one)
+    return bool(one == other) or (looks == repr(other) and " at 0x" not in looks)
+
+
+def _bound_values(function: FunctionType) -> list[object]:
+    """The defaults of a function, and the values that it has closed over."""
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    keywords = sorted((function.__kwdefaults__ or {}).items())
+    return [len(cells), *cells, *(function.__defaults__ or ()), *keywords]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -313,3 +314,17 @@ def test_a_flow_that_cannot_run_is_refused() -> None:
         FlowTest(running_totals(), nodes=0)
     with pytest.raises(FlowError, match="unknown policy"):
         FlowTest(running_totals(), policy="exactly-twice")
+
+
+def test_a_function_that_calls_its_own_test_is_an_error() -> None:
+    flow = Flow("inside out")
+    flow.source("numbers").map(lambda n: test.send(n)).sink()
+    test = FlowTest(flow)
+    with pytest.raises(FunctionFailed, match="calls the run or the test that it is part of"):
+        test.send(1)
+
+
+@pytest.mark.parametrize("flow", [sys, None, 7])
+def test_what_is_no_flow_is_refused(flow: object) -> None:
+    with pytest.raises(FlowError, match="is no flow"):
+        FlowTest(flow)  # type: ignore[arg-type]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from itertools import islice
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import count, islice
 from pathlib import Path
 from time import monotonic
 
@@ -225,3 +225,42 @@ def test_ten_thousand_records_take_seconds(iterate: Callable[[list[object]], Inp
     found = run(running_totals(), [iterate(ORDERS * 250)], nodes=2)
     assert sum(1 for _ in found) == 10_000
     assert monotonic() - began < 30  # on two busy cores; one or two otherwise
+
+
+def test_an_iterator_may_use_one_record_again_and_again() -> None:
+    def rows() -> Iterator[dict[str, int]]:
+        row = {"n": 0}
+        for n in range(6):
+            row["n"] = n
+            yield row
+
+    flow = Flow("numbers")
+    flow.source("rows").map(lambda row: row["n"]).sink()
+    assert [item.value for item in run(flow, [rows()])] == list(range(6))
+
+
+def test_what_is_read_is_closed_when_the_caller_stops_reading() -> None:
+    closed = []
+
+    def endless() -> Iterator[int]:
+        try:
+            yield from count()
+        finally:
+            closed.append(True)
+
+    flow = Flow("numbers")
+    flow.source("numbers").map(lambda n: n).sink()
+    outputs = run(flow, [endless()])
+    assert isinstance(outputs, Generator)
+    assert next(outputs).value == 0
+    outputs.close()
+    assert closed
+
+
+def test_files_of_a_folder_and_of_a_pattern_are_inputs(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"text": "{name}"}}\n')
+    flow = Flow("texts")
+    flow.source("texts").map(lambda record: record["text"]).sink()
+    for files in (tmp_path, str(tmp_path / "*.jsonl")):
+        assert [item.value for item in run(flow, [files])] == ["a", "b"]

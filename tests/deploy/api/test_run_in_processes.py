@@ -12,7 +12,7 @@ import pytest
 
 from driftline import FlowError, InputError, RunSummary, run, run_reference
 from driftline.deploy.api.importable import name_of
-from driftline.engine.errors import FunctionFailed, StateMismatch
+from driftline.engine.errors import FunctionFailed, StateMismatch, Unavailable
 from driftline.engine.flow.loading import load_flow
 from tests.deploy.api import flows
 from tests.deploy.api.flows import IMPORTABLE, ORDERS, as_lines, failing, lines_in, running_totals
@@ -100,6 +100,37 @@ def test_a_flow_has_a_name_only_where_others_can_import_it(tmp_path: Path) -> No
     assert name_of(load_flow(str(script(tmp_path, "")))) == f"{tmp_path / 'orders.py'}:flow"
     assert name_of(running_totals()) == ""
     assert name_of(failing()) == ""
+
+
+def test_a_flow_that_the_script_has_made_anew_with_other_values_runs_in_its_process(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "orders.py"
+    path.write_text(
+        "from driftline import Flow, run\n\n"
+        "def make(limit):\n"
+        "    flow = Flow('limited')\n"
+        "    flow.source('numbers').filter(lambda number: number < limit).sink('small')\n"
+        "    return flow\n\n"
+        "flow = make(5)\n"
+        f"{GUARD}\n"
+        "    flow = make(10)\n"
+        "    summary = run(flow, [list(range(20))], 'out')\n"
+        "    print(summary.outputs, summary.processes)\n"
+    )
+    done = executed(path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["10", "False"]
+
+
+def test_a_flow_that_is_another_one_in_every_process_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "changing.py").write_text(
+        "import os\n\nfrom driftline import Flow\n\n"
+        "flow = Flow('changing')\n"
+        "flow.source('numbers').map(lambda n: n, name=f'map in {os.getpid()}').sink()\n"
+    )
+    with pytest.raises(Unavailable, match=r"another flow in this process than in the command"):
+        run(f"{tmp_path / 'changing.py'}:flow", [[1, 2]], tmp_path / "out")
 
 
 def test_a_script_whose_call_is_guarded_runs_in_processes(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_no_records_are_right_too() -> None:
         ({"seeds": 0}, "at least one of each"),
         ({"seeds": range(3, 3)}, "at least one of each"),
         ({"nodes": 0}, "at least one of each"),
-        ({"policy": "two-phase"}, "cannot be simulated with two-phase: what it gives may depend"),
+        ({"policy": "two-phase"}, "cannot be simulated with two-phase: its outputs may depend"),
         ({"policy": "exactly-twice"}, "unknown policy 'exactly-twice'"),
     ],
 )
@@ -112,3 +112,9 @@ def test_a_flow_with_one_state_for_all_is_right_in_any_cluster() -> None:
         lambda number, total: total.add(number), ReducingState[int]("total", operator.add)
     ).sink()
     assert simulate(flow, [list(range(40))], seeds=6, nodes=3).seeds == 6
+
+
+def test_outputs_that_json_cannot_hold_are_compared_too() -> None:
+    flow = Flow("bytes")
+    flow.source("numbers").map(lambda n: (b"\\xff", float("nan"), {n: n})).sink()
+    assert simulate(flow, [list(range(9))], seeds=12).seeds == 12

@@ -74,8 +74,8 @@ WRONG: list[tuple[Callable[[Flow], object], str]] = [
     (lambda flow: flow.source("in").process(len), "after 'in' needs a key"),  # type: ignore[attr-defined]
     (no_state, "scan 'counter': 5 is not a state declaration"),
     (same_state_twice, "scan 'counter' declares state 's' twice"),
-    (union_of_two_flows, "union joined joins streams of different flows"),
-    (union_with_a_keyed_stream, "union joined joins streams before .key_by, not a KeyedStream"),
+    (union_of_two_flows, "union 'joined' joins streams of different flows"),
+    (union_with_a_keyed_stream, "union 'joined' joins streams before .key_by, not a KeyedStream"),
     (union_of_a_flow_with_a_keyed_stream, "of 'in' comes .scan"),
     (lambda flow: flow.source("in", fields=["a", "b"]).key_by("c"), "after 'in': unknown key"),
     (lambda flow: flow.source("in").key_by(None), r"key_by\(None\) after 'in'"),  # type: ignore[call-overload]
@@ -202,3 +202,18 @@ def test_operators_without_a_name_get_one_of_their_own() -> None:
     a.map(str).map(str).union(a).sink()
     names = [vertex.name for vertex in flow.vertices]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("name", ["", 3, b"out"])
+def test_a_name_is_a_text(name: object) -> None:
+    with pytest.raises(FlowError, match="the name of a sink is a text that is not empty"):
+        Flow("named").source("numbers").sink(name)  # type: ignore[arg-type]
+
+
+def test_inputs_are_put_in_the_order_of_their_sources() -> None:
+    flow = Flow("two")
+    flow.source("left").union(flow.source("right")).sink()
+    inputs = {"right": ["b"], "left": ["a"]}
+    assert [item.value for item in run_reference(flow, inputs)] == ["a", "b"]
+    with pytest.raises(FlowError, match=r"no input for left: .* left, right"):
+        run_reference(flow, {"right": []})
