@@ -5,12 +5,20 @@ from __future__ import annotations
 FLOW = '''\
 """Counts words: for each word of each record, how often it has come so far."""
 
+from typing import TypedDict
+
 from driftline import Flow, ReducingState
 
 
-def words(record: dict[str, object]) -> list[str]:
+class Line(TypedDict):
+    """A record: a line of text."""
+
+    text: str
+
+
+def words(line: Line) -> list[str]:
     """The words of a record's text."""
-    return str(record["text"]).lower().split()
+    return line["text"].lower().split()
 
 
 def itself(word: str) -> str:
@@ -30,7 +38,7 @@ def count(word: str, total: ReducingState[int]) -> tuple[str, int]:
 
 flow = Flow("{title}")
 (
-    flow.source("lines")
+    flow.source("lines", of=Line)
     .flat_map(words)
     .key_by(itself)
     .scan(count, ReducingState("total", add), fields=("word", "count"))
