@@ -32,7 +32,7 @@ from driftline.engine.state.table import StateTable
 from driftline.engine.state.values import Frozen, frozen, thawed
 from driftline.pipeline import PARTITIONS
 from driftline.pipeline.running.runner import ship
-from driftline.pipeline.spark.arrow import Batches, apply, as_batch, chunks, read_numbers
+from driftline.pipeline.spark.arrow import Batches, apply, as_batch, portions, read_numbers
 from driftline.pipeline.spark.failures import explained
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ class _ReadState:
 
     def __call__(self, batches: Batches) -> Batches:
         rows = chain.from_iterable(map(self._rows, read_numbers(batches)))
-        for chunk in chunks(rows, lambda _: 1, ROWS_AT_ONCE):
-            yield as_batch(chunk, _ARROW)
+        for portion in portions(rows, lambda _: 1, ROWS_AT_ONCE):
+            yield as_batch(portion, _ARROW)
 
     def _rows(self, group: int) -> Iterator[Row]:
         for operator, state, rows in read_segment(self.savepoint.segments(self.flow, group)):

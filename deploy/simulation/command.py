@@ -14,7 +14,7 @@ from rich.console import Console
 from driftline.deploy.simulation.report import Report, as_json, show
 from driftline.deploy.simulation.scenarios.inputs import InputFiles
 from driftline.deploy.simulation.scenarios.scenario import scenario
-from driftline.deploy.simulation.seeds import check_flow, run_chunk, run_one
+from driftline.deploy.simulation.seeds import check_flow, run_one, run_seeds
 from driftline.engine.errors import FlowError, Unavailable
 from driftline.engine.policy import POLICIES
 from driftline.engine.sources.record import Shape
@@ -22,7 +22,7 @@ from driftline.engine.ui.consoles import bars
 from driftline.engine.ui.options import json_option, reading_options
 from driftline.engine.ui.results import write_json
 
-CHUNK = 20
+SEEDS_AT_ONCE = 20
 """Seeds that a process takes at a time."""
 
 
@@ -68,7 +68,9 @@ def simulate(
     began = monotonic()
     try:
         first_scenario = scenario(first if seed is None else seed, flow, policy, files)
-        check_flow(first_scenario, "--input FILE gives it other records")
+        note = check_flow(first_scenario, "--input FILE gives it other records")
+        if note and flow is not None:
+            click.echo(f"driftline: {note}", err=True)
         if seed is None:
             report = run_all(range(first, first + seeds), flow, policy, files)
         else:
@@ -87,10 +89,12 @@ def run_all(
     seeds: range, flow: str | None, policy: str | None, files: InputFiles | None = None
 ) -> Report:
     """Run seeds on all cores; arguments as for `scenario`. Raises Unavailable if a process dies."""
-    chunks = [seeds[i : i + CHUNK] for i in range(0, len(seeds), CHUNK)]
+    portions = [seeds[i : i + SEEDS_AT_ONCE] for i in range(0, len(seeds), SEEDS_AT_ONCE)]
     report = Report()
-    with ProcessPoolExecutor(min(os.cpu_count() or 1, len(chunks))) as pool:
-        runs = {pool.submit(run_chunk, chunk, flow, policy, files): chunk for chunk in chunks}
+    with ProcessPoolExecutor(min(os.cpu_count() or 1, len(portions))) as pool:
+        runs = {
+            pool.submit(run_seeds, portion, flow, policy, files): portion for portion in portions
+        }
         try:
             with bars(Console(stderr=True), "seeds") as progress:
                 task = progress.add_task("", total=len(seeds))

@@ -18,7 +18,7 @@ from driftline.engine.order.steps import FAILURES
 from driftline.engine.reference import run_reference
 
 
-def run_chunk(
+def run_seeds(
     seeds: range, flow: str | None, policy: str | None, files: Inputs | None = None
 ) -> Report:
     """Run seeds one after the other; arguments as for `scenario`."""
@@ -55,16 +55,26 @@ def run_one(scenario: Scenario, tell: Callable[[str], None] | None = None) -> Ou
     return outcome
 
 
-def check_flow(scenario: Scenario, advice: str) -> None:
-    """Raises FlowError for a flow that cannot be loaded, or whose functions fail on every record.
+def check_flow(scenario: Scenario, advice: str) -> str:
+    """Try a flow by the reference interpreter. Returns a note on elements whose function raises.
 
-    `advice`: the end of the error, which says how to give the flow other records.
+    `advice`: the end of the error, which says how to give the flow other records. Raises FlowError
+    for a flow that cannot be loaded, or whose functions fail on every record.
     """
     simulation = Simulation(scenario)
     items = list(run_reference(simulation.flow, simulation.inputs, dead_letters=True))
-    if items and all(item.sink == FAILURES for item in items):
-        assert isinstance(items[0].value, tuple)
+    failures = [item for item in items if item.sink == FAILURES]
+    if not failures:
+        return ""
+    assert isinstance(failures[0].value, tuple)
+    operator, _, _, error, _ = failures[0].value
+    if len(failures) == len(items):
         raise FlowError(
-            f"{scenario.flow.spec} fails on every record of the simulation: {items[0].value[3]}. "
+            f"{scenario.flow.spec} fails on every record of the simulation: {error}. "
             f"Its records look like {simulation.inputs[0][0]}; {advice}"
         )
+    return (
+        f"of the first seed {len(failures)} elements fail, at first in operator {operator!r}: "
+        f"{error}. Simulated runs set them aside; `driftline run` stops, or has --on-error "
+        "dead-letter"
+    )

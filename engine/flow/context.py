@@ -87,24 +87,26 @@ class Failure:
     @staticmethod
     def of_output(operator: str, key: object, output: object, problem: str) -> "Failure":
         """Describe an output that a function must not make."""
-        return Failure(
-            operator, shown(key), shown(output), f"PayloadError: {problem}", "what it returned"
-        )
+        return Failure(operator, shown(key), shown(output), f"PayloadError: {problem}", RETURNED)
 
     def payload(self) -> tuple[str, ...]:
         """The payload of the output; its fields are `FAILURE_FIELDS`."""
         return self.operator, self.key, self.record, self.error, self.line
 
 
+RETURNED = "what it returned"
+"""Stands in the place of a line where an output, and not the function, is wrong."""
+
 FAILURE_FIELDS = ("operator", "key", "record", "error", "line")
 
 
 def describe(label: Label, payload: tuple[str, ...]) -> str:
     """The error message for a failure that has become final; `payload`: of the failure."""
-    operator, key, record, error, line = payload
+    operator, key, value, error, line = payload
+    name = "output" if line == RETURNED else "record"
     return (
         f"operator {operator!r} failed at label {list(label)}, key {key}: {error}\n"
-        f"  record: {record}\n  at: {line}\n"
+        f"  {name}: {value}\n  at: {line}\n"
         "  Mend the function, or set such elements aside: --on-error dead-letter, in Python "
         "dead_letters=True."
     )

@@ -29,7 +29,7 @@ from driftline.engine.sources import BadRecord, Source
 from driftline.engine.sources.files.splits import Split, splits_of, starts
 from driftline.pipeline.running.outputs import Drafts, claimed, set_aside
 from driftline.pipeline.running.runner import SPLITS_PER_CORE, counted
-from driftline.pipeline.spark.arrow import Batches, apply, as_batch, chunks, numbers, read_numbers
+from driftline.pipeline.spark.arrow import Batches, apply, as_batch, numbers, portions, read_numbers
 from driftline.pipeline.spark.failures import explained
 from driftline.pipeline.spark.session import literal
 
@@ -144,7 +144,7 @@ def _write_json(path: Path, documents: Iterator[Document]) -> int:
 def _write_parquet(path: Path, documents: Iterator[Document]) -> int:
     count = 0
     with pq.ParquetWriter(path, _ARROW, compression="zstd") as writer:
-        for group in chunks(documents, lambda document: len(document.text), ROW_GROUP_CHARS):
+        for group in portions(documents, lambda document: len(document.text), ROW_GROUP_CHARS):
             with_text_ids = [document._replace(id=str(document.id)) for document in group]
             writer.write_batch(as_batch(with_text_ids, _ARROW))
             count += len(group)

@@ -21,7 +21,7 @@ from driftline.engine.labels import Label
 from driftline.engine.order.steps import Values
 from driftline.engine.wire.codec import decode_rows, encode_rows, pack, unpack
 from driftline.engine.wire.label_columns import encode_labels
-from driftline.pipeline.spark.arrow import Batches, as_batch, chunks
+from driftline.pipeline.spark.arrow import Batches, as_batch, portions
 
 SCHEMA = "to int, partition int, time long, front int, payload binary"
 
@@ -53,8 +53,8 @@ def read_rows(batches: Batches) -> Iterator[Row]:
 
 def write_rows(rows: Iterable[Row]) -> Batches:
     """Rows as Arrow batches of moderate size."""
-    for chunk in chunks(rows, lambda row: ROW_BYTES + len(row[4]), BATCH_BYTES):
-        yield as_batch(chunk, _ARROW)
+    for portion in portions(rows, lambda row: ROW_BYTES + len(row[4]), BATCH_BYTES):
+        yield as_batch(portion, _ARROW)
 
 
 def to_payload(labels: list[Label], values: Values) -> bytes:

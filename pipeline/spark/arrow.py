@@ -43,15 +43,15 @@ def as_batch(rows: Iterable[Sequence[object]], schema: pa.Schema) -> pa.RecordBa
     return pa.record_batch(arrays, schema=schema)
 
 
-def chunks(items: Iterable[T], size: Callable[[T], int], enough: int) -> Iterator[list[T]]:
+def portions(items: Iterable[T], size: Callable[[T], int], enough: int) -> Iterator[list[T]]:
     """Items in lists; a list ends with the item that brings its total size to `enough`."""
-    chunk: list[T] = []
+    portion: list[T] = []
     room = enough
     for item in items:
-        chunk.append(item)
+        portion.append(item)
         room -= size(item)
         if room <= 0:
-            yield chunk
-            chunk, room = [], enough
-    if chunk:
-        yield chunk
+            yield portion
+            portion, room = [], enough
+    if portion:
+        yield portion

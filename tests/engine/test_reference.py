@@ -193,3 +193,11 @@ def test_what_cannot_run_is_refused_before_it_is_run() -> None:
     flow.source("in").sink()
     with pytest.raises(PayloadError):
         list(run_reference(flow, [[object()]]))
+
+
+def test_an_output_that_cannot_travel_is_called_an_output() -> None:
+    flow = Flow("sets")
+    flow.source("numbers").map(lambda n: {n}, name="put in a set").sink()
+    with pytest.raises(FunctionFailed) as error:
+        list(run_reference(flow, [[7]]))
+    assert "  output: {7}\n  at: what it returned" in str(error.value)

@@ -17,24 +17,24 @@ from driftline.deploy.simulation.command import simulate
 from driftline.deploy.simulation.report import Report
 from driftline.deploy.simulation.scenarios.flows import SIMULATED
 from driftline.deploy.simulation.scenarios.scenario import DRAWN_FLOW, scenario, without_faults
-from driftline.deploy.simulation.seeds import run_chunk, run_one
+from driftline.deploy.simulation.seeds import run_one, run_seeds
 from driftline.deploy.simulation.simulation import Simulation
 from driftline.engine.policy import POLICIES
 
 SEEDS = 360
-CHUNK = 30
+SEEDS_AT_ONCE = 30
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 @cache
-def _chunk(first: int) -> Report:
-    return run_chunk(range(first, first + CHUNK), None, None)
+def _portion(first: int) -> Report:
+    return run_seeds(range(first, first + SEEDS_AT_ONCE), None, None)
 
 
-@pytest.mark.parametrize("first", range(1, SEEDS, CHUNK))
+@pytest.mark.parametrize("first", range(1, SEEDS, SEEDS_AT_ONCE))
 def test_every_seed_is_right(first: int) -> None:
-    assert _chunk(first).failures == []
+    assert _portion(first).failures == []
 
 
 ONCE_WRONG = [
@@ -108,8 +108,8 @@ HAPPENS_AT_LEAST = {
 
 def test_these_seeds_exercise_every_fault_and_failpoint() -> None:
     counted: Counter[str] = Counter()
-    for first in range(1, SEEDS, CHUNK):
-        counted += _chunk(first).counted
+    for first in range(1, SEEDS, SEEDS_AT_ONCE):
+        counted += _portion(first).counted
     missing = {what: counted[what] for what, n in HAPPENS_AT_LEAST.items() if counted[what] < n}
     assert not missing
 
@@ -234,3 +234,17 @@ def test_the_command_explains_what_it_cannot_do(arguments: list[str], reason: st
     result = CliRunner().invoke(simulate, arguments)
     assert result.exit_code == 2
     assert reason in " ".join(result.output.split())
+
+
+def test_elements_whose_function_raises_are_told(tmp_path: Path) -> None:
+    flow = tmp_path / "picky.py"
+    flow.write_text(
+        "from driftline import Flow\n\n"
+        "flow = Flow('picky')\n"
+        "flow.source('records').map(lambda record: 1 // record['n'], name='divide').sink()\n"
+    )
+    records = tmp_path / "records.jsonl"
+    records.write_text("".join(f'{{"n": {n % 3}}}\n' for n in range(60)))
+    result = CliRunner().invoke(simulate, [str(flow), "--input", str(records), "--seeds", "2"])
+    assert result.exit_code == 0, result.output
+    assert "elements fail, at first in operator 'divide': ZeroDivisionError" in result.output
