@@ -129,8 +129,11 @@ class Producer:
         Unavailable if the front does not answer in time, or the stream was ended.
         """
         number = self.sequence + 1
-        pack(payload)  # so that an error tells of the record, not of the message around it
-        data = pack((MAGIC, Kind.RECORD, self.id, self._session, number, payload))
+        try:
+            data = pack((MAGIC, Kind.RECORD, self.id, self._session, number, payload))
+        except PayloadError:
+            pack(payload)  # raises the error of the record, not of the message around it
+            raise
         if len(data) > MESSAGE_BYTES_MAX:
             raise PayloadError(f"a record of {len(data)} bytes; at most {MESSAGE_BYTES_MAX}")
         self._wait(lambda: len(self._unacknowledged) < self.window or self.ended, self.timeout_s)

@@ -128,9 +128,9 @@ class FlowTest:
             raise self._cluster.failed
         if self._cluster.over:
             raise FlowError(f"flow {self._flow.name!r}: this test has ended, nothing can be sent")
-        check_record(source.name, self._time + 1, record)
+        arrived = check_record(source.name, self._time + 1, record)
         self._time += 1
-        source.send(self._time, travelled(record))
+        source.send(self._time, arrived)
         self._cluster.wake_fronts()
         if settle:
             self.settle()

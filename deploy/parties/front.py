@@ -214,7 +214,7 @@ class Front(Member):
         if bad and self.on_bad is not None:
             self.on_bad(bad)  # before a frame or a promise covers their times
         self._send(batches)
-        if over:  # told after the last frames: up to which time they are needed is known by theirs
+        if over:  # in a promise of its own: trackers need the largest time that was sent before it
             self.next = INFINITY
         if self._covered < self.next or self._durable < self._now_durable():
             self._promise()
