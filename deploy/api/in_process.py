@@ -95,7 +95,7 @@ class InProcessRun:
             for _ in _progress(cluster):
                 pass
         finally:
-            cluster.close()
+            self._close(cluster)
         if asides:
             self._bad = [aside.count for aside in asides]
         return self._summary(cluster, *count_outputs(output))
@@ -120,11 +120,14 @@ class InProcessRun:
             for delivered in _progress(cluster):
                 yield from consumer.take(delivered if self._policy.ordered else INFINITY + 1)
         finally:  # also if the caller stops reading
-            cluster.close()
-            for source in self._sources:
-                if isinstance(source, IteratorSource):
-                    source.close()
-                    source.delivered = lambda: INFINITY
+            self._close(cluster)
+
+    def _close(self, cluster: Cluster) -> None:
+        cluster.close()
+        for source in self._sources:
+            if isinstance(source, IteratorSource):
+                source.close()
+                source.delivered = lambda: INFINITY  # `_connect` made it refer to the cluster
 
     def _set_aside(self, front: int, records: Sequence[BadRecord]) -> None:
         self._bad[front] += len(records)

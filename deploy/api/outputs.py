@@ -9,13 +9,10 @@ from pathlib import Path
 
 from driftline.engine.flow.flow import Flow
 from driftline.engine.order.steps import FAILURES
-from driftline.engine.sinks import Consumer, JsonLinesConsumer, Last, LmdbConsumer
-from driftline.engine.sinks.commit_record import CommitRecord
-from driftline.engine.sinks.consumer import items_of
-from driftline.engine.sinks.lines import DEAD_LETTERS
+from driftline.engine.sinks import Consumer, JsonLinesConsumer, LmdbConsumer, MemoryConsumer
+from driftline.engine.sinks.lines import count_failures, count_lines
 from driftline.engine.sinks.lmdb import read_items
 from driftline.engine.wire.bundles import Item
-from driftline.engine.wire.messages import Bundle
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,38 +45,24 @@ class RunSummary:
     """Whether nodes and master were processes of their own; otherwise all ran in the caller's."""
 
 
-class MergingConsumer:
-    """One consumer for all barriers, in memory: merges their items into label order."""
+class MergingConsumer(MemoryConsumer):
+    """A consumer in memory that gives items of all barriers in label order, and forgets them."""
 
     def __init__(self) -> None:
-        self._records: dict[str, CommitRecord] = {}
-        self._items: list[tuple[tuple[int, ...], int, Item]] = []
-        """A heap of (label, number, item); items with equal labels keep their order."""
+        super().__init__()
+        self._heap: list[tuple[tuple[int, ...], int, Item]] = []
+        """(label, number, item); items with equal labels keep their order."""
         self._number = 0
 
-    def deliver(self, bundle: Bundle) -> None:
-        """Take the items of a bundle, unless they were taken before."""
-        if bundle.t_last <= self._of(bundle.barrier).last.t_last:
-            return
-        for item in items_of(bundle):
+    def _add(self, barrier: str, items: list[Item]) -> None:
+        for item in items:
             self._number += 1
-            heappush(self._items, (item.label, self._number, item))
-        self._records[bundle.barrier] = CommitRecord.of(bundle)
-
-    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
-        """The last bundle of a barrier."""
-        return self._of(barrier).of_groups(groups, f"the memory of {barrier}")
-
-    def close(self) -> None:
-        """Nothing to release."""
+            heappush(self._heap, (item.label, self._number, item))
 
     def take(self, below: int) -> Iterator[Item]:
         """Remove the items with times below `below`, and give them in label order."""
-        while self._items and self._items[0][0][0] < below:
-            yield heappop(self._items)[2]
-
-    def _of(self, barrier: str) -> CommitRecord:
-        return self._records.get(barrier, CommitRecord())
+        while self._heap and self._heap[0][0][0] < below:
+            yield heappop(self._heap)[2]
 
 
 def consumers_in(output: Path | Lmdb, flow: Flow, identity: str) -> Callable[[str], Consumer]:
@@ -96,13 +79,4 @@ def count_outputs(output: Path | Lmdb) -> tuple[int, int]:
         sinks = [item.sink for item in read_items(Path(output.path))]
         failed = sinks.count(FAILURES)
         return len(sinks) - failed, failed
-    return _lines(output, "*.jsonl"), _lines(output / DEAD_LETTERS, "[0-9]*.jsonl")
-
-
-def _lines(directory: Path, pattern: str) -> int:
-    return sum(_line_ends(file) for file in directory.glob(pattern))
-
-
-def _line_ends(path: Path) -> int:
-    with path.open("rb") as file:
-        return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
+    return count_lines(output), count_failures(output)

@@ -12,13 +12,14 @@ from rich.console import Console
 from driftline.deploy.api.importable import name_of, search_paths
 from driftline.deploy.api.in_process import InProcessRun
 from driftline.deploy.api.inputs import Inputs, sources_of
-from driftline.deploy.api.outputs import Lmdb, RunSummary, count_outputs
+from driftline.deploy.api.outputs import Lmdb, RunSummary
 from driftline.deploy.parties.front import WINDOW
 from driftline.deploy.run.run import RunConfig, run_flow
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import check_not_loading, flow_of
 from driftline.engine.policy import policy as policy_named
+from driftline.engine.sinks.lines import count_lines
 from driftline.engine.wire.bundles import Item
 
 
@@ -147,7 +148,11 @@ def run(
 
 def _run_in_processes(flow: Flow, config: RunConfig) -> RunSummary:
     report = run_flow(flow, config, Console(stderr=True))
-    outputs, failed = count_outputs(config.output)
     return RunSummary(
-        report.records, outputs, failed, report.bad_records, report.seconds, processes=True
+        report.records,
+        count_lines(config.output),
+        report.dead_letters,
+        report.bad_records,
+        report.seconds,
+        processes=True,
     )

@@ -6,10 +6,11 @@ import click
 
 from driftline.deploy.graph import as_dot, as_text
 from driftline.engine.flow.loading import load_flow
+from driftline.engine.ui.options import flow_argument
 
 
 @click.command()
-@click.argument("flow")
+@flow_argument
 @click.option("--dot", is_flag=True, help="Print DOT (for Graphviz) instead of text.")
 def graph(flow: str, dot: bool) -> None:
     """Print the graph of FLOW: its operators, states and stages.

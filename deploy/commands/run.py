@@ -23,16 +23,19 @@ from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources.inputs import open_given_files, open_inputs
 from driftline.engine.sources.record import Shape
 from driftline.engine.ui.consoles import tell
-from driftline.engine.ui.options import json_option, on_error_option, reading_options
+from driftline.engine.ui.options import (
+    flow_argument,
+    inputs_option,
+    json_option,
+    on_error_option,
+    reading_options,
+)
 from driftline.engine.ui.results import write_json
 
 
 @click.command()
-@click.argument("flow")
-@click.option(
-    "--input", "inputs", multiple=True, required=True, metavar="[SOURCE=]INPUT",
-    help="An input, see above. Any number of times.",
-)  # fmt: skip
+@flow_argument
+@inputs_option("An input, see above. Any number of times.")
 @click.option(
     "--output", required=True, type=click.Path(path_type=Path, resolve_path=True), metavar="DIR",
     help="Directory for the outputs, one JSON object a line.",

@@ -8,10 +8,11 @@ import click
 
 from driftline.deploy.run.savepoints import save_run
 from driftline.engine.flow.loading import load_flow
+from driftline.engine.ui.options import flow_argument
 
 
 @click.command()
-@click.argument("flow")
+@flow_argument
 @click.option("--state", required=True, type=click.Path(path_type=Path, exists=True),
               metavar="DIR", help="State directory of a run of FLOW that is over.")  # fmt: skip
 @click.option("--output", required=True, type=click.Path(path_type=Path), metavar="DIR",

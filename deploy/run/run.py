@@ -34,7 +34,7 @@ from driftline.engine.errors import DriftlineError, Unavailable, error_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.policy import Policy
-from driftline.engine.sinks.lines import DEAD_LETTERS
+from driftline.engine.sinks.lines import DEAD_LETTERS, count_failures
 from driftline.engine.snapshots.savepoint import Savepoint
 from driftline.engine.sources import LiveSource, Source
 from driftline.engine.sources.inputs import Input, Piped
@@ -139,7 +139,7 @@ def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunR
             cluster.kills,
             cluster.restarts,
             sum(aside.count for aside in asides),
-            _dead_letters(config.output),
+            count_failures(config.output),
         )
 
 
@@ -278,12 +278,6 @@ def _await_nodes(runtime: Runtime, cluster: LocalCluster) -> None:
         while not cluster.nodes_ended and monotonic() < until:
             runtime.step(wait_s=0.05)
             cluster.supervise()
-
-
-def _dead_letters(output: Path) -> int:
-    """The number of elements that barriers have set aside because a function failed."""
-    files = (output / DEAD_LETTERS).glob("[0-9]*.jsonl")
-    return sum(file.read_bytes().count(b"\n") for file in files)
 
 
 def _say(console: Console, line: str) -> None:

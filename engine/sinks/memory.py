@@ -22,9 +22,7 @@ class MemoryConsumer:
         """Keep the items and the bundle."""
         if bundle.t_last <= self._of(bundle.barrier).last.t_last:
             return
-        items = items_of(bundle)
-        self.items += items
-        self.by_barrier.setdefault(bundle.barrier, []).extend(items)
+        self._add(bundle.barrier, items_of(bundle))
         self._records[bundle.barrier] = CommitRecord.of(bundle)
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
@@ -33,6 +31,10 @@ class MemoryConsumer:
 
     def close(self) -> None:
         """Does nothing."""
+
+    def _add(self, barrier: str, items: list[Item]) -> None:
+        self.items += items
+        self.by_barrier.setdefault(barrier, []).extend(items)
 
     def _of(self, barrier: str) -> CommitRecord:
         return self._records.get(barrier, CommitRecord())

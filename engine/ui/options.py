@@ -47,7 +47,7 @@ flow_argument = click.argument("flow")
 def inputs_option(help: str) -> Callable[[Command], Command]:
     """The inputs of a flow, as the argument `inputs`."""
     return click.option(
-        "--input", "inputs", multiple=True, required=True, metavar="FILE", help=help
+        "--input", "inputs", multiple=True, required=True, metavar="[SOURCE=]INPUT", help=help
     )
 
 
