@@ -61,7 +61,11 @@ def _names(spec: str, flow: Flow) -> bool:
         raise
     except FlowError:
         return False
-    return same_plan and all(map(_do_the_same, _functions(other), _functions(flow)))
+    pairs = zip(_functions(other), _functions(flow), strict=True)
+    try:
+        return same_plan and all(_do_the_same(*pair, compared=set()) for pair in pairs)
+    except Exception:  # values whose comparison fails may differ
+        return False
 
 
 def _functions(flow: Flow) -> list[object]:
@@ -73,16 +77,19 @@ def _functions(flow: Flow) -> list[object]:
     return functions
 
 
-def _do_the_same(one: object, other: object) -> bool:
+def _do_the_same(one: object, other: object, compared: set[tuple[int, int]]) -> bool:
     """Whether two functions have the same code, defaults and closed-over values.
 
     A script may have made the same flow with other values under ``if __name__ == "__main__":``;
-    globals that it has changed there are not compared.
+    globals that it has changed there are not compared. `compared`: ids of functions under way, as
+    a function may close over itself.
     """
+    if one is other or (id(one), id(other)) in compared:
+        return True
     if isinstance(one, FunctionType) and isinstance(other, FunctionType):
-        return one.__code__ == other.__code__ and all(
-            map(_do_the_same, _bound_values(one), _bound_values(other))
-        )
+        compared.add((id(one), id(other)))
+        values = zip(_bound_values(one), _bound_values(other), strict=False)
+        return one.__code__ == other.__code__ and all(_do_the_same(*v, compared) for v in values)
     if type(one) is not type(other):
         return False
     looks = repr(one)
@@ -93,4 +100,5 @@ def _bound_values(function: FunctionType) -> list[object]:
     """The defaults of a function, and the values that it has closed over."""
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     keywords = sorted((function.__kwdefaults__ or {}).items())
-    return [len(cells), *cells, *(function.__defaults__ or ()), *keywords]
+    defaults = function.__defaults__ or ()
+    return [len(cells), len(defaults), len(keywords), *cells, *defaults, *keywords]

@@ -123,6 +123,36 @@ def test_a_flow_that_the_script_has_made_anew_with_other_values_runs_in_its_proc
     assert done.stdout.split() == ["10", "False"]
 
 
+@pytest.mark.parametrize(
+    ("bound", "processes"), [("sum_to", True), ("Odd()", False), ("[1, 2]", True)]
+)
+def test_functions_may_close_over_themselves_and_over_anything(
+    bound: str, processes: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "orders.py"
+    path.write_text(
+        "from driftline import Flow, run\n\n"
+        "class Odd:\n"
+        "    def __eq__(self, other):\n"
+        "        raise ValueError('not to be compared')\n\n"
+        "def make():\n"
+        "    def sum_to(number):\n"
+        f"        bound\n"
+        "        return number and number + sum_to(number - 1)\n"
+        f"    bound = {bound}\n"
+        "    flow = Flow('sums')\n"
+        "    flow.source('numbers').map(sum_to).sink('sums')\n"
+        "    return flow\n\n"
+        "flow = make()\n"
+        f"{GUARD}\n"
+        "    summary = run(flow, [[1, 2, 3]], 'out')\n"
+        "    print(summary.outputs, summary.processes)\n"
+    )
+    done = executed(path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["3", str(processes)]
+
+
 def test_a_flow_that_is_another_one_in_every_process_is_refused(tmp_path: Path) -> None:
     (tmp_path / "changing.py").write_text(
         "import os\n\nfrom driftline import Flow\n\n"
