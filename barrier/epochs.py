@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from driftline.barrier.barrier import ADVICE, Barrier
 from driftline.engine.errors import StateMismatch
-from driftline.engine.labels import INFINITY
 from driftline.engine.order.steps import Signs, Values
 from driftline.engine.wire.bundles import running_checksum, to_blob
 from driftline.engine.wire.label_columns import Labels
@@ -36,8 +35,8 @@ class EpochBarrier(Barrier):
         """Epoch -> the outputs of the chains that have ended it, while others have not."""
         self.sealed: dict[int, tuple[bytes, ...]] = {}
         """Epoch -> its blobs, pre-committed and not yet committed."""
-        self.complete = False
-        """Whether all elements of the run have been worked off, on all nodes."""
+        self.processed = 0
+        """All nodes have worked off all elements below this time."""
 
     def hold(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
@@ -48,7 +47,7 @@ class EpochBarrier(Barrier):
         outputs += [(label, sink, value) for label, value in zip(labels, values, strict=True)]
 
     def progress(self, processed: int) -> None:
-        self.complete = processed >= INFINITY
+        self.processed = max(self.processed, processed)
 
     def seal(self, chain: int, epoch: int) -> None:
         """A chain has ended its open epoch."""
@@ -102,4 +101,4 @@ class EpochBarrier(Barrier):
 
     @property
     def delivered(self) -> int:
-        return INFINITY if self.empty and self.complete and self.connected else 0
+        return self.processed if self.empty and self.connected else 0

@@ -20,8 +20,8 @@ class ImmediateBarrier(Barrier):
 
     def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
         super().__init__(name, groups, dead_letters)
-        self.complete = False
-        """Whether all elements of the run have been worked off, on all nodes."""
+        self.processed = 0
+        """All nodes have worked off all elements below this time."""
 
     def hold(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
@@ -31,12 +31,11 @@ class ImmediateBarrier(Barrier):
         self.ready.append((INFINITY, to_blob(labels, sink, values, packed)))
 
     def progress(self, processed: int) -> None:
-        self.complete = processed >= INFINITY
+        self.processed = max(self.processed, processed)
 
     @property
     def delivered(self) -> int:
-        waiting = self.ready or self.outstanding or not self.connected
-        return INFINITY if self.complete and not waiting else 0
+        return self.processed if self.empty and self.connected else 0
 
     @property
     def delivering(self) -> int:

@@ -1,9 +1,9 @@
 """The coordinator: decides on snapshots, on recovery, and on the end of a run.
 
 Takes: `Hello`, `Alive`, `Goodbye`, `Lost`, `Failed` and `Prepared` (members), `Unloadable` and
-`PrepareFailed` (nodes), the time, and the progress of the run.
-Gives: `Recover` and `Prepare` (nodes), `Start` and `BeginEpoch` (fronts), `Committed` and `Stop`
-(members), and writes of the registry.
+`PrepareFailed` (nodes), `Drained` (fronts), the time, and the progress of the run.
+Gives: `Recover` and `Prepare` (nodes), `Start`, `BeginEpoch` and `Drain` (fronts), `Committed` and
+`Stop` (members), and writes of the registry.
 Invariants: a decision is sent only once the registry has it; a snapshot is committed only if every
 part of it is durable; incarnations only grow; a run has one outcome.
 
@@ -27,20 +27,24 @@ A member is missing only if it is silent: a process with long work to do still s
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from driftline.coordinator.backoff import Backoff
+from driftline.coordinator.draining import Draining
 from driftline.coordinator.farewell import Farewell
 from driftline.coordinator.members import Members
 from driftline.coordinator.phases import DECIDED, Phase
 from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRecord, WriteState
+from driftline.coordinator.snapshots import PendingSnapshot
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.labels import INFINITY
-from driftline.engine.policy import Output, Policy, SnapshotCut
+from driftline.engine.policy import BY_TIME, Output, Policy, SnapshotCut
 from driftline.engine.wire.messages import (
     Alive,
     BeginEpoch,
     Committed,
+    Drain,
+    Drained,
     Failed,
     Goodbye,
     Hello,
@@ -67,16 +71,8 @@ ADVICE = (
 )
 
 
-@dataclass(slots=True)
-class _Snapshot:
-    """A snapshot that is being taken; `waiting`: members that have not answered."""
-
-    number: int
-    time: int
-    waiting: set[str]
-    offsets: dict[int, int] = field(default_factory=dict)  # front -> where it would go on from
-    parts: dict[int, int] = field(default_factory=dict)  # node -> its newest production
-    failed: bool = False
+IN_GOOD_ORDER = "it was asked to end"
+"""The text of the outcome of a run that ended before its input, without an error."""
 
 
 class Coordinator:
@@ -111,7 +107,7 @@ class Coordinator:
         self._resume_at = 0.0
         """The end of the pause: no recovery begins before it."""
         self._ready: set[str] = set()
-        self._snapshot: _Snapshot | None = None
+        self._snapshot: PendingSnapshot | None = None
         self._number = 0
         self._next_snapshot = 0.0
         self._last_time = 0
@@ -121,6 +117,7 @@ class Coordinator:
         self._damage = ""
         """Why the newest snapshot could not be loaded; it may explain why an older one cannot."""
         self._run_id = run
+        self._draining = Draining(self.fronts, policy.cut)
         self._farewell = Farewell(self.nodes + self.fronts, missing_after_s)
         if state.outcome is not None:
             if state.outcome.run == run:
@@ -203,6 +200,20 @@ class Coordinator:
             self.stop(message.error, message.text + (f" ({because})" if because else ""))
 
     # The end of the run.
+
+    def drained(self, name: str, message: Drained) -> None:
+        """A front wants the run to end in good order, and has said up to where it sends."""
+        self._draining.drained(name, message.time, bool(message.live))
+        until = self._draining.until
+        if until is not None and until < INFINITY:
+            self._tell(self.fronts, Drain(until))
+
+    def consider_end(self, processed: int, delivered: int) -> None:
+        """End a run that ends in good order, once all is delivered and in the last snapshot."""
+        if self._draining.is_due(processed, delivered, self._number):
+            self._next_snapshot = self._now
+        if self._draining.is_over(delivered, self.start.number, self.start.time):
+            self.stop(text=IN_GOOD_ORDER)
 
     def stop(self, error: str = "", text: str = "") -> None:
         """Decide to end the run. Members are told once the registry has the outcome."""
@@ -314,6 +325,7 @@ class Coordinator:
     def _load(self) -> None:
         self.phase = Phase.LOADING
         self._ready.clear()
+        self._draining = Draining(self.fronts, self.policy.cut)
         self._number = self.start.number
         self._last_time = self.start.time
         for node in self.nodes:
@@ -366,13 +378,12 @@ class Coordinator:
         ):
             return
         self._next_snapshot = self._now + self.interval
-        cut = self.policy.cut
-        by_time = cut in (SnapshotCut.LABEL, SnapshotCut.PRODUCTIONS)
+        by_time = self.policy.cut in BY_TIME
         time = delivered if by_time else 0
         if by_time and (time <= self._last_time or time >= INFINITY):
             return
         self._number += 1
-        self._snapshot = snapshot = _Snapshot(self._number, time, set())
+        self._snapshot = snapshot = PendingSnapshot(self._number, time, set())
         if by_time:
             snapshot.waiting.update(self.nodes)
             self._tell(self.nodes, Prepare(self._number, time))
@@ -385,10 +396,7 @@ class Coordinator:
         snapshot = self._snapshot
         if snapshot is None or message.number != snapshot.number:
             return
-        if sender in self.fronts:
-            snapshot.offsets[self.fronts.index(sender)] = message.offset
-        elif sender in self.nodes:
-            snapshot.parts[self.nodes.index(sender)] = message.offset
+        snapshot.answers[sender] = message.offset
         self._answered(snapshot, sender)
 
     def prepare_failed(self, sender: str, message: PrepareFailed) -> None:
@@ -400,7 +408,7 @@ class Coordinator:
         snapshot.failed = True
         self._answered(snapshot, sender)
 
-    def _answered(self, snapshot: _Snapshot, sender: str) -> None:
+    def _answered(self, snapshot: PendingSnapshot, sender: str) -> None:
         """Decide once all have answered, not before: there is never a second snapshot under way."""
         snapshot.waiting.discard(sender)
         if snapshot.waiting or self._writing is not None:
@@ -408,12 +416,8 @@ class Coordinator:
         if snapshot.failed:
             self._snapshot = None
             return
-        offsets = tuple(snapshot.offsets.get(f, snapshot.time) for f in range(len(self.fronts)))
-        parts: tuple[int, ...] = ()
-        if self.policy.goes_on:
-            parts = tuple(snapshot.parts[node] for node in range(len(self.nodes)))
-        taken = self.state.incarnation
-        record = SnapshotRecord(snapshot.number, snapshot.time, offsets, taken, parts)
+        nodes = self.nodes if self.policy.goes_on else ()
+        record = snapshot.record(self.fronts, nodes, self.state.incarnation)
         self._write(self.state.next(snapshots=(record, *self.state.snapshots[:1])))
 
     def _committed(self) -> None:

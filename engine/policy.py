@@ -30,6 +30,9 @@ class SnapshotCut(Enum):
     PRODUCTIONS = "all elements: nothing leaves a node before it is durable there"
 
 
+BY_TIME = (SnapshotCut.LABEL, SnapshotCut.PRODUCTIONS)
+"""Snapshots as of the delivered frontier; others are cut by markers, if there are any."""
+
 ORDERINGS = ("speculative", "buffered")
 
 

@@ -1,12 +1,16 @@
 """The front: reads a source, gives each record its label, and sends it to a node. Can replay.
 
-Takes `Start`, `Progress`, `BeginEpoch`, `Committed` (master), `AskPromise` (master, node), and the
-messages that every member takes. Gives frames (nodes); a `Promise` for times without a frame (all
-trackers); `Prepared` for an epoch; and the messages that every member gives.
+Takes `Start`, `Progress`, `BeginEpoch`, `Committed`, `Drain` (master), `AskPromise` (master, node),
+and the messages that every member takes. Gives frames (nodes); a `Promise` for times without a
+frame (all trackers); `Prepared` for an epoch; `Drained`; and the messages that every member gives.
 
 Invariants: times grow; frames and promises together cover all times below `next`, without a gap;
 after a `Start` with an offset the same records get the same labels again; at most `window` records
 are under way, so a slow system slows the input down instead of filling memory.
+
+A run ends in good order in four steps: `drain` makes each front say up to where it sends records;
+the coordinator names the largest of these times; all fronts send, and promise, up to that time;
+once everything below it is delivered, a last snapshot is taken. So the next start replays nothing.
 
 At low load a frame holds one record. Under load a turn takes as many records as the window allows,
 and sends one frame to each node, tracked under the smallest time in it.
@@ -16,6 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 from driftline.deploy.parties.member import Member
 from driftline.engine.errors import DriftlineError, InputError
@@ -30,6 +35,8 @@ from driftline.engine.wire.messages import (
     AskPromise,
     BeginEpoch,
     Committed,
+    Drain,
+    Drained,
     Failed,
     Frame,
     Marker,
@@ -101,6 +108,15 @@ class Front(Member):
         self._early = False
         """Whether a record waits until it is durable."""
         self._epochs: list[tuple[int, int]] = []
+        self.draining = False
+        """Whether the run is to end in good order."""
+        self._until = INFINITY
+        """No record with this time, or a later one, is sent."""
+
+    def drain(self) -> None:
+        """End the run in good order, as soon as all that has been taken is delivered."""
+        self.draining = True
+        self._begin_drain()
 
     @property
     def doing(self) -> str:
@@ -117,6 +133,9 @@ class Front(Member):
             self._epochs.append((message.number, self.next))
         elif isinstance(message, Committed):
             self.source.trim(message.trim)
+        elif isinstance(message, Drain):
+            self._until = max(self._until, message.time)
+            self._asked = max(self._asked, message.time)
         elif isinstance(message, Start):
             self._start(message)
         else:
@@ -125,6 +144,8 @@ class Front(Member):
     def repeat(self) -> None:
         if self._records is None:
             return
+        if self.draining:
+            self.send("master", Drained(self._until, int(self.live is not None)))
         self._promise()
         for node in self._others:  # nodes without a tracker: shows them whether a marker was lost
             self.send(node, Promise(self.index, 0, 0, 0))
@@ -167,6 +188,19 @@ class Front(Member):
         self._epochs.clear()
         self._asked = 0
         self.settled = 0
+        if self.draining:
+            self._begin_drain()
+
+    def _begin_drain(self) -> None:
+        """Send what has been taken in this process, and no more."""
+        if self._records is None:
+            return  # once the incarnation has begun
+        if self.live is not None:
+            self._until = self.live.stop()
+        else:
+            self._until = INFINITY if self._ended else max(self.next, self.furthest + 1)
+        self._asked = max(self._asked, self._until)
+        self.send("master", Drained(self._until, int(self.live is not None)))
 
     def _settle(self, message: Progress) -> None:
         by_delivery = self.policy.output in (Output.FRONTIER, Output.DURABLE)
@@ -182,7 +216,7 @@ class Front(Member):
         room = min(BATCH, self.window - len(self._flight))
         taken = 0
         over = False
-        while taken < room and not self._ended:
+        while taken < room and not self._ended and self.next < self._until:
             try:
                 record = next(records)
             except StopIteration:
@@ -192,6 +226,10 @@ class Front(Member):
                 if self.live is not None and self._asked > self.next and not self._early:
                     # No record waits: the clock may move past the times of other fronts.
                     self.next = max(self.next, self.live.move_to(self._asked))
+                break
+            if (record.time if isinstance(record, BadRecord) else record[0]) >= self._until:
+                self._records = chain((record,), records)
+                self.next = self._until
                 break
             taken += 1
             if isinstance(record, BadRecord):

@@ -20,6 +20,7 @@ from driftline.engine.wire.messages import (
     Acknowledge,
     Alive,
     AskPromise,
+    Drained,
     Failed,
     Goodbye,
     Hello,
@@ -125,6 +126,8 @@ class Master(Party):
             coordinator.hello(sender, message)
         elif isinstance(message, Goodbye):
             coordinator.goodbye(sender, message)
+        elif isinstance(message, Drained):
+            coordinator.drained(sender, message)
         elif isinstance(message, Prepared):
             coordinator.prepared(sender, message)
         elif isinstance(message, PrepareFailed):
@@ -145,6 +148,8 @@ class Master(Party):
             raise MalformedMessage(f"{sender!r} is no member of this run")
         if isinstance(message, Acknowledge) and sender not in self.coordinator.nodes:
             raise MalformedMessage(f"an acknowledgement of {sender!r}, which is no node")
+        if isinstance(message, Drained) and sender not in self.coordinator.fronts:
+            raise MalformedMessage(f"{sender!r} is no front, so it cannot have been drained")
         if isinstance(message, Promise) and sender != f"front-{message.front}":
             raise MalformedMessage(f"a promise of front {message.front}, sent by {sender!r}")
 
@@ -172,6 +177,8 @@ class Master(Party):
             self.coordinator.stop()
             self._pass_on()
             return False
+        self.coordinator.consider_end(processed, delivered)
+        self._pass_on()
         if (processed, delivered) != self._progress:
             self.coordinator.moved(processed, delivered)
             self.tick_by = min(self.tick_by, self._progress_at)

@@ -37,9 +37,10 @@ class Receiver(Party):
         self.window_bytes = window_bytes
 
     def room(self) -> bool:
-        """Whether the source has room for more records."""
+        """Whether the source takes more records now."""
         source = self.source
-        return source.waiting < self.window and source.waiting_bytes < self.window_bytes
+        has_room = source.waiting < self.window and source.waiting_bytes < self.window_bytes
+        return has_room and not source.stopped
 
     def turn(self) -> bool:
         group = self.source.group()

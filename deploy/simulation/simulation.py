@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
+from driftline.coordinator.coordinator import IN_GOOD_ORDER
 from driftline.coordinator.registry import ClusterState, RunOutcome, check_identity, encode_state
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.consumer import ConsumerServer
@@ -40,6 +41,7 @@ from driftline.deploy.simulation.world.world import Host, World
 from driftline.deploy.work.pace import Pace
 from driftline.engine.errors import DriftlineError, FlowError, PayloadError
 from driftline.engine.flow.plan import Plan, plan
+from driftline.engine.labels import INFINITY
 from driftline.engine.reference import interpret
 from driftline.engine.sinks.lines import Lines
 from driftline.engine.sources import ListSource
@@ -48,7 +50,7 @@ from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Stop, encode
 from driftline.engine.wire.party import Party
 
-RUN = "simulated"
+RUN, NEXT = "simulated", "simulated, the next run"
 EARLIER = "an earlier call of the command"
 """The run before this one: its outcome is in the registry, messages of its master are under way."""
 
@@ -104,6 +106,7 @@ class Simulation:
         self.inputs = [self._records(front) for front in range(self.plan.fronts)]
         self.live: dict[int, LiveInput] = {}
         self.target: Target = MemoryTarget()
+        self._run = RUN
 
     def run(self) -> Outcome:
         """Run the scenario to its end, and judge the outcome. Call it once."""
@@ -174,6 +177,8 @@ class Simulation:
             for name in feed.plans:
                 world.add(name, self._producer(name, feed))
         chance = Random(scenario.seed + 3)
+        if scenario.drain_at_s is not None:
+            self.timeline.at_time(scenario.drain_at_s, self._drain)
         for host in (*self._nodes, *self._fronts):
             delay = chance.random() * scenario.faults.until
             self.timeline.after(delay, partial(_receive_stray_stop, host))
@@ -186,7 +191,7 @@ class Simulation:
         self.damages.may_damage(self.registry)
         state = check_identity(self.registry.read(), self.plan.identity(), "the simulation")
         policy, checkpoint_s = scenario.policy, scenario.checkpoint_s
-        return [Master(scenario.nodes, self.plan, policy, state, checkpoint_s, RUN)]
+        return [Master(scenario.nodes, self.plan, policy, state, checkpoint_s, self._run)]
 
     def _node(self, index: int) -> Callable[[str], Sequence[Party]]:
         disk = self.nodes[index]
@@ -203,7 +208,7 @@ class Simulation:
                 process=process,
                 address=process,
                 dead_letters=True,
-                run=RUN,
+                run=self._run,
                 pace=Pace(self.plan, lambda: self.world.clock),
             )
             node.addresses.update({"master": "master", "consumer": "consumer"})
@@ -247,9 +252,11 @@ class Simulation:
             process=process,
             address=process,
             window=self.scenario.window,
-            run=RUN,
+            run=self._run,
         )
         front.addresses["master"] = "master"
+        if self._is_draining:
+            front.drain()
         return front
 
     def _clock_of(self, feed: LiveInput) -> Callable[[], int]:
@@ -280,10 +287,41 @@ class Simulation:
     def _process_ended(self, host: Host) -> None:
         """A process has ended in good order. Once all fronts have, the command ends the others."""
         master = self.world.hosts["master"]
-        if _all_ended(self._fronts):
-            self.timeline.over = master.ended is not None or _all_ended(self._nodes)
-        elif host is master:
-            self.timeline.after(LAST_WORDS_S, self._ask_again)
+        if not _all_ended(self._fronts):
+            if host is master:
+                self.timeline.after(LAST_WORDS_S, self._ask_again)
+        elif master.ended is not None or _all_ended(self._nodes):
+            state = self.registry.read()
+            if state is not None and state.outcome == RunOutcome(self._run, "", IN_GOOD_ORDER):
+                self._run_again(state)
+            else:
+                self.timeline.over = True
+
+    @property
+    def _is_draining(self) -> bool:
+        at = self.scenario.drain_at_s
+        return self._run == RUN and at is not None and self.timeline.now >= at
+
+    def _drain(self) -> None:
+        """Ask all fronts to end the run in good order; those that start later are asked then."""
+        self.counted["asked to end in good order"] += 1
+        for host in self._fronts:
+            if isinstance(host.party, Front) and self._run == RUN:
+                host.party.drain()
+                self.world.turn_soon(host)
+
+    def _run_again(self, state: ClusterState) -> None:
+        """Begin the next run. The first one has ended in good order, so nothing is replayed."""
+        self.counted["ended in good order"] += 1
+        fronts = [host.ended for host in self._fronts if isinstance(host.ended, Front)]
+        only_live = all(front.live or front.next >= INFINITY for front in fronts)
+        for front, offset in zip(fronts, state.snapshots[0].offsets, strict=True):
+            if only_live or not front.live:
+                assert front.furthest < offset, f"{front.name} sent {front.furthest}, not {offset}"
+        self._run = NEXT
+        for host in (self.world.hosts["master"], *self._nodes, *self._fronts):
+            self.world.end(host)
+            self.world.start(host)
 
     def _ask_again(self) -> None:
         master = self.world.hosts["master"]
@@ -304,7 +342,7 @@ class Simulation:
         assert state.outcome is not None, "the run ended, but the registry has no outcome"
         for front in self._fronts:
             assert isinstance(front.ended, Front)
-            assert front.ended.outcome == Stop(RUN, state.outcome.error, state.outcome.text)
+            assert front.ended.outcome == Stop(self._run, state.outcome.error, state.outcome.text)
         if state.outcome.error:
             return self._judge_error(f"{state.outcome.error}: {state.outcome.text}")
         for feed in self.live.values():

@@ -46,6 +46,13 @@ class LiveSource:
         """
         raise NotImplementedError
 
+    def stop(self) -> int:
+        """Take no record any more in this process. Returns a time that all taken ones are below.
+
+        INFINITY if the source has ended.
+        """
+        raise NotImplementedError
+
     def trim(self, time: int) -> None:
         """Allow the source to remove records below this time."""
 
@@ -93,6 +100,9 @@ class QueueSource(LiveSource):
     def move_to(self, time: int) -> int:
         self._next = max(self._next, time)
         return self._next
+
+    def stop(self) -> int:
+        return INFINITY if self._closed else self._next
 
     def trim(self, time: int) -> None:
         self.trimmed = max(self.trimmed, min(time, self._next))

@@ -1,8 +1,4 @@
-"""The messages, and their form on the wire.
-
-A message is a small dataclass; on the wire it is one msgpack array
-``[MAGIC, sender, incarnation, sequence, kind, *fields]``. Decoding checks the kind, and the number
-and types of the fields, so a role gets only well-formed messages; others raise MalformedMessage.
+"""The messages of the protocol, each a small dataclass.
 
 Messages of the running protocol are numbered per channel and belong to one incarnation.
 *Control* messages (`control = True`) start and end incarnations, and go to and from consumers: they
@@ -12,124 +8,18 @@ order or as of an older incarnation.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
-from operator import attrgetter
-from typing import (
-    ClassVar,
-    NamedTuple,
-    TypeVar,
-    dataclass_transform,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
-
-from driftline.engine.errors import MalformedMessage
-from driftline.engine.wire.codec import Columns, pack, unpack
-
-MAGIC = 0xD73
-"""The first value of each message, which changes with the format. 0xD72: messages of producers."""
-
-Batches = tuple[tuple[Columns, bytes, tuple[int, ...]], ...]
-"""Batches of elements: labels, payloads, signs. Signs are empty where all are +1."""
-
-M = TypeVar("M", bound="Message")
-
-
-class Message:
-    """Base of all messages."""
-
-    __slots__ = ()
-    kind: ClassVar[int]
-    control: ClassVar[bool]
-
-
-class Header(NamedTuple):
-    """The sender, its incarnation, and the message's number on the channel, from 1."""
-
-    sender: str
-    incarnation: int
-    sequence: int
-
-
-_Check = Callable[[object], bool]
-_KINDS: dict[int, tuple[type[Message], tuple[type, ...], list[tuple[int, _Check]]]] = {}
-"""kind -> (class, types of the fields, (index, check) of each field that is a tuple)"""
-_FIELDS: dict[type[Message], Callable[[Message], tuple[object, ...]]] = {}
-
-
-@dataclass_transform(frozen_default=True)
-def _message(kind: int, *, control: bool = False) -> Callable[[type[M]], type[M]]:
-    def register(cls: type[M]) -> type[M]:
-        # Frozen for the type checker only: at run time it would make every message slower.
-        made: type[M] = dataclasses.dataclass(slots=True, unsafe_hash=True)(cls)
-        made.kind, made.control = kind, control
-        hints = get_type_hints(made)
-        names = [field.name for field in dataclasses.fields(made)]  # type: ignore[arg-type]
-        types = tuple(get_origin(hints[name]) or hints[name] for name in names)
-        # The inside of batches is checked where they are decoded.
-        nested = [i for i, n in enumerate(names) if types[i] is tuple and hints[n] != Batches]
-        deep = [(i, _check(hints[names[i]])) for i in nested]
-        _KINDS[kind] = made, types, deep
-        _FIELDS[made] = _getter(names)
-        return made
-
-    return register
-
-
-def _check(hint: object) -> _Check:
-    """A function that tells whether a decoded value, and all in it, has the type `hint`."""
-    parts = get_args(hint)
-    if get_origin(hint) is Sequence:  # its values may be of any type
-        return lambda value: isinstance(value, tuple)
-    if get_origin(hint) is not tuple:
-        return lambda value: type(value) is hint
-    if parts[-1] is not Ellipsis:
-        assert not any(map(get_origin, parts)), f"{hint}: nested parts of several types"
-        return lambda value: isinstance(value, tuple) and (*map(type, value),) == parts
-    if get_origin(parts[0]) is None:
-        return lambda value: isinstance(value, tuple) and {*map(type, value)} <= {parts[0]}
-    each = _check(parts[0])
-    return lambda value: isinstance(value, tuple) and all(map(each, value))
-
-
-def _getter(names: list[str]) -> Callable[[Message], tuple[object, ...]]:
-    if len(names) > 1:
-        return attrgetter(*names)
-    return lambda message: tuple(getattr(message, name) for name in names)
-
-
-def encode(header: tuple[str, int, int], message: Message) -> bytes:
-    """Encode a message. Raises PayloadError if a payload in it cannot travel."""
-    return pack((MAGIC, *header, message.kind, *_FIELDS[type(message)](message)))
-
-
-def decode(data: bytes) -> tuple[Header, Message]:
-    """Decode `encode`. Raises MalformedMessage for anything else."""
-    parts = unpack(data)
-    if not isinstance(parts, tuple) or len(parts) < 5 or parts[0] != MAGIC:
-        raise MalformedMessage("not a Driftline message")
-    _, sender, incarnation, sequence, kind, *fields = parts
-    if type(sender) is not str or type(incarnation) is not int or type(sequence) is not int:
-        raise MalformedMessage("header of wrong types")
-    if type(kind) is not int or kind not in _KINDS:
-        raise MalformedMessage(f"unknown kind of message {kind!r}")
-    cls, types, deep = _KINDS[kind]
-    if tuple(map(type, fields)) != types:
-        given = ", ".join(type(value).__name__ for value in fields)
-        raise MalformedMessage(f"{cls.__name__} with fields of types ({given})")
-    for i, fits in deep:
-        if not fits(fields[i]):
-            raise MalformedMessage(f"{cls.__name__} with a tuple that does not fit as field {i}")
-    # `Header(...)` calls a function written in Python: twice the time, twice in each hop.
-    return tuple.__new__(Header, (sender, incarnation, sequence)), cls(*fields)
-
+from driftline.engine.wire.kinds import MAGIC as MAGIC
+from driftline.engine.wire.kinds import Batches as Batches
+from driftline.engine.wire.kinds import Header as Header
+from driftline.engine.wire.kinds import Message as Message
+from driftline.engine.wire.kinds import decode as decode
+from driftline.engine.wire.kinds import encode as encode
+from driftline.engine.wire.kinds import message
 
 # Elements -------------------------------------------------------------------------------------
 
 
-@_message(1)
+@message(1)
 class Frame(Message):
     """Elements from one chain on one node (or from a front) to one port on one node.
 
@@ -149,7 +39,7 @@ class Frame(Message):
     covered: tuple[tuple[int, int, int], ...] = ()
 
 
-@_message(2)
+@message(2)
 class Marker(Message):
     """The end of an epoch on the channel from a feeder's chain on the sender to a port."""
 
@@ -161,7 +51,7 @@ class Marker(Message):
 # Progress -------------------------------------------------------------------------------------
 
 
-@_message(10)
+@message(10)
 class Promise(Message):
     """Front to trackers: all my records with times in [since, until) have been sent.
 
@@ -175,7 +65,7 @@ class Promise(Message):
     durable: int
 
 
-@_message(11)
+@message(11)
 class Acknowledge(Message):
     """Node to trackers: what the node has worked off and sent; applied as a whole.
 
@@ -189,7 +79,7 @@ class Acknowledge(Message):
     delivered: int
 
 
-@_message(13)
+@message(13)
 class Progress(Message):
     """Master to all: how far everything is processed and delivered.
 
@@ -201,17 +91,35 @@ class Progress(Message):
     delivered: int
 
 
-@_message(14)
+@message(14)
 class AskPromise(Message):
     """To a front that alone holds the frontier back: promise up to `next` or more if you can."""
 
     next: int
 
 
+@message(15)
+class Drained(Message):
+    """Front to coordinator: the run is to end in good order, and I send no record from `time` on.
+
+    INFINITY if the source has ended. `live`: 1 if the source is a live one.
+    """
+
+    time: int
+    live: int
+
+
+@message(16)
+class Drain(Message):
+    """Coordinator to a front: send all records below `time`, and none from `time` on."""
+
+    time: int
+
+
 # Snapshots ------------------------------------------------------------------------------------
 
 
-@_message(20)
+@message(20)
 class Prepare(Message):
     """Coordinator to nodes: make the state as of `time` durable, as your part of a snapshot.
 
@@ -222,14 +130,14 @@ class Prepare(Message):
     time: int
 
 
-@_message(21)
+@message(21)
 class BeginEpoch(Message):
     """Coordinator to fronts: send the marker of epoch `number`."""
 
     number: int
 
 
-@_message(22)
+@message(22)
 class Prepared(Message):
     """Node or front to coordinator: my part of the snapshot is durable.
 
@@ -241,7 +149,7 @@ class Prepared(Message):
     offset: int
 
 
-@_message(23)
+@message(23)
 class PrepareFailed(Message):
     """Node to coordinator: the snapshot could not be written; try a later one."""
 
@@ -249,7 +157,7 @@ class PrepareFailed(Message):
     reason: str
 
 
-@_message(24)
+@message(24)
 class Committed(Message):
     """Coordinator to nodes and fronts: the snapshot is committed.
 
@@ -265,7 +173,7 @@ class Committed(Message):
 # Incarnations (control) -----------------------------------------------------------------------
 
 
-@_message(30, control=True)
+@message(30, control=True)
 class Hello(Message):
     """Node or front to master, repeatedly: this process takes part, and has got this far.
 
@@ -279,7 +187,7 @@ class Hello(Message):
     ready: int
 
 
-@_message(31, control=True)
+@message(31, control=True)
 class Recover(Message):
     """Coordinator to a node: begin `incarnation` with snapshot `number` (0: the empty one).
 
@@ -295,7 +203,7 @@ class Recover(Message):
     addresses: tuple[tuple[str, str], ...]
 
 
-@_message(44, control=True)
+@message(44, control=True)
 class Alive(Message):
     """Node or front to master: this process lives. `steps`: how many steps of work it has done.
 
@@ -307,7 +215,7 @@ class Alive(Message):
     busy: int
 
 
-@_message(33, control=True)
+@message(33, control=True)
 class Unloadable(Message):
     """Node to coordinator: snapshot `number` is damaged here; use an older one."""
 
@@ -316,7 +224,7 @@ class Unloadable(Message):
     reason: str
 
 
-@_message(34, control=True)
+@message(34, control=True)
 class Start(Message):
     """Coordinator to a front: begin `incarnation`, replay from `offset` on (-1: do not replay)."""
 
@@ -325,7 +233,7 @@ class Start(Message):
     addresses: tuple[tuple[str, str], ...]
 
 
-@_message(35, control=True)
+@message(35, control=True)
 class Lost(Message):
     """Member to coordinator: a message of this incarnation is lost; recover."""
 
@@ -333,7 +241,7 @@ class Lost(Message):
     reason: str
 
 
-@_message(36, control=True)
+@message(36, control=True)
 class Failed(Message):
     """Member to coordinator, consumer to barrier: the flow cannot go on, a replay would not help.
 
@@ -345,7 +253,7 @@ class Failed(Message):
     text: str
 
 
-@_message(37, control=True)
+@message(37, control=True)
 class Stop(Message):
     """Coordinator to a member: the run is over; the registry has its outcome.
 
@@ -358,21 +266,21 @@ class Stop(Message):
     text: str
 
 
-@_message(32, control=True)
+@message(32, control=True)
 class Goodbye(Message):
     """Node or front to master, in place of `Hello`: this process knows that the run is over."""
 
     process: str
 
 
-@_message(38, control=True)
+@message(38, control=True)
 class AskReport(Message):
     """Anybody to a node: send a `Report` to `address`."""
 
     address: str
 
 
-@_message(39, control=True)
+@message(39, control=True)
 class Report(Message):
     """Node to the one who asked: figures of the node, by name."""
 
@@ -382,7 +290,7 @@ class Report(Message):
 # Consumers (control) --------------------------------------------------------------------------
 
 
-@_message(40, control=True)
+@message(40, control=True)
 class Bundle(Message):
     """Barrier to consumer: outputs in label order; store all of them with `t_last`, or nothing.
 
@@ -398,7 +306,7 @@ class Bundle(Message):
     checksum: int
 
 
-@_message(41, control=True)
+@message(41, control=True)
 class BundleStored(Message):
     """Consumer to barrier: the bundle that ended with `t_last` is durable."""
 
@@ -407,7 +315,7 @@ class BundleStored(Message):
     t_last: int
 
 
-@_message(42, control=True)
+@message(42, control=True)
 class FetchLast(Message):
     """Barrier to consumer: which bundle of this barrier have you stored last?
 
@@ -421,7 +329,7 @@ class FetchLast(Message):
     number: int
 
 
-@_message(43, control=True)
+@message(43, control=True)
 class LastBundle(Message):
     """Consumer to barrier: the last bundle; t_last -1 if there is none. `number`: as in the ask."""
 

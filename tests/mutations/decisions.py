@@ -7,10 +7,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
-from driftline.coordinator.coordinator import Coordinator, _Snapshot
+from driftline.coordinator.coordinator import Coordinator
 from driftline.coordinator.farewell import Farewell
 from driftline.coordinator.phases import Phase
 from driftline.coordinator.registry import ClusterState
+from driftline.coordinator.snapshots import PendingSnapshot
 from driftline.deploy.parties.member import Member
 from driftline.engine.policy import Policy
 from driftline.engine.wire.messages import Committed, Message, Stop
@@ -22,7 +23,7 @@ def first_prepared_commits() -> AbstractContextManager[object]:
     """A snapshot does not wait for all nodes."""
     answered = Coordinator._answered
 
-    def mutated(self: Coordinator, snapshot: _Snapshot, sender: str) -> None:
+    def mutated(self: Coordinator, snapshot: PendingSnapshot, sender: str) -> None:
         if self._writing is None:
             snapshot.waiting.clear()
         answered(self, snapshot, sender)

@@ -54,12 +54,15 @@ class Scenario:
     """Whether the consumer of each node is in the node's process."""
     files: Inputs | None = None
     """A user's records; None: records are generated."""
+    drain_at_s: float | None = None
+    """When the run is asked to end in good order; the next run goes on. None: never."""
 
     def __str__(self) -> str:
         return (
             f"{self.flow.spec} --seed {self.seed}: {self.policy.name} ({self.policy.ordering}), "
             f"{self.nodes} nodes, {'live' if any(self.live) else 'given'} input, "
             f"outputs in {self.sink}{', slow functions' if self.work else ''}"
+            f"{', two runs' if self.drain_at_s is not None else ''}"
         )
 
     @property
@@ -109,9 +112,10 @@ def scenario(
         embedded=chance.random() < 0.3,
         files=files,
     )
-    crash_at_end = chance.choice((0.0, 0.05, 0.2))  # drawn last: other draws stay as they were
+    crash_at_end = chance.choice((0.0, 0.05, 0.2))  # drawn late: other draws stay as they were
     faults = replace(drawn_scenario.faults, crash_at_end=crash_at_end)
-    return replace(drawn_scenario, faults=faults)
+    drain_at_s = chance.random() * faults.until if chance.random() < 0.3 else None
+    return replace(drawn_scenario, faults=faults, drain_at_s=drain_at_s)
 
 
 def _flow(seed: int, flow: str | Simulated | None, name: str | None) -> Simulated:

@@ -142,6 +142,11 @@ class World:
         if self._safely(host, "at its start", lambda: self._make(host)):
             self._tick(host, host.process)
 
+    def end(self, host: Host) -> None:
+        """End the process of a host, if one runs. It is not started again."""
+        host.parties.clear()
+        host.process = ""
+
     def _make(self, host: Host) -> None:
         for party in host.make(host.process):
             host.parties[party.name] = party

@@ -117,6 +117,8 @@ class ReceivedSource(LiveSource):
         """How many times `read` was called: only the latest reader goes on."""
         self.waiting_bytes = 0
         """Size of the records in memory."""
+        self.stopped = False
+        """Whether this process takes no more records; the next one goes on."""
 
     # For the intake.
 
@@ -214,6 +216,10 @@ class ReceivedSource(LiveSource):
         if self._position <= self._evicted:
             return min(self._next, self._position)
         return min(self._next, self._unread[0][0] if self._unread else INFINITY)
+
+    def stop(self) -> int:
+        self.stopped = True
+        return self._next
 
     def trim(self, time: int) -> None:
         self._trim = max(self._trim, min(time, self.durable))

@@ -1,0 +1,70 @@
+"""Draining: how a run ends in good order before its input does.
+
+Takes: `Drained` (fronts), the progress of the run, and the snapshots committed. Gives: `Drain`
+(fronts), the moment at which the last snapshot is due, and whether the run may end. Invariant: when
+the run ends, the consumer has all outputs below the time that `Drain` names, and a committed
+snapshot has everything below it; so the next start replays nothing.
+
+The time is the largest one up to which a front has sent. Files are read in step, so that is near.
+A live source is far ahead of a file that has not been read to its end, as its times are those of a
+clock: the time is then that of the files, and later live records stay in the input log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from driftline.engine.labels import INFINITY
+from driftline.engine.policy import BY_TIME, SnapshotCut
+
+
+class Draining:
+    """The end of a run in good order, within one incarnation.
+
+    `cut`: how snapshots are cut: by a time or by markers.
+    """
+
+    def __init__(self, fronts: Sequence[str], cut: SnapshotCut) -> None:
+        self._waiting = set(fronts)
+        self._cut = cut
+        self._by_time = cut in BY_TIME
+        self._files: list[int] = []
+        self._live: list[int] = []
+        self._since = -1
+        """The newest snapshot when all was worked off; -1 before that."""
+
+    def drained(self, front: str, time: int, live: bool) -> None:
+        """A front sends no record from a time on. May be repeated."""
+        if front in self._waiting:
+            self._waiting.remove(front)
+            if time < INFINITY:
+                (self._live if live else self._files).append(time)
+
+    @property
+    def until(self) -> int | None:
+        """All records below this time belong to the run; None until all fronts have said theirs.
+
+        INFINITY if all sources have ended.
+        """
+        if self._waiting:
+            return None
+        return max(self._files or self._live, default=INFINITY)
+
+    def is_due(self, processed: int, delivered: int, newest: int) -> bool:
+        """Whether the last snapshot becomes due now; `newest`: the number of the newest one."""
+        until = self.until
+        if until is None or self._since >= 0:
+            return False
+        if (delivered if self._by_time else processed) < until:
+            return False
+        self._since = newest
+        return True
+
+    def is_over(self, delivered: int, committed: int, time: int) -> bool:
+        """Whether the run may end. `committed`, `time`: of the newest committed snapshot."""
+        until = self.until
+        if until is None or self._since < 0 or delivered < until:
+            return False
+        if self._cut is SnapshotCut.NONE or (self._by_time and time >= until):
+            return True
+        return committed > self._since
