@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from signal import SIGINT
 from types import NoneType
 from typing import overload
 
@@ -148,6 +149,8 @@ def run(
 
 def _run_in_processes(flow: Flow, config: RunConfig) -> RunSummary:
     report = run_flow(flow, config, Console(stderr=True))
+    if report.ended_by is not None:  # all is in good order, but the caller was asked to end
+        raise KeyboardInterrupt if report.ended_by is SIGINT else SystemExit(128 + report.ended_by)
     return RunSummary(
         report.records,
         count_lines(config.output),

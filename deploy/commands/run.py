@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from signal import Signals
 
 import click
 from rich.console import Console
@@ -122,6 +123,7 @@ def run(
     console = Console(stderr=True)
     logging.basicConfig(level=logging.WARNING, format="driftline: %(message)s")
     loaded = load_flow(flow)
+    ended_by: Signals | None = None
     if reference:
         if start is not None:
             raise click.UsageError("--reference cannot begin from a savepoint")
@@ -144,8 +146,9 @@ def run(
             open_savepoint(start) if start is not None else None,
             Limits(missing_after, stalled_after, slow_after, deaths),
         )
-        report = run_flow(loaded, config, console).as_json()
-    write_json(json_file, report)
+        done = run_flow(loaded, config, console)
+        ended_by, report = done.ended_by, done.as_json()
+    write_json(json_file, report | {"ended_by": None if ended_by is None else ended_by.name})
     tell(console, report)
     if start is not None and not report["records"]:
         console.print(
@@ -158,3 +161,10 @@ def run(
             f"driftline: bad records and failed elements are in {output / DEAD_LETTERS}",
             markup=False, highlight=False, soft_wrap=True,
         )  # fmt: skip
+    if ended_by is not None:
+        console.print(
+            f"driftline: ended in good order by {ended_by.name}: the same command goes on from "
+            "here, and has nothing to replay",
+            markup=False, highlight=False, soft_wrap=True,
+        )  # fmt: skip
+        raise SystemExit(128 + ended_by)

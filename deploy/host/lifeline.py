@@ -4,8 +4,6 @@ The parent holds the write end of a pipe, the child inherits the read end. When 
 whatever way, the kernel closes the pipe, and the child ends at once: also while a user function
 keeps its loop busy, and also if the parent ended before the child began. On Linux the kernel sends
 SIGKILL, so that even a function in C that holds the interpreter's lock does not keep it alive.
-
-`ended_in_order` is for the parent: SIGTERM and SIGHUP unwind its stack.
 """
 
 from __future__ import annotations
@@ -14,11 +12,7 @@ import fcntl
 import os
 import select
 import signal
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
 
 ORPHANED = 70
 """Exit status of a child whose parent is gone, where the kernel does not kill it."""
@@ -54,25 +48,3 @@ def hold_on(fd: int) -> None:
 def _wait(fd: int) -> None:
     select.select([fd], [], [])
     os._exit(ORPHANED)
-
-
-@contextmanager
-def ended_in_order() -> Iterator[None]:
-    """Within this context SIGTERM and SIGHUP raise SystemExit with status 128 + n."""
-    asked = (signal.SIGTERM, signal.SIGHUP)
-
-    def end(number: int, frame: FrameType | None) -> None:
-        for each in asked:
-            signal.signal(each, signal.SIG_IGN)  # a second signal must not interrupt the clean-up
-        print(f"driftline: ended by {signal.Signals(number).name}", file=sys.stderr)
-        raise SystemExit(128 + number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread gets signals
-        return
-    before = {each: signal.signal(each, end) for each in asked}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)

@@ -23,6 +23,7 @@ from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.lifeline import hold_on
 from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.signals import leave_to_parent
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.master import Master
@@ -262,6 +263,7 @@ def main(argument: str) -> int:
     config = ProcessConfig.from_json(argument)
     if config.lifeline >= 0:
         hold_on(config.lifeline)
+        leave_to_parent()
     sys.path += [path for path in config.paths if path not in sys.path]
     try:
         flow_plan = _same_plan(config)

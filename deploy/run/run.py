@@ -14,15 +14,17 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from signal import Signals as Signal
 from time import monotonic
 
 from rich.console import Console
 
+from driftline.coordinator.coordinator import IN_GOOD_ORDER
 from driftline.deploy.host.heartbeat import Heartbeat
-from driftline.deploy.host.lifeline import ended_in_order
 from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.deploy.host.process import ProcessConfig, claim, new_id
 from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.signals import Signals
 from driftline.deploy.host.supervisor import LocalCluster
 from driftline.deploy.parties.front import Front
 from driftline.deploy.run.asides import Asides
@@ -43,6 +45,11 @@ from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.ui.progress import ProgressBars
 from driftline.engine.wire.marks import Mark
 from driftline.engine.wire.messages import Stop
+
+ENDING = (
+    "no more records are taken; those that were are delivered, and a last snapshot is written. "
+    "Another signal ends the run at once"
+)
 
 END_S = 5.0
 """How long the last messages of the master may take; and how long nodes may take to end."""
@@ -84,6 +91,8 @@ class RunReport:
     """Records that could not be read, set aside so far."""
     dead_letters: int
     """Elements whose function failed, set aside so far."""
+    ended_by: Signal | None = None
+    """The signal that has ended the run before its input; None if the input has ended."""
 
     def as_json(self) -> dict[str, object]:
         """The report of `--json`."""
@@ -101,14 +110,16 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     """Run a flow until all input is processed and delivered. Raises DriftlineError if it fails."""
     flow.check_inputs(config.inputs)
     with ExitStack() as stack:
-        stack.enter_context(ended_in_order())
+        signals = stack.enter_context(Signals())
         stack.callback(claim(config.state / "run.lock").release)
         clear_drafts(config.state, config.output, config.output / ".driftline")
         sockets = stack.enter_context(socket_folder(config.state))
-        return _run(flow, config, sockets, console)
+        return _run(flow, config, sockets, signals, console)
 
 
-def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunReport:
+def _run(
+    flow: Flow, config: RunConfig, sockets: Path, signals: Signals, console: Console
+) -> RunReport:
     flow_plan = plan(flow)
     with ExitStack() as receivers, ExitStack() as stack:
         runtime = Runtime()
@@ -130,7 +141,7 @@ def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunR
         started = monotonic()
         heartbeat = Heartbeat(runtime, fronts, config.limits.slow_after_s)
         with LocalCluster(process, partial(_say, console)) as cluster, heartbeat:
-            stop = _drive(runtime, cluster, sources, fronts, config, console)
+            stop = _drive(runtime, cluster, sources, fronts, config, signals, console)
             if stop.error:
                 raise _error_of(stop, config)
         return RunReport(
@@ -140,6 +151,7 @@ def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunR
             cluster.restarts,
             sum(aside.count for aside in asides),
             count_failures(config.output),
+            signals.asked if stop.text == IN_GOOD_ORDER else None,
         )
 
 
@@ -234,20 +246,29 @@ def _drive(
     sources: Sequence[Source | LiveSource],
     fronts: Sequence[Front],
     config: RunConfig,
+    signals: Signals,
     console: Console,
 ) -> Stop:
-    """Run fronts and receivers, and supervise the cluster, until every front has its `Stop`."""
+    """Run fronts and receivers, and supervise the cluster, until every front has its `Stop`.
+
+    At the first signal the run is asked to end in good order.
+    """
     chance = random.Random(config.seed)
     kill_at = monotonic() + config.kill_every_s if config.kill_every_s else float("inf")
     supervise_at = 0.0
     master_ended_at: float | None = None
-    with ProgressBars(console, [source.name for source in sources]) as bars:
+    bars = ProgressBars(console, [source.name for source in sources])
+    with bars, signals.noted():
         more = False
         while True:
             more = runtime.step(more, wait_s=0.05)
             outcomes = [front.outcome for front in fronts if front.outcome is not None]
             if len(outcomes) == len(fronts):
                 break
+            if signals.asked is not None and not fronts[0].draining:
+                _say(console, f"{signals.asked.name}: {ENDING}")
+                for front in fronts:
+                    front.drain()
             now = monotonic()
             if now >= kill_at:
                 _say(console, f"kill -9 {cluster.kill_one(chance)}")

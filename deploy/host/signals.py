@@ -1,0 +1,72 @@
+"""Signals that ask the command to end: SIGTERM, SIGHUP and SIGINT (Ctrl-C).
+
+While a run can end in good order, the first signal is only noted: the run sees it, and ends once
+all is delivered and saved. A second signal, and a signal at any other time, unwinds the stack:
+SIGINT as KeyboardInterrupt, the others as SystemExit with status 128 + n.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Self
+
+ASKED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+
+class Signals:
+    """Handles the signals of this process. A context manager; in other threads it does nothing."""
+
+    def __init__(self) -> None:
+        self.asked: signal.Signals | None = None
+        """The signal that was noted."""
+        self._notes = False
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {each: signal.signal(each, self._take) for each in ASKED}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for each, handler in self._before.items():
+            signal.signal(each, handler)  # type: ignore[arg-type]  # as `signal.signal` gave it
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Within this context the first signal is noted in `asked`."""
+        self._notes = True
+        try:
+            yield
+        finally:
+            self._notes = False
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        asked = signal.Signals(number)
+        if self._notes and self.asked is None:
+            self.asked = asked
+            return
+        for each in ASKED:
+            signal.signal(each, signal.SIG_IGN)  # a further signal must not interrupt the clean-up
+        if asked is signal.SIGINT:
+            raise KeyboardInterrupt
+        print(f"driftline: ended by {asked.name}", file=sys.stderr)
+        raise SystemExit(128 + number)
+
+
+def leave_to_parent() -> None:
+    """In a child: do not die of a signal that asks the whole group of processes to end.
+
+    The command decides when its processes end. Programs that a function starts are not affected.
+    """
+    for each in ASKED:
+        signal.signal(each, lambda number, frame: None)

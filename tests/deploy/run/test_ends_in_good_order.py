@@ -1,0 +1,232 @@
+"""A signal ends a run in good order: nothing is replayed afterwards, nothing is lost or twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from driftline import Producer
+from driftline.engine.errors import Unavailable
+
+ROOT = Path(__file__).resolve().parents[3]
+
+FLOW = """
+import operator
+from driftline import Flow, ReducingState
+
+flow = Flow("counts")
+words = flow.source("lines").flat_map(lambda line: line["text"].split()).key_by(lambda word: word)
+words.scan(lambda word, total: (word, total.add(1)), ReducingState("total", operator.add)).sink("c")
+"""
+
+RECORDS = 20_000
+
+
+class Command:
+    """`driftline run` over and over on one directory, with the report of each run."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        (directory / "counts.py").write_text(FLOW)
+        self.output = directory / "out"
+        self.report = directory / "report.json"
+        self.words = [sys.executable, "-m", "driftline", "run", str(directory / "counts.py")]
+        self.words += ["--output", str(self.output), "--json", str(self.report), *arguments]
+
+    def start(self, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+        self.report.unlink(missing_ok=True)
+        return subprocess.Popen(
+            self.words, cwd=ROOT, stdin=stdin, stderr=subprocess.PIPE, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def await_outputs(self, process: subprocess.Popen[str], count: int = 1) -> None:
+        while len(self.lines()) < count:
+            assert process.poll() is None, process.communicate()[1]
+            select.select((), (), (), 0.01)
+
+    def finish(self, process: subprocess.Popen[str], status: int) -> int:
+        """Wait for the end of a run. Returns how many records it has sent to nodes."""
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == status, said
+        report = json.loads(self.report.read_text())
+        assert report["restarts"] == 0
+        return int(report["records"])
+
+    def lines(self) -> list[str]:
+        return [
+            line
+            for file in self.output.glob("*.jsonl")
+            for line in file.read_text().rpartition("\n")[0].splitlines()
+        ]
+
+    def highest(self) -> Counter[str]:
+        """Word -> the highest number that it has come with. Asserts that no output came twice."""
+        found: Counter[str] = Counter()
+        values = [json.loads(line)["value"] for line in self.lines()]
+        assert len(values) == len({(word, count) for word, count in values})
+        for word, count in values:
+            found[word] = max(found[word], count)
+        return found
+
+
+def texts(count: int) -> list[str]:
+    return [f"a b{i % 7} c{i}" for i in range(count)]
+
+
+def expected(count: int) -> Counter[str]:
+    return Counter(word for text in texts(count) for word in text.split())
+
+
+@pytest.mark.parametrize(
+    ("policy", "number", "to_all"),
+    [
+        ("exactly-once", signal.SIGTERM, False),
+        ("exactly-once", signal.SIGTERM, True),
+        ("exactly-once", signal.SIGINT, True),
+        ("two-phase", signal.SIGTERM, False),
+        ("strong-productions", signal.SIGHUP, False),
+        ("at-least-once", signal.SIGTERM, False),
+        ("none", signal.SIGTERM, False),
+    ],
+)
+def test_the_next_run_replays_nothing(
+    tmp_path: Path, policy: str, number: signal.Signals, to_all: bool
+) -> None:
+    (tmp_path / "in.jsonl").write_text(
+        "".join(json.dumps({"text": text}) + "\n" for text in texts(RECORDS))
+    )
+    command = Command(tmp_path, "--input", str(tmp_path / "in.jsonl"), "--nodes", "2", "--policy",
+                      policy, "--checkpoint-ms", "400")  # fmt: skip
+    process = command.start()
+    command.await_outputs(process)
+    if to_all:  # as a terminal or systemd does
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
+    first = command.finish(process, 128 + number)
+    assert 0 < first < RECORDS
+    delivered = sum(command.highest().values())
+    assert delivered == sum(expected(first).values()), "what was read is delivered"
+    rest = command.finish(command.start(), 0)
+    if policy != "none":  # which goes on with an empty state, from the beginning
+        assert first + rest == RECORDS
+        assert command.highest() == expected(RECORDS)
+
+
+@pytest.mark.parametrize("policy", ["exactly-once", "two-phase", "at-least-once"])
+def test_what_producers_know_to_be_stored_is_delivered(tmp_path: Path, policy: str) -> None:
+    command = Command(tmp_path, "--input", "tcp://127.0.0.1:0", "--nodes", "2", "--policy", policy,
+                      "--checkpoint-ms", "300")  # fmt: skip
+    sent = 0
+    records = 0
+    for _ in range(3):
+        before = len(command.lines())
+        process = command.start()
+        address = _address(process)
+        stop = threading.Event()
+
+        def feed(address: str = address, stop: threading.Event = stop) -> int:
+            """Send until the run ends. Returns how many records are stored."""
+            producer = Producer(address, "feeder")
+            producer.timeout_s = 2  # from now on: the run may have ended
+            try:
+                for text in texts(RECORDS)[producer.acknowledged :]:
+                    if stop.is_set():
+                        break
+                    producer.send({"text": text})
+                producer.flush()
+            except Unavailable:
+                pass  # the run has ended
+            finally:
+                producer.close()
+            return producer.acknowledged
+
+        with _Thread(feed) as feeder:
+            command.await_outputs(process, before + 1000)
+            process.send_signal(signal.SIGTERM)
+            records += command.finish(process, 143)
+            stop.set()
+        sent = max(sent, feeder.result)
+        # Records whose acknowledgement has not arrived may be delivered, too.
+        assert sent <= records
+        assert command.highest() == expected(records)
+
+
+def test_standard_input_goes_on_where_it_was(tmp_path: Path) -> None:
+    command = Command(tmp_path, "--input", "-.txt", "--nodes", "2")
+    lines = "".join(text + "\n" for text in texts(3000)).encode()
+    process = command.start(subprocess.PIPE)
+    assert process.stdin is not None
+    os.write(process.stdin.fileno(), lines[:30_000])
+    command.await_outputs(process)
+    process.send_signal(signal.SIGTERM)
+    first = command.finish(process, 143)
+    with (tmp_path / "whole.txt").open("wb+") as whole:
+        whole.write(lines)
+        whole.seek(0)
+        rest = command.finish(command.start(whole.fileno()), 0)
+    assert 0 < first < 3000
+    assert first + rest == 3000
+    assert command.highest() == expected(3000)
+
+
+def test_a_second_signal_ends_a_run_that_cannot_end_in_good_order(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("one\n")
+    flow = tmp_path / "stuck.py"
+    flow.write_text(
+        "import select\nfrom driftline import Flow\nflow = Flow('stuck')\n"
+        "flow.source('lines').map(lambda line: select.select([], [], [])).sink()\n"
+    )
+    command = [sys.executable, "-m", "driftline", "run", str(flow), "--input",
+               str(tmp_path / "in.txt"), "--output", str(tmp_path / "out"), "--slow-after",
+               "1"]  # fmt: skip
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    _read_until(process, "has been busy for")
+    process.send_signal(signal.SIGTERM)
+    _read_until(process, "Another signal ends the run at once")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode == 143
+
+
+class _Thread(threading.Thread):
+    """A thread with a result; joined at the end of its block."""
+
+    def __init__(self, work: Callable[[], int]) -> None:
+        super().__init__(daemon=True)
+        self._work = work
+        self.result = 0
+
+    def run(self) -> None:
+        self.result = self._work()
+
+    def __enter__(self) -> _Thread:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.join(30)
+
+
+def _read_until(process: subprocess.Popen[str], text: str) -> str:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if text in line:
+            return line
+    raise AssertionError(f"{text!r} was not said")
+
+
+def _address(process: subprocess.Popen[str]) -> str:
+    line = _read_until(process, "listening for producers on ")
+    return line.strip().rpartition(" ")[2]
