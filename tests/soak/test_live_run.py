@@ -1,0 +1,161 @@
+"""Half an hour of a live run that is killed every ten seconds; everything stays flat and right.
+
+SOAK_MINUTES=30 pytest -m soak -n 0 tests/soak/test_live_run.py
+
+500 records a second, a new producer every minute, one record in twenty fails, and for a minute the
+disk of the outputs is slow (if this process may mount one). The plot is in `out/soak.png`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Event
+from time import monotonic
+
+import pytest
+
+from tests.soak.live.flow import fails
+from tests.soak.live.samples import MIB, Samples
+from tests.soak.live.slow_disk import SlowDisk, may_be_made, slow_disk
+
+pytestmark = pytest.mark.soak
+
+ROOT = Path(__file__).resolve().parents[2]
+PLOT = ROOT / "out" / "soak.png"
+
+MINUTES = float(os.environ.get("SOAK_MINUTES", "30"))
+RATE = 500
+KILL_EVERY_S = 10
+SETTLED = 1 / 6
+"""The share of the time after which everything has to be flat: five minutes of thirty."""
+
+MEMORY_GROWTH_MAX, MEMORY_MORE_MAX_MIB = 1.15, 8
+
+
+class LiveRun:
+    """`driftline run` and its producers, observed from outside."""
+
+    def __init__(self, directory: Path, output: Path) -> None:
+        self.output = output
+        self.errors = directory / "errors.txt"
+        self.producers: dict[str, subprocess.Popen[str]] = {}
+        words = [
+            sys.executable, "-m", "driftline", "run", "tests.soak.live.flow",
+            "--input", "tcp://127.0.0.1:0", "--output", str(output / "out"),
+            "--state", str(directory / "state"), "--nodes", "2", "--on-error", "dead-letter",
+            "--kill-every", str(KILL_EVERY_S),
+        ]  # fmt: skip
+        with self.errors.open("w") as errors:
+            self.process = subprocess.Popen(words, cwd=ROOT, stderr=errors, text=True)
+        self.samples = Samples(self.process.pid)
+        self.began = monotonic()
+
+    def address(self) -> str:
+        pause = Event()
+        while "listening for producers on " not in (said := self.errors.read_text()):
+            assert self.process.poll() is None, said
+            pause.wait(0.05)
+        return said.partition("listening for producers on ")[2].split()[0].strip('",')
+
+    def add_producer(self, address: str, seconds: float) -> None:
+        name = f"producer-{len(self.producers)}"
+        self.producers[name] = subprocess.Popen(
+            [sys.executable, "-m", "tests.soak.live.producer", address, name, str(RATE),
+             str(seconds)],
+            cwd=ROOT, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def stored(self) -> dict[str, int]:
+        """Producer -> the number of records that it knows to be stored, at its end."""
+        found = {}
+        for name, process in self.producers.items():
+            said, _ = process.communicate(timeout=600)
+            assert process.returncode == 0
+            found[name] = int(said)
+        return found
+
+    def end(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(120) == 128 + signal.SIGTERM, self.errors.read_text()[-2000:]
+
+    def lines(self, pattern: str) -> list[dict[str, object]]:
+        return [
+            json.loads(line)
+            for file in sorted((self.output / "out").glob(pattern))
+            for line in file.read_text().splitlines()
+        ]
+
+
+def test_a_live_run_stays_flat_and_right(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        disk: SlowDisk | None = None
+        output = tmp_path / "disk"
+        if may_be_made():
+            disk = stack.enter_context(slow_disk(output))
+        run = LiveRun(tmp_path, output)
+        stack.callback(run.process.kill)
+        try:
+            observe(run, disk)
+        finally:
+            PLOT.parent.mkdir(exist_ok=True)
+            run.samples.draw(PLOT)
+        check_outputs(run)
+        check_flat(run.samples)
+
+
+def observe(run: LiveRun, disk: SlowDisk | None) -> None:
+    address = run.address()
+    minute = 60 * min(1.0, MINUTES / 5)
+    next_producer, slow_at = 0.0, 30 * MINUTES
+    pause = Event()
+    while (now := monotonic() - run.began) < 60 * MINUTES:
+        assert run.process.poll() is None, run.errors.read_text()[-2000:]
+        run.samples.take(now)
+        if now >= next_producer:
+            run.add_producer(address, minute)
+            next_producer += minute
+        if disk is not None and now >= slow_at:
+            disk.slow_down(minute)
+            slow_at = float("inf")
+        pause.wait(1.0)
+    run.stored()
+    run.end()
+
+
+def check_outputs(run: LiveRun) -> None:
+    """Every record that is stored has come out once, or is set aside if it fails."""
+    numbers: dict[object, list[int]] = {name: [] for name in run.producers}
+    for line in run.lines("counts-*.jsonl"):
+        value = line["value"]
+        assert isinstance(value, dict)
+        numbers[value["producer"]].append(value["number"])
+        assert len(numbers[value["producer"]]) == value["count"]
+    for name, stored in run.stored().items():
+        assert numbers[name] == [n for n in range(1, stored + 1) if not fails(n)]
+    failed = sum(fails(n) for stored in run.stored().values() for n in range(1, stored + 1))
+    assert len(run.lines("dead-letters/*.jsonl")) == failed
+    assert not run.lines("seen-*.jsonl")
+
+
+def check_flat(samples: Samples) -> None:
+    end = 60 * MINUTES
+    window = end / 15
+    early = SETTLED * end, SETTLED * end + window
+    late = end - window, end
+    print("peaks in MiB", samples.peaks("rss_mib"))
+    for figure, factor, more in (
+        ("rss_mib", MEMORY_GROWTH_MAX, MEMORY_MORE_MAX_MIB),
+        ("descriptors", 1.0, 2),
+        ("threads", 1.0, 1),
+    ):
+        before, after = samples.medians(figure, *early), samples.medians(figure, *late)
+        print(figure, before, after)
+        for name, value in after.items():
+            assert value <= before[name] * factor + more, f"{figure} of {name}"
+    assert max(samples.peaks("rss_mib").values()) < 1024 * MIB / MIB
