@@ -61,6 +61,9 @@ AT_ONCE = 2000
 
 RECORDS_AT_ONCE = 16
 
+NEW_OBJECTS = 20_000
+"""The number of new objects at which Python looks for cycles."""
+
 SLOTS_SHOWN, TEXT_SHOWN = 3, 300
 """The largest numbers of slots and characters of a wrong state that a finding shows."""
 
@@ -111,7 +114,7 @@ class _TaskChains:
         self.chains = Chains(self.plan, Owners(1, job.flow.groups), self, self._make)
         self._outputs: dict[int, list[tuple[Label, int, object]]] = {}
         """Time -> (label, sink, payload) of its outputs since the last push."""
-        gc.disable()  # as in the nodes: this code makes no cycles
+        gc.set_threshold(NEW_OBJECTS)  # this code makes no cycles, but functions may
 
     def _make(self, vertex: Vertex, after: Step, failures: Failures, maker: Maker) -> Step:
         step = self.keyed[vertex.name] = Arrival(vertex, after, failures, False, maker)
