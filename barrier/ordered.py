@@ -207,14 +207,14 @@ class _Replay:
         self.t_last = t_last
         self.checksum = checksum
         self.stored = stored
-        self.since = from_blob(stored[0])[0].label[0] if stored else INFINITY
-        """The time of the first one of these."""
+        self.first = from_blob(stored[0])[0].label[0] if stored else INFINITY
+        """The first time in `stored`."""
         self.blobs: list[bytes] = []
         """The blobs of the replay with which `stored` is compared."""
 
     def add(self, time: int, blob: bytes) -> None:
         """The replay has released a blob. Precondition: its time is at most t_last."""
-        if time >= self.since:
+        if time >= self.first:
             self.blobs.append(blob)
 
     def check(self, checksum: int) -> None:

@@ -34,11 +34,12 @@ from driftline.engine.order.steps import (
 from driftline.engine.snapshots.merging import restore
 from driftline.engine.snapshots.savepoint import Savepoint, write_table
 from driftline.engine.sources.files.splits import Split
+from driftline.engine.sources.record import taken
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.state.table import StateTable
 from driftline.engine.state.values import thawed
 from driftline.engine.wire.bundles import to_blob
-from driftline.engine.wire.codec import exact, pack, pack_rows, travelled, unpack_rows
+from driftline.engine.wire.codec import exact, pack, pack_rows, unpack_rows
 from driftline.engine.wire.label_columns import Labels
 from driftline.pipeline import PARTITIONS
 from driftline.pipeline.running.rows import (
@@ -195,6 +196,8 @@ class ReadTask:
             if time >= job.until:
                 break
             last = time
+            if not isinstance(record, BadRecord):
+                record = taken(*record, job.flow.sources[self.front].name)
             if isinstance(record, BadRecord):
                 if not job.dead_letters:
                     raise InputError(record.file, record.time, record.reason)
@@ -202,7 +205,7 @@ class ReadTask:
                 continue
             read += 1
             labels.append((time, self.front))
-            values.append(travelled(record[1]))
+            values.append(record[1])
             if len(labels) >= RECORDS_AT_ONCE:
                 yield from chains.push(port, labels, values, 0)
                 labels, values = [], []
