@@ -116,7 +116,7 @@ def test_of_python_they_are_bad_records_too(kind: str, given: Callable[..., obje
     reasons = []
     for call in (run_reference, run):
         with pytest.raises(InputError) as raised:
-            list(call(ids(), {"records": records}))  # type: ignore[operator]
+            list(call(ids(), {"records": records}))
         assert (raised.value.file, raised.value.record) == ("source 'records'", 2)
         reasons.append(str(raised.value))
     assert reasons[0] == reasons[1]
