@@ -178,7 +178,7 @@ class OrderedBarrier(Barrier):
     def _release(self, time: int, blob: bytes) -> None:
         if self._replay is not None:
             if time <= self._replay.t_last:
-                self._replay.blobs.append(blob)
+                self._replay.add(time, blob)
             else:
                 self._end_replay()
         self.checksum = running_checksum(self.checksum, blob)
@@ -207,7 +207,15 @@ class _Replay:
         self.t_last = t_last
         self.checksum = checksum
         self.stored = stored
+        self.first = from_blob(stored[0])[0].label[0] if stored else INFINITY
+        """The first time in `stored`."""
         self.blobs: list[bytes] = []
+        """The blobs of the replay with which `stored` is compared."""
+
+    def add(self, time: int, blob: bytes) -> None:
+        """The replay has released a blob. Precondition: its time is at most t_last."""
+        if time >= self.first:
+            self.blobs.append(blob)
 
     def check(self, checksum: int) -> None:
         """Raises NotDeterministic if the barrier's checksum at t_last is not the consumer's."""

@@ -20,13 +20,21 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from driftline.engine.errors import FlowError, FunctionFailed, MalformedMessage, PayloadError
+from driftline.engine.errors import (
+    FlowError,
+    FunctionFailed,
+    InputError,
+    MalformedMessage,
+    PayloadError,
+)
 from driftline.engine.flow.context import Context, Failure, describe
 from driftline.engine.flow.flow import Fields, Flow, Vertex
 from driftline.engine.flow.plan import functions_follow
 from driftline.engine.keygroups import group_of
 from driftline.engine.labels import Label, child
 from driftline.engine.order.steps import FAILURES, iterable
+from driftline.engine.sources.record import taken
+from driftline.engine.sources.source import BadRecord
 from driftline.engine.state.plain import Undo, plain_state
 from driftline.engine.state.values import copies, is_plain
 from driftline.engine.wire.bundles import Item
@@ -46,7 +54,8 @@ def run_reference(
         inputs: An iterable of records for each source: in the order of the sources, or by name. In
             each, times count from 1.
         dead_letters: A function that raises makes an item whose sink is -1, with operator, key,
-            record, error and line as texts; the run goes on.
+            record, error and line as texts; the run goes on. A record that cannot travel, or is
+            too large, is left out.
 
     Returns:
         The outputs in label order, made as they are asked for.
@@ -54,6 +63,7 @@ def run_reference(
     Raises:
         FlowError: If the flow cannot run, or there is not one iterable for each source.
         FunctionFailed: Where a function raises, unless there are dead letters.
+        InputError: At a record that cannot travel, or is too large, unless there are dead letters.
     """
     lists = flow.in_order(inputs) if isinstance(inputs, Mapping) else list(inputs)
     for payloads in lists:
@@ -63,9 +73,23 @@ def run_reference(
                 "run_reference(flow, [[record, ...]])"
             )
     flow.check_inputs(lists)
-    return interpret(
-        flow, [enumerate(payloads, 1) for payloads in lists], dead_letters=dead_letters
-    )
+    inputs_taken = [
+        _taken(source.name, payloads, dead_letters)
+        for source, payloads in zip(flow.sources, lists, strict=True)
+    ]
+    return interpret(flow, inputs_taken, dead_letters=dead_letters)
+
+
+def _taken(
+    source: str, payloads: Iterable[object], dead_letters: bool
+) -> Iterator[tuple[int, object]]:
+    """The records that can be taken. Raises InputError at another one, unless `dead_letters`."""
+    for time, payload in enumerate(payloads, 1):
+        record = taken(time, payload, f"source {source!r}")
+        if not isinstance(record, BadRecord):
+            yield record
+        elif not dead_letters:
+            raise InputError(record.file, time, record.reason)
 
 
 def interpret(

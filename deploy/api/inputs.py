@@ -12,20 +12,25 @@ import hashlib
 import secrets
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import astuple
 from pathlib import Path
 from time import monotonic
 
-from driftline.engine.errors import DriftlineError, FlowError, MalformedMessage, PayloadError
+from driftline.engine.errors import DriftlineError, FlowError, PayloadError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources import (
     BadRecord,
+    FileSource,
     LiveSource,
     QueueSource,
     Source,
+    ZipfSource,
 )
+from driftline.engine.sources.files.several import SeveralFiles
 from driftline.engine.sources.inputs import AS_IT_IS, open_files
-from driftline.engine.wire.codec import pack, travelled
+from driftline.engine.sources.record import as_taken, taken
+from driftline.engine.wire.codec import pack
 
 AHEAD_MAX = 24
 """At most so many records of an iterator are under way."""
@@ -86,7 +91,7 @@ def _source(name: str, given: Input) -> Source | LiveSource:
             "records one by one with FlowTest"
         )
     if isinstance(given, Source):
-        return given
+        return given if isinstance(given, CHECKED) else CheckedSource(given)
     if isinstance(given, (bytes, bytearray, Mapping)) or not isinstance(given, Iterable):
         raise FlowError(
             f"source {name!r}: {_kind(given)} is no input: give a list or an iterator of records, "
@@ -111,6 +116,31 @@ def _file(name: str, path: str | Path) -> Source:
         ) from None
 
 
+CHECKED = FileSource, SeveralFiles, ZipfSource
+"""Sources that give no record beyond the limits."""
+
+
+class CheckedSource:
+    """A source of the user; records that cannot be taken are bad records."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    @property
+    def name(self) -> str:
+        return self._source.name
+
+    def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
+        for record in self._source.read(start):
+            yield record if isinstance(record, BadRecord) else taken(*record, self.name)
+
+    def progress(self) -> tuple[int, int] | None:
+        return self._source.progress()
+
+    def identity(self) -> str:
+        return self._source.identity()
+
+
 class ListedRecords:
     """The records of a list. Precondition: the list does not change during the run."""
 
@@ -118,10 +148,10 @@ class ListedRecords:
         self.name = name
         self._records = records
 
-    def read(self, start: int) -> Iterator[tuple[int, object]]:
-        """The records from a time on; record n has time n. Raises PayloadError."""
+    def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
+        """The records from a time on; record n has time n."""
         for at in range(max(0, start - 1), len(self._records)):
-            yield at + 1, check_record(self.name, at + 1, self._records[at])
+            yield taken(at + 1, self._records[at], shown_source(self.name))
 
     def progress(self) -> tuple[int, int] | None:
         """Unknown: there are no bytes."""
@@ -130,8 +160,8 @@ class ListedRecords:
     def identity(self) -> str:
         """A hash of the records; every record is encoded for it."""
         content = hashlib.sha256()
-        for _, record in self.read(1):
-            content.update(pack(record))
+        for record in self.read(1):
+            content.update(pack(astuple(record) if isinstance(record, BadRecord) else record[1]))
         return f"{self.name}, {content.hexdigest()[:32]}"
 
 
@@ -156,7 +186,7 @@ class IteratorSource(QueueSource):
             if record is None and self._may_pull():
                 self._pull()
             else:
-                yield record
+                yield _record(record)
 
     def close(self) -> None:
         super().close()
@@ -184,18 +214,33 @@ class IteratorSource(QueueSource):
             return
         if monotonic() - began > QUICK_S:
             self._ahead = 0  # `_may_pull` makes it 1 as soon as nothing is under way
-        self.put(check_record(self.name, self._next, record))
+        found = taken(self._next, record, shown_source(self.name))
+        self.put(found if isinstance(found, BadRecord) else found[1])
+
+
+def _record(
+    found: tuple[int, object] | BadRecord | None,
+) -> tuple[int, object] | BadRecord | None:
+    """A record of an iterator; one that cannot be taken is in the place of its payload."""
+    if isinstance(found, tuple) and isinstance(found[1], BadRecord):
+        return found[1]
+    return found
 
 
 def check_record(source: str, number: int, record: object) -> object:
     """A copy of a record, in the form in which it arrives; `number`: the record's, from 1.
 
-    Raises PayloadError if the record cannot travel.
+    Raises PayloadError if the record cannot be taken.
     """
     try:
-        return travelled(record)
-    except (PayloadError, MalformedMessage) as error:
-        raise PayloadError(f"source {source!r}, record {number}: {error}") from None
+        return as_taken(record)
+    except PayloadError as error:
+        raise PayloadError(f"{shown_source(source)}, record {number}: {error}") from None
+
+
+def shown_source(name: str) -> str:
+    """How errors call a source without a file."""
+    return f"source {name!r}"
 
 
 def _kind(given: object) -> str:

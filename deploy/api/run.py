@@ -105,8 +105,7 @@ def run(
         FlowError: The flow cannot run, or inputs, outputs or numbers do not fit it.
         FunctionFailed: A function raised: names operator, label, key and line. The last outputs
             before it may be missing.
-        InputError: A record cannot be read.
-        PayloadError: A record cannot travel.
+        InputError: A record cannot be read, cannot travel, or is too large.
         StateMismatch: A directory belongs to another run.
         Unavailable: A file or directory cannot be used.
         Exception: An iterator raised it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from driftline.deploy.api.inputs import Inputs, check_record, sources_of
+from driftline.deploy.api.inputs import Inputs, sources_of
 from driftline.deploy.simulation.report import Report
 from driftline.deploy.simulation.scenarios.flows import Simulated
 from driftline.deploy.simulation.scenarios.inputs import GivenRecords
@@ -97,8 +97,7 @@ def _records(source: Source | LiveSource) -> list[object]:
     """All records of a source. Raises FlowError if they are too many."""
     records: list[object] = []
     some = (record for record in source.read(1) if record is not None)
-    for time, record in islice(strict(some), RECORDS_MAX + 1):
-        check_record(source.name, time, record)
+    for _, record in islice(strict(some), RECORDS_MAX + 1):
         records.append(record)
     if len(records) > RECORDS_MAX:
         raise FlowError(

@@ -9,13 +9,11 @@ message is dropped at one (windows bound how much is under way); the numbers of 
 a reconnect loses. The background threads send to the same PULL: so a node waits at one socket,
 which wakes up sooner than a poller over several.
 
-The cyclic garbage collector is off: reference counting frees everything that the data path makes,
-and a collection would stop the loop for long.
+A process of its own runs its loop with `run`, which collects garbage at leisure (`collector`).
 """
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import queue
@@ -29,6 +27,7 @@ from time import monotonic
 
 import zmq
 
+from driftline.deploy.host.collector import Collector
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.wire.party import Job, Party
 
@@ -64,6 +63,8 @@ class Runtime:
         self._inboxes: list[tuple[zmq.Socket[bytes], Party]] = []
         self._drains: dict[object, Callable[[], None]] = {}
         """Socket -> takes the messages that have come there."""
+        self._collector: Collector | None = None
+        """None in a process of the user, which has its own settings."""
         self.turns = 0
         self.waits = False
         """Whether the loop waits for messages, or takes them from a socket."""
@@ -118,7 +119,8 @@ class Runtime:
         If a user function forks, the copy of the process ends here when the function returns: it
         has no sockets and no threads.
         """
-        quiet_collector()
+        sys.setswitchinterval(SWITCH_S)
+        self._collector = Collector()
         more, process = False, os.getpid()
         while not until():
             more = self.step(more)
@@ -137,7 +139,10 @@ class Runtime:
             self._take(0)
         else:
             tick_at = min(min(seat.tick_at, seat.party.tick_by) for seat in self._seats)
-            self._take(ceil(max(0.0, min(tick_at - monotonic(), wait_s)) * 1000))
+            now = monotonic()
+            if self._collector is not None and self._collector.is_due(now):
+                self._rest(self._collector, now)
+            self._take(ceil(max(0.0, min(tick_at - now, wait_s)) * 1000))
         self.waits = False
         self.turns += 1
         more = False
@@ -149,9 +154,16 @@ class Runtime:
                 seat.tick_at = seat.party.tick(now)
             more |= seat.party.turn()
             self.flush(seat.party)
+        if self._collector is not None:
+            self._collector.work(now)
         if more:
             os.sched_yield()  # let ZeroMQ's thread send, if it waits for this core
         return more
+
+    def _rest(self, collector: Collector, now: float) -> None:
+        """Let the collector work if no message has come."""
+        if not self._poller.poll(0):
+            collector.rest(now)
 
     def flush(self, party: Party) -> None:
         """Send the messages of a party, and begin its jobs."""
@@ -227,14 +239,6 @@ class Runtime:
             self._disk.report()
             for local in self._local.values():
                 local.check()
-
-
-def quiet_collector() -> None:
-    """Turn the cyclic garbage collector off, and let threads hand over the interpreter quickly."""
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    sys.setswitchinterval(SWITCH_S)
 
 
 def _inproc(party: Party) -> str:

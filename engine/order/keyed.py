@@ -227,11 +227,6 @@ class Keyed:
             return self.changelog.keep(changes)
         return [state.key for state, _, _, new in changes if new is MISSING]
 
-    def reclaim(self, keys: Iterable[object]) -> None:
-        """Forget the keys whose states are empty."""
-        for key in keys:
-            self.table.reclaim(key)
-
     def emit(self, labels: Labels, keys: list[object], results: Values, signs: Signs) -> None:
         """Send results to the next step, and failures to the barrier."""
         good = self.failures.sort_out(labels, results, signs)
@@ -251,6 +246,13 @@ class Keyed:
     def validate(self) -> None:
         """Assert the invariant, as far as it can be checked."""
         assert not self.undo_log
+        known = {*self.table.perhaps_empty, *self.keys_with_removals()}
+        for key in filter(self.table.is_empty, self.table):
+            assert key in known, f"operator {self.vertex.name!r} never forgets key {key!r}"
+
+    def keys_with_removals(self) -> Iterable[object]:
+        """The keys from whose states elements have removed something that are not settled."""
+        return ()
 
 
 class Arrival(Keyed):
@@ -263,7 +265,9 @@ class Arrival(Keyed):
         results = self._apply(labels, keys, values)
         while self.begins_again(results):
             results = self._apply(labels, keys, list(map(fresh, kept)))
-        self.reclaim(self.keep(self.undo_log))
+        self.table.perhaps_empty += self.keep(self.undo_log)
+        if self.table.perhaps_empty:
+            self.table.reclaim()
         self.undo_log.clear()
         self.emit(labels, keys, results, None)
 

@@ -43,7 +43,8 @@ elements of its key: 2k + 1 applications, and one pass over the batches that it 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
+from itertools import chain
 from operator import itemgetter
 
 from driftline.engine.flow.context import Failure
@@ -53,7 +54,7 @@ from driftline.engine.order.applied import Applied, Arrived
 from driftline.engine.order.ends import Maker
 from driftline.engine.order.keyed import Keyed
 from driftline.engine.order.steps import Failures, Signs, Step, Values
-from driftline.engine.state.managed import undo
+from driftline.engine.state.managed import MISSING, undo
 from driftline.engine.state.values import exactly, fresh, output
 from driftline.engine.wire.codec import exact
 from driftline.engine.wire.label_columns import Labels, times
@@ -262,6 +263,7 @@ class Speculative(Keyed):
             if not _same(before, kept):
                 out.add(label, key, before, -1)
                 out.add(label, key, kept, 1)
+        self.table.perhaps_empty.append(key)
 
     def close(self, frontier: int) -> None:
         self.closed = max(self.closed, frontier)
@@ -296,9 +298,18 @@ class Speculative(Keyed):
             self.batches = [batch for batch in left if batch.chunk or batch.labels]
         self._open = [batch for batch in self.batches if not batch.chunk]
         self.closed = max(self.closed, frontier)
-        if lost:
-            needed = {key for batch in self.batches for key in batch.keys_from(frontier)}
-            self.reclaim(key for key in lost if key not in needed)
+        self.table.perhaps_empty += lost
+        self._reclaim(frontier)
+
+    def _reclaim(self, frontier: int) -> None:
+        """Forget keys whose states are empty, once most of those that may be are settled.
+
+        So a key is looked at about twice, however often elements are settled. An element that may
+        still be undone needs the states of its key: its changes name them.
+        """
+        found = len(self.table.perhaps_empty)
+        if found and found > 2 * sum(len(batch.keys) for batch in self.batches):
+            self.table.reclaim({k for batch in self.batches for k in batch.keys_from(frontier)})
 
     def _keep_batch(self, batch: Applied) -> list[object]:
         if batch.chunk:
@@ -316,6 +327,10 @@ class Speculative(Keyed):
                 assert latest.get(key, ()) <= label, f"key {key!r}: {label} after {latest[key]}"
                 latest[key] = label
         assert all(batch.last <= self.last for batch in self.batches)
+
+    def keys_with_removals(self) -> Iterable[object]:
+        changes = chain.from_iterable(batch.undo_log for batch in self.batches)
+        return (state.key for state, _, _, new in changes if new is MISSING)
 
 
 _Entry = tuple[Label, object, bool, object]

@@ -37,10 +37,11 @@ def restoring(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> It
     for _ in _restoring(tables, segments):
         yield
     for table in tables.values():
-        for number, key in enumerate(list(table)):
-            table.reclaim(key)
-            if number % MERGED_AT_ONCE == 0:
-                yield
+        keys = list(table)
+        for at in range(0, len(keys), MERGED_AT_ONCE):
+            table.perhaps_empty = keys[at : at + MERGED_AT_ONCE]
+            table.reclaim()
+            yield
 
 
 def _restoring(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> Iterator[int]:

@@ -19,14 +19,14 @@ from reprlib import Repr
 from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.sources.texts.wikitext import clean, sections
-from driftline.engine.wire.codec import travelled
+from driftline.engine.wire.codec import pack_rows, unpack_rows
+from driftline.engine.wire.limits import why_refused
 
 TEXT_CHARS = 200
 """How much of a bad record is shown to people."""
 
-NESTING_MAX = 100
-"""Levels of nested lists and dicts in a record at most. Far from the limit of msgpack, so that a
-message around the record fits, too."""
+RAW_CHARS = 1 << 20
+"""Characters of a bad record that are kept, to be set aside, at most."""
 
 _REPR = Repr()
 _REPR.maxstring = TEXT_CHARS // 2
@@ -36,17 +36,26 @@ class Malformed(Exception):
     """A row that cannot be read. Never leaves `engine.sources`."""
 
     def __init__(self, reason: str, text: str, raw: str | None = None, ends: bool = False) -> None:
-        """`text`: the row for people; `raw`: the whole row, if it differs from the text; `ends`:
-        whether the rows after it cannot be read, either."""
+        """`text`: the row for people; `raw`: the whole row, if it differs from the text, of which
+        only the beginning is kept if it is long; `ends`: whether the rows after it cannot be read,
+        either."""
         super().__init__(reason)
         self.ends = ends
         self.reason = reason
         self.text = text[:TEXT_CHARS]
-        self.raw = text if raw is None else raw
+        self.raw = cut(text if raw is None else raw)
 
     def at(self, time: int, file: str) -> BadRecord:
         """The bad record that a source gives for this row."""
         return BadRecord(time, file, self.reason, self.text, self.raw, self.ends)
+
+
+def cut(raw: str) -> str:
+    """A bad record as it is kept: its beginning, with a remark, if it is long."""
+    if len(raw) <= RAW_CHARS:
+        return raw
+    remark = f" [this is the beginning of {len(raw)} characters]"
+    return raw[: RAW_CHARS - len(remark)] + remark
 
 
 Row = dict[str, object] | Malformed
@@ -82,11 +91,9 @@ class Shape:
         record = {**row, "id": self._id(number, row)}
         if self.text_field is not None:
             record["text"] = _field(row, self.text_field)
-        if _is_deeper(record, NESTING_MAX):
-            raise _malformed(f"nested more than {NESTING_MAX} deep", row)
         try:
-            value = travelled(record)
-        except (PayloadError, MalformedMessage) as error:
+            value = as_taken(record)
+        except PayloadError as error:
             raise _malformed(str(error), row) from None
         assert isinstance(value, dict)
         return value
@@ -109,15 +116,34 @@ def _field(row: dict[str, object], name: str) -> object:
     return row[name]
 
 
-def _is_deeper(value: object, levels: int) -> bool:
-    if isinstance(value, dict):
-        return levels == 0 or any(_is_deeper(inner, levels - 1) for inner in value.values())
-    if isinstance(value, list):
-        return levels == 0 or any(_is_deeper(inner, levels - 1) for inner in value)
-    return False
+def as_taken(payload: object) -> object:
+    """A record as it arrives at a function. Raises PayloadError if it cannot be taken.
+
+    It cannot if it exceeds the limits of a record, or if a value in it cannot travel.
+    """
+    data = pack_rows([payload])
+    if reason := why_refused(payload, len(data)):
+        raise PayloadError(reason)
+    try:
+        return unpack_rows(data)[0]
+    except MalformedMessage as error:
+        raise PayloadError(str(error)) from None
 
 
-def _malformed(reason: str, row: dict[str, object]) -> Malformed:
+def taken(time: int, payload: object, file: str) -> tuple[int, object] | BadRecord:
+    """A record as it arrives, or a bad record if it cannot be taken. `file`: where it is."""
+    try:
+        return time, as_taken(payload)
+    except PayloadError as error:
+        return refused(time, payload, file, str(error))
+
+
+def refused(time: int, payload: object, file: str, reason: str) -> BadRecord:
+    """The bad record in the place of one that cannot be taken."""
+    return _malformed(reason, payload).at(time, file)
+
+
+def _malformed(reason: str, row: object) -> Malformed:
     try:
         raw = json.dumps(row)
     except (ValueError, TypeError, RecursionError):
@@ -125,7 +151,7 @@ def _malformed(reason: str, row: dict[str, object]) -> Malformed:
     return Malformed(reason, _shown(row), raw)
 
 
-def _shown(row: dict[str, object]) -> str:
+def _shown(row: object) -> str:
     """The row for people: short, whatever it holds, and only of characters that can be stored."""
     return _REPR.repr(row)
 

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from driftline.engine.state.managed import Change, State
 
@@ -30,6 +30,8 @@ class StateTable(dict[object, State | States]):
         self.undo_log = undo_log
         self.convert: Callable[[State], None] | None = None
         """Makes a new state serialised; None while all stored values are immutable."""
+        self.perhaps_empty: list[object] = []
+        """Keys whose states may be empty: `reclaim` looks at them. A new key is one of them."""
 
     def __missing__(self, key: object) -> State | States:
         states: State | States
@@ -38,6 +40,7 @@ class StateTable(dict[object, State | States]):
         else:
             states = States(state.fresh(key, self.undo_log) for state in self.declared)
         self[key] = states
+        self.perhaps_empty.append(key)
         if self.convert is not None:
             for state in self.states(key):
                 self.convert(state)
@@ -48,7 +51,22 @@ class StateTable(dict[object, State | States]):
         states = self[key]
         return states if isinstance(states, States) else (states,)
 
-    def reclaim(self, key: object) -> None:
-        """Remove a key if all its states are empty."""
-        if key in self and all(state.is_empty() for state in self.states(key)):
-            del self[key]
+    def is_empty(self, key: object) -> bool:
+        """Whether the table has the key, and all its states are empty."""
+        states = self.get(key)
+        if isinstance(states, States):
+            return all(state.is_empty() for state in states)
+        return states is not None and states.is_empty()
+
+    def reclaim(self, needed: Container[object] = ()) -> None:
+        """Remove the keys in `perhaps_empty` whose states are empty.
+
+        The `needed` ones of them stay, and are looked at again the next time.
+        """
+        empty = list(filter(self.is_empty, self.perhaps_empty))
+        self.perhaps_empty.clear()
+        for key in dict.fromkeys(empty):
+            if key in needed:
+                self.perhaps_empty.append(key)
+            else:
+                del self[key]

@@ -34,11 +34,12 @@ from driftline.engine.order.steps import (
 from driftline.engine.snapshots.merging import restore
 from driftline.engine.snapshots.savepoint import Savepoint, write_table
 from driftline.engine.sources.files.splits import Split
+from driftline.engine.sources.record import taken
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.state.table import StateTable
 from driftline.engine.state.values import thawed
 from driftline.engine.wire.bundles import to_blob
-from driftline.engine.wire.codec import exact, pack, pack_rows, travelled, unpack_rows
+from driftline.engine.wire.codec import exact, pack, pack_rows, unpack_rows
 from driftline.engine.wire.label_columns import Labels
 from driftline.pipeline import PARTITIONS
 from driftline.pipeline.running.rows import (
@@ -60,6 +61,9 @@ AT_ONCE = 2000
 """The smallest number of elements that are pushed through a chain together, in whole roots."""
 
 RECORDS_AT_ONCE = 16
+
+NEW_OBJECTS = 20_000
+"""The number of new objects at which Python looks for cycles."""
 
 SLOTS_SHOWN, TEXT_SHOWN = 3, 300
 """The largest numbers of slots and characters of a wrong state that a finding shows."""
@@ -111,7 +115,7 @@ class _TaskChains:
         self.chains = Chains(self.plan, Owners(1, job.flow.groups), self, self._make)
         self._outputs: dict[int, list[tuple[Label, int, object]]] = {}
         """Time -> (label, sink, payload) of its outputs since the last push."""
-        gc.disable()  # as in the nodes: this code makes no cycles
+        gc.set_threshold(NEW_OBJECTS)  # this code makes no cycles, but functions may
 
     def _make(self, vertex: Vertex, after: Step, failures: Failures, maker: Maker) -> Step:
         step = self.keyed[vertex.name] = Arrival(vertex, after, failures, False, maker)
@@ -192,6 +196,8 @@ class ReadTask:
             if time >= job.until:
                 break
             last = time
+            if not isinstance(record, BadRecord):
+                record = taken(*record, job.flow.sources[self.front].name)
             if isinstance(record, BadRecord):
                 if not job.dead_letters:
                     raise InputError(record.file, record.time, record.reason)
@@ -199,7 +205,7 @@ class ReadTask:
                 continue
             read += 1
             labels.append((time, self.front))
-            values.append(travelled(record[1]))
+            values.append(record[1])
             if len(labels) >= RECORDS_AT_ONCE:
                 yield from chains.push(port, labels, values, 0)
                 labels, values = [], []

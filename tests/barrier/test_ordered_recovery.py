@@ -1,5 +1,7 @@
 """With label order, after a recovery: what leaves again; other outputs than before are noticed."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -143,3 +145,28 @@ def test_a_consumer_that_has_other_outputs_than_the_snapshot_is_noticed() -> Non
     barrier = ordered(start=5, checksum=first[1].checksum)
     with pytest.raises(DriftlineError):
         barrier.last(NOTHING, 0, ())  # has lost everything
+
+
+def test_a_replay_keeps_no_outputs_but_those_it_compares() -> None:
+    text = "x" * 1000
+    barrier = ordered()
+    connected(barrier)
+    bundles = []
+    for time in range(1, 1001):
+        hold(barrier, ((time, 0), 0, text, 1))
+        barrier.advance(time + 1)
+        bundle = barrier.take_bundle(1)
+        assert bundle is not None
+        barrier.stored(bundle.t_last)
+        bundles.append(bundle)
+    last = bundles[-1]
+    again = ordered()
+    again.last(last.t_last, last.checksum, last.blobs)
+    for time in range(1, 1001):
+        hold(again, ((time, 0), 0, text, 1))
+    tracemalloc.start()
+    again.advance(1000)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 200 * len(text), "the blobs of 999 times"
+    again.advance(1001)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from driftline.engine.errors import FlowError, FunctionFailed, PayloadError
+from driftline.engine.errors import FlowError, FunctionFailed, InputError
 from driftline.engine.flow.context import Context
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
@@ -191,7 +191,7 @@ def test_what_cannot_run_is_refused_before_it_is_run() -> None:
         list(run_reference(Flow("empty"), []))
     flow = Flow("input")
     flow.source("in").sink()
-    with pytest.raises(PayloadError):
+    with pytest.raises(InputError):
         list(run_reference(flow, [[object()]]))
 
 

@@ -8,9 +8,12 @@ import json
 from collections.abc import Iterable, Iterator
 
 from driftline.engine.sources.record import TEXT_CHARS, Malformed, Row
+from driftline.engine.wire.limits import RECORD_BYTES_MAX
 
-MAX_LINE_BYTES = 2**26
-"""Size of a line at most: a file without newlines must not fill the memory."""
+MAX_LINE_BYTES = 4 * RECORD_BYTES_MAX
+"""Size of a line at most: a file without newlines must not fill the memory. JSON in ASCII writes a
+character with three times as many bytes as the wire format, at most, unless it is a control
+character."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 

@@ -13,10 +13,9 @@ from pathlib import Path
 import lmdb
 
 from driftline.engine.errors import InputError, StateMismatch, Unavailable
+from driftline.engine.sources.logs.entries import record_of
 from driftline.engine.sources.logs.inputlog import decode_beside, decode_entry, encode_number
-from driftline.engine.sources.logs.piped import PIPE, as_record
 from driftline.engine.sources.source import BadRecord
-from driftline.engine.wire.codec import unpack
 
 
 class LoggedSource:
@@ -42,11 +41,7 @@ class LoggedSource:
                 at_entry = cursor.set_range(encode_number(start))
                 while at_entry:
                     entry = decode_entry(bytes(cursor.key()), bytes(cursor.value()), self.name)
-                    payload = unpack(entry.data)
-                    if entry.producer == PIPE:
-                        yield as_record(entry.time, payload)
-                    else:
-                        yield entry.time, payload
+                    yield record_of(entry, self.name)
                     at_entry = cursor.next()
 
     def progress(self) -> tuple[int, int] | None:

@@ -18,13 +18,11 @@ from collections.abc import Callable, Iterator
 from zlib import crc32
 
 from driftline.engine.errors import InputError, StateMismatch
+from driftline.engine.sources.logs.entries import PIPE, of_pipe
 from driftline.engine.sources.logs.received import RESERVE_US, Log, ReceivedSource
 from driftline.engine.sources.record import Malformed, Row
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.wire.codec import pack
-
-PIPE = "standard input"
-"""The producer of all records."""
 
 SUM_BITS = 24
 
@@ -72,20 +70,11 @@ class PipedSource(ReceivedSource):
         self.close()
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
-        return (record and as_record(*record) for record in self.entries(start))
+        for record in self.entries(start):
+            yield of_pipe(*record) if isinstance(record, tuple) else record
 
     def _another(self, difference: str) -> StateMismatch:
         return StateMismatch(
             f"this is not the standard input of which {self.taken} records are stored: "
             f"{difference}. Give the same stream again, from its beginning, or another --output"
         )
-
-
-def as_record(time: int, payload: object) -> tuple[int, object] | BadRecord:
-    """The record of an entry in the log of a pipe."""
-    match payload:
-        case (int(number), str(reason), str(text), str(raw)):
-            if number != time:
-                reason += f" (it is record {number} of this input)"
-            return BadRecord(time, PIPE, reason, text, raw)
-    return time, payload

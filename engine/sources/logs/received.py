@@ -33,9 +33,10 @@ from typing import Protocol
 from driftline.engine.errors import StateMismatch
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources.live import LiveSource
+from driftline.engine.sources.logs.entries import record_of
 from driftline.engine.sources.logs.inputlog import Entry, WriteGroup
 from driftline.engine.sources.source import BadRecord
-from driftline.engine.wire.codec import pack, unpack
+from driftline.engine.wire.codec import pack
 
 RESERVE_US = 1_000_000
 """How far in advance times are reserved; a restart skips at most this much."""
@@ -195,7 +196,7 @@ class ReceivedSource(LiveSource):
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
         return self.entries(start)
 
-    def entries(self, start: int) -> Iterator[tuple[int, object] | None]:
+    def entries(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
         """What `read` gives, as it was received."""
         if start < self._trim:
             raise StateMismatch(
@@ -245,7 +246,7 @@ class ReceivedSource(LiveSource):
         self._unread.append((time, payload, len(data)))
         self.waiting_bytes += len(data)
 
-    def _records(self, reading: int) -> Iterator[tuple[int, object] | None]:
+    def _records(self, reading: int) -> Iterator[tuple[int, object] | BadRecord | None]:
         while reading == self._readings:
             if self._position <= self._evicted:
                 yield from self._stored(reading)
@@ -260,7 +261,7 @@ class ReceivedSource(LiveSource):
             else:
                 yield None
 
-    def _stored(self, reading: int) -> Iterator[tuple[int, object]]:
+    def _stored(self, reading: int) -> Iterator[tuple[int, object] | BadRecord]:
         """The next records that are only in the log."""
         until = self._evicted
         entries = [e for e in self._log.read(self._position, READ_AT_ONCE) if e.time <= until]
@@ -269,7 +270,7 @@ class ReceivedSource(LiveSource):
             if reading != self._readings:
                 return
             self._position = entry.time + 1
-            yield entry.time, unpack(entry.data)
+            yield record_of(entry, self.name)
 
     def _evict(self) -> None:
         """Drop records from memory that are both read and stored."""

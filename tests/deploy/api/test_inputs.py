@@ -13,7 +13,6 @@ import pytest
 from driftline import DriftlineError, Flow, FlowError, InputError, run
 from driftline.deploy.api import inputs as inputs_module
 from driftline.deploy.api.inputs import AHEAD_MAX, Inputs
-from driftline.engine.errors import PayloadError
 from driftline.engine.sources import ListSource, QueueSource
 
 RECORDS = [{"id": f"r{i}", "n": i} for i in range(30)]
@@ -121,7 +120,7 @@ def test_a_record_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("iterate", [list, iter])
 def test_a_record_that_cannot_travel_is_named(iterate: Callable[[list[object]], object]) -> None:
-    with pytest.raises(PayloadError, match="source 'records', record 2: a value of type object"):
+    with pytest.raises(InputError, match="source 'records', record 2: a value of type object"):
         list(run(echo(), {"records": iterate(["a", object(), "c"])}))  # type: ignore[dict-item]
 
 

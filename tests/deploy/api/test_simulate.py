@@ -7,7 +7,7 @@ import operator
 import pytest
 
 from driftline import Flow, FlowError, ReducingState, SimulationFailed, simulate
-from driftline.engine.errors import PayloadError
+from driftline.engine.errors import InputError
 from tests.deploy.api.flows import ORDERS, failing, matching, running_totals
 
 PAIRED: dict[str, list[object]] = {
@@ -100,7 +100,7 @@ def test_records_that_do_not_fit_are_refused() -> None:
         simulate(running_totals(), [[{"name": "Ann"}]])
     with pytest.raises(FlowError, match="has more than 10000 records: simulate some of them"):
         simulate(running_totals(), [iter(ORDERS * 251)])
-    with pytest.raises(PayloadError, match="source 'orders', record 2"):
+    with pytest.raises(InputError, match="source 'orders', record 2"):
         simulate(running_totals(), [[{"who": "Ann", "price": 1}, object()]])
     with pytest.raises(FlowError, match="no input for orders"):
         simulate(running_totals(), {})

@@ -21,6 +21,7 @@ from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.parties.intake import MAGIC, Kind, decode_answer
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.sources.source import BadRecord
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.party import Party
 
@@ -39,10 +40,11 @@ class Reader(Party):
         super().__init__("reader")
         self.found: list[tuple[int, object]] = []
         self.reading = True
-        self._records: Iterator[tuple[int, object] | None] = source.entries(1)
+        self._records: Iterator[tuple[int, object] | BadRecord | None] = source.entries(1)
 
     def turn(self) -> bool:
         while self.reading and (record := next(self._records, None)) is not None:
+            assert not isinstance(record, BadRecord)
             self.found.append(record)
         return False
 

@@ -14,6 +14,7 @@ from hypothesis.stateful import (
 
 from driftline.engine.sources.logs.inputlog import WriteGroup
 from driftline.engine.sources.logs.received import Receipt
+from driftline.engine.sources.source import BadRecord
 from driftline.engine.wire.codec import unpack
 from tests.engine.sources.memory_disk import memory_disk
 from tests.engine.sources.received_front import Clock, Front
@@ -76,6 +77,7 @@ class Twins(RuleBasedStateMachine):
             record = next(self.records, None)
             if record is None:
                 return
+            assert not isinstance(record, BadRecord)
             assert record[0] >= self.position, "times grow, and promises are kept"
             self.position = record[0] + 1
 

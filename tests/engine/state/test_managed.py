@@ -62,6 +62,8 @@ def test_only_a_key_with_nothing_in_its_states_is_reclaimed() -> None:
         state.set(1)
         if key == "empty":
             state.clear()
-    for key in ("full", "empty", "unknown"):
-        table.reclaim(key)
+    table.perhaps_empty.append("unknown")
+    table.reclaim(needed={"empty"})
+    assert list(table) == ["full", "empty"]
+    table.reclaim()
     assert list(table) == ["full"]

@@ -1,0 +1,131 @@
+"""Records that cannot be taken, and values of functions that are large, in all drivers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from driftline import Flow, FlowTest, run, run_reference
+from driftline.engine.errors import InputError, PayloadError
+from driftline.engine.sources.record import RAW_CHARS
+from tests.engine.sources.poison import POISON
+
+FLOW = """
+from driftline import Flow
+flow = Flow("ids")
+flow.source("records").key_by("id").process(lambda context, record: [record["id"]]).sink()
+"""
+
+LINES = "".join(json.dumps(record) + "\n" for record in [{"id": 1}, *POISON.values(), {"id": 6}])
+
+
+class Command:
+    """Calls of `driftline run` in a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        (directory / "flow.py").write_text(FLOW)
+        (directory / "in.jsonl").write_text(LINES)
+
+    def run(self, output: str, given: str, *options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "driftline", "run", "flow.py:flow", "--input", given]
+        return subprocess.run(
+            [*command, "--output", output, *options],
+            cwd=self.directory,
+            input=LINES if given == "-" else "",
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def lines(self, output: str, pattern: str) -> list[str]:
+        files = (self.directory / output).glob(pattern)
+        return sorted(line for file in files for line in file.read_text().splitlines())
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Command:
+    return Command(tmp_path)
+
+
+@pytest.mark.parametrize("given", ["in.jsonl", "-"])
+def test_with_dead_letters_they_are_set_aside_in_short_as_by_the_reference(
+    command: Command, given: str
+) -> None:
+    options = "--on-error", "dead-letter"
+    assert command.run("wanted", "in.jsonl", "--reference", *options).returncode == 0
+    for _ in range(2):  # the second call finds what the first has logged and set aside
+        done = command.run("out", given, "--nodes", "2", *options)
+        assert done.returncode == 0, done.stderr
+        assert command.lines("out", "*.jsonl") == command.lines("wanted", "*.jsonl")
+        aside = command.lines("out", "dead-letters/input-0.jsonl")
+        wanted = command.lines("wanted", "dead-letters/input-0.jsonl")
+        assert [line.replace("standard input", "in.jsonl") for line in aside] == wanted
+    assert [json.loads(line)["record"] for line in aside] == [2, 3, 4, 5]
+    assert max(map(len, aside)) < 2 * RAW_CHARS
+
+
+@pytest.mark.parametrize("given", ["in.jsonl", "-"])
+def test_without_dead_letters_the_run_ends_with_the_record_and_the_reason(
+    command: Command, given: str
+) -> None:
+    done = command.run("out", given)
+    name = "standard input" if given == "-" else given
+    assert done.returncode != 0
+    assert f"{name}, record 2: it has " in done.stderr
+    assert "a record has at most 16777216" in done.stderr
+
+
+def ids() -> Flow:
+    flow = Flow("ids")
+    flow.source("records").key_by("id").process(lambda context, record: [record["id"]]).sink()
+    return flow
+
+
+class Given:
+    """A source of the user."""
+
+    def __init__(self, records: Iterable[object]) -> None:
+        self.name = "given"
+        self.records = list(records)
+
+    def read(self, start: int) -> Iterator[tuple[int, object]]:
+        yield from list(enumerate(self.records, 1))[start - 1 :]
+
+    def progress(self) -> None:
+        return None
+
+    def identity(self) -> str:
+        return "given"
+
+
+@pytest.mark.parametrize("kind", POISON)
+@pytest.mark.parametrize("given", [list, iter, Given])
+def test_of_python_they_are_bad_records_too(kind: str, given: Callable[..., object]) -> None:
+    records = [{"id": 1}, POISON[kind], {"id": 3}]
+    wanted = list(run_reference(ids(), [records], dead_letters=True))
+    assert [item.value for item in wanted] == [1, 3]
+    inputs = {"records": given(records)}
+    assert list(run(ids(), inputs, dead_letters=True)) == wanted  # type: ignore[arg-type]
+    reasons = []
+    for call in (run_reference, run):
+        with pytest.raises(InputError) as raised:
+            list(call(ids(), {"records": records}))
+        assert (raised.value.file, raised.value.record) == ("source 'records'", 2)
+        reasons.append(str(raised.value))
+    assert reasons[0] == reasons[1]
+
+
+@pytest.mark.parametrize("kind", POISON)
+def test_a_test_of_a_flow_refuses_to_send_them(kind: str) -> None:
+    with FlowTest(ids()) as test:
+        with pytest.raises(PayloadError, match="source 'records', record 1: "):
+            test.send(POISON[kind])
+        test.send({"id": 7})
+        assert test.outputs() == [7]
