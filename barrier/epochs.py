@@ -23,6 +23,7 @@ from driftline.engine.order.steps import Signs, Values
 from driftline.engine.wire.bundles import running_checksum, to_blob
 from driftline.engine.wire.label_columns import Labels
 
+
 class EpochBarrier(Barrier):
     """Holds outputs per epoch. Each chain has one open epoch."""
 

@@ -123,9 +123,13 @@ def draw_throughput(throughputs: Throughputs, path: Path) -> None:
             color=INK,
         )
     panel.set_xticks(range(len(rows)), [_below(row) for row in rows])
-    panel.set_ylabel("documents per second: median, least and largest run")
+    panel.set_ylabel("documents per second")
     panel.set_ylim(0, 1.12 * max([1.0, *(spread.most for spread in spreads)]))
-    panel.set_title(f"{throughputs.documents} documents, {throughputs.nodes} nodes")
+    rounds = max((len(row.runs) for row in rows), default=0)
+    panel.set_title(
+        f"{throughputs.documents:,} documents, {throughputs.nodes} nodes; "
+        f"median, least and largest of {rounds} runs"
+    )
     dress_bars(panel)
     save(figure, path)
 
