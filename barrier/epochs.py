@@ -8,6 +8,10 @@ nothing.
 
 Takes: outputs, ends of epochs per chain, commits. Gives: bundles, and outputs to make durable.
 Invariant: an output leaves only after its epoch was committed, and then once.
+
+Cost: that of `ImmediateBarrier`. A batch of outputs becomes a blob when it comes, and stays one, in
+the order of arrival, which is all that the policy promises: to sort an epoch by label would hold up
+the loop for a tenth of a millisecond per document.
 """
 
 from __future__ import annotations
@@ -18,9 +22,6 @@ from driftline.engine.order.steps import Signs, Values
 from driftline.engine.wire.bundles import running_checksum, to_blob
 from driftline.engine.wire.label_columns import Labels
 
-Output = tuple[tuple[int, ...], int, object]
-"""(label, sink, payload)"""
-
 
 class EpochBarrier(Barrier):
     """Holds outputs per epoch. Each chain has one open epoch."""
@@ -29,10 +30,10 @@ class EpochBarrier(Barrier):
         super().__init__(name, groups, dead_letters)
         self.chain = 0
         """The port of the chain that makes the next outputs. Chains end an epoch one by one."""
-        self.open: dict[int, list[Output]] = {}
-        """Chain -> the outputs of its open epoch."""
-        self.sealing: dict[int, list[Output]] = {}
-        """Epoch -> the outputs of the chains that have ended it, while others have not."""
+        self.open: dict[int, list[bytes]] = {}
+        """Chain -> the blobs of its open epoch."""
+        self.sealing: dict[int, list[bytes]] = {}
+        """Epoch -> the blobs of the chains that have ended it, while others have not."""
         self.sealed: dict[int, tuple[bytes, ...]] = {}
         """Epoch -> its blobs, pre-committed and not yet committed."""
         self.processed = 0
@@ -43,8 +44,7 @@ class EpochBarrier(Barrier):
     ) -> None:
         assert signs is None or signs == [1], "only an ordered barrier can take outputs back"
         self.check_failure(sink, labels[0], values[0])
-        outputs = self.open.setdefault(self.chain, [])
-        outputs += [(label, sink, value) for label, value in zip(labels, values, strict=True)]
+        self.open.setdefault(self.chain, []).append(to_blob(labels, sink, values, packed))
 
     def progress(self, processed: int) -> None:
         self.processed = max(self.processed, processed)
@@ -60,10 +60,8 @@ class EpochBarrier(Barrier):
         Each keeps its number: t_last says which of them the consumer has. Precondition: all chains
         have ended the epoch.
         """
-        outputs = sorted(self.sealing.pop(epoch, ()), key=lambda output: output[0])
-        if outputs:
-            labels, sinks, values = zip(*outputs, strict=True)
-            self.sealed[epoch] = (to_blob(list(labels), sinks, values),)
+        if blobs := self.sealing.pop(epoch, []):
+            self.sealed[epoch] = tuple(blobs)
         return tuple(sorted(self.sealed.items()))
 
     def restore(self, epoch: int, pre_committed: object) -> None:

@@ -61,7 +61,7 @@ def repeat(default: int) -> Callable[[Command], Command]:
         default=default,
         show_default=True,
         type=click.IntRange(1, 100),
-        help="Rounds; in each, the floor and all policies take their turn.",
+        help="Rounds; in each, the floor and all policies take their turn. Figures are medians.",
     )
 
 
@@ -77,9 +77,33 @@ def checkpoints(default: str) -> Callable[[Command], Command]:
     )
 
 
+def policies(default: str) -> Callable[[Command], Command]:
+    """The policies to compare."""
+    return click.option(
+        "--policies",
+        default=default,
+        show_default=True,
+        metavar="A,B",
+        callback=_names_of_policies,
+        help=f"Policies: {', '.join(POLICIES)}, and {MICRO_BATCH}, which needs driftline[spark] "
+        "and Java; or all.",
+    )
+
+
+def durable(default: bool) -> Callable[[Command], Command]:
+    """Whether there are rows with durable ends, too."""
+    return click.option(
+        "--durable/--no-durable",
+        default=default,
+        show_default=True,
+        help="Measure also with durable ends, with the longest checkpoint interval: a document is "
+        "on the disk before its outputs leave, and its outputs have arrived once they are on it.",
+    )
+
+
 rate = click.option(
     "--rate",
-    default=50.0,
+    default=100.0,
     show_default=True,
     type=click.FloatRange(0.1, 100_000),
     help="Documents a second, arriving as a Poisson process.",
@@ -93,15 +117,6 @@ warmup = click.option(
 )
 nodes = click.option(
     "--nodes", default=2, show_default=True, type=click.IntRange(1, 64), help="Node processes."
-)
-policies = click.option(
-    "--policies",
-    default=",".join(POLICIES),
-    show_default=True,
-    metavar="A,B",
-    callback=_names_of_policies,
-    help=f"Policies: {', '.join(POLICIES)}, and {MICRO_BATCH}, which needs driftline[spark] and "
-    "Java; or all.",
 )
 ordering = click.option(
     "--ordering",

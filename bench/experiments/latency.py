@@ -1,8 +1,8 @@
 """Latency, as in section VI of the paper: an open loop of Poisson arrivals, policy by policy.
 
 Each run has a new cluster. Each round has the opposite order of the one before, so all cases are
-measured at the same time on average; all runs of a round have the same documents and due times. The
-latencies of a case's runs are pooled, as if they were of one run.
+measured at the same time on average; all runs of a round have the same documents and due times. A
+figure of a case is the median of its runs.
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,9 @@ from rich.console import Console
 from driftline.bench.experiments.rounds import Rounds, Turn, back_and_forth, run_rounds
 from driftline.bench.measuring.corpus import expected_records
 from driftline.bench.measuring.loops import System, open_loop, poisson_schedule
-from driftline.bench.measuring.meter import LatencyResult, Meter, percentiles
-from driftline.bench.report.tables import Latencies, LatencyRow
+from driftline.bench.measuring.meter import Meter
+from driftline.bench.report.rows import LatencyRow
+from driftline.bench.report.tables import Latencies
 from driftline.bench.systems.cases import Case
 from driftline.bench.systems.setup import Setup, patience_s
 
@@ -27,7 +28,7 @@ def measure_latency(
     rounds: int,
     console: Console,
 ) -> Rounds[Meter]:
-    """Run the floor and all cases, `rounds` times in turn."""
+    """Run all cases, `rounds` times in turn."""
     expected = expected_records(setup.documents)
 
     def measure(system: System, turn: Turn) -> tuple[Meter, str]:
@@ -41,25 +42,15 @@ def measure_latency(
 
 
 def latencies_of(
-    setup: Setup, cases: Sequence[Case], rate: float, rounds: Rounds[Meter]
+    setup: Setup, cases: Sequence[Case], rate: float, rounds: Rounds[Meter], sync_ms: float = 0.0
 ) -> Latencies:
-    """The pooled latencies of the floor and of all cases."""
+    """The latencies of all cases; `sync_ms`: what a durable write takes."""
     rows = [
-        LatencyRow.of(
-            case.policy, case.checkpoint_ms, pooled(rounds.of(case)), rounds.reasons.get(case)
+        LatencyRow(
+            case,
+            [meter.latency_result() for meter in rounds.of(case)],
+            rounds.reasons.get(case),
         )
         for case in cases
     ]
-    return Latencies(rate, len(setup.documents), setup.nodes, pooled(rounds.of(None)), rows)
-
-
-def pooled(meters: Sequence[Meter]) -> LatencyResult:
-    """The statistics of several runs as if they were one."""
-    latencies = [ms for meter in meters for ms in meter.latencies_ms()]
-    return LatencyResult(
-        documents=len(latencies),
-        latency=percentiles(latencies),
-        lateness=percentiles([ms for meter in meters for ms in meter.lateness_ms()]),
-        lost=sum(meter.lost for meter in meters),
-        duplicated=sum(meter.duplicated for meter in meters),
-    )
+    return Latencies(rate, len(setup.documents), setup.nodes, rows, sync_ms)

@@ -18,7 +18,8 @@ from rich.table import Table
 from driftline.bench.measuring.corpus import Documents, expected_records
 from driftline.bench.measuring.loops import closed_loop
 from driftline.bench.measuring.meter import Meter
-from driftline.bench.systems.engine import Engine, PassingConsumer
+from driftline.bench.systems.consumers import PassingConsumer
+from driftline.bench.systems.engine import Engine
 from driftline.deploy.parties.front import WINDOW
 from driftline.engine.flow.flow import Flow
 from driftline.engine.state.managed import ReducingState
@@ -136,7 +137,7 @@ def _count_words(nodes: int, seconds: float, chance: Random) -> tuple[list[float
         sample_at = end - seconds + SAMPLE_EVERY_S
         while (now := monotonic()) < end:
             while sent * WORDS - counter.items < 2 * WINDOW * WORDS:
-                engine.source.put({"text": next(texts)})
+                engine.put({"text": next(texts)})
                 sent += 1
             engine.runtime.step(wait_s=0.05)
             if now >= sample_at:

@@ -1,4 +1,4 @@
-"""Rounds: the floor and all cases take turns, several times.
+"""Rounds: all cases take turns, several times.
 
 A machine drifts within minutes. In turns, what is compared was measured at about the same time.
 """
@@ -16,16 +16,16 @@ from driftline.bench.systems.setup import Setup
 
 Result = TypeVar("Result")
 
-Turn = tuple[int, Case | None]
-"""A round, from 0 on, and what is run in it; None is the floor."""
+Turn = tuple[int, Case]
+"""A round, from 0 on, and what is run in it."""
 
 Measure = Callable[[System, Turn], tuple[Result, str]]
 """Measures a system that has been started: the result, and what a line says of it."""
 
 
 def in_turn(cases: Sequence[Case], rounds: int) -> list[Turn]:
-    """All runs: in each round the floor and then the cases."""
-    return [(number, case) for number in range(rounds) for case in (None, *cases)]
+    """All runs, round by round."""
+    return [(number, case) for number in range(rounds) for case in cases]
 
 
 def back_and_forth(cases: Sequence[Case], rounds: int) -> list[Turn]:
@@ -63,12 +63,12 @@ class RunLines:
 class Rounds(Generic[Result]):
     """What the runs have given."""
 
-    runs: list[tuple[Case | None, Result]] = field(default_factory=list)
-    """In the order of the runs; None is the floor."""
-    reasons: dict[Case | None, str] = field(default_factory=dict)
+    runs: list[tuple[Case, Result]] = field(default_factory=list)
+    """In the order of the runs."""
+    reasons: dict[Case, str] = field(default_factory=dict)
     """Why there is no run of a case."""
 
-    def of(self, case: Case | None) -> list[Result]:
+    def of(self, case: Case) -> list[Result]:
         """The results of a case, in the order of the rounds."""
         return [result for of, result in self.runs if of == case]
 
@@ -93,6 +93,6 @@ def run_rounds(
     lines = RunLines(console, len(turns))
     for turn in turns:
         _, case = turn
-        lines.begin("floor" if case is None else case)
+        lines.begin(case)
         lines.end("cannot be run" if case in rounds.reasons else rounds.run(setup, turn, measure))
     return rounds

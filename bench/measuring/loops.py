@@ -1,10 +1,12 @@
 """The loops that drive a measured system: exactly the same code for the floor and for Driftline.
 
 `open_loop` keeps a schedule, however late the system is: for latency. `closed_loop` keeps a window
-of documents under way: for throughput.
+of documents under way: for throughput. There a document is due when it is sent, as the system
+itself says when.
 """
 
 import gc
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
@@ -16,6 +18,7 @@ from typing import Protocol
 import psutil
 
 from driftline.bench.measuring.meter import Arrival, LatencyResult, Meter, ThroughputResult
+from driftline.deploy.host.runtime import SWITCH_S
 
 
 class System(Protocol):
@@ -44,7 +47,7 @@ def open_loop(
     Ends when all records have arrived, or none has for `patience_s` after the last document; then
     reads for `settle_s` more, for late duplicates.
     """
-    with _no_collector():
+    with _undisturbed():
         start = perf_counter()
         for number, offset in enumerate(schedule_s):
             due = start + offset
@@ -72,7 +75,7 @@ def closed_loop(
 ) -> ThroughputResult:
     """Send all documents as fast as possible with at most `window` of them under way."""
     documents = len(meter.expected)
-    with _no_collector():
+    with _undisturbed():
         wall, cpu = perf_counter(), cpu_seconds()
         last_sign = wall
         while meter.complete < documents and perf_counter() < last_sign + patience_s:
@@ -115,14 +118,20 @@ def _settle(system: System, meter: Meter, settle_s: float) -> None:
 
 
 @contextmanager
-def _no_collector() -> Iterator[None]:
-    """Switch cyclic garbage collection off: its pauses would count as latency."""
-    was_on = gc.isenabled()
+def _undisturbed() -> Iterator[None]:
+    """Let no pause of this process count as latency.
+
+    Cyclic garbage collection is off, and a thread that has written to the disk gets the interpreter
+    as soon as in the processes of a run.
+    """
+    was_on, interval_s = gc.isenabled(), sys.getswitchinterval()
     gc.collect()
     gc.disable()
+    sys.setswitchinterval(SWITCH_S)
     try:
         yield
     finally:
+        sys.setswitchinterval(interval_s)
         if was_on:
             gc.enable()
 

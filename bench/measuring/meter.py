@@ -1,15 +1,21 @@
-"""The meter: the time at which each document was handed over, and its last record arrived.
+"""The meter: the time at which each document was due, and its last record arrived.
+
+Latency counts from the due time of the schedule, whenever the producer was able to hand the
+document over: a producer that a stalled system holds up would otherwise leave out the very
+documents that waited (coordinated omission). *Lateness* is the part of it before the hand-over.
 
 There is one `Meter` per run; `measuring.loops` drive a system under it. The meter knows nothing of
 words: a document is a number with a count of expected records, a record is a key that occurs once
 per document.
 
     >>> meter = Meter(expected=[2])
-    >>> meter.handed_over(0, now=1.0, due=1.0)
-    >>> meter.arrived(0, ["a"], now=1.001)
-    >>> meter.arrived(0, ["a", "b"], now=1.002)
+    >>> meter.handed_over(0, now=1.001, due=1.0)
+    >>> meter.arrived(0, ["a"], now=1.002)
+    >>> meter.arrived(0, ["a", "b"], now=1.003)
     >>> [round(ms, 6) for ms in meter.latencies_ms()], meter.lost, meter.duplicated
-    ([2.0], 0, 1)
+    ([3.0], 0, 1)
+    >>> [round(ms, 6) for ms in meter.lateness_ms()]
+    [1.0]
 
 Cost: one set update for each message of records; a document that is complete holds no set.
 """
@@ -27,8 +33,9 @@ class Sent(NamedTuple):
     """A document that was handed over, and the arrival of its records."""
 
     document: int
-    at_s: float  # time of the hand-over, since that of the first document
-    latency_ms: float | None  # None if records are missing, or it has no words
+    at_s: float  # due time, since that of the first document
+    lateness_ms: float  # from the due time to the hand-over
+    latency_ms: float | None  # from the due time; None if records are missing, or it has no words
     lost: int  # records that are missing
     duplicated: int  # records that arrived again
     warmup: bool
@@ -43,6 +50,8 @@ class LatencyResult:
     lateness: dict[str, float]  # of the producer against its schedule
     lost: int
     duplicated: int
+    latencies_ms: Sequence[float] = ()  # of which `latency` has the percentiles
+    lateness_ms: Sequence[float] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +110,7 @@ class Meter:
         if len(seen) >= self.expected[number]:
             del self._seen[number]
             self.complete += 1
-            self._latency_s[number] = now - self._sent_s[number]
+            self._latency_s[number] = now - self._due_s[number]
 
     @property
     def sent(self) -> int:
@@ -125,11 +134,12 @@ class Meter:
 
     def documents(self) -> Iterator[Sent]:
         """Every document handed over, with the warm-up, in order."""
-        for number, sent in enumerate(self._sent_s):
+        for number, (due, sent) in enumerate(zip(self._due_s, self._sent_s, strict=True)):
             seconds = self._latency_s[number]
             yield Sent(
                 number,
-                sent - self.first_sent_s,
+                due - self._due_s[0],
+                1000 * (sent - due),
                 None if seconds is None else 1000 * seconds,
                 self.expected[number] - len(self._seen[number]) if number in self._seen else 0,
                 self._again[number],
@@ -147,13 +157,15 @@ class Meter:
 
     def latency_result(self) -> LatencyResult:
         """Statistics of an open-loop run."""
-        latencies = self.latencies_ms()
+        latencies, lateness = self.latencies_ms(), self.lateness_ms()
         return LatencyResult(
             documents=len(latencies),
             latency=percentiles(latencies),
-            lateness=percentiles(self.lateness_ms()),
+            lateness=percentiles(lateness),
             lost=self.lost,
             duplicated=self.duplicated,
+            latencies_ms=latencies,
+            lateness_ms=lateness,
         )
 
     def throughput_result(self, cpu_cores: float) -> ThroughputResult:

@@ -1,18 +1,25 @@
-"""The pictures: bars of latency percentiles and of throughput, in the manner of the paper.
+"""The pictures: curves of latency over percentiles, and bars of throughput.
 
 matplotlib is slow to import, so only drawing imports it.
 """
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
-from driftline.bench.report.tables import Latencies, LatencyRow, Throughputs
+from collections.abc import Callable, Sequence
+from math import log10
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from driftline.bench.report.rows import LatencyRow, ThroughputRow
+from driftline.bench.report.tables import Latencies, Throughputs
+from driftline.bench.systems.cases import Case
 from driftline.engine.ui.pictures import (
     INK,
     colours_of,
     dress_bars,
+    dress_curves,
     new_figure,
+    plain_log_scale,
     save,
     scale_by_decades,
 )
@@ -21,34 +28,64 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SHOWN = {"p50_ms": "50th", "p75_ms": "75th", "p95_ms": "95th", "p99_ms": "99th"}
+LineStyle = Literal["-"] | tuple[float, tuple[float, ...]]
+"""Solid, or an offset and the lengths of dashes and gaps."""
 
-HEIGHT = 4.4
-GROUP = 0.84  # width of a group of bars, of the 1.0 from one group to the next
+SOLID: LineStyle = "-"
+DASHED: LineStyle = (0, (5, 2))
+STYLES: tuple[LineStyle, ...] = (SOLID, (0, (1, 1.2)), (0, (3, 1, 1, 1)), (0, (6, 1, 1, 1, 1, 1)))
+"""Of the checkpoint intervals, the longest first."""
+
+MARKS = {
+    0.0: "0",
+    0.5: "50",
+    0.75: "75",
+    0.9: "90",
+    0.95: "95",
+    0.99: "99",
+    0.999: "99.9",
+    0.9999: "99.99",
+}
+"""Share of the documents -> the mark on the axis of percentiles."""
+
+STEADY = 15
+"""Where fewer documents than this took longer, a curve is pale: another run has another one."""
+
+LEAST_MS = 0.001
+"""A shorter lateness is drawn as this one."""
+
+ENDS = {False: "inputs and outputs in memory", True: "inputs and outputs durable"}
+
+Values = Callable[[LatencyRow], list[float]]
 
 
 def draw_latency(latencies: Latencies, path: Path) -> None:
-    """Draw a panel per checkpoint interval, with the percentiles of every policy.
-
-    Policies without checkpoints are in every panel, for comparison.
-    """
-    rows = [row for row in latencies.rows if row.reason is None]
-    colours = colours_of(row.policy for row in rows)
-    intervals = sorted({row.checkpoint_ms for row in rows if row.checkpoint_ms is not None})
-    panels: list[int | None] = [*intervals] or [None]
-
-    figure = new_figure(1.6 + 4.0 * len(panels), HEIGHT)
-    axes: list[Axes] = list(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0])
-    for panel, interval in zip(axes, panels, strict=True):
-        _draw_floor(panel, latencies)
-        shown = [row for row in rows if row.checkpoint_ms in (None, interval)]
-        _draw_bars(panel, shown, colours)
-        panel.set_title("no checkpoints" if interval is None else f"checkpoint every {interval} ms")
-        panel.set_xlabel("percentile")
-    axes[0].set_ylabel("latency in ms")
-    _draw_legend(figure, colours)
+    """Draw the latency of all documents of a case over the percentiles, with a panel for each kind
+    of ends; below it, the producer's lateness."""
+    rows = [row for row in latencies.rows if row.documents]
+    kinds = sorted({row.case.durable for row in rows}) or [False]
+    styles = _Styles([row.case for row in rows])
+    figure = new_figure(2.2 + 4.6 * len(kinds), 7.0)
+    grid = figure.subplots(
+        2, len(kinds), sharex=True, sharey="row", squeeze=False, height_ratios=(3.2, 1)
+    )
+    for column, durable in enumerate(kinds):
+        shown = [row for row in rows if row.case.durable is durable]
+        upper, lower = grid[0][column], grid[1][column]
+        _draw_curves(upper, shown, styles, _latencies)
+        _draw_curves(lower, shown, styles, _lateness)
+        plain_log_scale(upper)
+        scale_by_decades(lower)
+        upper.set_title(ENDS[durable])
+        lower.set_xlabel("percentile of the documents")
+    grid[0][0].set_ylabel("latency in ms")
+    grid[1][0].set_ylabel("of it, producer's\nlateness in ms")
+    _mark_percentiles(grid[1][0], max((row.documents for row in rows), default=2))
+    _draw_legend(figure, styles)
+    rounds = max((len(row.runs) for row in rows), default=0)
     figure.suptitle(
-        f"{latencies.documents} documents at {latencies.rate:g}/s, {latencies.nodes} nodes",
+        f"{latencies.rate:g} documents a second, {latencies.nodes} nodes, "
+        f"all documents of {rounds} runs; pale: fewer than {STEADY} documents took longer",
         fontsize=10,
         color=INK,
     )
@@ -56,84 +93,137 @@ def draw_latency(latencies: Latencies, path: Path) -> None:
 
 
 def draw_throughput(throughputs: Throughputs, path: Path) -> None:
-    """Draw a bar per row, and the floor as a dashed line."""
-    rows = [row for row in throughputs.rows if row.reason is None]
-    colours = colours_of(row.policy for row in rows)
-    figure = new_figure(max(5.0, 1.8 + 0.95 * len(rows)), HEIGHT)
+    """Draw a bar for each row, from zero to the median of its runs, with the runs' spread."""
+    rows = [row for row in throughputs.rows if row.runs]
+    colours = colours_of(row.case.policy for row in rows if not row.case.is_floor)
+    figure = new_figure(max(5.0, 1.8 + 1.1 * len(rows)), 4.4)
     panel = figure.subplots()
-    bars = panel.bar(
+    spreads = [row.figure("documents_per_s") for row in rows]
+    panel.bar(
         range(len(rows)),
-        [row.documents_per_s for row in rows],
+        [spread.median for spread in spreads],
         width=0.72,
-        color=[colours[row.policy] for row in rows],
+        color=[colours.get(row.case.policy, FLOOR_BAR) for row in rows],
+        yerr=[
+            [spread.median - spread.least for spread in spreads],
+            [spread.most - spread.median for spread in spreads],
+        ],
+        ecolor=INK,
+        capsize=3,
         zorder=2,
     )
-    panel.bar_label(bars, fmt="{:,.0f}", padding=2, fontsize=9, color=INK)
-    floor = throughputs.floor.documents_per_s
-    panel.axhline(floor, color=INK, linestyle="--", linewidth=1.2, zorder=3)
-    panel.annotate(
-        f"floor {floor:,.0f}",
-        (1, floor),
-        xycoords=("axes fraction", "data"),
-        xytext=(-2, 5),
-        textcoords="offset points",
-        ha="right",
-        fontsize=9,
-        color=INK,
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
-    )
-    panel.set_xticks(range(len(rows)), [_named(row.policy, row.checkpoint_ms) for row in rows])
+    for place, spread in enumerate(spreads):
+        panel.annotate(
+            f"{spread.median:,.0f}",
+            (place, spread.most),
+            xytext=(0, 4),
+            textcoords="offset points",
+            ha="center",
+            fontsize=9,
+            color=INK,
+        )
+    panel.set_xticks(range(len(rows)), [_below(row) for row in rows])
     panel.set_ylabel("documents per second")
-    panel.set_ylim(0, 1.12 * max([floor, *(row.documents_per_s for row in rows)]))
-    panel.set_title(f"{throughputs.documents} documents, {throughputs.nodes} nodes")
+    panel.set_ylim(0, 1.12 * max([1.0, *(spread.most for spread in spreads)]))
+    rounds = max((len(row.runs) for row in rows), default=0)
+    panel.set_title(
+        f"{throughputs.documents:,} documents, {throughputs.nodes} nodes; "
+        f"median, least and largest of {rounds} runs"
+    )
     dress_bars(panel)
     save(figure, path)
 
 
-def _draw_legend(figure: "Figure", colours: Mapping[str, str]) -> None:
-    from matplotlib.artist import Artist
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    entries: list[Artist] = [
-        Patch(color=colour, label=policy) for policy, colour in colours.items()
-    ]
-    entries.append(Line2D([], [], color=INK, linestyle="--", linewidth=1.2, label="floor"))
-    columns = min(len(entries), round(figure.get_figwidth() / 1.6))
-    figure.legend(handles=entries, loc="outside lower center", ncols=columns, frameon=False)
+FLOOR_BAR = "#BBBBBB"
 
 
-def _draw_bars(panel: "Axes", rows: Sequence[LatencyRow], colours: Mapping[str, str]) -> None:
-    """Draw a group per percentile with a bar per policy; logarithmic, as policies differ by far."""
-    width = GROUP / max(1, len(rows))
-    policies = list(colours)
-    for i, row in enumerate(sorted(rows, key=lambda row: policies.index(row.policy))):
-        left = -GROUP / 2 + (i + 0.5) * width
-        panel.bar(
-            [group + left for group in range(len(SHOWN))],
-            [getattr(row, name) for name in SHOWN],
-            width=0.92 * width,
-            color=colours[row.policy],
-            zorder=2,
+class _Styles:
+    """A colour for each policy, a line style for each checkpoint interval; the floor is dashed."""
+
+    def __init__(self, cases: Sequence[Case]) -> None:
+        self.colours = colours_of(case.policy for case in cases if not case.is_floor)
+        found = {case.checkpoint_ms for case in cases if case.checkpoint_ms is not None}
+        self.intervals = sorted(found, reverse=True)
+        self.cases = dict.fromkeys(
+            (case.policy, case.checkpoint_ms) for case in sorted(cases, key=self._place)
         )
-    scale_by_decades(panel)
-    panel.set_xticks(range(len(SHOWN)), list(SHOWN.values()))
-    dress_bars(panel)
+        """(policy, interval) of every line, in the order of the legend."""
+
+    def of(self, policy: str, checkpoint_ms: int | None) -> tuple[str, LineStyle]:
+        """Colour and style of a line."""
+        if policy not in self.colours:
+            return INK, DASHED
+        if checkpoint_ms is None:
+            return self.colours[policy], SOLID
+        place = self.intervals.index(checkpoint_ms)
+        return self.colours[policy], STYLES[place % len(STYLES)]
+
+    def _place(self, case: Case) -> tuple[int, int]:
+        policies = list(self.colours)
+        place = -1 if case.is_floor else policies.index(case.policy)
+        return place, case.checkpoint_ms or 0
 
 
-def _draw_floor(panel: "Axes", latencies: Latencies) -> None:
-    """Draw the floor: a line across the group of each percentile."""
-    panel.hlines(
-        [latencies.floor.latency[name] for name in SHOWN],
-        [group - 0.5 for group in range(len(SHOWN))],
-        [group + 0.5 for group in range(len(SHOWN))],
-        colors=INK,
-        linestyles="--",
-        linewidth=1.2,
-        zorder=3,
+def _latencies(row: LatencyRow) -> list[float]:
+    return sorted(ms for run in row.runs for ms in run.latencies_ms)
+
+
+def _lateness(row: LatencyRow) -> list[float]:
+    return sorted(max(LEAST_MS, ms) for run in row.runs for ms in run.lateness_ms)
+
+
+def _draw_curves(panel: Axes, rows: Sequence[LatencyRow], styles: _Styles, values: Values) -> None:
+    for row in rows:
+        ranked = values(row)
+        colour, style = styles.of(row.case.policy, row.case.checkpoint_ms)
+        places = [_place((rank + 0.5) / len(ranked)) for rank in range(len(ranked))]
+        steady = max(1, len(ranked) - STEADY)
+        for part, width, alpha in (
+            (slice(steady), 1.7, 1.0),
+            (slice(steady - 1, None), 1.0, 0.45),
+        ):
+            panel.plot(
+                places[part],
+                ranked[part],
+                color=colour,
+                linestyle=style,
+                linewidth=width,
+                alpha=alpha,
+            )
+    dress_curves(panel)
+
+
+def _place(share: float) -> float:
+    """Where a percentile is on the axis: as far from the 90th to the 99th as from there on."""
+    return -log10(1 - share)
+
+
+def _mark_percentiles(panel: Axes, documents: int) -> None:
+    """Marks up to the last one that a document is above."""
+    shown = {share: mark for share, mark in MARKS.items() if (1 - share) * documents >= 1}
+    panel.set_xticks([_place(share) for share in shown], list(shown.values()))
+    panel.set_xlim(0, _place(1 - 0.4 / documents))
+
+
+def _draw_legend(figure: Figure, styles: _Styles) -> None:
+    from matplotlib.lines import Line2D
+
+    entries = [
+        Line2D([], [], color=colour, linestyle=style, linewidth=1.7, label=_named(*line))
+        for line in styles.cases
+        for colour, style in [styles.of(*line)]
+    ]
+    columns = max(1, min(len(entries), round(figure.get_figwidth() / 1.9)))
+    figure.legend(
+        handles=entries, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.2
     )
-    panel.set_xlim(-0.5, len(SHOWN) - 0.5)
 
 
 def _named(policy: str, checkpoint_ms: int | None) -> str:
-    return policy if checkpoint_ms is None else f"{policy}\n{checkpoint_ms} ms"
+    return policy if checkpoint_ms is None else f"{policy}, {checkpoint_ms} ms"
+
+
+def _below(row: ThroughputRow) -> str:
+    case = row.case
+    every = "" if case.checkpoint_ms is None else f"{case.checkpoint_ms} ms"
+    return "\n".join(filter(None, [case.policy, every, "durable ends" if case.durable else ""]))

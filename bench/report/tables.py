@@ -1,99 +1,45 @@
-"""The figures of a benchmark, as a table for people and as JSON for programs.
+"""The figures of a benchmark, as tables for people and as JSON for programs.
 
-A `Latencies` or `Throughputs` has the rows of one benchmark and the floor's figures; the same rows
-go to `report.pictures`. A row has a policy and its checkpoint interval, None for a policy without
-checkpoints. The policy `none`, which is Driftline without guarantees, is the baseline of all
-figures. A row that could not be measured has a reason in place of figures; the reason is below the
-table.
+Figures are medians over the runs, with the least and the largest run in brackets where one table
+shows the spread. A row is compared with the floor, and with `none`, which is Driftline without
+guarantees: always with those that have the same ends (see `systems.cases`).
+
+In the JSON the rows with durable ends have an object of their own, `durable`, of the same form; it
+is None if there are none. The reason of a row that could not be measured is below the table.
 """
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
 
 from rich.table import Table
 from rich.text import Text
 
-from driftline.bench.measuring.meter import LatencyResult, ThroughputResult
+from driftline.bench.report.rows import (
+    ENOUGH_FOR_P99,
+    LATENCY_FIGURES,
+    LatencyRow,
+    Row,
+    ThroughputRow,
+)
+from driftline.bench.report.spread import (
+    NOTHING,
+    Spread,
+    difference,
+    number,
+    ratio,
+    three_digits,
+)
 from driftline.engine.ui.consoles import new_table, should_be_zero
 
 BASELINE = "none"
 """The policy that the overhead of the others is measured against."""
 
 COUNTS = ("lost", "duplicated")
-LATENCY_FIGURES = ("p50_ms", "p75_ms", "p95_ms", "p99_ms", "max_ms")
-THROUGHPUT_FIGURES = ("documents_per_s", "records_per_s", "cpu_cores")
 
-
-@dataclass(frozen=True, slots=True)
-class LatencyRow:
-    """Latency of one policy with one checkpoint interval."""
-
-    policy: str
-    checkpoint_ms: int | None
-    p50_ms: float
-    p75_ms: float
-    p95_ms: float
-    p99_ms: float
-    max_ms: float
-    lost: int = 0
-    duplicated: int = 0
-    reason: str | None = None
-
-    @classmethod
-    def of(
-        cls,
-        policy: str,
-        checkpoint_ms: int | None,
-        result: LatencyResult,
-        reason: str | None = None,
-    ) -> "LatencyRow":
-        """The row of a result; `reason`: why there is no result, or None."""
-        return cls(
-            policy,
-            checkpoint_ms,
-            **result.latency,
-            lost=result.lost,
-            duplicated=result.duplicated,
-            reason=reason,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ThroughputRow:
-    """Throughput of one policy with one checkpoint interval."""
-
-    policy: str
-    checkpoint_ms: int | None
-    documents_per_s: float
-    records_per_s: float
-    cpu_cores: float
-    lost: int = 0
-    duplicated: int = 0
-    reason: str | None = None
-
-    @classmethod
-    def of(
-        cls,
-        policy: str,
-        checkpoint_ms: int | None,
-        result: ThroughputResult,
-        reason: str | None = None,
-    ) -> "ThroughputRow":
-        """The row of a result; `reason`: why there is no result, or None."""
-        return cls(
-            policy,
-            checkpoint_ms,
-            documents_per_s=result.documents_per_s,
-            records_per_s=result.records_per_s,
-            cpu_cores=result.cpu_cores,
-            lost=result.lost,
-            duplicated=result.duplicated,
-            reason=reason,
-        )
-
-
-Row = LatencyRow | ThroughputRow
+WITH_SPREAD = ("p50_ms", "p99_ms")
+"""The percentiles whose spread a table shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,38 +47,53 @@ class Latencies:
     """The figures of an open-loop benchmark."""
 
     rate: float  # documents a second
-    documents: int
+    documents: int  # of each run, with the warm-up
     nodes: int
-    floor: LatencyResult
     rows: Sequence[LatencyRow]
+    sync_ms: float = 0.0  # what a write of 4 KiB and its fdatasync take here
 
     def as_json(self) -> dict[str, object]:
         """The figures as a JSON object."""
-        return {
-            "rate": self.rate,
-            "documents": self.documents,
-            "nodes": self.nodes,
-            "floor": {name: _number(self.floor.latency[name]) for name in LATENCY_FIGURES},
-            "rows": [_as_json(row, LATENCY_FIGURES) for row in self.rows],
-        }
+        return _json(self.rate, self.documents, self.nodes, self.rows, self.sync_ms)
 
-    def table(self) -> Table:
-        """The figures as a table for a terminal; `of floor` and `over none` compare medians."""
+    def tables(self) -> list[Table]:
+        """For a terminal: the latencies, and the medians compared."""
+        return [self._latencies(), self._comparison()]
+
+    def _latencies(self) -> Table:
         table = _table(
             f"Latency in ms at {self.rate:g} documents a second, {self.nodes} nodes",
-            ["p50", "p75", "p95", "p99", "max", "of floor", f"over {BASELINE}", *COUNTS],
+            ["p50", "p75", "p95", "p99", "max", "late p99"],
         )
-        floor = [_ms(self.floor.latency[name]) for name in LATENCY_FIGURES]
-        table.add_row("floor", "", *floor, "", "", *_counts(self.floor), end_section=True)
-        baseline = next((row.p50_ms for row in self.rows if row.policy == BASELINE), None)
         for row in self.rows:
-            if row.reason is not None:
-                _add_reason(table, row)
-                continue
-            figures = [_ms(getattr(row, name)) for name in LATENCY_FIGURES]
-            over = _overhead(row.p50_ms, None if row.policy == BASELINE else baseline)
-            of_floor = f"x{row.p50_ms / self.floor.latency['p50_ms']:.2f}"
-            table.add_row(*_policy_and_interval(row), *figures, of_floor, over, *_counts(row))
+            spreads = [row.figure(name) for name in LATENCY_FIGURES]
+            figures = [
+                str(spread) if name in WITH_SPREAD else spread.middle(three_digits)
+                for name, spread in zip(LATENCY_FIGURES, spreads, strict=True)
+            ]
+            _add(table, row, [*figures, row.lateness("p99_ms").middle(three_digits)], self.rows)
+        notes = [
+            _runs(self.rows),
+            "Latency counts from the time at which a document is due until its last output has "
+            "arrived; late: the part of it before the producer handed the document over.",
+        ]
+        if few := [row.documents for row in self.rows if row.too_few]:
+            notes.append(
+                f"p99 needs {ENOUGH_FOR_P99:,} latencies in a row; here are {min(few):,}: "
+                "give more --documents or --repeat."
+            )
+        if any(row.case.durable for row in self.rows):
+            notes.append(f"To append 4 KiB and wait for the disk takes {self.sync_ms:.2f} ms here.")
+        return _with_notes(table, notes, self.rows)
+
+    def _comparison(self) -> Table:
+        table = _table(
+            "Medians compared, round by round", ["of floor", f"over {BASELINE}, ms", *COUNTS]
+        )
+        for row in self.rows:
+            times = of_floor(row, self.rows).shown(three_digits)
+            over = over_baseline(row, self.rows).shown(_signed, until=" to ")
+            _add(table, row, [times and f"x{times}", over, *_counts(row)], self.rows)
         return table
 
 
@@ -142,83 +103,126 @@ class Throughputs:
 
     documents: int
     nodes: int
-    floor: ThroughputResult
     rows: Sequence[ThroughputRow]
 
     def as_json(self) -> dict[str, object]:
         """The figures as a JSON object; `rate` is None, as the system sets its own."""
-        return {
-            "rate": None,
-            "documents": self.documents,
-            "nodes": self.nodes,
-            "floor": {name: _number(getattr(self.floor, name)) for name in THROUGHPUT_FIGURES},
-            "rows": [_as_json(row, THROUGHPUT_FIGURES) for row in self.rows],
-        }
+        return _json(None, self.documents, self.nodes, self.rows)
 
-    def table(self) -> Table:
-        """The figures as a table for a terminal."""
+    def tables(self) -> list[Table]:
+        """For a terminal."""
         table = _table(
             f"Throughput, {self.nodes} nodes",
-            ["documents/s", "records/s", "cores", f"of {BASELINE}", *COUNTS],
+            ["documents/s", "records/s", "cores", "of floor", f"of {BASELINE}", *COUNTS],
         )
-        table.add_row("floor", "", *_rates(self.floor), "", *_counts(self.floor), end_section=True)
-        baseline = next((r.documents_per_s for r in self.rows if r.policy == BASELINE), None)
         for row in self.rows:
-            if row.reason is not None:
-                _add_reason(table, row)
-                continue
-            share = f"{row.documents_per_s / baseline:.0%}" if baseline else ""
-            table.add_row(*_policy_and_interval(row), *_rates(row), share, *_counts(row))
-        return table
+            figures = [
+                row.figure("documents_per_s").shown("{:,.0f}".format),
+                row.figure("records_per_s").middle("{:,.0f}".format),
+                row.figure("cpu_cores").middle("{:.2f}".format),
+                of_floor(row, self.rows).shown("{:.0%}".format),
+                of_baseline(row, self.rows).shown("{:.0%}".format),
+            ]
+            _add(table, row, [*figures, *_counts(row)], self.rows)
+        return [_with_notes(table, [_runs(self.rows)], self.rows)]
 
 
-def _as_json(row: Row, figures: Sequence[str]) -> dict[str, object]:
-    return {
-        "policy": row.policy,
-        "checkpoint_ms": row.checkpoint_ms,
-        **{name: _number(getattr(row, name)) for name in figures},
-        "lost": row.lost,
-        "duplicated": row.duplicated,
-        **({} if row.reason is None else {"reason": row.reason}),
-    }
+def of_floor(row: Row, rows: Sequence[Row]) -> Spread:
+    """How many times the floor's figure a row's is; the floor has the same ends."""
+    floor = next((r for r in rows if r.case.is_floor and r.case.durable is row.case.durable), None)
+    return NOTHING if floor is None or row is floor else ratio(row.compared, floor.compared)
 
 
-def _number(value: float) -> float | None:
-    """A figure with three digits; NaN, which JSON lacks, as None."""
-    return round(value, 3) if isfinite(value) else None
+def over_baseline(row: Row, rows: Sequence[Row]) -> Spread:
+    """By how much a row's figure is above that of `none` with the same ends."""
+    baseline = _baseline(row, rows)
+    return NOTHING if baseline is None else difference(row.compared, baseline.compared)
 
 
-def _table(title: str, figures: Sequence[str]) -> Table:
-    return new_table(title, ["policy"], ["checkpoint_ms", *figures])
+def of_baseline(row: Row, rows: Sequence[Row]) -> Spread:
+    """How many times the figure of `none` with the same ends a row's is."""
+    baseline = _baseline(row, rows)
+    return NOTHING if baseline is None else ratio(row.compared, baseline.compared)
 
 
-def _add_reason(table: Table, row: Row) -> None:
-    """Add a row without figures; its reason goes to the caption, as a column is too narrow."""
-    table.add_row(*_policy_and_interval(row), *["-"] * (len(table.columns) - 2))
-    caption = table.caption or Text()
-    assert isinstance(caption, Text)
-    table.caption = caption.append(f"{row.policy}: {row.reason}\n")
-
-
-def _policy_and_interval(row: Row) -> tuple[str, str]:
-    return row.policy, "" if row.checkpoint_ms is None else str(row.checkpoint_ms)
-
-
-def _ms(value: float) -> str:
-    return f"{value:.2f}" if value < 100 else f"{value:.0f}"
-
-
-def _rates(measured: ThroughputResult | ThroughputRow) -> tuple[str, str, str]:
-    return (
-        f"{measured.documents_per_s:,.0f}",
-        f"{measured.records_per_s:,.0f}",
-        f"{measured.cpu_cores:.2f}",
+def _baseline(row: Row, rows: Sequence[Row]) -> Row | None:
+    if row.case.is_floor or row.case.policy == BASELINE:
+        return None
+    return next(
+        (r for r in rows if r.case.policy == BASELINE and r.case.durable is row.case.durable), None
     )
 
 
-def _overhead(value: float, baseline: float | None) -> str:
-    return f"{value - baseline:+.2f} (x{value / baseline:.2f})" if baseline else ""
+def _json(
+    rate: float | None, documents: int, nodes: int, rows: Sequence[Row], sync_ms: float = 0.0
+) -> dict[str, object]:
+    durable = [row for row in rows if row.case.durable]
+    return {
+        "rate": rate,
+        "documents": documents,
+        "nodes": nodes,
+        **_compared_json([row for row in rows if not row.case.durable]),
+        "durable": {"sync_ms": number(sync_ms), **_compared_json(durable)} if durable else None,
+    }
 
 
-def _counts(measured: LatencyResult | ThroughputResult | Row) -> tuple[str, str]:
-    return should_be_zero(measured.lost), should_be_zero(measured.duplicated)
+def _compared_json(rows: Sequence[Row]) -> dict[str, object]:
+    """The rows with the same ends, apart from their floor."""
+    floor = [row.as_json() for row in rows if row.case.is_floor]
+    others = [
+        {
+            "policy": row.case.policy,
+            "checkpoint_ms": row.case.checkpoint_ms,
+            **row.as_json(),
+            "of_floor": _spread_json(of_floor(row, rows)),
+            f"of_{BASELINE}": _spread_json(of_baseline(row, rows)),
+            **({} if row.reason is None else {"reason": row.reason}),
+        }
+        for row in rows
+        if not row.case.is_floor
+    ]
+    return {"floor": floor[0] if floor else None, "rows": others}
+
+
+def _spread_json(spread: Spread) -> list[float | None]:
+    """[median, least, largest]"""
+    return [number(spread.median), number(spread.least), number(spread.most)]
+
+
+def _table(title: str, figures: Sequence[str]) -> Table:
+    return new_table(title, ["policy", "durable"], ["checkpoint_ms", *figures])
+
+
+def _add(table: Table, row: Row, figures: Sequence[str], rows: Sequence[Row]) -> None:
+    """Add a row; without figures if it could not be measured.
+
+    A line follows the floor, and the last row with the same ends.
+    """
+    case = row.case
+    every = "" if case.checkpoint_ms is None else str(case.checkpoint_ms)
+    if row.reason is not None:
+        figures = ["-"] * len(figures)
+    after = rows[rows.index(row) + 1 :]
+    last = case.is_floor or (bool(after) and after[0].case.durable is not case.durable)
+    table.add_row(case.policy, ", ".join(case.keeps), every, *figures, end_section=last)
+
+
+def _with_notes(table: Table, notes: Sequence[str], rows: Sequence[Row]) -> Table:
+    """Put notes below a table, and the reasons of rows without figures: columns are too narrow."""
+    reasons = [f"{row.case.policy}: {row.reason}" for row in rows if row.reason is not None]
+    table.caption = Text("\n".join([*filter(None, notes), *reasons]))
+    return table
+
+
+def _runs(rows: Sequence[Row]) -> str:
+    """How many runs the figures are medians of."""
+    runs = max((len(row.runs) for row in rows), default=0)
+    return f"Medians of {runs} runs, with the least and the largest of them." if runs > 1 else ""
+
+
+def _signed(ms: float) -> str:
+    return ("-" if ms < 0 else "+") + three_digits(abs(ms))
+
+
+def _counts(row: Row) -> list[str]:
+    return [should_be_zero(row.lost), should_be_zero(row.duplicated)]

@@ -1,16 +1,23 @@
-"""The cases of a comparison, each a row of a table.
+"""The cases of a comparison, each a row of a table: the floor, the policies, and Spark.
 
-Spark checkpoints every batch, so it has no interval. The floor is a row like the others: where a
-case may be None, None is the floor.
+A case has its *ends* in memory, or durable. In memory: the producer could not send a document again
+after a crash, and an output has arrived once it is decoded. Durable: a document is on the disk
+before its outputs leave, and an output has arrived once it is on the disk. Ends are the same for
+all cases that are compared; the state of the nodes is durable as the policy demands.
 
-    >>> [str(case) for case in cases(["none", "exactly-once"], [50, 500])]
-    ['none', 'exactly-once, checkpoint every 50 ms', 'exactly-once, checkpoint every 500 ms']
+Spark checkpoints every batch, so it has no interval.
+
+    >>> [str(case) for case in cases(["exactly-once"], [50, 500])]
+    ['floor', 'exactly-once, checkpoint every 50 ms', 'exactly-once, checkpoint every 500 ms']
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from driftline.engine.policy import POLICIES, SnapshotCut
+
+FLOOR = "floor"
+"""The job without an engine."""
 
 MICRO_BATCH = "micro-batch"
 REAL_TIME = "micro-batch, real-time"
@@ -24,28 +31,55 @@ WITHOUT_INTERVAL = (SnapshotCut.NONE, SnapshotCut.PRODUCTIONS)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A policy, and the interval between its checkpoints; None if it has no interval."""
+    """A policy, the interval between its checkpoints (None if it has none), and its ends."""
 
     policy: str
     checkpoint_ms: int | None
+    durable: bool = False
 
     def __str__(self) -> str:
-        if self.checkpoint_ms is None:
-            return self.policy
-        return f"{self.policy}, checkpoint every {self.checkpoint_ms} ms"
+        every = "" if self.checkpoint_ms is None else f", checkpoint every {self.checkpoint_ms} ms"
+        return self.policy + every + (", durable ends" if self.durable else "")
+
+    @property
+    def is_floor(self) -> bool:
+        """Whether the case is the floor, which the others with the same ends are compared with."""
+        return self.policy == FLOOR
 
     @property
     def micro_batch(self) -> bool:
         """Whether the case runs on Spark."""
         return self.policy in (MICRO_BATCH, REAL_TIME)
 
+    @property
+    def keeps(self) -> list[str]:
+        """What survives a crash of all processes: `inputs`, `state`, `outputs`, or none of them."""
+        policy = POLICIES.get(self.policy)
+        has_state = self.micro_batch or (policy is not None and policy.cut is not SnapshotCut.NONE)
+        parts = {"inputs": self.durable, "state": has_state, "outputs": self.durable}
+        return [name for name, is_kept in parts.items() if is_kept]
 
-def cases(policies: Sequence[str], checkpoints_ms: Sequence[int]) -> list[Case]:
-    """Policies without an interval once, the others with every interval, Spark once: in order."""
+
+def cases(
+    policies: Sequence[str], checkpoints_ms: Sequence[int], durable_ms: int | None = None
+) -> list[Case]:
+    """The floor, policies without an interval, the others with every interval, then Spark.
+
+    `durable_ms`: then come all but Spark with durable ends, with this interval only; None: they do
+    not.
+    """
     ours = [name for name in policies if name in POLICIES]
     without = [name for name in ours if POLICIES[name].cut in WITHOUT_INTERVAL]
+
+    def with_ends(intervals_ms: Sequence[int], durable: bool) -> list[Case]:
+        return [
+            Case(FLOOR, None, durable),
+            *(Case(name, None, durable) for name in without),
+            *(Case(n, ms, durable) for ms in intervals_ms for n in ours if n not in without),
+        ]
+
     return [
-        *(Case(name, None) for name in without),
-        *(Case(name, ms) for ms in checkpoints_ms for name in ours if name not in without),
+        *with_ends(checkpoints_ms, durable=False),
         *(Case(name, None) for name in (MICRO_BATCH, REAL_TIME) if MICRO_BATCH in policies),
+        *(with_ends([durable_ms], durable=True) if durable_ms is not None else ()),
     ]

@@ -7,7 +7,8 @@ producer and the consumer, as in every other run of the benchmark; the workers a
     producer --(id, text)--> worker k mod n --share per worker--> owner --changes--> consumer
 
 A document is one message, each of its shares another, the changes of each share another. Nothing is
-stored, acknowledged or ordered.
+stored, acknowledged or ordered. With durable ends (`durable_floor`), documents and changes are
+stored, and nothing else.
 """
 
 import subprocess
@@ -22,9 +23,9 @@ import zmq
 
 from driftline.bench.measuring.corpus import Documents
 from driftline.bench.measuring.meter import Arrival
-from driftline.bench.systems.floor_worker import READY, Positions, decode
+from driftline.bench.systems.floor_worker import Positions, decode
 from driftline.bench.systems.running import Running, start_module
-from driftline.bench.systems.sockets import address, open_socket
+from driftline.bench.systems.sockets import READY, address, open_socket
 from driftline.engine.errors import Unavailable
 
 Changes = tuple[str, Sequence[str], Sequence[Positions], Sequence[int]]
@@ -43,25 +44,36 @@ class Floor(Running):
     def __init__(self, documents: Documents, workers: int = 2) -> None:
         self.documents = documents
         self.workers = workers
-        self._numbers = {document: number for number, (document, _) in enumerate(documents)}
+        self.numbers = {document: number for number, (document, _) in enumerate(documents)}
+        """Id -> number of a document."""
         self._pack = msgpack.Packer(autoreset=True).pack
         self._directory = tempfile.TemporaryDirectory(prefix="floor-")
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._inboxes: list[zmq.Socket[bytes]] = []
-        self._results = open_socket(self._context, zmq.PULL)
+        self.inbox = open_socket(self._context, zmq.PULL)
+        """Where the loop hears of records."""
 
     def start(self) -> None:
         """Start the workers. Raises Unavailable if they have not started within START_S."""
-        directory = Path(self._directory.name)
-        self._results.bind(address(directory, "results"))
+        directory = self.directory
+        self.open_inbox(directory)
         for number in range(self.workers):
             arguments = (directory, number, self.workers)
-            self._processes.append(start_module("driftline.bench.systems.floor_worker", arguments))
+            self.start_process("driftline.bench.systems.floor_worker", *arguments)
             inbox = open_socket(self._context, zmq.PUSH)
             inbox.connect(address(directory, f"worker{number}"))
             self._inboxes.append(inbox)
         self._await_ready()
+
+    @property
+    def directory(self) -> Path:
+        """Where the sockets are, and all files."""
+        return Path(self._directory.name)
+
+    def open_inbox(self, directory: Path) -> None:
+        """Be the consumer of the workers."""
+        self.inbox.bind(address(directory, "results"))
 
     def _await_ready(self) -> None:
         deadline = monotonic() + START_S
@@ -72,24 +84,36 @@ class Floor(Running):
                     f"only {ready} of {self.workers} workers of the floor have started "
                     f"(within {START_S:.0f} s); their own messages are above"
                 )
-            if self._results.poll(100):
-                assert self._results.recv() == READY
+            if self.inbox.poll(100):
+                assert self.inbox.recv() == READY
                 ready += 1
 
     def send(self, number: int) -> None:
         """Hand over a document."""
-        self._inboxes[number % self.workers].send(self._pack(self.documents[number]))
+        self.hand_over(number, self.packed(number))
+
+    def packed(self, number: int) -> bytes:
+        """A document as a message."""
+        return cast(bytes, self._pack(self.documents[number]))
+
+    def hand_over(self, number: int, message: bytes) -> None:
+        """Send a document to its worker."""
+        self._inboxes[number % self.workers].send(message)
+
+    def start_process(self, module: str, *arguments: object) -> None:
+        """Start a process that ends with the system."""
+        self._processes.append(start_module(module, arguments))
 
     def receive(self) -> list[Arrival]:
         """The records that have arrived, for the meter."""
-        numbers = self._numbers
+        numbers = self.numbers
         return [
             (numbers[document], words, perf_counter()) for document, words, _, _ in self.changes()
         ]
 
     def changes(self) -> Iterator[Changes]:
         """The changes that have arrived, decoded; at most READ_AT_ONCE messages."""
-        receive = self._results.recv
+        receive = self.inbox.recv
         try:
             for _ in range(READ_AT_ONCE):
                 yield cast(Changes, decode(receive(zmq.NOBLOCK)))
@@ -98,7 +122,7 @@ class Floor(Running):
 
     def wait(self, timeout_ms: int) -> None:
         """Sleep until a message has arrived, but no longer than `timeout_ms`."""
-        self._results.poll(timeout_ms)
+        self.inbox.poll(timeout_ms)
 
     def close(self) -> None:
         """End the workers and remove their files. May be called any number of times."""

@@ -19,17 +19,12 @@ from zlib import crc32
 import msgpack
 import zmq
 
-from driftline.bench.systems.sockets import address, open_socket
+from driftline.bench.systems.sockets import ORPHAN_CHECK_MS, READY, address, open_socket
 from driftline.engine.sources.texts.words import positions_of_words
 
 Positions = tuple[int, ...]
 Share = tuple[str, list[str], list[Positions]]
 """(document, its words that one worker owns, positions per word)"""
-
-READY = b""
-"""First message of a worker to the consumer: its inbox is open."""
-
-ORPHAN_CHECK_MS = 1000
 
 _pack = msgpack.Packer(autoreset=True).pack
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from driftline.bench.measuring.corpus import Documents
 from driftline.bench.measuring.loops import System
 from driftline.bench.systems.cases import REAL_TIME, Case
+from driftline.bench.systems.durable_floor import DurableFloor
 from driftline.bench.systems.engine import Engine
 from driftline.bench.systems.floor import Floor
 from driftline.bench.systems.microbatch import MicroBatch
@@ -19,13 +20,14 @@ class Setup:
     nodes: int
     ordering: str
 
-    def start(self, case: Case | None) -> AbstractContextManager[System]:
-        """A new system for a case (None: the floor); entering starts and warms it up.
+    def start(self, case: Case) -> AbstractContextManager[System]:
+        """A new system for a case; entering starts and warms it up.
 
         Entering raises Refused if Spark cannot run the case.
         """
-        if case is None:
-            return Floor(self.documents, self.nodes)
+        if case.is_floor:
+            kind = DurableFloor if case.durable else Floor
+            return kind(self.documents, self.nodes)
         if case.micro_batch:
             return MicroBatch(self.documents, self.nodes, real_time=case.policy == REAL_TIME)
         return Engine(
@@ -34,9 +36,10 @@ class Setup:
             nodes=self.nodes,
             ordering=self.ordering,
             checkpoint_s=(case.checkpoint_ms or 1000) / 1000,
+            durable=case.durable,
         )
 
 
-def patience_s(case: Case | None) -> float:
+def patience_s(case: Case) -> float:
     """Seconds without a record after which a run is over: a batch takes seconds under load."""
-    return 60.0 if case is not None and case.micro_batch else 10.0
+    return 60.0 if case.micro_batch else 10.0

@@ -71,4 +71,6 @@ class EpochAssembly(Assembly):
     def commit(self, number: int, before: int) -> CommitSnapshot:
         if isinstance(self.barrier, EpochBarrier):
             self.barrier.commit(number)
+            # `whole`: outputs wait for the next part, which must not wait for a long merge.
+            return CommitSnapshot(number, before, whole=False)
         return CommitSnapshot(number, before)

@@ -66,6 +66,23 @@ def scale_by_decades(panel: Axes) -> None:
     panel.yaxis.set_major_formatter("{x:g}")
 
 
+def plain_log_scale(panel: Axes, horizontal: bool = False) -> None:
+    """Make an axis logarithmic, with ticks 1, 2, 5, 10, 20, ... as plain numbers.
+
+    `horizontal`: the horizontal axis; otherwise the vertical one.
+    """
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    if horizontal:
+        panel.set_xscale("log")
+    else:
+        panel.set_yscale("log")
+    axis = panel.xaxis if horizontal else panel.yaxis
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=40))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter("{x:g}")
+
+
 def save(figure: Figure, path: Path) -> None:
     """Write a picture, in the format that its ending names."""
     figure.savefig(path, dpi=150)

@@ -1,15 +1,16 @@
 """Latency of long runs, from the raw records that `driftline bench latency --raw` writes.
 
-For each policy and checkpoint interval it gives percentiles, a histogram with logarithmic buckets,
-and a time line with the percentiles of each bucket of time. Spark computes them, so there may be
-more records than fit into memory; the driver gets only the results.
+For each policy, checkpoint interval and kind of ends it gives percentiles, a histogram with
+logarithmic buckets, and a time line with the percentiles of each bucket of time. Spark computes
+them, so there may be more records than fit into memory; the driver gets only the results.
 
 Percentiles are exact to a microsecond, and defined as in the bench: the p-th percentile is the
 smallest latency that p per cent of the documents do not exceed (nearest rank). Rounded to
 microseconds, latencies have so few different values that Spark can count each value.
 
-Documents of the warm-up count only as lost or duplicated. Runs of the same policy and interval are
-pooled; the time of a document is counted from the start of its run.
+Documents of the warm-up count only as lost or duplicated. Runs of the same policy, interval and
+ends are pooled, where the table of the bench has medians of runs. The time of a document is the
+time at which it was due, counted from the start of its run.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 FIELDS = (
-    "policy string, checkpoint_ms int, run int, document long, at_s double, latency_ms double, "
-    "lost long, duplicated long, warmup boolean"
+    "policy string, checkpoint_ms int, durable boolean, run int, document long, at_s double, "
+    "lateness_ms double, latency_ms double, lost long, duplicated long, warmup boolean"
 )
 DAMAGED = "damaged"
 """The column with the text of a line that is not a record."""
@@ -48,9 +49,14 @@ PERCENTILES = {
     "max_ms": 1.0,
 }
 
-KEY = ("policy", "checkpoint_ms")
+KEY = ("policy", "checkpoint_ms", "durable")
+LATE_P99 = "late_p99_ms"
+"""The name of the 99th percentile of the producer's lateness."""
 MS = "ms"
 """The column with the latencies after the warm-up, rounded."""
+
+LATE = "late"
+"""The column with the producer's lateness after the warm-up, rounded."""
 
 LATENCY_MIN_MS = 0.001
 """Shorter latencies are in the first bucket of the histogram."""
@@ -72,6 +78,8 @@ class Summary:
     """By the names in PERCENTILES; empty without documents."""
     lost: int
     duplicated: int
+    late_p99_ms: float | None = None
+    """Of the producer; None if the records do not tell."""
 
     def as_json(self) -> dict[str, object]:
         """The figures as a JSON object."""
@@ -80,15 +88,18 @@ class Summary:
             "lost": self.lost,
             "duplicated": self.duplicated,
             "documents": self.documents,
+            LATE_P99: self.late_p99_ms,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The documents of one policy with one checkpoint interval."""
+    """The documents of one policy with one checkpoint interval and one kind of ends."""
 
     policy: str
     checkpoint_ms: int | None
+    durable: bool
+    """Whether inputs and outputs were durable."""
     whole: Summary
     timeline: list[tuple[float, Summary]] = field(default_factory=list)
     """(start of a bucket of time in seconds, figures of its documents)"""
@@ -100,6 +111,7 @@ class Series:
         return {
             "policy": self.policy,
             "checkpoint_ms": self.checkpoint_ms,
+            "durable": self.durable,
             **self.whole.as_json(),
             "timeline": [{"from_s": start, **bucket.as_json()} for start, bucket in self.timeline],
             "histogram": [
@@ -109,13 +121,13 @@ class Series:
         }
 
 
-Key = tuple[str, int | None]
+Key = tuple[str, int | None, bool]
 AllSeries = dict[Key, Series]
 
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The result: one series per policy and interval; `bucket_s`: length of a time bucket."""
+    """The result: one series per policy, interval and ends; `bucket_s`: length of a time bucket."""
 
     records: int
     bucket_s: float
@@ -134,15 +146,17 @@ class Analysis:
         shown = ["p50", "p75", "p95", "p99", "p99.9", "max"]
         table = new_table(
             f"Latency in ms, {self.records:,} records",
-            ["policy"],
-            ["checkpoint_ms", "documents", *shown, "lost", "duplicated"],
+            ["policy", "ends"],
+            ["checkpoint_ms", "documents", *shown, "late p99", "lost", "duplicated"],
         )
         for series in self.series:
             table.add_row(
                 series.policy,
+                "durable" if series.durable else "",
                 "" if series.checkpoint_ms is None else str(series.checkpoint_ms),
                 f"{series.whole.documents:,}",
                 *(f"{series.whole.percentiles.get(name, nan):.2f}" for name in PERCENTILES),
+                "" if series.whole.late_p99_ms is None else f"{series.whole.late_p99_ms:.2f}",
                 str(series.whole.lost),
                 str(series.whole.duplicated),
             )
@@ -196,7 +210,11 @@ def analyse(records: DataFrame, bucket_s: float | None = None) -> Analysis:
             count, seconds = _checked(records)
             bucket_s = bucket_s or 10.0 ** ceil(log10(max(seconds, 0.001) / TIME_BUCKETS))
             warmup = f.coalesce("warmup", f.lit(False))
-            measured = records.withColumn(MS, f.when(~warmup, f.round("latency_ms", 3)))
+            measured = (
+                records.withColumn("durable", f.coalesce("durable", f.lit(False)))
+                .withColumn(MS, f.when(~warmup, f.round("latency_ms", 3)))
+                .withColumn(LATE, f.when(~warmup, f.round("lateness_ms", 3)))
+            )
             series = {
                 key: Series(*key, summary) for key, _, summary in _summed_up(measured, f.lit(0))
             }
@@ -227,21 +245,24 @@ def _checked(records: DataFrame) -> tuple[int, float]:
 
 
 def _summed_up(measured: DataFrame, bucket: Column) -> Iterator[tuple[Key, int, Summary]]:
-    """The figures of each interval, policy and bucket, in this order."""
+    """The figures of each kind of ends, interval, policy and bucket, in this order."""
     from pyspark.sql import functions as f
 
     shares = ", ".join(map(str, PERCENTILES.values()))
     figures_of_groups = measured.groupBy(*KEY, bucket.alias("bucket")).agg(
         f.count(MS),
         f.expr(f"percentile_disc(array({shares})) WITHIN GROUP (ORDER BY {MS})"),
+        f.expr(f"percentile_disc(0.99) WITHIN GROUP (ORDER BY {LATE})"),
         f.coalesce(f.sum("lost"), f.lit(0)),
         f.coalesce(f.sum("duplicated"), f.lit(0)),
     )
-    rows = sorted(figures_of_groups.collect(), key=lambda row: (row[1] or 0, row[0], row[2]))
-    for policy, checkpoint_ms, number, documents, figures, lost, duplicated in rows:
+    rows = sorted(
+        figures_of_groups.collect(), key=lambda row: (row[2], row[1] or 0, row[0], row[3])
+    )
+    for policy, checkpoint_ms, durable, number, documents, figures, late, lost, duplicated in rows:
         percentiles = dict(zip(PERCENTILES, figures or [], strict=bool(figures)))
-        summary = Summary(documents, percentiles, lost, duplicated)
-        yield (policy, checkpoint_ms), number, summary
+        summary = Summary(documents, percentiles, lost, duplicated, late)
+        yield (policy, checkpoint_ms, durable), number, summary
 
 
 def _add_timelines(series: AllSeries, measured: DataFrame, bucket_s: float) -> None:
@@ -258,9 +279,10 @@ def _add_histograms(series: AllSeries, measured: DataFrame) -> None:
     decades = f.log10(f.greatest(MS, f.lit(LATENCY_MIN_MS)))
     bucket = f.floor(decades * BUCKETS_PER_DECADE).alias("bucket")
     counts = measured.where(f"{MS} IS NOT NULL").groupBy(*KEY, bucket).agg(f.count("*"))
-    for policy, checkpoint_ms, number, documents in sorted(counts.collect(), key=itemgetter(2)):
+    for *key, number, documents in sorted(counts.collect(), key=itemgetter(3)):
         ends = _edge(number), _edge(number + 1)
-        series[policy, checkpoint_ms].histogram.append((*ends, documents))
+        policy, checkpoint_ms, durable = key
+        series[policy, checkpoint_ms, durable].histogram.append((*ends, documents))
 
 
 def _edge(bucket: int) -> float:

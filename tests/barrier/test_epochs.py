@@ -5,8 +5,9 @@ import pytest
 from driftline.barrier.epochs import EpochBarrier
 from driftline.engine.labels import INFINITY
 from driftline.engine.sinks import MemoryConsumer
-from driftline.engine.wire.codec import travelled
-from tests.barrier.barriers import GROUPS, connected, epochs, values
+from driftline.engine.wire.bundles import to_blob
+from driftline.engine.wire.codec import pack_rows, travelled
+from tests.barrier.barriers import GROUPS, connected, epochs, items, values
 
 
 def fill(barrier: EpochBarrier, epoch: int, *outputs: tuple[int, object]) -> object:
@@ -128,6 +129,31 @@ def test_outputs_that_were_never_committed_are_gone_after_a_recovery() -> None:
     assert values(again.take_bundle(2)) == ["x"]
     again.stored(1)
     assert again.take_bundle(2) is None
+
+
+def test_outputs_leave_as_they_were_packed_in_the_order_in_which_they_came() -> None:
+    barrier = epochs()
+    connected(barrier)
+    for time in (7, 3):
+        nobody_looks_at: list[object] = [object(), object()]
+        labels: list[tuple[int, ...]] = [(time, 0, child) for child in range(2)]
+        packed = pack_rows([f"{time}a", f"{time}b"])
+        barrier.hold(0, labels, nobody_looks_at, None, packed)
+    barrier.seal(0, 1)
+    barrier.pre_commit(1)
+    barrier.commit(1)
+    assert values(barrier.take_bundle(1)) == ["7a", "7b", "3a", "3b"]
+
+
+def test_a_part_of_an_earlier_version_has_one_blob_for_an_epoch() -> None:
+    blob = to_blob([(3, 0), (7, 0)], [1, 0], ["of sink 1", "of sink 0"])
+    barrier = epochs()
+    barrier.restore(4, travelled(((4, (blob,)),)))
+    connected(barrier)
+    assert [(item.sink, item.value) for item in items(barrier.take_bundle(1))] == [
+        (1, "of sink 1"),
+        (0, "of sink 0"),
+    ]
 
 
 def test_a_bounded_run_has_delivered_only_when_its_last_epoch_has_been() -> None:

@@ -1,11 +1,11 @@
 """The loops keep their schedule and their window, whatever the system does."""
 
-from time import perf_counter
+from time import perf_counter, sleep
 
 import pytest
 
 from driftline.bench.measuring.loops import closed_loop, cpu_seconds, open_loop, poisson_schedule
-from driftline.bench.measuring.meter import Meter
+from driftline.bench.measuring.meter import Arrival, Meter
 from tests.bench.measuring.echo import Echo
 
 
@@ -18,6 +18,27 @@ def test_the_open_loop_keeps_its_schedule_although_the_system_is_late() -> None:
     assert result.latency["p50_ms"] >= 50
     assert result.lateness["p50_ms"] < 5
     assert (result.lost, result.duplicated) == (0, 0)
+
+
+class Stalling(Echo):
+    """A system that holds its producer up for half a second, after three documents."""
+
+    stalled = False
+
+    def receive(self) -> list[Arrival]:
+        if len(self.sent) == 3 and not self.stalled:
+            self.stalled = True
+            sleep(0.5)
+        return super().receive()
+
+
+def test_a_producer_that_was_held_up_reports_what_its_documents_have_waited() -> None:
+    system = Stalling([["a"]] * 23)
+    result = open_loop(system, Meter([1] * 23), [i / 100 for i in range(23)], settle_s=0.0)
+    assert result.documents == 23
+    assert result.latency["max_ms"] >= 450
+    assert result.latency["p50_ms"] >= 300, "most documents were due while it stood still"
+    assert result.lateness["max_ms"] >= 450
 
 
 def test_the_open_loop_gives_up_on_what_does_not_come() -> None:

@@ -13,12 +13,12 @@ def sent(meter: Meter) -> Meter:
     return meter
 
 
-def test_latency_runs_from_the_hand_over_to_the_last_record() -> None:
+def test_latency_runs_from_the_due_time_to_the_last_record() -> None:
     meter = sent(Meter([2, 1]))
     meter.arrived(0, ["a"], 0.5)
     meter.arrived(1, ["a"], 1.125)
     meter.arrived(0, ["b"], 2.0)
-    assert meter.latencies_ms() == [2000.0, 125.0]
+    assert meter.latencies_ms() == [2250.0, 375.0]
     assert meter.lateness_ms() == [250.0, 250.0]
     assert (meter.complete, meter.lost, meter.duplicated) == (2, 0, 0)
     meter.validate()
@@ -27,7 +27,7 @@ def test_latency_runs_from_the_hand_over_to_the_last_record() -> None:
 def test_the_warm_up_is_left_out_of_latencies_but_not_of_counts() -> None:
     meter = sent(Meter([1, 1], warmup=1))
     meter.arrived(1, ["a"], 1.5)
-    assert meter.latencies_ms() == [500.0]
+    assert meter.latencies_ms() == [750.0]
     assert len(meter.lateness_ms()) == 1
     assert meter.lost == 1
 
@@ -38,9 +38,9 @@ def test_what_became_of_every_document_is_told() -> None:
     meter.arrived(0, ["a"], 0.75)
     meter.arrived(1, ["a"], 1.5)
     assert list(meter.documents()) == [
-        Sent(0, 0.0, 500.0, lost=0, duplicated=1, warmup=True),
-        Sent(1, 1.0, None, lost=1, duplicated=0, warmup=False),
-        Sent(2, 2.0, None, lost=0, duplicated=0, warmup=False),
+        Sent(0, 0.0, 250.0, 750.0, lost=0, duplicated=1, warmup=True),
+        Sent(1, 1.0, 250.0, None, lost=1, duplicated=0, warmup=False),
+        Sent(2, 2.0, 250.0, None, lost=0, duplicated=0, warmup=False),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The report: the JSON has one form, the table leads with the floor, the pictures are pictures."""
+"""The report: JSON has one form, tables compare what has the same ends, pictures are pictures."""
 
 import json
 import math
@@ -11,116 +11,166 @@ from rich.table import Table
 
 from driftline.bench.measuring.meter import LatencyResult, ThroughputResult, percentiles
 from driftline.bench.report.pictures import draw_latency, draw_throughput
-from driftline.bench.report.tables import Latencies, LatencyRow, ThroughputRow, Throughputs
+from driftline.bench.report.rows import ENOUGH_FOR_P99, LatencyRow, ThroughputRow
+from driftline.bench.report.tables import Latencies, Throughputs
+from driftline.bench.systems.cases import FLOOR, MICRO_BATCH, Case
+
+PER_RUN = ENOUGH_FOR_P99 // 3
 
 
-def latency(scale: float, lost: int = 0) -> LatencyResult:
-    values = percentiles([scale * i / 100 for i in range(1, 101)])
-    return LatencyResult(100, values, values, lost, duplicated=0)
+def run(p50_ms: float, lost: int = 0, count: int = PER_RUN) -> LatencyResult:
+    """Latencies from almost 0 to twice the median."""
+    values = [2 * p50_ms * i / count for i in range(1, count + 1)]
+    late = [0.01] * count
+    return LatencyResult(count, percentiles(values), percentiles(late), lost, 0, values, late)
+
+
+def latency_row(case: Case, *medians: float, lost: int = 0) -> LatencyRow:
+    return LatencyRow(case, [run(p50, lost) for p50 in medians])
 
 
 @pytest.fixture
 def latencies() -> Latencies:
-    rows = [LatencyRow.of("none", None, latency(2))]
-    for interval in (50, 500, 1000):
-        rows.append(LatencyRow.of("exactly-once", interval, latency(3)))
-        rows.append(LatencyRow.of("transactional", interval, latency(interval, lost=7)))
-    return Latencies(rate=50, documents=100, nodes=2, floor=latency(1), rows=rows)
+    rows = [
+        latency_row(Case(FLOOR, None), 1.0, 1.2, 0.8),
+        latency_row(Case("none", None), 1.5, 1.8, 1.6),
+        latency_row(Case("exactly-once", 50), 1.7, 1.5, 9.0),
+        latency_row(Case("two-phase", 1000), 500.0, 480.0, 520.0, lost=7),
+        LatencyRow(Case(MICRO_BATCH, None), [], "no Java"),
+        latency_row(Case(FLOOR, None, True), 4.0, 5.0, 6.0),
+        latency_row(Case("exactly-once", 1000, True), 6.0, 5.0, 7.0),
+    ]
+    return Latencies(rate=100, documents=660, nodes=2, rows=rows, sync_ms=1.25)
 
 
 @pytest.fixture
 def throughputs() -> Throughputs:
+    def row(case: Case, *rates: float) -> ThroughputRow:
+        return ThroughputRow(case, [ThroughputResult(r, 125 * r, 1.9, 0, 1) for r in rates])
+
     rows = [
-        ThroughputRow.of("none", None, ThroughputResult(4000, 500_000, 1.9, 0, 0)),
-        ThroughputRow.of("exactly-once", 500, ThroughputResult(3000, 375_000, 1.8, 0, 3)),
+        row(Case(FLOOR, None), 100.0, 200.0, 50.0),
+        row(Case("none", None), 50.0, 180.0, 30.0),
+        row(Case("exactly-once", 500), 25.0, 90.0, 30.0),
     ]
-    floor = ThroughputResult(6000, 750_000, 1.95, 0, 0)
-    return Throughputs(documents=1000, nodes=2, floor=floor, rows=rows)
+    return Throughputs(documents=1000, nodes=2, rows=rows)
 
 
-def shown(table: Table) -> list[str]:
+def shown(tables: list[Table]) -> list[str]:
     out = StringIO()
-    Console(file=out, width=160).print(table)
+    Console(file=out, width=140).print(*tables, sep="\n")
     return [" ".join(line.split()) for line in out.getvalue().splitlines() if line.strip()]
 
 
 def test_the_json_of_latencies(latencies: Latencies) -> None:
     written = json.loads(json.dumps(latencies.as_json(), allow_nan=False))
-    assert list(written) == ["rate", "documents", "nodes", "floor", "rows"]
-    assert written["floor"] == {
-        "p50_ms": 0.5,
-        "p75_ms": 0.75,
-        "p95_ms": 0.95,
-        "p99_ms": 0.99,
-        "max_ms": 1.0,
-    }
-    assert written["rows"][1] == {
+    assert list(written) == ["rate", "documents", "nodes", "floor", "rows", "durable"]
+    figures = {"p50_ms": 1.7, "p75_ms": 2.55, "p95_ms": 3.23, "p99_ms": 3.366, "max_ms": 3.4}
+    row = written["rows"][1]
+    runs = row.pop("runs")
+    assert row == {
         "policy": "exactly-once",
         "checkpoint_ms": 50,
-        "p50_ms": 1.5,
-        "p75_ms": 2.25,
-        "p95_ms": 2.85,
-        "p99_ms": 2.97,
-        "max_ms": 3.0,
+        **figures,
         "lost": 0,
         "duplicated": 0,
+        "latencies": ENOUGH_FOR_P99,
+        "late_p99_ms": 0.01,
+        "durable": ["state"],
+        "of_floor": [1.7, 1.25, 11.25],
+        "of_none": [1.062, 0.833, 5.625],
     }
-    assert written["rows"][0]["checkpoint_ms"] is None
+    assert [run["p50_ms"] for run in runs] == [1.7, 1.5, 9.0]
+    assert all(run["late_max_ms"] == 0.01 for run in runs)
+    assert (written["floor"]["p50_ms"], written["floor"]["durable"]) == (1.0, [])
+    durable = written["durable"]
+    assert durable["sync_ms"] == 1.25
+    assert durable["floor"]["durable"] == ["inputs", "outputs"]
+    assert [(row["policy"], row["durable"], row["of_floor"]) for row in durable["rows"]] == [
+        ("exactly-once", ["inputs", "state", "outputs"], [1.2, 1.0, 1.5])
+    ]
 
 
 def test_the_json_of_throughputs(throughputs: Throughputs) -> None:
     written = json.loads(json.dumps(throughputs.as_json(), allow_nan=False))
-    assert list(written) == ["rate", "documents", "nodes", "floor", "rows"]
-    assert written["floor"] == {
-        "documents_per_s": 6000,
-        "records_per_s": 750_000,
-        "cpu_cores": 1.95,
-    }
-    assert written["rows"][1] == {
+    assert list(written) == ["rate", "documents", "nodes", "floor", "rows", "durable"]
+    assert written["durable"] is None
+    row = written["rows"][1]
+    assert [run["documents_per_s"] for run in row.pop("runs")] == [25.0, 90.0, 30.0]
+    assert row == {
         "policy": "exactly-once",
         "checkpoint_ms": 500,
-        "documents_per_s": 3000,
-        "records_per_s": 375_000,
-        "cpu_cores": 1.8,
+        "documents_per_s": 30.0,
+        "records_per_s": 3750.0,
+        "cpu_cores": 1.9,
         "lost": 0,
         "duplicated": 3,
+        "durable": ["state"],
+        "of_floor": [0.3, 0.25, 0.6],
+        "of_none": [0.6, 0.5, 1.0],
     }
 
 
 def test_a_figure_that_does_not_exist_is_null() -> None:
     empty = LatencyResult(0, percentiles([]), percentiles([]), 5, 0)
-    written = Latencies(50, 0, 2, empty, []).as_json()
+    written = Latencies(50, 0, 2, [LatencyRow(Case(FLOOR, None), [empty])]).as_json()
     assert math.isnan(empty.latency["p50_ms"])
     assert '"p50_ms": null' in json.dumps(written, allow_nan=False)
 
 
-def test_the_table_of_latencies_leads_with_the_floor(latencies: Latencies) -> None:
-    lines = shown(latencies.table())
-    assert lines[0] == "Latency in ms at 50 documents a second, 2 nodes"
-    assert lines[3] == "floor 0.50 0.75 0.95 0.99 1.00 0 0"
-    assert lines[4] == "none 1.00 1.50 1.90 1.98 2.00 x2.00 0 0"
-    assert lines[5] == "exactly-once 50 1.50 2.25 2.85 2.97 3.00 x3.00 +0.50 (x1.50) 0 0"
-    assert lines[6] == "transactional 50 25.00 37.50 47.50 49.50 50.00 x50.00 +24.00 (x25.00) 7 0"
+def test_the_tables_of_latencies_compare_what_has_the_same_ends(latencies: Latencies) -> None:
+    lines = shown(latencies.tables())
+    assert lines[0] == "Latency in ms at 100 documents a second, 2 nodes"
+    assert lines[3:10] == [
+        "floor 1.00 (0.80-1.20) 1.50 1.90 1.98 (1.58-2.38) 2.00 0.01",
+        "none 1.60 (1.50-1.80) 2.40 3.04 3.17 (2.97-3.56) 3.20 0.01",
+        "exactly-once state 50 1.70 (1.50-9.00) 2.55 3.23 3.37 (2.97-17.8) 3.40 0.01",
+        "two-phase state 1000 500 (480-520) 750 950 990 (950-1030) 1000 0.01",
+        "micro-batch state - - - - - -",
+        "floor inputs, outputs 5.00 (4.00-6.00) 7.50 9.50 9.90 (7.92-11.9) 10.0 0.01",
+        "exactly-once inputs, state, outputs 1000 6.00 (5.00-7.00) 9.00 11.4 11.9 (9.90-13.9) "
+        "12.0 0.01",
+    ]
+    assert "Medians of 3 runs, with the least and the largest of them." in lines
+    assert "To append 4 KiB and wait for the disk takes 1.25 ms here." in lines
+    assert "micro-batch: no Java" in lines
+    assert lines[-7:] == [
+        "floor 0 0",
+        "none x1.60 (1.50-2.00) 0 0",
+        "exactly-once state 50 x1.70 (1.25-11.2) +0.10 (-0.30 to +7.40) 0 0",
+        "two-phase state 1000 x500 (400-650) +498 (+478 to +518) 21 0",
+        "micro-batch state - - - -",
+        "floor inputs, outputs 0 0",
+        "exactly-once inputs, state, outputs 1000 x1.20 (1.00-1.50) 0 0",
+    ]
 
 
-def test_the_table_of_throughputs_leads_with_the_floor(throughputs: Throughputs) -> None:
-    lines = shown(throughputs.table())
-    assert lines[3] == "floor 6,000 750,000 1.95 0 0"
-    assert lines[4] == "none 4,000 500,000 1.90 100% 0 0"
-    assert lines[5] == "exactly-once 500 3,000 375,000 1.80 75% 0 3"
+def test_a_row_with_too_few_latencies_has_no_99th_percentile() -> None:
+    rows = [LatencyRow(Case(FLOOR, None), [run(1.0, count=PER_RUN)] * 2)]
+    latencies = Latencies(100, 660, 2, rows)
+    lines = shown(latencies.tables())
+    assert lines[3] == "floor 1.00 1.50 1.90 2.00 0.01"
+    assert "p99 needs 1,500 latencies in a row; here are 1,000" in " ".join(lines)
+    assert '"p99_ms": null' in json.dumps(latencies.as_json()["floor"])
 
 
-def test_without_the_baseline_there_is_no_overhead(latencies: Latencies) -> None:
-    alone = Latencies(50, 100, 2, latencies.floor, latencies.rows[1:2])
-    assert shown(alone.table())[4] == "exactly-once 50 1.50 2.25 2.85 2.97 3.00 x3.00 0 0"
+def test_the_table_of_throughputs_shows_the_spread(throughputs: Throughputs) -> None:
+    lines = shown(throughputs.tables())
+    assert lines[3:6] == [
+        "floor 100 (50-200) 12,500 1.90 0 3",
+        "none 50 (30-180) 6,250 1.90 50% (50%-90%) 0 3",
+        "exactly-once state 500 30 (25-90) 3,750 1.90 30% (25%-60%) 60% (50%-100%) 0 3",
+    ]
 
 
 def test_the_pictures_are_written(
     latencies: Latencies, throughputs: Throughputs, tmp_path: Path
 ) -> None:
-    without_checkpoints = Latencies(50, 100, 2, latencies.floor, latencies.rows[:1])
+    nothing = Latencies(50, 0, 2, [LatencyRow(Case(FLOOR, None), [])])
     draw_latency(latencies, tmp_path / "latency.png")
-    draw_latency(without_checkpoints, tmp_path / "alone.png")
+    draw_latency(Latencies(50, 100, 2, latencies.rows[:1]), tmp_path / "alone.png")
+    draw_latency(nothing, tmp_path / "nothing.png")
     draw_throughput(throughputs, tmp_path / "throughput.png")
+    assert len(list(tmp_path.iterdir())) == 4
     for path in tmp_path.iterdir():
         assert path.read_bytes().startswith(b"\x89PNG")

@@ -15,12 +15,9 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from driftline.bench.commands import bench
-from driftline.bench.experiments.latency import latencies_of
-from driftline.bench.experiments.rounds import Rounds
-from driftline.bench.measuring.meter import Meter
+from driftline.bench.measuring.meter import Meter, percentiles
 from driftline.bench.report.raw import write_raw
-from driftline.bench.systems.cases import Case
-from driftline.bench.systems.setup import Setup
+from driftline.bench.systems.cases import FLOOR, Case
 from driftline.engine.errors import Unavailable
 from driftline.pipeline.commands import spark as command
 from driftline.pipeline.commands.options import Sessions
@@ -30,7 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CASES = [Case("none", None), Case("exactly-once", 50), Case("two-phase", 50)]
-ORDER = [None, CASES[0], CASES[1], CASES[2], CASES[0], None]
+FLOOR_CASE, DURABLE = Case(FLOOR, None), Case("exactly-once", 50, durable=True)
+ORDER = [FLOOR_CASE, *CASES, CASES[0], FLOOR_CASE, DURABLE]
 
 
 def run(seed: int, documents: int = 400) -> Meter:
@@ -40,7 +38,7 @@ def run(seed: int, documents: int = 400) -> Meter:
     random = np.random.default_rng(seed)
     for number, words in enumerate(expected):
         now = 3.0 + number / 50
-        meter.handed_over(number, now=now, due=now)
+        meter.handed_over(number, now=now, due=now - number / 1e6)
         if words:
             meter.arrived(number, ["a"], now)
             latency_s = float(random.lognormal(1, 1)) / 1000
@@ -49,27 +47,28 @@ def run(seed: int, documents: int = 400) -> Meter:
 
 
 def test_the_figures_are_those_of_the_bench(spark: SparkSession, tmp_path: Path) -> None:
-    rounds = Rounds([(case, run(seed)) for seed, case in enumerate(ORDER)])
-    setup = Setup([("", "")] * 400, nodes=2, ordering="speculative")
-    table = latencies_of(setup, CASES, 50, rounds)
-    write_raw(tmp_path, rounds.runs)
-    assert len(list(tmp_path.glob("*.jsonl"))) == len(rounds.runs)
+    runs = [(case, run(seed)) for seed, case in enumerate(ORDER)]
+    write_raw(tmp_path, runs)
+    assert len(list(tmp_path.glob("*.jsonl"))) == len(runs)
 
     found = analyse(read_records(spark, [tmp_path]))
-    rows = {(series.policy, series.checkpoint_ms): series for series in found.series}
-    written = json.loads(json.dumps(table.as_json()))
-    assert list(rows) == [("floor", None), ("none", None), ("exactly-once", 50), ("two-phase", 50)]
-    for row in written["rows"]:
-        told = rows[row["policy"], row["checkpoint_ms"]].as_json()
-        assert {name: told[name] for name in row} == row
-        assert told["lost"] == told["duplicated"] == (2 if row["policy"] == "none" else 1)
-    told = rows["floor", None].as_json()
-    assert {name: told[name] for name in written["floor"]} == written["floor"]
-    assert (told["documents"], found.records) == (table.floor.documents, 400 * len(rounds.runs))
+    assert found.records == 400 * len(runs)
+    series = {Case(s.policy, s.checkpoint_ms, s.durable): s for s in found.series}
+    assert list(series) == [FLOOR_CASE, *CASES, DURABLE]
+    for case in series:
+        meters = [meter for of, meter in runs if of == case]
+        latencies = [round(ms, 3) for meter in meters for ms in meter.latencies_ms()]
+        late = percentiles([ms for meter in meters for ms in meter.lateness_ms()])
+        told = series[case].as_json()
+        expected = percentiles(latencies)
+        assert {name: told[name] for name in expected} == expected
+        assert told["documents"] == len(latencies)
+        assert told["late_p99_ms"] == round(late["p99_ms"], 3)
+        assert told["lost"] == told["duplicated"] == len(meters)
 
     out = StringIO()
     Console(file=out, width=140).print(found.table())
-    assert f"{written['floor']['p50_ms']:.2f}" in out.getvalue()
+    assert f"{series[FLOOR_CASE].whole.percentiles['p50_ms']:.2f}" in out.getvalue()
 
 
 def test_a_million_records(spark: SparkSession, tmp_path: Path) -> None:
@@ -141,7 +140,14 @@ def test_the_command_draws_what_the_bench_wrote(
 ) -> None:
     monkeypatch.setattr(Sessions, "start", lambda self, what: nullcontext(spark))
     raw, plot, done = tmp_path / "raw", tmp_path / "latency.png", tmp_path / "latency.json"
-    bench_options = ["--documents=60", "--warmup=10", "--rate=200", "--policies=none"]
+    bench_options = [
+        "--documents=60",
+        "--warmup=10",
+        "--rate=200",
+        "--policies=none",
+        "--no-durable",
+        "--repeat=2",
+    ]
     bench_options += [f"--raw={raw}", f"--plot={tmp_path / 'bars.png'}"]
     assert CliRunner().invoke(bench, ["latency", *bench_options]).exit_code == 0
     again = CliRunner().invoke(bench, ["latency", *bench_options])

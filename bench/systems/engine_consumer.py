@@ -1,0 +1,123 @@
+"""The durable consumer of a measured Driftline, a process of its own.
+
+`bench.systems.ends` starts it with arguments DIRECTORY FLOW. It stores the outputs of all nodes as
+JSON lines, bundle by bundle, as a run does, and then tells the producer's process that they are
+durable.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from time import perf_counter
+
+import zmq
+
+from driftline.bench.systems.consumers import words_by_document
+from driftline.bench.systems.sockets import ORPHAN_CHECK_MS, READY, address, open_socket, pack_told
+from driftline.deploy.host.runtime import quiet_collector
+from driftline.deploy.parties.consumer import ConsumerServer
+from driftline.engine.flow.loading import load_flow
+from driftline.engine.sinks.consumer import Consumer, Last
+from driftline.engine.sinks.jsonl import JsonLinesConsumer
+from driftline.engine.wire.messages import Bundle, decode
+
+
+class TellingConsumer:
+    """Stores bundles in another consumer, and tells the producer's process of them."""
+
+    def __init__(self, store: Consumer, producer: zmq.Socket[bytes]) -> None:
+        self._store = store
+        self._producer = producer
+
+    def deliver(self, bundle: Bundle) -> None:
+        """Store a bundle, then tell of it."""
+        self._store.deliver(bundle)
+        now = perf_counter()
+        told = [(document, words, now) for document, words in words_by_document(bundle)]
+        self._producer.send(pack_told(told))
+
+    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+        """The last bundle that is stored."""
+        return self._store.last(barrier, groups)
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+
+class Desk(threading.Thread):
+    """Serves one node in a thread of its own.
+
+    In a run each node has its own consumer: none waits for what another one writes.
+    """
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], make: Callable[[str], Consumer]
+    ) -> None:
+        super().__init__(daemon=True)
+        self.inbox: SimpleQueue[bytes] = SimpleQueue()
+        self._context = context
+        self._server = ConsumerServer(make)
+        self._nodes: dict[str, zmq.Socket[bytes]] = {}
+        """Address of a node (another one after each of its starts) -> the socket for answers."""
+
+    def run(self) -> None:
+        """Serve for ever; an exception ends the process, as the node's run could not go on."""
+        try:
+            while True:
+                self._server.receive(self.inbox.get())
+                for to, answer in self._server.outbox:
+                    self._socket(self._server.addresses[to]).send(answer)
+                self._server.outbox.clear()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+
+    def _socket(self, address: str) -> zmq.Socket[bytes]:
+        if address not in self._nodes:
+            self._nodes[address] = open_socket(self._context, zmq.PUSH)
+            self._nodes[address].connect(address)
+        return self._nodes[address]
+
+
+def main() -> None:
+    """Entry point of the process: serve until the parent process is gone, or kills this one."""
+    directory, flow = Path(sys.argv[1]), load_flow(sys.argv[2])
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+
+    def consumer(barrier: str) -> Consumer:
+        producer = open_socket(context, zmq.PUSH)  # of the desk's thread alone
+        producer.connect(address(directory, "arrivals"))
+        store = JsonLinesConsumer(directory / "outputs", barrier, flow, "bench")
+        return TellingConsumer(store, producer)
+
+    inbox = open_socket(context, zmq.PULL)
+    inbox.rcvtimeo = ORPHAN_CHECK_MS
+    inbox.bind(address(directory, "consumer"))
+    ready = open_socket(context, zmq.PUSH)
+    ready.connect(address(directory, "arrivals"))
+    ready.send(READY)
+    quiet_collector()
+    desks: dict[str, Desk] = {}
+    parent = os.getppid()
+    while os.getppid() == parent:
+        try:
+            message = inbox.recv()
+        except zmq.Again:
+            continue
+        header, _ = decode(message)
+        if header.sender not in desks:
+            desks[header.sender] = Desk(context, consumer)
+            desks[header.sender].start()
+        desks[header.sender].inbox.put(message)
+    os._exit(0)  # at once: the desks' threads wait for ever
+
+
+if __name__ == "__main__":
+    main()
