@@ -18,7 +18,7 @@ import zmq
 
 from driftline.deploy.host.intake_socket import IntakeSocket
 from driftline.deploy.host.runtime import Runtime
-from driftline.deploy.parties.intake import MAGIC, Kind, decode_answer
+from driftline.deploy.parties.intake import MAGIC, Answer, Kind, decode_answer
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.codec import pack, unpack
@@ -117,6 +117,10 @@ class Wire:
 
     def hear(self) -> tuple[Kind, int, int]:
         """The next answer: kind, session, acknowledged."""
+        return self.hear_all()[:3]
+
+    def hear_all(self) -> Answer:
+        """The next answer."""
         self.until(lambda: bool(self.socket.poll(0)))
         return decode_answer(self.socket.recv())
 
