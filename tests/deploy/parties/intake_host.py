@@ -54,7 +54,7 @@ class Host:
         self.log = InputLog(directory, "test")
         self.source = ReceivedSource(self.log, now_us)
         self.reader = Reader(self.source)
-        self.intake = IntakeSocket(self.source, address, window=window)
+        self.intake = IntakeSocket(self.source, address, directory.parent, window=window)
         self.runtime = Runtime(self.log.carry_out)
         self.runtime.add(self.reader, "inproc://reader")
         self.runtime.watch(self.intake, self.intake.socket, self.intake.drain, self.intake.room)
