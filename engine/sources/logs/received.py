@@ -20,7 +20,8 @@ Outputs wait until their inputs are below `durable`. A promise to give no time b
 begins after the reserved times: an idle front can promise without waiting for the disk.
 
 Memory holds a record until it is both read and stored; `waiting` counts these records, so that the
-caller can limit them. Cost: some 5 microseconds for a record; a replay reads the log in chunks.
+caller can limit them. A large record waits as bytes, as decoded it may be many times as large.
+Cost: some 5 microseconds for a record; a replay reads the log in chunks.
 
 No sockets, clocks or threads here: `deploy.parties.intake` receives the records and writes the
 groups.
@@ -47,6 +48,9 @@ PRODUCERS_MAX = 100_000
 
 RESERVE_US = 1_000_000
 """How far in advance times are reserved; a restart skips at most this much."""
+
+LARGE = 1 << 16
+"""Bytes from which on a record waits as bytes."""
 
 READ_AT_ONCE = 256
 """Entries that a replay reads at a time."""
@@ -282,7 +286,8 @@ class ReceivedSource(LiveSource):
         self._next = time + 1
         self._accepted[producer] = sequence
         self._incoming.append(Entry(time, producer, sequence, data))
-        self._unread.append((time, payload, len(data)))
+        kept = _Packed(data) if len(data) >= LARGE else payload
+        self._unread.append((time, kept, len(data)))
         self.waiting_bytes += len(data)
 
     def _records(self, reading: int) -> Iterator[tuple[int, object] | None]:
@@ -294,7 +299,8 @@ class ReceivedSource(LiveSource):
                 self._read.append(record)
                 self._position = record[0] + 1
                 self._evict()
-                yield record[0], record[1]
+                kept = record[1]
+                yield record[0], unpack(kept) if type(kept) is _Packed else kept
             elif self.closed:
                 return
             else:
@@ -329,5 +335,11 @@ class ReceivedSource(LiveSource):
         return self._incoming[0].time if self._incoming else self._next
 
 
+class _Packed(bytes):
+    """An encoded payload."""
+
+    __slots__ = ()
+
+
 _Kept = tuple[int, object, int]
-"""(time, payload, size of the encoded payload)"""
+"""(time, payload or `_Packed`, size of the encoded payload)"""

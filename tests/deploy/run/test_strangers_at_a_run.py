@@ -7,10 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from pathlib import Path
 from random import Random
 from time import monotonic, sleep
+from typing import TypedDict
 
 import pytest
 
@@ -125,15 +126,22 @@ def test_five_minutes_of_strangers(tmp_path: Path) -> None:
     among_strangers(tmp_path, trouble)
 
 
-def records() -> list[dict[str, object]]:
-    """Records at the limits, and small ones between them, for both nodes."""
-    found: list[dict[str, object]] = []
+class Record(TypedDict):
+    """A record of the flow `sizes`."""
+
+    id: int
+    key: str
+    value: Sized
+
+
+def records() -> list[Record]:
+    """Records at the limits for both nodes: large, deep, with numbers as keys."""
+    found: list[Record] = []
     for key in "abcd":
-        empty = {"id": len(found), "key": key, "value": b"." * (1 << 16)}
-        room = RECORD_BYTES_MAX - len(pack(empty)) + (1 << 16)
-        found.append({**empty, "value": bytes(room)})
-        found.append({"id": len(found), "key": key, "value": nested(RECORD_DEPTH_MAX - 1, "list")})
-        found.append({"id": len(found), "key": key, "value": {n: n / 2 for n in range(2000)}})
+        room = RECORD_BYTES_MAX - len(pack(Record(id=len(found), key=key, value=bytes(1 << 16))))
+        deep = [nested(RECORD_DEPTH_MAX - 2, "list")]
+        for value in (bytes(room + (1 << 16)), deep, {n: n / 2 for n in range(2000)}):
+            found.append(Record(id=len(found), key=key, value=value))
     return found
 
 
