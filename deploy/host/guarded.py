@@ -34,7 +34,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, guard: Guard, loop: asyncio.AbstractEventLoop) -> None:
         self._guard = guard
         self._loop = loop
-        self._framing = Framing(guard.message_bytes_max, self._may_begin)
+        self._framing = Framing(guard.message_bytes_max)
         self._outside: asyncio.Transport | None = None
         self._inside: asyncio.Transport | None = None
         self._joining: asyncio.Task[None] | None = None
@@ -72,8 +72,10 @@ class Connection(asyncio.BufferedProtocol):
         self._stops.discard("room")
         framing = self._framing
         try:
-            count = framing.passing(self._rest)
+            count = framing.passing(self._rest, self._may_begin)
         except Violation as violation:
+            for size in framing.finished:  # their ends have not passed, and never will
+                self._give_up(size)
             self.refuse(str(violation))
             return
         passing, self._rest = self._rest[:count], self._rest[count:]
@@ -164,7 +166,8 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection if it has been too slow."""
         guard, framing = self._guard, self._framing
         frames = framing.commands + framing.messages
-        if self._stops or frames != self._frames or not (framing.is_amid or self._rest):
+        stopped = self._stops - {"room"}
+        if stopped or frames != self._frames or not (framing.is_amid or self._rest):
             self._frames, self._moved_at = frames, now
         shaken = framing.commands and self._beginning is None
         if self._closing_at:
@@ -190,10 +193,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _left(self) -> None:
         self._guard.left(self)
-        if size := self._framing.size:
-            self._framing.size = 0
-            if self._reserves(size):
-                self._guard.budget(size).give_up(size)
+        self._give_up(self._framing.size)
+        self._framing.size = 0
+
+    def _give_up(self, size: int) -> None:
+        """A message that has begun will not pass."""
+        if self._reserves(size):
+            self._guard.budget(size).give_up(size)
 
     def _reserves(self, size: int) -> bool:
         return self._guard.budget(size) is self._guard.large

@@ -30,8 +30,7 @@ class Violation(Exception):
 class Framing:
     """The frames of one peer, as far as they have come."""
 
-    def __init__(self, message_bytes_max: int, may_begin: Callable[[int], bool]) -> None:
-        """`may_begin`: whether there is room for a message of this size, which then begins."""
+    def __init__(self, message_bytes_max: int) -> None:
         self.commands = 0
         """Commands that have come as a whole."""
         self.messages = 0
@@ -43,7 +42,6 @@ class Framing:
         self.waits = False
         """Whether the next frame waits for room."""
         self._message_bytes_max = message_bytes_max
-        self._may_begin = may_begin
         self._greeting_left = _GREETING
         self._left = 0
         """Bytes of the frame's body that have not come."""
@@ -54,9 +52,10 @@ class Framing:
         """Whether the last byte that has passed is within a frame, or within the greeting."""
         return self._left > 0 or self._greeting_left > 0
 
-    def passing(self, data: bytes) -> int:
+    def passing(self, data: bytes, may_begin: Callable[[int], bool]) -> int:
         """How many bytes of `data` may go on now. Raises Violation.
 
+        `may_begin`: whether there is room for a message of this size, which then begins.
         The rest is the beginning of a greeting or of a frame that has not come as a whole, or waits
         for room: the next call has to begin with it.
         """
@@ -73,7 +72,7 @@ class Framing:
                 if len(data) - at < head:
                     return at
                 size = int.from_bytes(data[at + 1 : at + head], "big")
-                if not self._begin(data[at], size):
+                if not self._begin(data[at], size, may_begin):
                     self.waits = True
                     return at
                 at += head
@@ -93,7 +92,7 @@ class Framing:
         self._greeting_left -= step
         return step
 
-    def _begin(self, flags: int, size: int) -> bool:
+    def _begin(self, flags: int, size: int, may_begin: Callable[[int], bool]) -> bool:
         """Begin a frame, if there is room for it. Raises Violation."""
         if flags > _MORE | _LONG | _COMMAND:
             raise Violation("a frame with unknown flags")
@@ -107,7 +106,7 @@ class Framing:
                 raise Violation("a message before the end of the handshake")
             if size > self._message_bytes_max:
                 raise Violation(f"a message of {size} bytes; at most {self._message_bytes_max}")
-            if not self._may_begin(size):
+            if not may_begin(size):
                 return False
             self.size = size
         self._left = size

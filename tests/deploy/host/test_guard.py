@@ -92,7 +92,10 @@ def test_a_peer_that_keeps_the_rules_notices_nothing(
 
 RULES = {
     "it does not speak ZMTP 3": [b"GET / HTTP/1.1\r\n\r\n", b"\xff" + bytes(8) + b"\x7f\x01"],
-    "a message of several frames": [GREETING + READY + frame(b"part", MORE)],
+    "a message of several frames": [
+        GREETING + READY + frame(b"part", MORE),
+        GREETING + READY + frame(bytes(SMALL + 1)) + frame(b"part", MORE),
+    ],
     "a message before the end of the handshake": [GREETING + frame(b"early")],
     f"a message of {MESSAGE_MAX + 1} bytes": [GREETING + READY + head(MESSAGE_MAX + 1)],
     f"a message of {2**64 - 1} bytes": [GREETING + READY + head(2**64 - 1)],
@@ -168,7 +171,7 @@ def test_large_messages_share_a_budget_and_small_ones_do_not_wait_for_them(
     peers = [Peer(guarded.address) for _ in range(LARGE_BYTES // MESSAGE_MAX)]
     for peer in peers:
         peer.send(head(MESSAGE_MAX) + b"x")
-    late, honest = Peer(guarded.address), Peer(guarded.address)
+    late, honest = Peer(guarded.address), Peer(guarded.address)  # `late` waits for room
     deadline = monotonic() + 5
     while guarded.guard.large.under_way < LARGE_BYTES:
         assert monotonic() < deadline
@@ -219,7 +222,11 @@ def test_a_lost_message_does_not_use_up_the_budget_for_ever() -> None:
 
 
 def framing() -> Framing:
-    return Framing(MESSAGE_MAX, lambda size: True)
+    return Framing(MESSAGE_MAX)
+
+
+def always(size: int) -> bool:
+    return True
 
 
 @given(bodies=st.lists(st.binary(max_size=300), max_size=5), cuts=st.lists(st.integers(1, 70)))
@@ -232,7 +239,7 @@ def test_what_keeps_the_rules_passes_however_it_is_cut(
     for cut in (*cuts, len(stream)):
         rest += stream[taken : taken + cut]
         taken += cut
-        count = found.passing(rest)
+        count = found.passing(rest, always)
         passed, rest = passed + rest[:count], rest[count:]
         sizes += found.finished
     assert passed == stream
@@ -243,7 +250,7 @@ def test_what_keeps_the_rules_passes_however_it_is_cut(
 @given(st.binary() | st.binary().map(lambda b: GREETING + READY + b))
 def test_whatever_comes_passes_or_is_a_violation(data: bytes) -> None:
     with suppress(Violation):
-        assert 0 <= framing().passing(data) <= len(data)
+        assert 0 <= framing().passing(data, always) <= len(data)
 
 
 @pytest.mark.parametrize(
@@ -264,3 +271,16 @@ def test_whatever_comes_passes_or_is_a_violation(data: bytes) -> None:
 )
 def test_which_addresses_only_this_machine_reaches(address: str, local: bool) -> None:
     assert is_local(address) is local
+
+
+def test_who_waits_for_room_too_long_goes(
+    guarded: Guarded, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A peer that is not read could be gone, and nobody would know."""
+    guarded.guard.large.limit = 1
+    with Peer(guarded.address) as first, Peer(guarded.address) as late:
+        guarded.guard.large.taken -= 1  # something else is under way
+        late.send(frame(bytes(SMALL + 1)))
+        assert late.is_closed()
+        assert "was not complete within 0.4 s" in caplog.text
+        guarded.hears(first, b"still here")
