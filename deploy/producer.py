@@ -25,7 +25,7 @@ from typing import Self
 
 import zmq
 
-from driftline.deploy.parties.intake import MAGIC, MESSAGE_BYTES_MAX, Kind, decode_answer
+from driftline.deploy.parties.intake import MAGIC, Answer, Kind, decode_answer
 from driftline.engine.errors import (
     DriftlineError,
     MalformedMessage,
@@ -35,6 +35,7 @@ from driftline.engine.errors import (
 )
 from driftline.engine.sources.logs.inputlog import PRODUCER_BYTES_MAX
 from driftline.engine.wire.codec import pack
+from driftline.engine.wire.limits import why_refused
 
 WINDOW = 1000
 """How many records may be unacknowledged, by default."""
@@ -58,7 +59,8 @@ class Producer:
     `address`: where `driftline run --input tcp://...` listens; `producer_id`: names this sequence
     of records, in this start and all later ones, at most 255 bytes; `window`: how many records may
     be unacknowledged; `timeout_s`: how long to wait for the front. Raises Unavailable if the front
-    does not answer in time, ValueError for an id that is empty or too long.
+    does not answer in time, or refuses the producer (the text says why), ValueError for an id that
+    is empty or too long.
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class Producer:
         self._sent = 0
         """Records up to this number have been sent, and not been asked for again."""
         self.ended = False
-        """Whether the front takes no more records: the stream was ended."""
+        """Whether the front takes no more records: this producer has ended, or the stream has."""
         self._synced = False
         self._ending = False
         self._to_ask = False
@@ -125,24 +127,23 @@ class Producer:
     def send(self, payload: object) -> int:
         """Send a record; waits while the window is full. Returns its number.
 
-        Raises PayloadError if the record has values that the wire format has not, or is too large;
-        Unavailable if the front does not answer in time, or the stream was ended.
+        Raises PayloadError if the record has values that the wire format has not, is larger than
+        16 MiB, nested more than 100 deep, or has a dict with keys that are sequences; such a record
+        takes no number. Raises Unavailable if the front does not answer in time, or if this
+        producer or the stream has ended.
         """
         number = self.sequence + 1
-        try:
-            data = pack((MAGIC, Kind.RECORD, self.id, self._session, number, payload))
-        except PayloadError:
-            pack(payload)  # raises the error of the record, not of the message around it
-            raise
-        if len(data) > MESSAGE_BYTES_MAX:
-            raise PayloadError(f"a record of {len(data)} bytes; at most {MESSAGE_BYTES_MAX}")
+        data = pack(payload)
+        if reason := why_refused(payload, len(data), of_producer=True):
+            raise PayloadError(f"record {number} of {self.id!r} cannot be sent: {reason}")
         self._wait(lambda: len(self._unacknowledged) < self.window or self.ended, self.timeout_s)
         if self.ended:
             raise self._refused()
         if not self._unacknowledged:
             self._ask_at = monotonic() + ASK_AFTER_S
         self.sequence = number
-        self._unacknowledged[number] = data
+        beginning = pack((MAGIC, Kind.RECORD, self.id, self._session, number, None))[:-1]
+        self._unacknowledged[number] = beginning + data
         self._push()
         return number
 
@@ -154,9 +155,11 @@ class Producer:
             raise self._refused()
 
     def end(self, timeout_s: float | None = None) -> None:
-        """End the stream: the front takes no more records, from any producer. May be called again.
+        """End this producer for good: the front takes no more records with its id.
 
-        Raises Unavailable after the timeout.
+        The stream ends, for all, once every producer has ended that has ever sent a record: so of
+        several producers, each has to send its first record before the others end. May be called
+        again. Raises Unavailable after the timeout, and if this producer has never sent a record.
         """
         self.flush(timeout_s)
         self._ending = True
@@ -168,7 +171,8 @@ class Producer:
         self._context.destroy(linger=0)
 
     def _refused(self) -> Unavailable:
-        return Unavailable(f"{self.address} takes no more records: the stream was ended")
+        ended = f"producer {self.id!r} has ended" if self.acknowledged else "the stream was ended"
+        return Unavailable(f"{self.address} takes no more records: {ended}")
 
     def _wait(self, until: Callable[[], bool], timeout_s: float) -> None:
         """Send, take answers and ask, until the condition holds."""
@@ -212,13 +216,14 @@ class Producer:
         """Take the answers that have come."""
         try:
             while True:
-                self._learn(*decode_answer(self._socket.recv(zmq.NOBLOCK)))
+                self._learn(decode_answer(self._socket.recv(zmq.NOBLOCK)))
         except zmq.Again:
             pass
         except MalformedMessage as error:
             raise Unavailable(f"{self.address} is not the intake of a front: {error}") from None
 
-    def _learn(self, kind: Kind, session: int, acknowledged: int) -> None:
+    def _learn(self, answer: Answer) -> None:
+        kind, session, acknowledged, number, reason = answer
         if kind is Kind.FENCED and session > self._session:
             if self._synced:
                 raise Unavailable(f"another process sends as {self.id!r}: give each its own id")
@@ -237,6 +242,10 @@ class Producer:
         while self._unacknowledged and next(iter(self._unacknowledged)) <= acknowledged:
             del self._unacknowledged[next(iter(self._unacknowledged))]
         self._sent = max(self._sent, self.acknowledged)
+        if kind is Kind.REFUSED and number:
+            raise PayloadError(f"{self.address} refused record {number} of {self.id!r}: {reason}")
+        if kind is Kind.REFUSED:
+            raise Unavailable(f"{self.address} refused producer {self.id!r}: {reason}")
         self.ended = self.ended or kind is Kind.ENDED
         if kind is Kind.SYNC or self.ended:
             self._synced = True

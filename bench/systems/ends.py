@@ -165,7 +165,7 @@ class OnceDurable(ReceivedSource):
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
         for record in self.entries(start):
-            while record is not None and record[0] >= self.durable:
+            while isinstance(record, tuple) and record[0] >= self.durable:
                 self._held = record[0]
                 yield None
             self._held = None

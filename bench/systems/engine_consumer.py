@@ -7,6 +7,7 @@ durable.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -20,7 +21,7 @@ import zmq
 
 from driftline.bench.systems.consumers import words_by_document
 from driftline.bench.systems.sockets import ORPHAN_CHECK_MS, READY, address, open_socket, pack_told
-from driftline.deploy.host.runtime import quiet_collector
+from driftline.deploy.host.runtime import SWITCH_S
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.sinks.consumer import Consumer, Last
@@ -103,7 +104,8 @@ def main() -> None:
     ready = open_socket(context, zmq.PUSH)
     ready.connect(address(directory, "arrivals"))
     ready.send(READY)
-    quiet_collector()
+    gc.disable()  # as the runtime of a node, in whose process the consumer of a run is
+    sys.setswitchinterval(SWITCH_S)
     desks: dict[str, Desk] = {}
     parent = os.getppid()
     while os.getppid() == parent:

@@ -74,6 +74,9 @@ from driftline.engine.ui.results import write_json
 @click.option("--deaths", default=DEATHS_MAX, show_default=True, type=click.IntRange(1),
               help="Deaths of a process, without progress of the run, that end the run.",
               )  # fmt: skip
+@click.option("--let-anyone-send", is_flag=True,
+              help="Let an input listen where other machines reach it: anybody who does can send "
+              "records, and claim to be any producer.")  # fmt: skip
 @click.option("--seed", default=0, help="Seed of --kill-every: which process is killed next.")
 @click.option("--reference", is_flag=True,
               help="Use the reference interpreter: one process, no cluster.")  # fmt: skip
@@ -96,6 +99,7 @@ def run(
     stalled_after: float,
     slow_after: float,
     deaths: int,
+    let_anyone_send: bool,
     seed: int,
     reference: bool,
     json_file: Path | None,
@@ -113,7 +117,8 @@ def run(
     several sources needs one input for each, in their order. With other files than before it is
     another run, and needs another --output.
 
-    The input tcp://*:5555 receives records from producers at this address.
+    The input tcp://127.0.0.1:5555 receives records from producers on this machine at this address;
+    tcp://*:5555 receives them from all machines that reach it, and needs --let-anyone-send.
 
     The input - is standard input: JSON lines; -.txt reads lines of text instead. Records are stored
     in the state directory before they are used. After an interruption, give the same command the
@@ -145,6 +150,7 @@ def run(
             seed,
             open_savepoint(start) if start is not None else None,
             Limits(missing_after, stalled_after, slow_after, deaths),
+            let_anyone_send=let_anyone_send,
         )
         done = run_flow(loaded, config, console)
         ended_by, report = done.ended_by, done.as_json()

@@ -1,22 +1,24 @@
 """The intake's socket: carries messages of producers, and answers, over a ZeroMQ ROUTER.
 
 A message has one part, and before it the route to its producer, which the ROUTER adds and removes.
+Producers reach the ROUTER through a guard only (`deploy.host.guard`).
 """
 
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import zmq
 
+from driftline.deploy.host.guard import CONNECTIONS_MAX, Guard
 from driftline.deploy.parties.intake import MESSAGE_BYTES_MAX, Intake
 from driftline.deploy.parties.receiver import WINDOW, WINDOW_BYTES
-from driftline.engine.errors import Unavailable
 from driftline.engine.sources.logs.received import ReceivedSource
 
 log = logging.getLogger("driftline")
 
-QUEUED_MAX = 256
+QUEUED_MAX = 64
 """Messages of each producer that may wait in ZeroMQ's memory, besides the intake's window."""
 
 DRAIN = 64
@@ -24,37 +26,40 @@ DRAIN = 64
 
 
 class IntakeSocket(Intake):
-    """An intake that producers reach. Raises Unavailable if the address is taken."""
+    """An intake that producers reach. Raises Unavailable if the address cannot be used."""
 
     def __init__(
         self,
         source: ReceivedSource,
         address: str,
+        folder: Path,
         *,
         name: str = "intake",
         window: int = WINDOW,
         window_bytes: int = WINDOW_BYTES,
+        connections_max: int = CONNECTIONS_MAX,
     ) -> None:
+        """`folder`: where only this user makes files; the ROUTER's own address is there."""
         super().__init__(source, name=name, window=window, window_bytes=window_bytes)
-        port = address.rpartition(":")[2]
-        is_port = port == "*" or (port.isdecimal() and int(port) < 1 << 16)
-        if address.startswith("tcp:") and not is_port:
-            raise Unavailable(
-                f"producers cannot be heard on {address}: it has to end with a port from 0 to 65535"
-            )
+        inside = str(folder / f"{name}.router")
         self._context = zmq.Context()
         self.socket = self._context.socket(zmq.ROUTER)
         self.socket.set_hwm(QUEUED_MAX)
         self.socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
+        self.socket.setsockopt(zmq.BACKLOG, 2 * connections_max)
+        self.socket.bind(f"ipc://{inside}")
         try:
-            self.socket.bind(address)
-        except zmq.ZMQError as error:
+            self._guard = Guard(
+                address,
+                inside,
+                name=name,
+                message_bytes_max=MESSAGE_BYTES_MAX,
+                connections_max=connections_max,
+            )
+        except BaseException:
             self._context.destroy(linger=0)
-            raise Unavailable(
-                f"producers cannot be heard on {address}: {error.strerror}; "
-                "is it in use by another run?"
-            ) from None
-        self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+            raise
+        self.address = self._guard.address
 
     def drain(self) -> None:
         """Take the messages that have come, as far as there is room."""
@@ -62,11 +67,14 @@ class IntakeSocket(Intake):
             for _ in range(DRAIN):
                 if not self.room():
                     return
-                self.take(self.socket.recv_multipart(zmq.NOBLOCK))
+                parts = self.socket.recv_multipart(zmq.NOBLOCK)
+                self._guard.took(sum(map(len, parts[1:])))
+                self.take(parts)
         except zmq.Again:
-            pass
+            self._guard.emptied()
 
     def turn(self) -> bool:
+        self._guard.check()
         more = super().turn()
         self._send_answers()
         return more
@@ -74,6 +82,7 @@ class IntakeSocket(Intake):
     def close(self, linger_ms: int = 500) -> None:
         """Release the address."""
         self._context.destroy(linger=linger_ms)
+        self._guard.close()
 
     def _send_answers(self) -> None:
         """An answer that cannot be sent is dropped: its producer asks again."""

@@ -10,33 +10,55 @@ Takes and gives msgpack arrays, which `deploy.host.intake_socket` carries over Z
 All records with numbers up to `acknowledged` are in the input log. SYNC also says that no later
 record has been taken, and that the producer has to send the later ones again. It answers a HELLO,
 and a record whose predecessor has not come (it was lost in a reconnect). `session` is a number that
-a producer chooses at its start, larger than in its last start. Once the intake knows a session, it
-answers messages of smaller ones with FENCED and the number that it knows: so messages that a dead
-producer has left in the network do not mix with those of its successor.
+a producer chooses at its start, larger than in its last start: the time of its clock, in
+nanoseconds. Once the intake knows a session, it answers messages of smaller ones with FENCED and
+the number that it knows: so messages that a dead producer has left in the network do not mix with
+those of its successor. ENDED: nothing more is taken of this producer, as the log has its end, or
+that of the stream.
 
-Invariants: an acknowledged record is durable; a record is stored once, however often it comes.
-While the front's source has no room, no record is taken, the sockets fill up, and producers wait.
+    [MAGIC, REFUSED, session, acknowledged, number, reason]
+
+answers what can never be taken: the record with this number, as it exceeds a limit; with number 0
+a session later than the clock of the front, one more producer than a source can have, or the end of
+a producer that has sent nothing.
+
+Anybody may send anything. Invariants: an acknowledged record is durable; a record is stored once,
+however often it comes; a malformed message changes nothing; what is remembered of producers is
+bounded. While the front's source has no room, no record is taken, the sockets fill up, and
+producers wait.
 """
 
 from __future__ import annotations
 
-import logging
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from driftline.deploy.parties.receiver import WINDOW, WINDOW_BYTES, Receiver
+from driftline.deploy.parties.seldom import Seldom
 from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.sources.logs.inputlog import PRODUCER_BYTES_MAX
 from driftline.engine.sources.logs.received import Receipt, ReceivedSource
-from driftline.engine.wire.codec import pack, unpack
-
-log = logging.getLogger("driftline")
+from driftline.engine.wire.codec import pack, unpack, unpack_foreign
+from driftline.engine.wire.limits import RECORD_BYTES_MAX
 
 MAGIC = 0xD72
 
-MESSAGE_BYTES_MAX = 1 << 26
-"""The largest message that is taken from a producer."""
+MESSAGE_BYTES_MAX = RECORD_BYTES_MAX + 1024
+"""The largest message of a producer: a record, its producer's id, and a few numbers."""
+
+SESSION_AHEAD_US = 60_000_000
+"""How far ahead of the front's clock a session may be: a larger one would fence its owner off."""
+
+STRANGERS_MAX = 1_000
+"""Producers without records whose sessions are remembered."""
+
+CLIENTS_MAX = 10_000
+"""Producers with records whose sessions are remembered."""
+
+_ENDS_NOTHING = "it has sent no records: only a producer that has sent some can end the stream"
 
 
 class Kind(IntEnum):
@@ -49,9 +71,20 @@ class Kind(IntEnum):
     SYNC = 5
     ENDED = 6
     FENCED = 7
+    REFUSED = 8
 
 
-_FIELDS = {Kind.HELLO: 4, Kind.RECORD: 6, Kind.END: 5}
+_FIELDS: dict[object, int] = {Kind.HELLO: 4, Kind.RECORD: 6, Kind.END: 5}
+
+
+class Answer(NamedTuple):
+    """An answer of the front; `number` and `reason`: of what was refused."""
+
+    kind: Kind
+    session: int
+    acknowledged: int
+    number: int = 0
+    reason: str = ""
 
 
 @dataclass(slots=True)
@@ -79,11 +112,21 @@ class Intake(Receiver):
     ) -> None:
         super().__init__(source, name=name, window=window, window_bytes=window_bytes)
         self.answers: list[tuple[bytes, bytes]] = []
-        self._clients: dict[str, _Client] = {}
-        self._owed: dict[str, None] = {}
+        self._clients: OrderedDict[str, _Client] = OrderedDict()
+        """The producers with records that were heard of last."""
+        self._strangers: OrderedDict[str, _Client] = OrderedDict()
+        """The producers without records that were heard of last."""
+        self._owed: dict[str, _Client] = {}
         """The producers that wait for an answer."""
+        self._dropped = Seldom(f"{name} dropped a malformed message")
+        self._crowded = Seldom(f"{name} refused a new producer")
 
     # Called by the runtime.
+
+    def tick(self, now: float) -> float:
+        self._dropped.tell(now)
+        self._crowded.tell(now)
+        return super().tick(now)
 
     def turn(self) -> bool:
         more = super().turn()
@@ -92,7 +135,10 @@ class Intake(Receiver):
         return more
 
     def stored(self, producers: Sequence[str]) -> None:
-        self._owed.update(dict.fromkeys(producers))
+        for producer in producers:
+            client = self._clients.get(producer) or self._strangers.get(producer)
+            if client is not None:
+                self._owed[producer] = client
 
     # The protocol.
 
@@ -101,44 +147,89 @@ class Intake(Receiver):
         try:
             if len(parts) != 2:
                 raise MalformedMessage(f"{len(parts)} parts instead of 2")
-            self._handle(parts[0], parts[1])
-        except (MalformedMessage, PayloadError) as error:
+            self._handle(parts[0], decode_request(parts[1]))
+        except MalformedMessage as error:
             self.malformed += 1
-            if self.malformed == 1:
-                log.warning("%s dropped a malformed message: %s", self.name, error)
+            self._dropped.add(self.now, str(error))
 
-    def _handle(self, route: bytes, data: bytes) -> None:
-        kind, producer, session, rest = decode_request(data)
-        client = self._clients.get(producer)
-        if client is None:
-            client = self._clients[producer] = _Client(session, route)
+    def _handle(self, route: bytes, request: tuple[Kind, str, int, int, object]) -> None:
+        kind, producer, session, number, record = request
+        ahead_us = session // 1000 - self.source.now_us()
+        if ahead_us > SESSION_AHEAD_US:
+            reason = f"its clock is {ahead_us // 1_000_000} s ahead of the front's: set both"
+            self._refuse(route, producer, session, 0, reason)
+            return
+        client = self._client(producer, session, route)
         if session < client.session:
             self._send(route, Kind.FENCED, client.session, producer)
             return
         client.session, client.route = session, route
         if kind is Kind.RECORD:
-            receipt = self.source.receive(producer, rest[0], rest[1])
-            if receipt is Receipt.TAKEN or (receipt is Receipt.EARLY and client.early):
-                client.early = receipt is Receipt.EARLY
-                return
-            client.early = receipt is Receipt.EARLY
-            wanted = _ANSWERS[receipt]
-        elif kind is Kind.END and rest[0] == self.source.accepted(producer):
-            self.source.close()
-            wanted = Kind.ENDED
+            wanted = self._receive(client, producer, number, record)
+        elif kind is Kind.END:
+            wanted = self._end(client, producer, number)
         else:
             wanted = Kind.SYNC
-        client.answer = max(client.answer, wanted)
-        self._owed[producer] = None
+        if wanted is not None:
+            client.answer = max(client.answer, wanted)
+            self._owed[producer] = client
+
+    def _receive(self, client: _Client, producer: str, number: int, record: object) -> Kind | None:
+        """Take a record. Returns the kind of the answer; None: none, or it is given."""
+        try:
+            receipt = self.source.receive(producer, number, record)
+        except PayloadError as error:
+            self._refuse(client.route, producer, client.session, number, str(error))
+            return None
+        if receipt is Receipt.CROWDED:
+            reason = (
+                f"{self.source.producers_max} producers have sent records, and the input has no "
+                "room for the numbers of another one: use the same ids again and again"
+            )
+            self._crowded.add(self.now, reason)
+            self._refuse(client.route, producer, client.session, 0, reason)
+            return None
+        if receipt is Receipt.TAKEN and number == 1:
+            self._client(producer, client.session, client.route)  # it is no stranger any more
+        again = receipt is Receipt.EARLY and client.early
+        client.early = receipt is Receipt.EARLY
+        return None if again else _ANSWERS[receipt]
+
+    def _end(self, client: _Client, producer: str, number: int) -> Kind | None:
+        """Take the end of a producer. Returns the kind of the answer; None: it is given."""
+        source = self.source
+        if source.over(producer):
+            return Kind.ENDED
+        if not source.accepted(producer):
+            self._refuse(client.route, producer, client.session, 0, _ENDS_NOTHING)
+            return None
+        if number != source.accepted(producer):
+            return Kind.SYNC
+        source.end_of(producer)
+        return Kind.ENDED
+
+    def _client(self, producer: str, session: int, route: bytes) -> _Client:
+        """What is remembered of a producer; beyond a bound, the one not heard of longest goes."""
+        has_records = self.source.accepted(producer) > 0
+        kept = self._clients if has_records else self._strangers
+        client = kept.get(producer)
+        if client is not None:
+            kept.move_to_end(producer)
+            return client
+        client = self._strangers.pop(producer, None) or _Client(session, route)
+        kept[producer] = client
+        if len(kept) > (CLIENTS_MAX if has_records else STRANGERS_MAX):
+            forgotten, _ = kept.popitem(last=False)
+            self._owed.pop(forgotten, None)  # it asks again
+        return client
 
     def _answer(self) -> None:
         """Answer the producers whose answer is true by now; the others wait on."""
         source = self.source
-        for producer in list(self._owed):
-            client = self._clients[producer]
-            if client.answer is Kind.SYNC and source.closed:
+        for producer, client in list(self._owed.items()):
+            if client.answer is Kind.SYNC and source.over(producer):
                 client.answer = Kind.ENDED
-            if client.answer is Kind.ENDED and not source.ended:
+            if client.answer is Kind.ENDED and not source.over_for_good(producer):
                 continue
             if client.answer is Kind.SYNC and (
                 source.acknowledged(producer) < source.accepted(producer)
@@ -148,40 +239,51 @@ class Intake(Receiver):
             self._send(client.route, client.answer, client.session, producer)
             client.answer = Kind.ACK
 
-    def _send(self, route: bytes, kind: Kind, session: int, producer: str) -> None:
-        answer = pack((MAGIC, kind, session, self.source.acknowledged(producer)))
-        self.answers.append((route, answer))
+    def _refuse(self, route: bytes, producer: str, session: int, number: int, reason: str) -> None:
+        self._send(route, Kind.REFUSED, session, producer, number, reason)
+
+    def _send(self, route: bytes, kind: Kind, session: int, producer: str, *more: object) -> None:
+        answer = (MAGIC, kind, session, self.source.acknowledged(producer), *more)
+        self.answers.append((route, pack(answer)))
 
 
 _ANSWERS = {
+    Receipt.TAKEN: None,
     Receipt.REPEATED: Kind.ACK,
     Receipt.EARLY: Kind.SYNC,
     Receipt.CLOSED: Kind.ENDED,
 }
 
 
-def decode_request(data: bytes) -> tuple[Kind, str, int, tuple[int, object]]:
-    """(kind, producer, session, (number, record)). Raises MalformedMessage."""
-    fields = unpack(data)
+def decode_request(data: bytes) -> tuple[Kind, str, int, int, object]:
+    """(kind, producer, session, number, record). Raises MalformedMessage, whatever the bytes are.
+
+    No value of a stranger is in a text: its `repr` may be large, or nested too deep.
+    """
+    fields = unpack_foreign(data)
     if not isinstance(fields, tuple) or len(fields) < 4 or fields[0] != MAGIC:
         raise MalformedMessage("not a message of a producer")
     _, kind, producer, session, *rest = fields
-    if _FIELDS.get(kind) != len(fields) or not isinstance(kind, int):
-        raise MalformedMessage(f"a message of kind {kind!r} with {len(fields)} fields")
+    if type(kind) is not int or _FIELDS.get(kind) != len(fields):
+        raise MalformedMessage(f"an unknown kind of message, with {len(fields)} fields")
     if not isinstance(producer, str) or not 0 < len(producer.encode()) <= PRODUCER_BYTES_MAX:
         raise MalformedMessage(f"a producer's id is text of 1 to {PRODUCER_BYTES_MAX} bytes")
     number = rest[0] if rest else 0
     for integer in (session, number):
         if type(integer) is not int or not 0 <= integer < 1 << 63:
-            raise MalformedMessage(f"{integer!r} is not a number")
-    return Kind(kind), producer, session, (number, rest[-1] if rest else None)
+            raise MalformedMessage("a session or number is an int of 63 bits")
+    return Kind(kind), producer, session, number, rest[-1] if rest else None
 
 
-def decode_answer(data: bytes) -> tuple[Kind, int, int]:
-    """(kind, session, acknowledged). Raises MalformedMessage."""
+def decode_answer(data: bytes) -> Answer:
+    """Decode an answer of a front. Raises MalformedMessage."""
     match unpack(data):
         case (magic, int(kind), int(session), int(acknowledged)) if (
             magic == MAGIC and Kind.ACK <= kind <= Kind.FENCED
         ):
-            return Kind(kind), session, acknowledged
+            return Answer(Kind(kind), session, acknowledged)
+        case (magic, int(kind), int(session), int(acknowledged), int(number), str(reason)) if (
+            magic == MAGIC and kind == Kind.REFUSED
+        ):
+            return Answer(Kind.REFUSED, session, acknowledged, number, reason)
     raise MalformedMessage("not an answer of a front")

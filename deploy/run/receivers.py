@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from time import time_ns
 
 from driftline.deploy.host.intake_socket import IntakeSocket
+from driftline.deploy.host.listening import is_local
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.standard_input import StandardInput
 from driftline.deploy.parties.receiver import Receiver
+from driftline.engine.errors import FlowError
 from driftline.engine.sources import LiveSource
 from driftline.engine.sources.inputs import Input, Piped
 from driftline.engine.sources.logs.inputlog import InputLog
@@ -27,19 +31,32 @@ def identity_of(given: Input | LiveSource) -> str:
     return PIPED if isinstance(given, Piped) else given.identity()
 
 
+def check_reach(inputs: Iterable[object], *, let_anyone_send: bool) -> None:
+    """Whoever lets other machines send has to say so. Raises FlowError."""
+    for given in inputs:
+        if isinstance(given, str) and not is_local(given) and not let_anyone_send:
+            raise FlowError(
+                f"{given} can be reached from other machines: anybody who reaches this port can "
+                "send records, and claim to be any producer. Listen at tcp://127.0.0.1:PORT, or "
+                "give --let-anyone-send, behind a firewall"
+            )
+
+
 def receiver_of(
     given: Piped | str,
     input_log: InputLog,
     number: int,
     runtime: Runtime,
+    folder: Path,
     *,
     alone: bool,
     keep_bad: bool,
 ) -> Receiver:
     """A receiver for input `number`, driven by the runtime. It logs records before their use.
 
-    `given`: standard input, or the address to listen at; `alone`: there is no other input;
-    `keep_bad`: records that cannot be read do not end the run. Raises Unavailable if there is no
+    `given`: standard input, or the address to listen at; `folder`: where the sockets of the run
+    are; `alone`: there is no other input; `keep_bad`: records that cannot be read do not end the
+    run. Raises Unavailable if there is no
     standard input, or the address cannot be used.
     """
     if isinstance(given, Piped):
@@ -48,7 +65,7 @@ def receiver_of(
         runtime.watch(piped, piped.file, piped.drain, piped.room, input_log.carry_out)
         return piped
     source = ReceivedSource(input_log, _now_us, name=given)
-    intake = IntakeSocket(source, given, name=f"intake-{number}")
+    intake = IntakeSocket(source, given, folder, name=f"intake-{number}")
     runtime.watch(intake, intake.socket, intake.drain, intake.room, input_log.carry_out)
     return intake
 

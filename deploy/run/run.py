@@ -30,7 +30,7 @@ from driftline.deploy.parties.front import Front
 from driftline.deploy.run.asides import Asides
 from driftline.deploy.run.leftovers import clear_drafts, socket_folder
 from driftline.deploy.run.opening import open_run
-from driftline.deploy.run.receivers import announcement, identity_of, receiver_of
+from driftline.deploy.run.receivers import announcement, check_reach, identity_of, receiver_of
 from driftline.deploy.run.savepoints import restore_run
 from driftline.engine.errors import DriftlineError, Unavailable, error_of
 from driftline.engine.flow.flow import Flow
@@ -77,6 +77,8 @@ class RunConfig:
     limits: Limits = LIMITS
     paths: tuple[str, ...] = ()
     """Folders in which node processes look for modules, after all others."""
+    let_anyone_send: bool = False
+    """Whether addresses among the inputs may be such as other machines reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ class RunReport:
 def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     """Run a flow until all input is processed and delivered. Raises DriftlineError if it fails."""
     flow.check_inputs(config.inputs)
+    check_reach(config.inputs, let_anyone_send=config.let_anyone_send)
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
         stack.callback(claim(config.state / "run.lock").release)
@@ -205,6 +208,7 @@ def _received(
         input_log,
         number,
         runtime,
+        Path(process.sockets),
         alone=len(config.inputs) == 1,
         keep_bad=config.dead_letters,
     )

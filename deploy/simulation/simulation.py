@@ -160,7 +160,7 @@ class Simulation:
         scenario, world = self.scenario, self.world
         for i, payloads in enumerate(self.inputs):
             pace = scenario.live[i % len(scenario.live)]
-            if pace is not None:
+            if pace is not None and payloads:  # nobody ends a stream without a record
                 self.live[i] = LiveInput(i, pace, payloads, self.chance)
         world.add("master", self._master, self.registry, fixed={"master"})
         if not scenario.embedded:

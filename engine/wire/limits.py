@@ -6,7 +6,7 @@ found to be too large afterwards would stop every later start of the run.
 
 from __future__ import annotations
 
-from itertools import chain
+from collections.abc import Iterable
 
 RECORD_BYTES_MAX = 1 << 24
 """Bytes of an encoded record."""
@@ -14,28 +14,33 @@ RECORD_BYTES_MAX = 1 << 24
 RECORD_DEPTH_MAX = 100
 """Levels of nested sequences and dicts of a record; functions may nest it further."""
 
-_CONTAINERS = (dict, list, tuple)
+_ATOMS = frozenset((type(None), bool, int, float, str, bytes))
 
 
-def why_refused(payload: object, size: int) -> str:
-    """Why a record cannot be taken; empty if it can. `size`: its bytes in the wire format."""
+def why_refused(payload: object, size: int, *, of_producer: bool = False) -> str:
+    """Why a record cannot be taken; empty if it can. `size`: its bytes in the wire format.
+
+    `of_producer`: no key of a dict may be a sequence, as a front decodes records of strangers, see
+    `engine.wire.codec.unpack_foreign`. Cost: one pass over the items of the record.
+    """
     if size > RECORD_BYTES_MAX:
         return f"it has {size} bytes; a record has at most {RECORD_BYTES_MAX}"
-    if _is_deeper(payload, RECORD_DEPTH_MAX):
-        return f"it is nested more than {RECORD_DEPTH_MAX} deep"
-    return ""
+    level = [payload]
+    for _ in range(RECORD_DEPTH_MAX + 1):
+        if _ATOMS.issuperset(map(type, level)):
+            return ""
+        inside: list[object] = []
+        for value in level:
+            if isinstance(value, dict):
+                if of_producer and _has_sequences(value):
+                    return "it has a dict with keys that are sequences; a producer sends none"
+                inside += value
+                inside += value.values()
+            elif isinstance(value, (list, tuple)):
+                inside += value
+        level = inside
+    return f"it is nested more than {RECORD_DEPTH_MAX} deep"
 
 
-def _is_deeper(value: object, levels: int) -> bool:
-    """Whether a value has containers on more than so many levels. Cost: one pass over its items."""
-    level = [value] if isinstance(value, _CONTAINERS) else []
-    for _ in range(levels):
-        if not level:
-            return False
-        level = [
-            inner
-            for each in level
-            for inner in (chain(each, each.values()) if isinstance(each, dict) else each)
-            if isinstance(inner, _CONTAINERS)
-        ]
-    return bool(level)
+def _has_sequences(keys: Iterable[object]) -> bool:
+    return not _ATOMS.issuperset(map(type, keys)) and any(isinstance(key, tuple) for key in keys)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from time import time_ns
 
 import pytest
 
@@ -13,8 +14,10 @@ from driftline.deploy.producer import Producer
 from driftline.engine.errors import PayloadError, StateMismatch, Unavailable
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.wire.codec import unpack
+from driftline.engine.wire.limits import RECORD_BYTES_MAX, RECORD_DEPTH_MAX
 from tests.deploy.parties.intake_host import SOON_S, Host, Killed, Running, Wire, stored
 from tests.engine.sources.memory_disk import memory_disk
+from tests.engine.wire.test_limits import nested
 
 
 @pytest.fixture
@@ -109,9 +112,10 @@ def test_of_two_producers_with_one_id_the_later_one_goes_on(host: Host) -> None:
 
 
 def test_a_producer_whose_clock_went_back_is_not_shut_out(host: Host) -> None:
+    ahead = time_ns() + 50_000_000_000
     with Wire(host) as wire:
-        wire.say(Kind.HELLO, "p", 1 << 62)
-        assert wire.hear() == (Kind.SYNC, 1 << 62, 0)
+        wire.say(Kind.HELLO, "p", ahead)
+        assert wire.hear() == (Kind.SYNC, ahead, 0)
     with Running(host), Producer(host.intake.address, "p") as producer:
         producer.send("a")
 
@@ -122,12 +126,99 @@ def test_the_end_of_the_stream_is_kept(host: Host) -> None:
         producer.end()
         producer.end()
         assert producer.ended
-        with pytest.raises(Unavailable, match="the stream was ended"):
+        with pytest.raises(Unavailable, match="producer 'p' has ended"):
             producer.send("b")
         with Producer(host.intake.address, "q") as other:
             assert other.ended
+            with pytest.raises(Unavailable, match="the stream was ended"):
+                other.send("b")
     assert host.source.ended
     assert stored(host.log) == [("p", 1, "a")]
+
+
+def test_the_stream_ends_when_all_have_ended_that_have_sent(directory: Path) -> None:
+    """Over a restart of the front, too; and nobody sends after an end."""
+    address = f"ipc://{directory}/intake"
+    host = Host(directory / "log", address)
+    with Running(host), Producer(address, "p") as p, Producer(address, "q") as q:
+        p.send("a")
+        q.send("b")
+        q.flush()
+        p.end()
+        assert not host.source.closed
+        with pytest.raises(Unavailable, match="producer 'p' has ended"):
+            p.send("c")
+    host.close()
+    host = Host(directory / "log", address)
+    with Running(host):
+        with Producer(address, "p") as p:
+            assert p.ended
+            with pytest.raises(Unavailable, match="producer 'p' has ended"):
+                p.send("c")
+        with Producer(address, "q") as q:
+            q.send("d")
+            q.end()
+        assert host.source.ended
+    assert sorted(stored(host.log)) == [("p", 1, "a"), ("q", 1, "b"), ("q", 2, "d")]
+    host.close()
+
+
+def test_who_has_sent_nothing_ends_nothing(host: Host) -> None:
+    with Running(host), Producer(host.intake.address, "p") as producer:
+        producer.send("a")
+        stranger = Producer(host.intake.address, "stranger")
+        with pytest.raises(Unavailable, match=r"refused producer 'stranger': it has sent no"):
+            stranger.end()
+        stranger.close()
+        producer.send("b")
+    assert not host.source.closed
+    assert len(stored(host.log)) == 2
+
+
+def test_a_clock_that_is_far_ahead_is_told_of(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And shuts nobody out: the next session that comes is a usual one."""
+    with Running(host):
+        with monkeypatch.context() as patched:
+            patched.setattr("driftline.deploy.producer.time_ns", lambda: (1 << 63) - 1)
+            with pytest.raises(Unavailable, match=r"clock is \d+ s ahead of the front's"):
+                Producer(host.intake.address, "p")
+        with Producer(host.intake.address, "p") as producer:
+            producer.send("a")
+    assert stored(host.log) == [("p", 1, "a")]
+
+
+@pytest.mark.parametrize(
+    ("record", "limit"),
+    [
+        (bytes(RECORD_BYTES_MAX), f"at most {RECORD_BYTES_MAX}"),
+        (nested(RECORD_DEPTH_MAX + 1, "list"), f"more than {RECORD_DEPTH_MAX} deep"),
+        ({(1, 2): 3}, "keys that are sequences"),
+    ],
+    ids=["large", "deep", "sequence as key"],
+)
+def test_a_record_beyond_a_limit_takes_no_number(host: Host, record: object, limit: str) -> None:
+    with Running(host), Producer(host.intake.address, "p") as producer:
+        producer.send("a")
+        with pytest.raises(PayloadError, match=f"record 2 of 'p' cannot be sent: .*{limit}"):
+            producer.send(record)
+        assert producer.send("b") == 2
+    assert [record for _, _, record in stored(host.log)] == ["a", "b"]
+
+
+def test_a_refused_record_is_told_of(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client without the check learns what was wrong; nothing after that record is taken."""
+    with Running(host):
+        producer = Producer(host.intake.address, "p")
+        producer.send("a")
+        monkeypatch.setattr("driftline.deploy.producer.why_refused", lambda *_, **__: "")
+        producer.send(nested(RECORD_DEPTH_MAX + 1, "dict"))
+        for _ in range(2):
+            with pytest.raises(PayloadError, match=r"refused record 2 of 'p': .* more than 100"):
+                producer.flush()
+        producer.close()
+        with Producer(host.intake.address, "q") as other:
+            other.send("b")
+    assert stored(host.log) == [("p", 1, "a"), ("q", 1, "b")]
 
 
 def test_what_cannot_travel_takes_no_number(host: Host) -> None:

@@ -2,8 +2,9 @@
 
 The real `Intake` and `ReceivedSource` over a log that survives crashes; only the sockets are
 simulated. Producers do everything that real ones may do: send a record, send it again, send it
-before its time, fall silent, end, and come back as a new process that resumes after the record that
-the front has acknowledged last.
+before its time, fall silent, end (some before others have sent all their records), and come back as
+a new process that resumes after the record that the front has acknowledged last. A stranger ends,
+and has sent nothing.
 """
 
 from __future__ import annotations
@@ -64,10 +65,11 @@ class LiveInput:
         self.acknowledged = dict.fromkeys(self.plans, 0)
         """Per producer: the number of its last acknowledged record."""
 
-    @property
-    def all_acknowledged(self) -> bool:
-        """Whether all records of all producers are acknowledged."""
-        return all(self.acknowledged[name] == len(plan) for name, plan in self.plans.items())
+    def may_end(self, name: str) -> bool:
+        """Whether a producer may end: all its records are stored, and some of all others."""
+        known = self.acknowledged
+        others = all(known[other] for other, plan in self.plans.items() if plan)
+        return others and known[name] == len(self.plans[name])
 
     def records(self) -> list[tuple[int, object]]:
         """(time, payload) of all records that were ever in the log."""
@@ -142,7 +144,7 @@ class SimulatedProducer(Party):
         self._over = False
 
     def receive(self, data: bytes) -> None:
-        kind, session, acknowledged = decode_answer(data)
+        kind, session, acknowledged, *_ = decode_answer(data)
         if session != self._session:
             assert session < self._session, "another process is this producer, too"
             return
@@ -152,6 +154,7 @@ class SimulatedProducer(Party):
         known = self._feed.acknowledged
         acknowledged = known[self.name] = max(acknowledged, known[self.name])
         self._ask_at = self.now + ASK_AFTER_S
+        self._counted["refused stranger"] += kind is Kind.REFUSED
         self._over = self._over or kind is Kind.ENDED
         if kind is Kind.SYNC:
             self._counted["producer told where to go on"] += self._synced
@@ -162,7 +165,7 @@ class SimulatedProducer(Party):
     def tick(self, now: float) -> float:
         if not self._over and now >= self._ask_at:
             self._ask_at = now + ASK_AFTER_S
-            if self._synced and self._feed.all_acknowledged:
+            if self._synced and self._feed.may_end(self.name):
                 self._say(Kind.END, len(self._plan))
             else:
                 self._say(Kind.HELLO)
@@ -178,12 +181,13 @@ class SimulatedProducer(Party):
         if self._chance.random() < self._feed.pace.unruly and self._plan:
             self._counted["unruly producer"] += 1
             self._record(self._chance.randrange(len(self._plan)) + 1)
+            self._say(Kind.END, 0, producer=f"a stranger beside {self.name}")
         return False
 
     def _record(self, number: int) -> None:
         self._say(Kind.RECORD, number, self._plan[number - 1][1])
 
-    def _say(self, kind: Kind, *rest: object) -> None:
-        message = pack((MAGIC, kind, self.name, self._session, *rest))
+    def _say(self, kind: Kind, *rest: object, producer: str = "") -> None:
+        message = pack((MAGIC, kind, producer or self.name, self._session, *rest))
         data = pack((self._process.encode(), self.name, message))
         self.outbox.append((f"intake-{self._feed.front}", data))

@@ -159,6 +159,7 @@ class LogDisk:
         self.trimmed = 0
         self._times: list[int] = []
         self._sequences: dict[str, int] = {}
+        self._ended: dict[str, None] = {}
 
     @property
     def last_time(self) -> int:
@@ -168,6 +169,10 @@ class LogDisk:
     def sequences(self) -> dict[str, int]:
         """Producer -> the number of its last record."""
         return dict(self._sequences)
+
+    def ended(self) -> list[str]:
+        """The producers that send no more records."""
+        return list(self._ended)
 
     def read(self, start: int, limit: int = -1) -> list[Entry]:
         """The first `limit` entries with time >= `start`; all of them if `limit` is negative.
@@ -186,6 +191,9 @@ class LogDisk:
             self.ever.append(entry)
             self._sequences[entry.producer] = entry.sequence
             self._times.append(entry.time)
+        for producer, sequence in job.ended:
+            assert sequence == self._sequences[producer], "an end comes after the last record"
+            self._ended[producer] = None
         self.reserved, self.trimmed = job.reserved, job.trim
         below = bisect_left(self._times, job.trim)
         removed = min(below, TRIM_MAX)

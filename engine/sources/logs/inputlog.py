@@ -1,12 +1,13 @@
 """The input log: the records that producers sent to a front, in LMDB, until no recovery needs them.
 
 An entry is a record with its time, its producer, and its number among that producer's records.
-Beside the entries, the log keeps the last number of each producer, which outlives its entries, and
-two times: new records get times from *reserved* on, and entries below *trimmed* are removed. A log
-whose reserved time is INFINITY has ended.
+Beside the entries, the log keeps the last number of each producer, and whether the producer has
+ended, which outlive its entries, and two times: new records get times from *reserved* on, and
+entries below *trimmed* are removed. A log whose reserved time is INFINITY has ended.
 
 Invariants: a group of entries is written as a whole or not at all, together with the last numbers
-of its producers; so a record that comes twice is recognised, also after a crash. Times only grow.
+of its producers, and with the ends of producers; so a record that comes twice is recognised, also
+after a crash, and no record comes after the end of its producer. Times only grow.
 One process has a log open at a time, and one of its threads writes; other threads may read.
 
 Cost: one transaction (two fsyncs, some 7 ms on a disk) for a group, and some 3 microseconds for
@@ -44,6 +45,8 @@ PRODUCER_BYTES_MAX = 255
 
 _FORMAT = "driftline input log 2"
 _NUMBER = struct.Struct(">Q")
+_ENDED = 1 << 63
+"""Added to the last number of a producer that has ended; numbers are smaller."""
 _RESERVED, _TRIMMED = b"reserved", b"trimmed"
 
 
@@ -58,7 +61,9 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WriteGroup(Job):
-    """Job: store entries, set the reserved time, remove entries below `trim`.
+    """Job: store entries and ends, set the reserved time, remove entries below `trim`.
+
+    `ended`: producers that send no more records, and the number of the last record of each.
 
     Result: whether entries below `trim` are left, as one job removes only TRIM_MAX.
     """
@@ -66,6 +71,7 @@ class WriteGroup(Job):
     entries: tuple[Entry, ...]
     reserved: int
     trim: int
+    ended: tuple[tuple[str, int], ...] = ()
 
 
 class InputLog:
@@ -106,11 +112,11 @@ class InputLog:
 
     def sequences(self) -> dict[str, int]:
         """Producer -> number of its last record."""
-        with self._reported(), self._env.begin(db=self._producers) as txn, txn.cursor() as cursor:
-            return {
-                bytes(key).decode(errors="replace"): decode_beside(key, value, self.name)
-                for key, value in cursor.iternext()
-            }
+        return {name: number & ~_ENDED for name, number in self._last_numbers().items()}
+
+    def ended(self) -> list[str]:
+        """The producers that send no more records."""
+        return [name for name, number in self._last_numbers().items() if number & _ENDED]
 
     def read(self, start: int, limit: int = -1) -> list[Entry]:
         """The first `limit` entries with time >= `start`; all of them if `limit` is negative."""
@@ -128,7 +134,8 @@ class InputLog:
             with txn.cursor(self._entries) as cursor:
                 _, added = cursor.putmulti(rows, append=True)
                 assert added == len(rows), f"{self.name}: times have to grow"
-            for producer, sequence in last.items():
+            ends = {producer: sequence | _ENDED for producer, sequence in group.ended}
+            for producer, sequence in (last | ends).items():
                 key = producer.encode()
                 txn.put(key, encode_beside(key, sequence), db=self._producers)
             for key, time in ((_RESERVED, group.reserved), (_TRIMMED, group.trim)):
@@ -184,6 +191,14 @@ class InputLog:
         with self._reported(), self._env.begin(db=self._about) as txn:
             value = txn.get(key)
             return 0 if value is None else decode_beside(key, value, self.name)
+
+    def _last_numbers(self) -> dict[str, int]:
+        """Producer -> number of its last record, plus `_ENDED` if the producer has ended."""
+        with self._reported(), self._env.begin(db=self._producers) as txn, txn.cursor() as cursor:
+            return {
+                bytes(key).decode(errors="replace"): decode_beside(key, value, self.name)
+                for key, value in cursor.iternext()
+            }
 
     def _number(self, data: bytes) -> int:
         return decode_number(data, self.name)

@@ -6,17 +6,22 @@ Invariants: times grow, over restarts too; a record has the same time whenever i
 records below `durable` are in the log, and no new record ever gets a time below it.
 
 A producer numbers its records 1, 2, ... A record that comes again is recognised by its number; one
-that comes early (a record before it was lost on the way) is refused. Its time is the clock's time
-in microseconds, or the time after the last record's if that is larger. It can be read at once, and
-is *acknowledged* once the log has it. One group is written at a time: records that come meanwhile
-are the next group, so the slower the disk, the larger the groups.
+that comes early (a record before it was lost on the way) is refused. A producer *ends* after its
+last record. The source closes once all producers have ended that ever sent a record, and there is
+one: so nobody ends the records of others.
+
+The time of a record is the clock's time in microseconds, or the time after the last record's if
+that is larger. It can be read at once, and is *acknowledged* once the log has it. One group is
+written at a time: records that come meanwhile are the next group, so the slower the disk, the
+larger the groups.
 
 Outputs wait until their inputs are below `durable`. A promise to give no time below some time
 (`move_to`) has to survive a crash, too. So times are reserved in the log in advance, and a restart
 begins after the reserved times: an idle front can promise without waiting for the disk.
 
 Memory holds a record until it is both read and stored; `waiting` counts these records, so that the
-caller can limit them. Cost: some 5 microseconds for a record; a replay reads the log in chunks.
+caller can limit them. A large record waits as bytes, as decoded it may be many times as large.
+Cost: some 5 microseconds for a record; a replay reads the log in chunks.
 
 No sockets, clocks or threads here: `deploy.parties.intake` receives the records and writes the
 groups.
@@ -30,16 +35,23 @@ from enum import Enum
 from itertools import pairwise
 from typing import Protocol
 
-from driftline.engine.errors import StateMismatch
+from driftline.engine.errors import PayloadError, StateMismatch
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources.live import LiveSource
 from driftline.engine.sources.logs.entries import record_of
 from driftline.engine.sources.logs.inputlog import Entry, WriteGroup
 from driftline.engine.sources.source import BadRecord
-from driftline.engine.wire.codec import pack
+from driftline.engine.wire.codec import pack, unpack
+from driftline.engine.wire.limits import why_refused
+
+PRODUCERS_MAX = 100_000
+"""Producers of one source at most: the number of the last record of each is kept for ever."""
 
 RESERVE_US = 1_000_000
 """How far in advance times are reserved; a restart skips at most this much."""
+
+LARGE = 1 << 16
+"""Bytes from which on a record waits as bytes."""
 
 READ_AT_ONCE = 256
 """Entries that a replay reads at a time."""
@@ -51,7 +63,8 @@ class Receipt(Enum):
     TAKEN = "the record will be acknowledged"
     REPEATED = "the record was taken before"
     EARLY = "a record before it is missing; it was not taken"
-    CLOSED = "the source has ended; the record was not taken"
+    CLOSED = "the source or the producer has ended; the record was not taken"
+    CROWDED = "too many producers have sent records; the record of another one was not taken"
 
 
 class Log(Protocol):
@@ -74,6 +87,9 @@ class Log(Protocol):
     def sequences(self) -> dict[str, int]:
         """Producer -> number of its last record."""
 
+    def ended(self) -> list[str]:
+        """The producers that send no more records."""
+
     def read(self, start: int, limit: int = -1) -> list[Entry]:
         """The first `limit` entries with time >= `start`; all of them if `limit` is negative."""
 
@@ -87,15 +103,22 @@ class ReceivedSource(LiveSource):
         now_us: Callable[[], int],
         name: str = "records of producers",
         ahead_us: int = RESERVE_US,
+        producers_max: int = PRODUCERS_MAX,
     ) -> None:
         """`now_us`: the time of a clock, in microseconds; `ahead_us`: how far ahead times are
-        reserved: a restart leaves that many out."""
+        reserved: a restart leaves that many out; `producers_max`: how many producers it takes
+        records of."""
         self.name = name
+        self.now_us = now_us
+        self.producers_max = producers_max
         self._log = log
-        self._now_us = now_us
         self._ahead_us = ahead_us
         self._accepted = log.sequences()
         self._acknowledged = dict(self._accepted)
+        self._ended = dict.fromkeys(log.ended(), True)
+        """Producers that have ended -> whether the log has it."""
+        self._ending: list[tuple[str, int]] = []
+        """The ends of producers for the next group."""
         self._floor = max(1, log.reserved, log.trimmed, log.last_time + 1)
         """The reserved time in the log: a restart gives no time below it."""
         self._next = self._floor
@@ -126,20 +149,42 @@ class ReceivedSource(LiveSource):
     def receive(self, producer: str, sequence: int, payload: object) -> Receipt:
         """Take a record if it is the next one of its producer. `sequence`: its number, from 1.
 
-        Raises PayloadError if the payload cannot be stored.
+        Raises PayloadError if the payload cannot be stored, or exceeds a limit.
         """
         accepted = self._accepted.get(producer, 0)
         if sequence <= accepted:
             return Receipt.REPEATED
-        if self.closed:
+        if self.over(producer):
             return Receipt.CLOSED
         if sequence > accepted + 1:
             return Receipt.EARLY
-        self._take(producer, sequence, payload, pack(payload))
+        if not accepted and len(self._accepted) >= self.producers_max:
+            return Receipt.CROWDED
+        data = pack(payload)
+        if reason := why_refused(payload, len(data)):
+            raise PayloadError(reason)
+        self._take(producer, sequence, payload, data)
         return Receipt.TAKEN
 
+    def end_of(self, producer: str) -> None:
+        """A producer sends no more records. Precondition: it has sent at least one."""
+        if producer in self._ended:
+            return
+        self._ended[producer] = False
+        self._ending.append((producer, self._accepted[producer]))
+        if len(self._ended) == len(self._accepted):
+            self.close()
+
+    def over(self, producer: str) -> bool:
+        """Whether nothing more is taken of a producer, as it has ended, or the source."""
+        return self.closed or producer in self._ended
+
+    def over_for_good(self, producer: str) -> bool:
+        """Whether the log has it that nothing more is taken of a producer."""
+        return self.ended or self._ended.get(producer, False)
+
     def close(self) -> None:
-        """End the source: it takes no more records, after a restart either."""
+        """End the source: it takes no more records, not after a restart either."""
         self._next = INFINITY
 
     @property
@@ -169,12 +214,15 @@ class ReceivedSource(LiveSource):
         """The job to do now, after which `written` must be called; None: wait, or nothing to do."""
         if self._group is None and (
             self._incoming
+            or self._ending
             or self._trim > self._trimmed
             or self._floor < min(INFINITY, self._next + self._ahead_us // 2)
         ):
             reserved = min(INFINITY, max(self._floor, self._next + self._ahead_us))
-            self._group = WriteGroup(tuple(self._incoming), reserved, self._trim)
+            ended = tuple(self._ending)
+            self._group = WriteGroup(tuple(self._incoming), reserved, self._trim, ended)
             self._incoming.clear()
+            self._ending.clear()
             return self._group
         return None
 
@@ -187,6 +235,7 @@ class ReceivedSource(LiveSource):
         self._floor = group.reserved
         stored = {entry.producer: entry.sequence for entry in group.entries}
         self._acknowledged.update(stored)
+        self._ended.update((producer, True) for producer, _ in group.ended)
         self._evict()
         self._promise()
         return list(stored)
@@ -236,14 +285,16 @@ class ReceivedSource(LiveSource):
         assert all(a <= self._accepted[p] for p, a in self._acknowledged.items())
         assert self.waiting_bytes == sum(size for _, _, size in (*self._read, *self._unread))
         assert set(kept) >= {entry.time for entry in self._incoming}
+        assert self._ended.keys() <= self._accepted.keys(), "only who has sent a record ends"
 
     def _take(self, producer: str, sequence: int, payload: object, data: bytes) -> None:
-        time = max(self._next, self._now_us())
+        time = max(self._next, self.now_us())
         assert time < INFINITY, f"a clock that shows {time}"
         self._next = time + 1
         self._accepted[producer] = sequence
         self._incoming.append(Entry(time, producer, sequence, data))
-        self._unread.append((time, payload, len(data)))
+        kept = _Packed(data) if len(data) >= LARGE else payload
+        self._unread.append((time, kept, len(data)))
         self.waiting_bytes += len(data)
 
     def _records(self, reading: int) -> Iterator[tuple[int, object] | BadRecord | None]:
@@ -255,7 +306,8 @@ class ReceivedSource(LiveSource):
                 self._read.append(record)
                 self._position = record[0] + 1
                 self._evict()
-                yield record[0], record[1]
+                kept = record[1]
+                yield record[0], unpack(kept) if type(kept) is _Packed else kept
             elif self.closed:
                 return
             else:
@@ -290,5 +342,11 @@ class ReceivedSource(LiveSource):
         return self._incoming[0].time if self._incoming else self._next
 
 
+class _Packed(bytes):
+    """An encoded payload."""
+
+    __slots__ = ()
+
+
 _Kept = tuple[int, object, int]
-"""(time, payload, size of the encoded payload)"""
+"""(time, payload or `_Packed`, size of the encoded payload)"""

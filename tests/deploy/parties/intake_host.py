@@ -18,7 +18,7 @@ import zmq
 
 from driftline.deploy.host.intake_socket import IntakeSocket
 from driftline.deploy.host.runtime import Runtime
-from driftline.deploy.parties.intake import MAGIC, Kind, decode_answer
+from driftline.deploy.parties.intake import MAGIC, Answer, Kind, decode_answer
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.sources.source import BadRecord
@@ -56,7 +56,7 @@ class Host:
         self.log = InputLog(directory, "test")
         self.source = ReceivedSource(self.log, now_us)
         self.reader = Reader(self.source)
-        self.intake = IntakeSocket(self.source, address, window=window)
+        self.intake = IntakeSocket(self.source, address, directory.parent, window=window)
         self.runtime = Runtime(self.log.carry_out)
         self.runtime.add(self.reader, "inproc://reader")
         self.runtime.watch(self.intake, self.intake.socket, self.intake.drain, self.intake.room)
@@ -119,6 +119,10 @@ class Wire:
 
     def hear(self) -> tuple[Kind, int, int]:
         """The next answer: kind, session, acknowledged."""
+        return self.hear_all()[:3]
+
+    def hear_all(self) -> Answer:
+        """The next answer."""
         self.until(lambda: bool(self.socket.poll(0)))
         return decode_answer(self.socket.recv())
 

@@ -35,14 +35,22 @@ from tests.engine.sources.memory_disk import memory_disk
 # The input log --------------------------------------------------------------------------------
 
 
-def _group(chance: Random, after: int, sequences: Counter[str]) -> WriteGroup:
+def _group(chance: Random, after: int, sequences: Counter[str], ended: list[str]) -> WriteGroup:
     entries = []
     for _ in range(chance.randrange(8)):
         after += chance.randrange(1, 5)
-        producer = chance.choice("pq")
+        producer = chance.choice([name for name in "pqr" if name not in ended])
         sequences[producer] += 1
         entries.append(Entry(after, producer, sequences[producer], chance.randbytes(5)))
-    return WriteGroup(tuple(entries), after + chance.randrange(5), chance.randrange(after + 2))
+    ends = [name for name in "qr" if sequences[name] and chance.random() < 0.1]
+    ends = [name for name in ends if name not in ended]
+    ended += ends
+    return WriteGroup(
+        tuple(entries),
+        after + chance.randrange(5),
+        chance.randrange(after + 2),
+        tuple((name, sequences[name]) for name in ends),
+    )
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -51,9 +59,10 @@ def test_the_simulated_input_log_does_what_the_real_one_does(seed: int) -> None:
     with memory_disk() as directory:
         real, double = InputLog(directory / "log", "me"), LogDisk("log")
         sequences: Counter[str] = Counter()
+        ended: list[str] = []
         time = 0
         for _ in range(12):
-            group = _group(chance, time, sequences)
+            group = _group(chance, time, sequences, ended)
             time = group.entries[-1].time if group.entries else time
             again = WriteGroup((), group.reserved, group.trim)
             for log in (real, double):
@@ -61,6 +70,7 @@ def test_the_simulated_input_log_does_what_the_real_one_does(seed: int) -> None:
                 while left:
                     left = log.carry_out(again)
             assert double.sequences() == real.sequences() == dict(sequences)
+            assert sorted(double.ended()) == sorted(real.ended()) == sorted(ended)
             assert (double.reserved, double.trimmed) == (real.reserved, real.trimmed)
             assert double.last_time == real.last_time
             for limit in (-1, 3):

@@ -71,6 +71,7 @@ HAPPENS_AT_LEAST = {
     "repeated message": 100,
     "producer told where to go on": 10,
     "unruly producer": 100,
+    "refused stranger": 100,
     "pause front": 1,
     "pause master": 1,
     "pause node": 1,

@@ -6,7 +6,8 @@ import pytest
 
 from driftline.engine.errors import PayloadError, StateMismatch
 from driftline.engine.labels import INFINITY
-from driftline.engine.sources.logs.received import READ_AT_ONCE, RESERVE_US, Receipt
+from driftline.engine.sources.logs.received import LARGE, READ_AT_ONCE, RESERVE_US, Receipt
+from driftline.engine.wire.limits import RECORD_BYTES_MAX
 from tests.engine.sources.memory_disk import memory_disk
 from tests.engine.sources.received_front import Clock, Front, taken
 
@@ -209,3 +210,38 @@ def test_a_log_that_is_trimmed_to_its_end_goes_on(front: Front) -> None:
     assert again.receive("p", 1, "a") is Receipt.REPEATED
     assert again.receive("p", 2, "b") is Receipt.TAKEN
     assert taken(records)[0][1] == "b"
+
+
+def test_a_large_record_is_the_same_before_and_after_it_is_stored(front: Front) -> None:
+    record = {"numbers": list(range(LARGE)), "small": {1: 2}}
+    front.source.receive("p", 1, record)
+    travelled = {"numbers": tuple(range(LARGE)), "small": {1: 2}}
+    assert taken(front.source.read(1)) == [(1000, travelled)]
+    assert taken(front.source.read(1)) == [(1000, travelled)], "again, from memory"
+    front.commit()
+    assert taken(front.source.read(1)) == [(1000, travelled)], "again, from the log"
+
+
+def test_a_record_beyond_a_limit_takes_no_number(front: Front) -> None:
+    with pytest.raises(PayloadError, match="at most"):
+        front.source.receive("p", 1, bytes(RECORD_BYTES_MAX))
+    assert front.source.receive("p", 1, "a") is Receipt.TAKEN
+
+
+def test_an_end_of_a_producer_is_durable(front: Front) -> None:
+    for producer in "pq":
+        front.source.receive(producer, 1, producer)
+    front.source.end_of("p")
+    assert front.source.receive("p", 2, "late") is Receipt.CLOSED
+    assert not front.source.over_for_good("p"), "the log does not have it yet"
+    front.commit()
+    assert front.source.over_for_good("p")
+    again = front.restarted(Clock())
+    assert again.source.over_for_good("p")
+    assert again.source.receive("p", 2, "late") is Receipt.CLOSED
+    assert again.source.receive("q", 2, "b") is Receipt.TAKEN
+    assert not again.source.closed
+    again.source.end_of("q")
+    again.commit()
+    assert again.source.ended
+    assert again.restarted(Clock()).source.ended

@@ -34,6 +34,7 @@ class Twins(RuleBasedStateMachine):
         self.acknowledged = dict.fromkeys(PRODUCERS, 0)
         self.times: dict[tuple[str, int], int] = {}
         """The times of what is durable; they never change."""
+        self.ended: set[str] = set()
         self.promised = 0
         """The largest `durable` so far: everything below it is final."""
         self.trimmed = 0
@@ -56,7 +57,7 @@ class Twins(RuleBasedStateMachine):
         receipt = source.receive(producer, number, [producer, number])
         if number <= accepted:
             assert receipt is Receipt.REPEATED
-        elif source.closed:
+        elif source.over(producer):
             assert receipt is Receipt.CLOSED
         else:
             assert receipt is (Receipt.TAKEN if number == accepted + 1 else Receipt.EARLY)
@@ -123,6 +124,21 @@ class Twins(RuleBasedStateMachine):
     @rule()
     def close(self) -> None:
         self.front.source.close()
+
+    @precondition(lambda self: len(self.times) > 4)
+    @rule(producer=st.sampled_from(PRODUCERS))
+    def end_of_a_producer(self, producer: str) -> None:
+        source = self.front.source
+        if source.accepted(producer):
+            source.end_of(producer)
+            others = [name for name in PRODUCERS if source.accepted(name)]
+            assert source.closed or not all(map(source.over, others))
+
+    @invariant()
+    def an_end_that_the_log_has_is_one_for_ever(self) -> None:
+        source = self.front.source
+        self.ended |= {name for name in PRODUCERS if source.over_for_good(name)}
+        assert all(map(source.over_for_good, self.ended))
 
     @invariant()
     def nothing_is_lost_or_doubled_or_moved(self) -> None:

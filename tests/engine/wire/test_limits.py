@@ -27,3 +27,10 @@ def test_a_deep_key_counts_too() -> None:
 def test_a_record_is_refused_from_one_byte_too_many() -> None:
     assert not why_refused("", RECORD_BYTES_MAX)
     assert str(RECORD_BYTES_MAX) in why_refused("", RECORD_BYTES_MAX + 1)
+
+
+def test_only_a_record_of_a_producer_may_have_no_sequences_as_keys() -> None:
+    record = {"pairs": [{(1, 2): 3}]}
+    assert not why_refused(record, 1)
+    assert "keys that are sequences" in why_refused(record, 1, of_producer=True)
+    assert not why_refused({1: 2, 2.5: 3, b"4": 5, None: 6}, 1, of_producer=True)

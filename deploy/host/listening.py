@@ -1,0 +1,120 @@
+"""Addresses at which producers are heard: `tcp://HOST:PORT` and `ipc://PATH`."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from contextlib import suppress
+from ipaddress import ip_address
+from pathlib import Path
+
+from driftline.engine.errors import Unavailable
+
+BACKLOG = 128
+"""Connections that the kernel keeps until they are accepted."""
+
+_ANY = "*"
+
+
+def is_local(address: str) -> bool:
+    """Whether only programs of this machine reach an address."""
+    if address.startswith("ipc://"):
+        return True
+    host = _host_and_port(address)[0]
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def listen(address: str) -> socket.socket:
+    """A socket that listens at an address. Raises Unavailable."""
+    try:
+        if address.startswith("tcp://"):
+            return _listen_tcp(address)
+        if address.startswith("ipc://"):
+            return _listen_unix(address.removeprefix("ipc://"))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno == errno.EADDRINUSE:
+            reason += "; is it in use by another run?"
+        raise _unusable(address, reason) from None
+    raise _unusable(address, "it has to begin with tcp:// or ipc://")
+
+
+def bound_to(listener: socket.socket) -> str:
+    """The address at which a socket listens, with its port."""
+    name = listener.getsockname()
+    if listener.family == socket.AF_UNIX:
+        path = os.fsdecode(name)
+        return f"ipc://{'@' + path[1:] if path.startswith(chr(0)) else path}"
+    host = f"[{name[0]}]" if listener.family == socket.AF_INET6 else name[0]
+    return f"tcp://{host}:{name[1]}"
+
+
+def release(listener: socket.socket) -> None:
+    """Close a socket that listens, and remove its file."""
+    path = listener.getsockname() if listener.family == socket.AF_UNIX else ""
+    listener.close()
+    if path and isinstance(path, str) and not path.startswith(chr(0)):
+        Path(path).unlink(missing_ok=True)
+
+
+def _unusable(address: str, reason: str) -> Unavailable:
+    return Unavailable(f"producers cannot be heard on {address}: {reason}")
+
+
+def _host_and_port(address: str) -> tuple[str, str]:
+    host, _, port = address.partition("://")[2].rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), port
+
+
+def _listen_tcp(address: str) -> socket.socket:
+    host, port = _host_and_port(address)
+    if port != _ANY and not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
+        raise _unusable(address, "it has to end with a port from 0 to 65535")
+    found = socket.getaddrinfo(
+        "0.0.0.0" if host in (_ANY, "") else host,
+        0 if port == _ANY else int(port),
+        type=socket.SOCK_STREAM,
+        flags=socket.AI_PASSIVE,
+    )
+    family, kind, protocol, _, place = sorted(found, key=lambda one: one[0])[0]  # IPv4 first
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+        listener.listen(BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _listen_unix(path: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.startswith("@"):
+            path = chr(0) + path[1:]
+        else:
+            _remove_deserted(path)
+        listener.bind(path)
+        listener.listen(BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _remove_deserted(path: str) -> None:
+    """Remove the file of a socket at which nobody listens any more."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(Path(path).stat().st_mode):
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+            try:
+                other.connect(path)
+            except ConnectionRefusedError:
+                Path(path).unlink()

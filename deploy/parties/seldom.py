@@ -1,0 +1,42 @@
+"""Log lines about what strangers may do at will: one line at once, then a count every 10 s at most.
+
+Takes what happens, and the time. Invariant: however often it happens, there are no more than six
+lines a minute.
+"""
+
+from __future__ import annotations
+
+import logging
+from math import inf
+
+log = logging.getLogger("driftline")
+
+PAUSE_S = 10.0
+"""Seconds between two lines, at least."""
+
+
+class Seldom:
+    """The lines about one kind of event."""
+
+    def __init__(self, what: str) -> None:
+        """`what`: who has done what, for the log."""
+        self._what = what
+        self._last = ""
+        self._count = 0
+        """Events since the last line."""
+        self._next_at = -inf
+
+    def add(self, now: float, reason: str) -> None:
+        """It has happened. `now`: the time in seconds."""
+        self._count += 1
+        self._last = reason
+        self.tell(now)
+
+    def tell(self, now: float) -> None:
+        """Log what has happened since the last line, if it is time to."""
+        if not self._count or now < self._next_at:
+            return
+        times = f" {self._count} times since the last such line, the last time" * (self._count > 1)
+        log.warning("%s%s: %s", self._what, times, self._last)
+        self._count = 0
+        self._next_at = now + PAUSE_S
