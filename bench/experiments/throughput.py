@@ -18,7 +18,7 @@ from driftline.bench.measuring.meter import Meter, ThroughputResult
 from driftline.bench.report.tables import ThroughputRow, Throughputs
 from driftline.bench.systems.cases import Case
 from driftline.bench.systems.setup import Setup, patience_s
-from driftline.deploy.parties.front import WINDOW
+from driftline.deploy.parties.window import WINDOW
 from driftline.engine.policy import POLICIES, Output
 from driftline.engine.ui.consoles import new_table
 

@@ -14,7 +14,7 @@ from driftline.bench.experiments.throughput import (
 )
 from driftline.bench.measuring.meter import ThroughputResult
 from driftline.bench.systems.cases import Case
-from driftline.deploy.parties.front import WINDOW
+from driftline.deploy.parties.window import WINDOW
 from driftline.engine.policy import POLICIES
 
 
