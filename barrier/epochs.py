@@ -93,7 +93,7 @@ class EpochBarrier(Barrier):
             for blob in self.sealed.pop(number):
                 self.checksum = running_checksum(self.checksum, blob)
                 if number > self.t_last:
-                    self.ready.append((number, blob))
+                    self._queue(number, blob)
 
     @property
     def empty(self) -> bool:

@@ -178,13 +178,13 @@ class OrderedBarrier(Barrier):
     def _release(self, time: int, blob: bytes) -> None:
         if self._replay is not None:
             if time <= self._replay.t_last:
-                self._replay.blobs.append(blob)
+                self._replay.add(time, blob)
             else:
                 self._end_replay()
         self.checksum = running_checksum(self.checksum, blob)
         self.history.append((time, self.checksum))
         if time > self.t_last:
-            self.ready.append((time, blob))
+            self._queue(time, blob)
 
     def _end_replay(self) -> None:
         assert self._replay is not None
@@ -206,8 +206,16 @@ class _Replay:
         self.barrier = barrier
         self.t_last = t_last
         self.checksum = checksum
-        self.stored = stored
+        self.stored = list(stored)
+        self.first = from_blob(stored[0])[0].label[0] if stored else INFINITY
+        """The first time in `stored`."""
         self.blobs: list[bytes] = []
+        """The replay's blobs from that time on."""
+
+    def add(self, time: int, blob: bytes) -> None:
+        """Take the next blob of the replay."""
+        if time >= self.first:
+            self.blobs.append(blob)
 
     def check(self, checksum: int) -> None:
         """Raises NotDeterministic if the barrier's checksum at t_last is not the consumer's."""
