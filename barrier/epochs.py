@@ -12,15 +12,47 @@ Invariant: an output leaves only after its epoch was committed, and then once.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from driftline.barrier.barrier import ADVICE, Barrier
+from driftline.barrier.pending import Pending
 from driftline.engine.errors import StateMismatch
 from driftline.engine.labels import INFINITY
-from driftline.engine.order.steps import Signs, Values
+from driftline.engine.order.steps import Signs, Values, by_time
 from driftline.engine.wire.bundles import running_checksum, to_blob
+from driftline.engine.wire.codec import pack_rows
 from driftline.engine.wire.label_columns import Labels
 
-Output = tuple[tuple[int, ...], int, object]
-"""(label, sink, payload)"""
+LABEL_BYTES = 100
+"""Bytes of memory that the label of an output takes, about, unless labels are a column."""
+
+
+@dataclass(slots=True)
+class Epoch:
+    """Outputs of an epoch, packed."""
+
+    pending: dict[int, Pending] = field(default_factory=dict)
+    """Time -> its outputs."""
+    size: int = 0
+    """Bytes of memory that they take, about."""
+
+    def add(self, time: int, sink: int, labels: Labels, packed: bytes) -> None:
+        """Add outputs of one time. `packed`: their payloads."""
+        self.pending.setdefault(time, Pending()).add(sink, labels, [], None, packed)
+        self.size += len(packed) + (LABEL_BYTES * len(labels) if isinstance(labels, list) else 0)
+
+    def join(self, other: Epoch) -> None:
+        """Take all outputs of another chain."""
+        self.size += other.size
+        for time, pending in other.pending.items():
+            self.pending.setdefault(time, Pending()).join(pending)
+
+    def blobs(self) -> tuple[bytes, ...]:
+        """The outputs in label order, a blob for each time."""
+        return tuple(
+            pending.packed_blob() or to_blob(*pending.outputs())
+            for _, pending in sorted(self.pending.items())
+        )
 
 
 class EpochBarrier(Barrier):
@@ -30,9 +62,9 @@ class EpochBarrier(Barrier):
         super().__init__(name, groups, dead_letters)
         self.chain = 0
         """The port of the chain that makes the next outputs. Chains end an epoch one by one."""
-        self.open: dict[int, list[Output]] = {}
+        self.open: dict[int, Epoch] = {}
         """Chain -> the outputs of its open epoch."""
-        self.sealing: dict[int, list[Output]] = {}
+        self.sealing: dict[int, Epoch] = {}
         """Epoch -> the outputs of the chains that have ended it, while others have not."""
         self.sealed: dict[int, tuple[bytes, ...]] = {}
         """Epoch -> its blobs, pre-committed and not yet committed."""
@@ -44,15 +76,23 @@ class EpochBarrier(Barrier):
     ) -> None:
         assert signs is None or signs == [1], "only an ordered barrier can take outputs back"
         self.check_failure(sink, labels[0], values[0])
-        outputs = self.open.setdefault(self.chain, [])
-        outputs += [(label, sink, value) for label, value in zip(labels, values, strict=True)]
+        outputs = self.open.setdefault(self.chain, Epoch())
+        for time, (of_time, payloads, _) in by_time((labels, values, None)):
+            has_all = packed and len(of_time) == len(labels)
+            outputs.add(time, sink, of_time, packed if has_all else pack_rows(payloads))
 
     def progress(self, processed: int) -> None:
         self.complete = processed >= INFINITY
 
     def seal(self, chain: int, epoch: int) -> None:
         """A chain has ended its open epoch."""
-        self.sealing.setdefault(epoch, []).extend(self.open.pop(chain, ()))
+        if chain in self.open:
+            self.sealing.setdefault(epoch, Epoch()).join(self.open.pop(chain))
+
+    @property
+    def unsealed_bytes(self) -> int:
+        """Bytes of the outputs that wait for the end of their epoch."""
+        return sum(epoch.size for epochs in (self.open, self.sealing) for epoch in epochs.values())
 
     def pre_commit(self, epoch: int) -> tuple[tuple[int, tuple[bytes, ...]], ...]:
         """Returns (epoch, blobs) of all outputs to make durable before the epoch is prepared.
@@ -61,10 +101,8 @@ class EpochBarrier(Barrier):
         Each keeps its number: t_last says which of them the consumer has. Precondition: all chains
         have ended the epoch.
         """
-        outputs = sorted(self.sealing.pop(epoch, ()), key=lambda output: output[0])
-        if outputs:
-            labels, sinks, values = zip(*outputs, strict=True)
-            self.sealed[epoch] = (to_blob(list(labels), sinks, values),)
+        if epoch in self.sealing:
+            self.sealed[epoch] = self.sealing.pop(epoch).blobs()
         return tuple(sorted(self.sealed.items()))
 
     def restore(self, epoch: int, pre_committed: object) -> None:
@@ -97,8 +135,7 @@ class EpochBarrier(Barrier):
 
     @property
     def empty(self) -> bool:
-        uncommitted = (*self.open.values(), *self.sealing.values(), *self.sealed.values())
-        return super().empty and not any(uncommitted)
+        return super().empty and not (self.open or self.sealing or self.sealed)
 
     @property
     def delivered(self) -> int:

@@ -50,6 +50,13 @@ class Pending:
             else:
                 self.taken_back.append((label, sink, value))
 
+    def join(self, other: Pending) -> None:
+        """Take all outputs of another one, of the same time."""
+        self.blob = None
+        self.has_failures |= other.has_failures
+        self.batches += other.batches
+        self.taken_back += other.taken_back
+
     def _is_in_order(self) -> bool:
         """Whether there is just one batch, in label order, and no tombstone."""
         return len(self.batches) == 1 and not self.taken_back and in_order(self.batches[0][0])

@@ -34,6 +34,7 @@ from driftline.engine.wire.messages import (
     Acknowledge,
     AskPromise,
     AskReport,
+    AskSnapshot,
     BundleStored,
     Committed,
     Failed,
@@ -167,6 +168,8 @@ class Node(Recovering):
             if self._begun:  # in every policy: a lost marker, too, becomes a gap
                 self._send_all(self._stages.peers.nothing_new())
             self._tell_all()
+            if 2 * self._unsaved_bytes() > self.brake.unsaved_bytes:
+                self.send("master", AskSnapshot())
 
     def done(self, job: Job, result: object) -> None:
         if isinstance(job, CommitSnapshot) and result is True:
@@ -197,7 +200,8 @@ class Node(Recovering):
         if self._stage == 0:
             if tracking.news and stages.waiting.many():
                 self._advance()
-            if self.brake.look(self.barrier.waiting_bytes, self.now):
+            unsaved = self._unsaved_bytes() if self.assembly.waits_for_snapshot else 0
+            if self.brake.look(self.barrier.waiting_bytes, unsaved, self.now):
                 self._stage = last
             else:
                 stages.unfinished = False
@@ -270,6 +274,9 @@ class Node(Recovering):
         if bundle is not None:
             self.send("consumer", bundle)
         return bundle is not None
+
+    def _unsaved_bytes(self) -> int:
+        return self.assembly.unsaved_bytes + self._snapshots.unstored_bytes
 
     def _acknowledge(self) -> None:
         """Acknowledge the work of the turn to peers, if outputs of theirs wait for it."""

@@ -58,6 +58,11 @@ class Snapshotter:
         self._storing = StoreSnapshot(self._number, segments, self._meta, self._incarnation)
         return False, self._storing
 
+    @property
+    def unstored_bytes(self) -> int:
+        """Bytes of the parts whose write failed; the next part has them."""
+        return sum(map(len, self._unstored.values()))
+
     def stored(self, job: Job, result: object) -> Prepared | PrepareFailed | None:
         """A job is done. Returns the answer to the master; None if it was another job."""
         if not isinstance(job, StoreSnapshot) or job is not self._storing:

@@ -262,6 +262,11 @@ class Committed(Message):
     trim: int
 
 
+@_message(25)
+class AskSnapshot(Message):
+    """Node to coordinator: take a snapshot now, as what waits for it takes much memory."""
+
+
 # Incarnations (control) -----------------------------------------------------------------------
 
 
