@@ -4,9 +4,9 @@ An operator whose outputs are not taken has to stop, or its memory fills (Flink 
 its output buffers). While more than `WAITING_BYTES` of released outputs wait at the barrier for the
 consumer, the node applies no elements. So the processed frontier stands still, or the delivered one
 does, the windows of the fronts fill, and the sources are held. Acknowledgements, snapshots and
-commits go on. The same holds while more than `UNSAVED_BYTES` of changes, and of outputs of an open
-epoch, wait for the next snapshot, and that waits for no block: it is under way, or can begin at
-once. From half of them on the node asks for a snapshot before it is due.
+commits go on. The same holds while as many bytes of changes, and of outputs of an open epoch, wait
+for the next snapshot, and that waits for no block: it is under way, or can begin at once. From half
+of them on the node asks for a snapshot before it is due.
 
 Why no parties wait for each other in a circle: released outputs wait for nothing but the consumer,
 in every policy, and neither a consumer nor a disk waits for a member of the run.
@@ -35,10 +35,7 @@ from math import inf
 from driftline.engine.wire.party import log
 
 WAITING_BYTES = 1 << 25
-"""Bytes of outputs that may wait for the consumer before the node stops."""
-
-UNSAVED_BYTES = 1 << 26
-"""Bytes that may wait for a snapshot before the node stops."""
+"""Bytes that may wait for the consumer, or for a snapshot, before the node stops."""
 
 TELL_EVERY_S = 10.0
 """The brake is told of at most this often."""
@@ -51,7 +48,6 @@ class Brake:
         self.on = False
         """Whether the node stands still, as of the last `look`."""
         self.waiting_bytes = waiting_bytes
-        self.unsaved_bytes = waiting_bytes * (UNSAVED_BYTES // WAITING_BYTES)
         self._name = name
         self._told_at = -inf
         self._told = False
@@ -63,7 +59,7 @@ class Brake:
         snapshot which waits for no block.
         """
         most = self.waiting_bytes // 2 if self.on else self.waiting_bytes
-        before, self.on = self.on, waiting > most or unsaved > self.unsaved_bytes
+        before, self.on = self.on, waiting > most or unsaved > self.waiting_bytes
         if self.on and not before:
             self._told = now >= self._told_at + TELL_EVERY_S
             if self._told:
@@ -74,6 +70,6 @@ class Brake:
         return self.on
 
     def _why(self, waiting: int, unsaved: int) -> str:
-        if waiting > self.waiting_bytes:
-            return f"the consumer is slow, {waiting / 1e6:.0f} MB of outputs wait for it"
+        if waiting:  # a snapshot may wait for the consumer, too
+            return f"the consumer is slow, {(waiting + unsaved) / 1e6:.0f} MB wait for it"
         return f"snapshots are slow, {unsaved / 1e6:.0f} MB wait for the next one"

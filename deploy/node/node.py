@@ -168,7 +168,7 @@ class Node(Recovering):
             if self._begun:  # in every policy: a lost marker, too, becomes a gap
                 self._send_all(self._stages.peers.nothing_new())
             self._tell_all()
-            if 2 * self._unsaved_bytes() > self.brake.unsaved_bytes:
+            if 2 * self._unsaved_bytes() > self.brake.waiting_bytes:
                 self.send("master", AskSnapshot())
 
     def done(self, job: Job, result: object) -> None:

@@ -55,7 +55,8 @@ class Snapshotter:
             segments[group] = segment + segments.get(group, b"")
         self._unstored = {}
         self._capture = None
-        self._storing = StoreSnapshot(self._number, segments, self._meta, self._incarnation)
+        meta, self._meta = self._meta, b""
+        self._storing = StoreSnapshot(self._number, segments, meta, self._incarnation)
         return False, self._storing
 
     @property

@@ -18,7 +18,7 @@ class Counted(ListSource):
 
     count = 0
 
-    def read(self, start: int) -> Iterator[tuple[int, object]]:
+    def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
         for record in super().read(start):
             self.count += 1
             yield record
