@@ -74,7 +74,8 @@ class Log(Protocol):
         """Producer -> number of its last record."""
 
     def read(self, start: int, limit: int = -1) -> list[Entry]:
-        """The first `limit` entries with time >= `start`; all of them if `limit` is negative."""
+        """The first `limit` entries with time >= `start`, fewer if they are large; all of them if
+        `limit` is negative."""
 
 
 class ReceivedSource(LiveSource):
