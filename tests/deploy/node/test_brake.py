@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 import pytest
 
 from driftline.deploy.node.brake import TELL_EVERY_S, Brake
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.front import Front
+from driftline.engine.flow.context import Context
 from driftline.engine.flow.flow import Flow
 from driftline.engine.policy import POLICIES
 from driftline.engine.reference import interpret
-from driftline.engine.state.managed import ReducingState
+from driftline.engine.state.managed import MapState, ReducingState
 from driftline.engine.wire.messages import AskSnapshot
 from tests.room import Room
 
@@ -33,10 +35,25 @@ def flow() -> Flow:
     return made
 
 
-def room_of(mode: str, **options: float) -> Room:
+def places() -> Flow:
+    """Each record changes many slots of a state."""
+    made = Flow("places")
+
+    def put(context: Context, number: int, places: MapState[str, int]) -> Iterator[int]:
+        for place in range(20):
+            places[f"{number} {place}".rjust(50)] = number
+        yield number
+
+    made.source("numbers").key_by(lambda number: number % 5).process(
+        put, MapState[str, int]("at")
+    ).sink()
+    return made
+
+
+def room_of(mode: str, made: Flow | None = None, **options: float) -> Room:
     inputs: list[list[tuple[int, object]]] = [[(time, time) for time in range(1, RECORDS + 1)]]
     return Room(
-        flow(), inputs, mode=mode, window=6, waiting_bytes=WAITING,
+        made or flow(), inputs, mode=mode, window=6, waiting_bytes=WAITING,
         interval=options.get("interval", 0.3),
     )  # fmt: skip
 
@@ -51,8 +68,8 @@ def nodes(room: Room) -> list[Node]:
     return [party for party in room.parties.values() if isinstance(party, Node)]
 
 
-def right(room: Room) -> bool:
-    expected = [item.value for item in interpret(flow(), room.inputs)]
+def right(room: Room, made: Flow | None = None) -> bool:
+    expected = [item.value for item in interpret(made or flow(), room.inputs)]
     return sorted(map(str, room.values)) == sorted(map(str, expected))
 
 
@@ -95,6 +112,22 @@ def test_a_disk_that_does_not_answer_holds_an_open_epoch_back() -> None:
     room.held_disks.clear()
     room.run(room.stopped, 100_000)
     assert right(room)
+    assert room.master.coordinator.recoveries == 0
+
+
+def test_a_disk_that_does_not_answer_holds_changes_back() -> None:
+    room = room_of("exactly-once", places())
+    room.run(room.has(5))
+    room.held_disks.add("node-1")
+    most = 0
+    for _ in range(8000):
+        room.step()
+        most = max(most, *(node.assembly.unsaved_bytes for node in nodes(room)))
+    assert WAITING < most < 4 * WAITING
+    assert taken(room) < RECORDS - 20
+    room.held_disks.clear()
+    room.run(room.stopped, 100_000)
+    assert right(room, places())
     assert room.master.coordinator.recoveries == 0
 
 
