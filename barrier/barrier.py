@@ -7,10 +7,13 @@ t_last is sent again: items and t_last at the consumer always belong together (D
 consistency, and determinism, section V-A2).
 
 t_last counts in the unit of the barrier: times of labels, or numbers of epochs, of productions or
-of bundles.
+of bundles. All blobs of one unit are in one bundle. A bundle of several units is bounded in bytes:
+more outputs wait for the next one.
 """
 
 from __future__ import annotations
+
+from collections import deque
 
 from driftline.engine.errors import FunctionFailed, StateMismatch
 from driftline.engine.flow.context import describe
@@ -21,6 +24,9 @@ from driftline.engine.wire.messages import Bundle
 
 NOTHING = -1
 """The t_last of a consumer that has no bundle yet."""
+
+BUNDLE_BYTES = 1 << 22
+"""The default of `Barrier.bundle_bytes`."""
 
 ADVICE = (
     "Restore outputs and state from copies of the same moment, or begin anew: without the outputs, "
@@ -39,8 +45,13 @@ class Barrier:
         self.name = name
         self.dead_letters = dead_letters
         self.groups = groups
-        self.ready: list[tuple[int, bytes]] = []
-        """(time, epoch or production, blob) of outputs that may leave and are in no bundle yet."""
+        self.bundle_bytes = BUNDLE_BYTES
+        """Bytes of blobs from which on a bundle takes no further unit."""
+        self.ready: deque[tuple[int, bytes, int]] = deque()
+        """(time, epoch or production; blob; checksum with it) of outputs that may leave and are in
+        no bundle yet."""
+        self.waiting_bytes = 0
+        """Bytes of the blobs in `ready` and `outstanding`: only the consumer holds them up."""
         self.released_to = NOTHING
         """All outputs up to here are in `ready`, in `outstanding`, or at the consumer."""
         self.checksum = 0
@@ -120,25 +131,45 @@ class Barrier:
         bundle, self.outstanding = self.outstanding, None
         if bundle is not None and bundle.t_last > self.t_last:
             self.outstanding = bundle
-        self.ready = [(time, blob) for time, blob in self.ready if time > self.t_last]
+        self.ready = deque(entry for entry in self.ready if entry[0] > self.t_last)
+        self.waiting_bytes = self._counted()
 
     def stored(self, t_last: int) -> None:
         """The consumer has stored the bundle with this t_last. Ignored unless it is outstanding."""
         if self.outstanding is not None and self.outstanding.t_last == t_last:
             self.stored_last = len(self.outstanding.blobs)
+            self.waiting_bytes -= sum(map(len, self.outstanding.blobs))
             self.outstanding = None
             self.t_last = t_last
 
     def take_bundle(self, incarnation: int) -> Bundle | None:
-        """All released outputs; None if there are none, or while a bundle is outstanding."""
-        if not self.ready or self.outstanding is not None or not self.connected:
+        """The released outputs, as many as fit into a bundle; None if there are none, or while a
+        bundle is outstanding."""
+        ready = self.ready
+        if not ready or self.outstanding is not None or not self.connected:
             return None
-        blobs = tuple(blob for _, blob in self.ready)
-        self.ready.clear()
+        blobs: list[bytes] = []
+        size, t_last, checksum = 0, NOTHING, 0
+        while ready and (size < self.bundle_bytes or ready[0][0] == t_last):
+            t_last, blob, checksum = ready.popleft()
+            blobs.append(blob)
+            size += len(blob)
+        if not ready:
+            t_last, checksum = self.released_to, self.checksum
         self.outstanding = Bundle(
-            self.name, incarnation, self.groups, blobs, self.released_to, self.checksum
+            self.name, incarnation, self.groups, tuple(blobs), t_last, checksum
         )
         return self.outstanding
+
+    def _queue(self, unit: int, blob: bytes) -> None:
+        """A blob of this time, epoch, production or bundle may leave."""
+        self.ready.append((unit, blob, self.checksum))
+        self.waiting_bytes += len(blob)
+
+    def _counted(self) -> int:
+        """What `waiting_bytes` should be."""
+        outstanding = self.outstanding.blobs if self.outstanding is not None else ()
+        return sum(map(len, outstanding)) + sum(len(blob) for _, blob, _ in self.ready)
 
     def check_failure(self, sink: int, label: Label, value: object) -> None:
         """Raises FunctionFailed if a final output is a failure that is no dead letter."""
@@ -148,8 +179,10 @@ class Barrier:
 
     def validate(self) -> None:
         """Assert the invariant."""
-        times = [time for time, _ in self.ready]
+        times = [time for time, _, _ in self.ready]
         assert times == sorted(times), f"{self.name}: released out of order: {times}"
         assert not times or times[0] > self.t_last, f"{self.name}: {times[0]} is delivered already"
         if self.outstanding is not None:
             assert self.outstanding.t_last > self.t_last
+            assert not times or times[0] > self.outstanding.t_last
+        assert self.waiting_bytes == self._counted()

@@ -34,6 +34,8 @@ class EpochBarrier(Barrier):
         """Chain -> the blobs of its open epoch."""
         self.sealing: dict[int, list[bytes]] = {}
         """Epoch -> the blobs of the chains that have ended it, while others have not."""
+        self.unsealed_bytes = 0
+        """Bytes of the blobs in `open` and `sealing`."""
         self.sealed: dict[int, tuple[bytes, ...]] = {}
         """Epoch -> its blobs, pre-committed and not yet committed."""
         self.processed = 0
@@ -44,7 +46,9 @@ class EpochBarrier(Barrier):
     ) -> None:
         assert signs is None or signs == [1], "only an ordered barrier can take outputs back"
         self.check_failure(sink, labels[0], values[0])
-        self.open.setdefault(self.chain, []).append(to_blob(labels, sink, values, packed))
+        blob = to_blob(labels, sink, values, packed)
+        self.unsealed_bytes += len(blob)
+        self.open.setdefault(self.chain, []).append(blob)
 
     def progress(self, processed: int) -> None:
         self.processed = max(self.processed, processed)
@@ -61,6 +65,7 @@ class EpochBarrier(Barrier):
         have ended the epoch.
         """
         if blobs := self.sealing.pop(epoch, []):
+            self.unsealed_bytes -= sum(map(len, blobs))
             self.sealed[epoch] = tuple(blobs)
         return tuple(sorted(self.sealed.items()))
 
@@ -90,12 +95,11 @@ class EpochBarrier(Barrier):
             for blob in self.sealed.pop(number):
                 self.checksum = running_checksum(self.checksum, blob)
                 if number > self.t_last:
-                    self.ready.append((number, blob))
+                    self._queue(number, blob)
 
     @property
     def empty(self) -> bool:
-        uncommitted = (*self.open.values(), *self.sealing.values(), *self.sealed.values())
-        return super().empty and not any(uncommitted)
+        return super().empty and not (self.open or self.sealing or self.sealed)
 
     @property
     def delivered(self) -> int:

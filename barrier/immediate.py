@@ -1,18 +1,16 @@
 """The barrier of `none` and `at-least-once`: outputs leave at once, in the order of arrival.
 
 Takes: outputs. Gives: bundles. Invariant: the number of a bundle is its t_last, and is one more
-than that of the bundle before. No output is dropped after a recovery: outputs can come twice
-(at-least-once) or be missing (none).
+than that of the bundle before; an output has the number of its bundle as soon as it is held. No
+output is dropped after a recovery: outputs can come twice (at-least-once) or be missing (none).
 """
 
 from __future__ import annotations
 
 from driftline.barrier.barrier import Barrier
-from driftline.engine.labels import INFINITY
 from driftline.engine.order.steps import Signs, Values
 from driftline.engine.wire.bundles import to_blob
 from driftline.engine.wire.label_columns import Labels
-from driftline.engine.wire.messages import Bundle
 
 
 class ImmediateBarrier(Barrier):
@@ -22,13 +20,20 @@ class ImmediateBarrier(Barrier):
         super().__init__(name, groups, dead_letters)
         self.processed = 0
         """All nodes have worked off all elements below this time."""
+        self._last_bytes = 0
+        """Bytes of the bundle with the largest number, which no output has left yet."""
 
     def hold(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
     ) -> None:
         assert signs is None or signs == [1], "only an ordered barrier can take outputs back"
         self.check_failure(sink, labels[0], values[0])
-        self.ready.append((INFINITY, to_blob(labels, sink, values, packed)))
+        blob = to_blob(labels, sink, values, packed)
+        if not self.ready or self._last_bytes >= self.bundle_bytes:
+            self.released_to += 1
+            self._last_bytes = 0
+        self._last_bytes += len(blob)
+        self._queue(self.released_to, blob)
 
     def progress(self, processed: int) -> None:
         self.processed = max(self.processed, processed)
@@ -37,15 +42,6 @@ class ImmediateBarrier(Barrier):
     def delivered(self) -> int:
         return self.processed if self.empty and self.connected else 0
 
-    @property
-    def delivering(self) -> int:
-        return self.released_to + bool(self.ready)
-
     def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
         super().last(t_last, checksum, blobs)
         self.released_to = max(self.released_to, self.t_last)
-
-    def take_bundle(self, incarnation: int) -> Bundle | None:
-        if self.ready and self.outstanding is None and self.connected:
-            self.released_to += 1
-        return super().take_bundle(incarnation)

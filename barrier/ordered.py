@@ -184,7 +184,7 @@ class OrderedBarrier(Barrier):
         self.checksum = running_checksum(self.checksum, blob)
         self.history.append((time, self.checksum))
         if time > self.t_last:
-            self.ready.append((time, blob))
+            self._queue(time, blob)
 
     def _end_replay(self) -> None:
         assert self._replay is not None
@@ -206,7 +206,7 @@ class _Replay:
         self.barrier = barrier
         self.t_last = t_last
         self.checksum = checksum
-        self.stored = stored
+        self.stored = list(stored)
         self.first = from_blob(stored[0])[0].label[0] if stored else INFINITY
         """The first time in `stored`."""
         self.blobs: list[bytes] = []

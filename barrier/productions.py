@@ -62,7 +62,7 @@ class ProductionBarrier(Barrier):
             if self.released_to < number <= production:
                 for blob in blobs:
                     self.checksum = running_checksum(self.checksum, blob)
-                    self.ready.append((number, blob))
+                    self._queue(number, blob)
         self.released_to = production
 
     def restore(self, production: int, undelivered: Mapping[int, Outputs]) -> None:

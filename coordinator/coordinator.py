@@ -65,6 +65,9 @@ log = logging.getLogger("driftline")
 MISSING_AFTER_S = 5.0
 """Default of the silence, in seconds, after which a node or front counts as missing."""
 
+HURRIED_EVERY_S = 0.5
+"""Seconds from one snapshot to the next that nodes ask for: it may be the disk that is slow."""
+
 ADVICE = (
     "Restore the state directory from a copy of the same moment, or begin anew: remove the state "
     "directory and the outputs"
@@ -110,6 +113,8 @@ class Coordinator:
         self._snapshot: PendingSnapshot | None = None
         self._number = 0
         self._next_snapshot = 0.0
+        self._begun_at = 0.0
+        """When the last snapshot was begun."""
         self._last_time = 0
         self._writing: WriteState | None = None
         self._write_again = False
@@ -368,6 +373,10 @@ class Coordinator:
 
     # Snapshots.
 
+    def hurry(self) -> None:
+        """A node asks for a snapshot before it is due, as much waits for it."""
+        self._next_snapshot = min(self._next_snapshot, self._begun_at + HURRIED_EVERY_S)
+
     def consider_snapshot(self, delivered: int) -> None:
         """Begin a snapshot, with this delivered frontier as its time, if it is due and new."""
         if (
@@ -379,6 +388,7 @@ class Coordinator:
             return
         self._next_snapshot = self._now + self.interval
         by_time = self.policy.cut in BY_TIME
+        self._begun_at = self._now
         time = delivered if by_time else 0
         if by_time and (time <= self._last_time or time >= INFINITY):
             return

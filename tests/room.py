@@ -12,6 +12,7 @@ from functools import partial
 from random import Random
 
 from driftline.coordinator.registry import ClusterState, WriteState
+from driftline.deploy.node.brake import WAITING_BYTES
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.front import Front
@@ -62,6 +63,7 @@ class Room:
         interval: float = 0.3,
         window: int = 2,
         dead_letters: bool = False,
+        waiting_bytes: int = WAITING_BYTES,
     ) -> None:
         self.chance = Random(seed)
         self.plan = plan(flow)
@@ -70,6 +72,7 @@ class Room:
         self.interval = interval
         self.window = window
         self.dead_letters = dead_letters
+        self.waiting_bytes = waiting_bytes
         self.consumer = MemoryConsumer()
         self.now = 0.0
         self.said: list[tuple[str, str, Header, Message]] = []
@@ -112,6 +115,7 @@ class Room:
                 self._new_id,
                 process=process,
                 dead_letters=self.dead_letters,
+                waiting_bytes=self.waiting_bytes,
             )
         else:
             index = self.fronts.index(name)

@@ -20,7 +20,7 @@ from driftline.bench.measuring.loops import closed_loop
 from driftline.bench.measuring.meter import Meter
 from driftline.bench.systems.consumers import PassingConsumer
 from driftline.bench.systems.engine import Engine
-from driftline.deploy.parties.front import WINDOW
+from driftline.deploy.parties.window import WINDOW
 from driftline.engine.flow.flow import Flow
 from driftline.engine.state.managed import ReducingState
 from driftline.engine.ui.consoles import new_table

@@ -19,7 +19,7 @@ from driftline.bench.measuring.corpus import Documents, expected_records
 from driftline.bench.measuring.loops import closed_loop, open_loop, poisson_schedule
 from driftline.bench.measuring.meter import Meter, percentiles
 from driftline.bench.systems.engine import Engine
-from driftline.deploy.parties.front import WINDOW
+from driftline.deploy.parties.window import WINDOW
 from driftline.engine.policy import ORDERINGS
 from driftline.engine.ui.consoles import new_table, should_be_zero
 from driftline.engine.ui.pictures import (

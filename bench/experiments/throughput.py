@@ -16,7 +16,7 @@ from driftline.bench.report.rows import ThroughputRow
 from driftline.bench.report.tables import Throughputs
 from driftline.bench.systems.cases import Case
 from driftline.bench.systems.setup import Setup, patience_s
-from driftline.deploy.parties.front import WINDOW
+from driftline.deploy.parties.window import WINDOW
 from driftline.engine.policy import POLICIES, Output
 
 UNDER_WAY = 4 * WINDOW

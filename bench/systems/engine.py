@@ -19,7 +19,8 @@ from driftline.bench.systems.running import Running
 from driftline.deploy.host.process import ProcessConfig, new_id
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.supervisor import LocalCluster
-from driftline.deploy.parties.front import WINDOW, Front
+from driftline.deploy.parties.front import Front
+from driftline.deploy.parties.window import WINDOW
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan

@@ -13,8 +13,9 @@ from random import Random
 from driftline.coordinator.registry import ClusterState, check_identity
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.consumer import ConsumerServer
-from driftline.deploy.parties.front import WINDOW, Front
+from driftline.deploy.parties.front import Front
 from driftline.deploy.parties.master import Master
+from driftline.deploy.parties.window import WINDOW
 from driftline.deploy.simulation.world.disks import MasterDisk, NodeDisk
 from driftline.deploy.simulation.world.faults import Crashed, Faults
 from driftline.deploy.simulation.world.network import Network

@@ -14,7 +14,7 @@ from driftline.deploy.api.importable import name_of, search_paths
 from driftline.deploy.api.in_process import InProcessRun
 from driftline.deploy.api.inputs import Inputs, sources_of
 from driftline.deploy.api.outputs import Lmdb, RunSummary
-from driftline.deploy.parties.front import WINDOW
+from driftline.deploy.parties.window import WINDOW
 from driftline.deploy.run.run import RunConfig, run_flow
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow

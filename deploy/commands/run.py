@@ -13,8 +13,8 @@ from driftline.coordinator.coordinator import MISSING_AFTER_S
 from driftline.deploy.host.deaths import DEATHS_MAX
 from driftline.deploy.host.heartbeat import SLOW_AFTER_S
 from driftline.deploy.host.limits import Limits
-from driftline.deploy.parties.front import WINDOW
 from driftline.deploy.parties.master import STALLED_AFTER_S
+from driftline.deploy.parties.window import WINDOW
 from driftline.deploy.run.reference import run_reference_to
 from driftline.deploy.run.run import RunConfig, run_flow
 from driftline.engine.flow.loading import load_flow

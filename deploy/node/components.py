@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from driftline.barrier.barrier import NOTHING, Barrier
+from driftline.barrier.barrier import BUNDLE_BYTES, NOTHING, Barrier
 from driftline.barrier.epochs import EpochBarrier
 from driftline.barrier.immediate import ImmediateBarrier
 from driftline.barrier.ordered import OrderedBarrier
@@ -45,6 +45,7 @@ class Components:
     nodes: int
     new_id: Callable[[], int]
     dead_letters: bool = False
+    bundle_bytes: int = BUNDLE_BYTES
 
     def load(self, number: int = 0, taken: int = 0) -> LoadSnapshot:
         """The job that loads snapshot `number`, taken in incarnation `taken`."""
@@ -101,6 +102,11 @@ class Components:
 
     def _barrier(self, start: int, number: int, meta: object) -> Barrier:
         """The barrier as of a snapshot with these meta data, decoded."""
+        barrier = self._empty_barrier(start, number, meta)
+        barrier.bundle_bytes = self.bundle_bytes
+        return barrier
+
+    def _empty_barrier(self, start: int, number: int, meta: object) -> Barrier:
         groups = owned_by(self.index, self.nodes, self.plan.flow.groups)
         options = f"barrier-{self.index}", (groups[0], groups[-1]), self.dead_letters
         output = self.policy.output

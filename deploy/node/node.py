@@ -9,13 +9,15 @@ with, the acknowledgement of the frames that they were made of.
 A turn works off all blocks that have come, stage by stage (`stages`). The frames of a stage leave
 as soon as the stage is done, with its acknowledgement (strong productions: as soon as they are
 durable). Outputs leave as soon as the last stage is done. Only then follows work that no output
-waits for: snapshots, settling, encoding. `components` alone depends on the policy.
+waits for: snapshots, settling, encoding. While the consumer is slow, turns work off no blocks
+(`brake`). `components` alone depends on the policy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from driftline.deploy.node.brake import WAITING_BYTES, Brake
 from driftline.deploy.node.components import Components
 from driftline.deploy.node.recovery import Recovering
 from driftline.deploy.node.snapshotter import Snapshotter
@@ -32,6 +34,7 @@ from driftline.engine.wire.messages import (
     Acknowledge,
     AskPromise,
     AskReport,
+    AskSnapshot,
     BundleStored,
     Committed,
     Failed,
@@ -52,10 +55,15 @@ ROWS_AT_LEISURE, ROWS_UNDER_LOAD = 256, 16384
 """Rows of each state to encode in one turn: with no message to send, and after `PUT_OFF` turns."""
 
 
+BUNDLES_WAITING = 8
+"""So many bundles fit into the bytes of outputs that may wait for the consumer."""
+
+
 class Node(Recovering):
     """Node `index` of `nodes`, with any policy.
 
-    `process`, `address`, `run`: see `Member`; `dead_letters`: see `Barrier`.
+    `process`, `address`, `run`: see `Member`; `dead_letters`: see `Barrier`; `waiting_bytes`: see
+    `Brake`.
     """
 
     def __init__(
@@ -71,8 +79,12 @@ class Node(Recovering):
         dead_letters: bool = False,
         run: str = "",
         pace: Pace | None = None,
+        waiting_bytes: int = WAITING_BYTES,
     ) -> None:
-        components = Components(plan, policy, index, nodes, new_id, dead_letters)
+        self._waiting_bytes = waiting_bytes
+        components = Components(
+            plan, policy, index, nodes, new_id, dead_letters, waiting_bytes // BUNDLES_WAITING
+        )
         super().__init__(components, process, address, run, pace or Pace(plan))
         self.index = index
         self.plan = plan
@@ -84,6 +96,7 @@ class Node(Recovering):
         self._stages = Stages(
             self._components, assembly, self._tracking, self._snapshots, self.pace, self.send
         )
+        self.brake = Brake(self.name, self._waiting_bytes)
         self._begun = False
         """Whether the master has sent its progress: then all nodes are in this incarnation."""
         self._stage = 0
@@ -100,8 +113,8 @@ class Node(Recovering):
         return self.pace.steps
 
     @property
-    def waits_for_disk(self) -> bool:
-        return self.assembly.storing
+    def holds_others_up(self) -> bool:
+        return self.assembly.storing or self.brake.on
 
     @property
     def doing(self) -> str:
@@ -155,6 +168,8 @@ class Node(Recovering):
             if self._begun:  # in every policy: a lost marker, too, becomes a gap
                 self._send_all(self._stages.peers.nothing_new())
             self._tell_all()
+            if 2 * self._unsaved_bytes() > self.brake.waiting_bytes:
+                self.send("master", AskSnapshot())
 
     def done(self, job: Job, result: object) -> None:
         if isinstance(job, CommitSnapshot) and result is True:
@@ -182,8 +197,14 @@ class Node(Recovering):
     def _work(self) -> bool:
         """Work off the stages. Returns whether messages should leave before the turn goes on."""
         stages, tracking, last = self._stages, self._tracking, self.plan.stages
-        if self._stage == 0 and tracking.news and stages.waiting.many():
-            self._advance()
+        if self._stage == 0:
+            if tracking.news and stages.waiting.many():
+                self._advance()
+            unsaved = self._unsaved_bytes() if self.assembly.waits_for_snapshot else 0
+            if self.brake.look(self.barrier.waiting_bytes, unsaved, self.now):
+                self._stage = last
+            else:
+                stages.unfinished = False
         while self._stage < last:
             stage, self._stage = self._stage, self._stage + 1
             stages.work_off(stage)
@@ -202,8 +223,7 @@ class Node(Recovering):
         """Do the work that no output waits for. Returns whether the node needs another turn."""
         stages, tracking, barrier = self._stages, self._tracking, self.assembly.barrier
         self._stage = 0
-        unfinished, stages.unfinished = stages.unfinished, False
-        if number := self.assembly.end_turn(tracking.acks, unfinished=unfinished):
+        if number := self.assembly.end_turn(tracking.acks, unfinished=stages.unfinished):
             self._snapshots.begin(number, INFINITY)
         if tracking.acks:
             self._acknowledge()
@@ -212,8 +232,9 @@ class Node(Recovering):
         more, job = self._snapshots.step()
         if job is not None:
             self.jobs.append(job)
-        more |= unfinished or stages.applying.due
-        more |= bool(tracking.acks) or (self._moved and stages.waiting.any())
+        more |= bool(tracking.acks) or stages.applying.due
+        if not self.brake.on:
+            more |= stages.unfinished or (self._moved and stages.waiting.any())
         self._moved = False
         tracking.deliver(barrier.delivered, barrier.stored_last, self.now)
         self.tick_by = min(self.tick_by, tracking.tell_by)
@@ -253,6 +274,9 @@ class Node(Recovering):
         if bundle is not None:
             self.send("consumer", bundle)
         return bundle is not None
+
+    def _unsaved_bytes(self) -> int:
+        return self.assembly.unsaved_bytes + self._snapshots.unstored_bytes
 
     def _acknowledge(self) -> None:
         """Acknowledge the work of the turn to peers, if outputs of theirs wait for it."""

@@ -55,8 +55,14 @@ class Snapshotter:
             segments[group] = segment + segments.get(group, b"")
         self._unstored = {}
         self._capture = None
-        self._storing = StoreSnapshot(self._number, segments, self._meta, self._incarnation)
+        meta, self._meta = self._meta, b""
+        self._storing = StoreSnapshot(self._number, segments, meta, self._incarnation)
         return False, self._storing
+
+    @property
+    def unstored_bytes(self) -> int:
+        """Bytes of the parts whose write failed; the next part has them."""
+        return sum(map(len, self._unstored.values()))
 
     def stored(self, job: Job, result: object) -> Prepared | PrepareFailed | None:
         """A job is done. Returns the answer to the master; None if it was another job."""

@@ -45,7 +45,7 @@ class Stages:
         self.own_blocks: list[tuple[int, Block]] = []
         """(feeder, block) of the frames that the node has made for itself."""
         self.unfinished = False
-        """Whether the turn had no time for the rest of a block."""
+        """Whether the last turn that has worked off blocks had no time for the rest of one."""
         self.frames = 0
         """The number of frames made in this incarnation."""
         self._assembly = assembly

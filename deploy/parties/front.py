@@ -5,31 +5,33 @@ and the messages that every member takes. Gives frames (nodes); a `Promise` for 
 frame (all trackers); `Prepared` for an epoch; `Drained`; and the messages that every member gives.
 
 Invariants: times grow; frames and promises together cover all times below `next`, without a gap;
-after a `Start` with an offset the same records get the same labels again; at most `window` records
-are under way, so a slow system slows the input down instead of filling memory.
+after a `Start` with an offset the same records get the same labels again; the records under way fit
+into a window (`window.py`), so a slow system slows the input down instead of filling memory.
 
 A run ends in good order in four steps: `drain` makes each front say up to where it sends records;
 the coordinator names the largest of these times; all fronts send, and promise, up to that time;
 once everything below it is delivered, a last snapshot is taken. So the next start replays nothing.
 
 At low load a frame holds one record. Under load a turn takes as many records as the window allows,
-and sends one frame to each node, tracked under the smallest time in it.
+and sends one frame to each node, tracked under the smallest time in it. A record is packed once, by
+itself: so its size is known before it is sent.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from driftline.deploy.parties.member import Member
+from driftline.deploy.parties.window import WINDOW, Window
 from driftline.engine.errors import DriftlineError, InputError
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import owner, root_group
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.policy import Output, Policy
 from driftline.engine.sources import BadRecord, CachedSource, LiveSource, Source
-from driftline.engine.wire.codec import pack_rows
+from driftline.engine.sources.cached import PackedRecord, packed
+from driftline.engine.wire.codec import joined_rows
 from driftline.engine.wire.label_columns import encode_labels
 from driftline.engine.wire.messages import (
     AskPromise,
@@ -47,13 +49,13 @@ from driftline.engine.wire.messages import (
     Start,
 )
 
-WINDOW = 384
-"""Records that may be under way, by default."""
-
 BATCH = 24
 """Records that one turn takes at most; with more, the other nodes would wait."""
 
-Record = tuple[int, object] | BadRecord | None
+BATCH_BYTES = 1 << 21
+"""Bytes from which on a turn takes no more records."""
+
+Record = PackedRecord | None
 
 
 class Front(Member):
@@ -86,7 +88,7 @@ class Front(Member):
         self.live = source if isinstance(source, LiveSource) else None
         self.source = source if isinstance(source, LiveSource) else CachedSource(source)
         self.new_id = new_id
-        self.window = window
+        self.window = Window(window)
         self.on_bad = on_bad
         self.next = 1
         """All records below this time have been sent in this incarnation."""
@@ -98,7 +100,6 @@ class Front(Member):
         """The largest time that has been sent in any incarnation."""
         self._records: Iterator[Record] | None = None
         self._ended = False
-        self._flight: deque[int] = deque()
         self._covered = 0
         """Frames and promises cover all times below this one."""
         self._durable = 0
@@ -179,10 +180,8 @@ class Front(Member):
             return
         self._ended = self.next >= INFINITY
         self._early = False
-        self._records = iter(()) if self._ended else self.source.read(self.next)
-        if self.live is not None and self.policy.output is Output.DURABLE:
-            self._records = self._once_durable(self._records, self.live)
-        self._flight.clear()
+        self._records = iter(()) if self._ended else self._read()
+        self.window.clear()
         self._covered = 0
         self._durable = 0
         self._epochs.clear()
@@ -205,18 +204,28 @@ class Front(Member):
     def _settle(self, message: Progress) -> None:
         by_delivery = self.policy.output in (Output.FRONTIER, Output.DURABLE)
         self.settled = message.delivered if by_delivery else message.processed
-        flight = self._flight
-        while flight and flight[0] < self.settled:
-            flight.popleft()
+        self.window.settle(self.settled)
+
+    def _read(self) -> Iterator[Record]:
+        """The records from `next` on."""
+        if isinstance(self.source, CachedSource):
+            return self.source.read(self.next)
+        records = self.source.read(self.next)
+        packed_records = (record if record is None else packed(record) for record in records)
+        if self.policy.output is Output.DURABLE:
+            return self._once_durable(packed_records, self.source)
+        return packed_records
 
     def _pump(self, records: Iterator[Record]) -> bool:
         """Send records, as far as the window allows. Returns whether there may be more."""
-        batches: dict[int, tuple[list[Label], list[object]]] = {}
+        batches: dict[int, tuple[list[Label], list[bytes]]] = {}
         bad: list[BadRecord] = []
-        room = min(BATCH, self.window - len(self._flight))
-        taken = 0
-        over = False
-        while taken < room and not self._ended and self.next < self._until:
+        taken = taken_bytes = 0
+        more = over = False
+        while not (self._ended or self.window.full) and self.next < self._until:
+            if taken == BATCH or taken_bytes >= BATCH_BYTES:
+                more = True
+                break
             try:
                 record = next(records)
             except StopIteration:
@@ -239,16 +248,17 @@ class Front(Member):
                     self._fail(record)
                 continue
             time, payload = record
+            taken_bytes += len(payload)
             assert time >= self.next, f"{self.source.name}: time {time} after {self.next - 1}"
             self.next = time + 1
             if time > self.furthest:
                 self.furthest = time
                 self.taken += 1
-            self._flight.append(time)
+            self.window.add(time, len(payload))
             node = owner(root_group(time, self.index, self.groups), self.nodes, self.groups)
-            labels, values = batches.setdefault(node, ([], []))
+            labels, payloads = batches.setdefault(node, ([], []))
             labels.append((time, self.index))
-            values.append(payload)
+            payloads.append(payload)
         if bad and self.on_bad is not None:
             self.on_bad(bad)  # before a frame or a promise covers their times
         self._send(batches)
@@ -256,7 +266,7 @@ class Front(Member):
             self.next = INFINITY
         if self._covered < self.next or self._durable < self._now_durable():
             self._promise()
-        return bool(taken) and taken == room and not self._ended
+        return more
 
     def _once_durable(self, records: Iterator[Record], live: LiveSource) -> Iterator[Record]:
         """The records of a live source, each as soon as it is durable; None while one is not."""
@@ -267,16 +277,16 @@ class Front(Member):
             self._early = False
             yield record
 
-    def _send(self, batches: dict[int, tuple[list[Label], list[object]]]) -> None:
+    def _send(self, batches: dict[int, tuple[list[Label], list[bytes]]]) -> None:
         nodes = list(batches)
         if len(nodes) > 1:
             nodes.sort(key=lambda node: batches[node][0][0])
         for i, node in enumerate(nodes):
-            labels, values = batches[node]
+            labels, payloads = batches[node]
             end = batches[nodes[i + 1]][0][0][0] if i + 1 < len(nodes) else self.next
             # All records before the first one of the next frame are in this frame or earlier ones.
             covers = (self._covered, end)
-            batch = encode_labels(labels), pack_rows(values), ()
+            batch = encode_labels(labels), joined_rows(payloads), ()
             frame = Frame(self.index, self.index, labels[0][0], 0, (batch,), covers)
             self.send(f"node-{node}", frame)
             self._covered = end

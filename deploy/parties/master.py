@@ -20,6 +20,7 @@ from driftline.engine.wire.messages import (
     Acknowledge,
     Alive,
     AskPromise,
+    AskSnapshot,
     Drained,
     Failed,
     Goodbye,
@@ -132,6 +133,8 @@ class Master(Party):
             coordinator.prepared(sender, message)
         elif isinstance(message, PrepareFailed):
             coordinator.prepare_failed(sender, message)
+        elif isinstance(message, AskSnapshot):
+            coordinator.hurry()
         elif isinstance(message, Unloadable):
             coordinator.unloadable(sender, message)
         elif isinstance(message, Lost):

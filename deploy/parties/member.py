@@ -38,8 +38,9 @@ class Member(Party):
         return 0
 
     @property
-    def waits_for_disk(self) -> bool:
-        """Whether others wait for something that is being written to disk: that is work, too."""
+    def holds_others_up(self) -> bool:
+        """Whether others wait for it because it waits itself, for its disk or its consumer: work
+        that stands still meanwhile is not lost."""
         return False
 
     @property
@@ -75,9 +76,9 @@ class Member(Party):
             self.send("master", Goodbye(self.process))
             return
         self.send("master", Hello(self.address, self.process, self.incarnation, int(self.ready)))
-        if self.steps != self._steps_told or self.waits_for_disk:
+        if self.steps != self._steps_told or self.holds_others_up:
             self._steps_told = self.steps
-            self.send("master", Alive(self.process, self.steps, int(self.waits_for_disk)))
+            self.send("master", Alive(self.process, self.steps, int(self.holds_others_up)))
         if self.trouble is not None:
             self.send("master", self.trouble)
         else:

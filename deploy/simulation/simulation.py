@@ -15,6 +15,7 @@ from random import Random
 
 from driftline.coordinator.coordinator import IN_GOOD_ORDER
 from driftline.coordinator.registry import ClusterState, RunOutcome, check_identity, encode_state
+from driftline.deploy.node.brake import WAITING_BYTES
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.front import Front
@@ -107,6 +108,8 @@ class Simulation:
         self.live: dict[int, LiveInput] = {}
         self.target: Target = MemoryTarget()
         self._run = RUN
+        self.waiting_bytes = 0
+        """The most bytes of outputs that have waited for the consumer at one node."""
 
     def run(self) -> Outcome:
         """Run the scenario to its end, and judge the outcome. Call it once."""
@@ -194,7 +197,7 @@ class Simulation:
         return [Master(scenario.nodes, self.plan, policy, state, checkpoint_s, self._run)]
 
     def _node(self, index: int) -> Callable[[str], Sequence[Party]]:
-        disk = self.nodes[index]
+        disk, behind = self.nodes[index], self.scenario.behind
 
         def make(process: str) -> Sequence[Party]:
             self.damages.may_damage(disk)
@@ -210,6 +213,7 @@ class Simulation:
                 dead_letters=True,
                 run=self._run,
                 pace=Pace(self.plan, lambda: self.world.clock),
+                waiting_bytes=behind.waiting_bytes if behind else WAITING_BYTES,
             )
             node.addresses.update({"master": "master", "consumer": "consumer"})
             if not self.scenario.embedded:
@@ -226,8 +230,17 @@ class Simulation:
         self.target.restarted(barriers, self.timeline.happens(self.scenario.faults.power))
         self.damages.may_damage(self.target)
         return ConsumerServer(
-            lambda barrier: FailingConsumer(lambda: self.target.consumer(barrier), self.timeline)
+            lambda barrier: FailingConsumer(
+                lambda: self.target.consumer(barrier), self.timeline, self._fall_behind
+            )
         )
+
+    def _fall_behind(self) -> None:
+        """A consumer has stored a bundle."""
+        behind, now = self.scenario.behind, self.timeline.now
+        if behind is not None and now < behind.until_s:
+            self.world.hosts["consumer"].away_until = now + behind.seconds
+            self.counted["slow consumer"] += 1
 
     def _front(self, index: int) -> Callable[[str], Sequence[Party]]:
         return lambda process: [self._front_of(index, process, ListSource(self.inputs[index]))]
@@ -281,6 +294,8 @@ class Simulation:
         """Called after each turn of a party: checks the invariants of nodes."""
         if isinstance(party, Node):
             party.validate()
+            self.waiting_bytes = max(self.waiting_bytes, party.barrier.waiting_bytes)
+            self.counted["input held back"] += party.brake.on
         elif isinstance(party, Master) and party.broken:
             raise Crashed("broken")
 

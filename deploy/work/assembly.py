@@ -145,6 +145,16 @@ class Assembly:
         """Whether the part may be written now."""
         return True
 
+    @property
+    def unsaved_bytes(self) -> int:
+        """Bytes of the changes, and of the outputs, that wait for the next snapshot."""
+        return sum(step.changelog.bytes for step in self.keyed.values())
+
+    @property
+    def waits_for_snapshot(self) -> bool:
+        """Whether the next snapshot needs nothing of this node but what it has done already."""
+        return True
+
     def end_epoch(self, port: int, epoch: int) -> bool:
         """The epoch has ended at a port. Returns whether it has now ended at all ports."""
         raise AssertionError("only policies with markers have epochs")

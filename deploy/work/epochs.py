@@ -29,6 +29,8 @@ class EpochAssembly(Assembly):
     """The consumer has all outputs of the epoch as soon as its t_last is this one."""
     ended: set[int] = field(default_factory=set)
     """The ports that have ended the epoch."""
+    committed: int = 0
+    """The epoch that was committed last."""
 
     def admit(self, sender: str, feeder: int, block: Block) -> Block | None:
         return block if self.alignments[block.port].admit((sender, feeder), block) else None
@@ -54,6 +56,18 @@ class EpochAssembly(Assembly):
             return not self.barrier.ready and self.barrier.outstanding is None
         return self.barrier.t_last >= self.to_deliver
 
+    @property
+    def unsaved_bytes(self) -> int:
+        outputs = self.barrier.unsealed_bytes if isinstance(self.barrier, EpochBarrier) else 0
+        return super(EpochAssembly, self).unsaved_bytes + outputs  # a class with slots is made anew
+
+    @property
+    def waits_for_snapshot(self) -> bool:
+        # Every port has ended the epoch, and sent its markers: no other node waits for this one.
+        # Once a marker of the next epoch comes, the epoch is committed, or was given up.
+        epochs = (alignment.epoch for alignment in self.alignments.values())
+        return self.number > self.committed and not self.ended and max(epochs) <= self.number
+
     def end_epoch(self, port: int, epoch: int) -> bool:
         self.number = epoch
         vertex = self.plan.ports[port].vertex
@@ -69,6 +83,7 @@ class EpochAssembly(Assembly):
         return True
 
     def commit(self, number: int, before: int) -> CommitSnapshot:
+        self.committed = number
         if isinstance(self.barrier, EpochBarrier):
             self.barrier.commit(number)
             # `whole`: outputs wait for the next part, which must not wait for a long merge.

@@ -144,6 +144,10 @@ class ProductionAssembly(Assembly):
         post, self.resent = self.resent, []
         return post
 
+    @property
+    def waits_for_snapshot(self) -> bool:
+        return False  # a production ends between two blocks: the one before has to be worked off
+
     def commit(self, number: int, before: int) -> CommitSnapshot:
         # No recovery goes back to an earlier production; `whole`: none waits for a long merge.
         return CommitSnapshot(self.number, self.number - 1, whole=False)

@@ -114,10 +114,10 @@ class JsonLinesConsumer:
         self._claim.close()
 
     def _texts(self, bundle: Bundle) -> dict[int, bytes]:
-        lines: dict[int, list[str]] = {}
+        lines: dict[int, list[bytes]] = {}
         for item in items_of(bundle, self._sinks):
-            lines.setdefault(item.sink, []).append(self._lines.format(item) + "\n")
-        return {sink: "".join(parts).encode() for sink, parts in lines.items()}
+            lines.setdefault(item.sink, []).append(f"{self._lines.format(item)}\n".encode())
+        return {sink: b"".join(parts) for sink, parts in lines.items()}
 
     def _append(self, sink: int, length: int, text: bytes) -> None:
         """Make the text durable after the first `length` bytes."""

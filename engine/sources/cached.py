@@ -1,7 +1,9 @@
-"""A source that keeps the latest records of another one, so a replay need not read them again.
+"""A source that packs the records of another one, and keeps the latest of them.
 
 To read a file from some record on, all records before it have to be read, too. A recovery asks for
-records that were read a moment ago: these come from memory.
+records that were read a moment ago: these come from memory. They are kept in the wire format, in
+which a front sends them: so their size is known, and is what they take. Records that do not fit
+are read again from the other source.
 """
 
 from __future__ import annotations
@@ -12,32 +14,53 @@ from collections.abc import Iterator
 from operator import itemgetter
 
 from driftline.engine.sources.source import BadRecord, Source
+from driftline.engine.wire.codec import pack_payload
 
-KEPT_MAX = 100_000
-"""How many records are kept at most."""
+KEPT_BYTES = 1 << 26
+"""Bytes of the records that are kept, at most."""
 
-Record = tuple[int, object] | BadRecord
+EACH_BYTES = 150
+"""Bytes of memory that a kept record takes beside its content, about."""
+
+PackedRecord = tuple[int, bytes] | BadRecord
+"""(time, payload in the wire format), or a record that cannot be read."""
+
+
+def packed(record: tuple[int, object] | BadRecord) -> PackedRecord:
+    """The record in the wire format. Raises PayloadError if it cannot travel."""
+    return record if isinstance(record, BadRecord) else (record[0], pack_payload(record[1]))
 
 
 class CachedSource:
-    """Another source, with its latest records in memory. Only the latest `read` may be used."""
+    """Another source, with its latest records in memory, `kept_bytes` at most.
 
-    def __init__(self, source: Source) -> None:
+    Only the latest `read` may be used.
+    """
+
+    def __init__(self, source: Source, kept_bytes: int = KEPT_BYTES) -> None:
         self._source = source
-        self._kept: deque[tuple[int, Record]] = deque(maxlen=KEPT_MAX)
+        self._kept_bytes = kept_bytes
+        self._kept: deque[tuple[int, PackedRecord, int]] = deque()
+        """(time, record, bytes)"""
         self._from: int | None = None
         """All records from this time to the last one read are kept; None before the first read."""
-        self._rest: Iterator[Record] = iter(())
+        self._rest: Iterator[tuple[int, object] | BadRecord] = iter(())
         """The records that were not read yet."""
+        self.bytes = 0
+        """Bytes of the records that are kept."""
 
     @property
     def name(self) -> str:
         return self._source.name
 
-    def read(self, start: int) -> Iterator[Record]:
-        """Records with time >= `start`. Iterators of earlier calls must not be used any more."""
+    def read(self, start: int) -> Iterator[PackedRecord]:
+        """Records with time >= `start`. Iterators of earlier calls must not be used any more.
+
+        Raises PayloadError at a record that cannot travel.
+        """
         if self._from is None or start < self._from:
             self._kept.clear()
+            self.bytes = 0
             self._from = start
             self._rest = self._source.read(start)
         return self._read(bisect_left(self._kept, start, key=itemgetter(0)))
@@ -53,15 +76,25 @@ class CachedSource:
     def identity(self) -> str:
         return self._source.identity()
 
-    def _read(self, at: int) -> Iterator[Record]:
-        for _, record in list(self._kept)[at:]:
+    def _read(self, at: int) -> Iterator[PackedRecord]:
+        for _, record, _ in list(self._kept)[at:]:
             yield record
-        for record in self._rest:
-            if len(self._kept) == KEPT_MAX:
-                self._drop()
-            time = record.time if isinstance(record, BadRecord) else record[0]
-            self._kept.append((time, record))
+        for read in self._rest:
+            record = packed(read)
+            self._keep(record)
             yield record
 
+    def _keep(self, record: PackedRecord) -> None:
+        if isinstance(record, BadRecord):
+            time, size = record.time, len(record.raw) + len(record.text)
+        else:
+            time, size = record[0], len(record[1])
+        self._kept.append((time, record, size + EACH_BYTES))
+        self.bytes += size + EACH_BYTES
+        while self.bytes > self._kept_bytes:
+            self._drop()
+
     def _drop(self) -> None:
-        self._from = self._kept.popleft()[0] + 1
+        time, _, size = self._kept.popleft()
+        self._from = time + 1
+        self.bytes -= size

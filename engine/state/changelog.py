@@ -43,6 +43,8 @@ class Changelog:
         self._columnar = len(declared) == 1 and not declared[0].overwrites
         """Whether the changes of a large batch become a chunk: all are of one state then."""
         self._chunks: list[bytes] = []
+        self.bytes = 0
+        """Bytes of the changes that are encoded."""
         self._rows: dict[str, list[Row]] = {}
         """State -> rows that are later than all chunks."""
         self._latest: dict[str, dict[object, Row]] = {}
@@ -90,28 +92,32 @@ class Changelog:
         """Add a chunk of final changes, made by `chunk`."""
         for name, rows in self._rows.items():
             if rows:  # earlier than the chunk
-                self._chunks.append(self._encoded(name, rows))
+                self._append(self._encoded(name, rows))
                 rows.clear()
-        self._chunks.append(chunk)
+        self._append(chunk)
 
     def encode_early(self, limit: int) -> bool:
         """Encode at most `limit` rows of each state that has many. Returns whether one had."""
         encoded_any = False
         for name, rows in self._rows.items():
             if len(rows) >= EARLY_FROM:
-                self._chunks.append(self._encoded(name, rows[:limit]))
+                self._append(self._encoded(name, rows[:limit]))
                 del rows[:limit]
                 encoded_any = True
         return encoded_any
 
     def take(self) -> Iterator[bytes]:
         """Empty the changelog. Returns its changes as chunks, each encoded when it is asked for."""
-        chunks, self._chunks = self._chunks, []
+        chunks, self._chunks, self.bytes = self._chunks, [], 0
         unencoded = [(name, iter(rows)) for name, rows in self._rows.items()]
         unencoded += [(name, iter(rows.values())) for name, rows in self._latest.items()]
         self._rows = {name: [] for name in self._rows}
         self._latest = {name: {} for name in self._latest}
         return self._taken(chunks, unencoded)
+
+    def _append(self, chunk: bytes) -> None:
+        self._chunks.append(chunk)
+        self.bytes += len(chunk)
 
     def _taken(
         self, chunks: list[bytes], unencoded: Iterable[tuple[str, Iterator[Row]]]

@@ -258,6 +258,20 @@ def pack_rows(rows: Sequence[object]) -> bytes:
         raise PayloadError(next(filter(None, map(why_not, rows)), str(error))) from None
 
 
+def pack_payload(value: object) -> bytes:
+    """A payload for `joined_rows`. Raises PayloadError for a value that cannot travel."""
+    try:
+        return pack_nested([[value]])[2:]
+    except PayloadError as error:
+        raise PayloadError(why_not(value) or str(error)) from None
+
+
+def joined_rows(payloads: Sequence[bytes]) -> bytes:
+    """Rows that `unpack_rows` decodes, of payloads that were packed one by one."""
+    head = pack((len(payloads), PLAIN, ()))[:-1]  # without the empty array
+    return b"".join((head, _packer.pack_array_header(len(payloads)), *payloads))
+
+
 def pack_nested(columns: Sequence[object]) -> bytes:
     """`pack`, but leaves room for three more levels of nesting. Raises PayloadError.
 

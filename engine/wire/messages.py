@@ -170,6 +170,11 @@ class Committed(Message):
     trim: int
 
 
+@message(25)
+class AskSnapshot(Message):
+    """Node to coordinator: take a snapshot now, as what waits for it takes much memory."""
+
+
 # Incarnations (control) -----------------------------------------------------------------------
 
 
@@ -207,7 +212,7 @@ class Recover(Message):
 class Alive(Message):
     """Node or front to master: this process lives. `steps`: how many steps of work it has done.
 
-    `busy`: 1 if it is in the middle of a step that takes long.
+    `busy`: 1 if it is in the middle of a step that takes long, or waits for a disk or a consumer.
     """
 
     process: str

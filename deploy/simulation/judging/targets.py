@@ -225,17 +225,27 @@ class _Watched:
 
 
 class FailingConsumer:
-    """A consumer whose process may die before or after it stores a bundle."""
+    """A consumer whose process may die before or after it stores a bundle.
 
-    def __init__(self, consumer: Callable[[], Consumer], timeline: Timeline) -> None:
+    `stored`: called after each bundle.
+    """
+
+    def __init__(
+        self,
+        consumer: Callable[[], Consumer],
+        timeline: Timeline,
+        stored: Callable[[], None],
+    ) -> None:
         self._consumer = consumer
         self._timeline = timeline
+        self._stored = stored
 
     def deliver(self, bundle: Bundle) -> None:
         timeline, faults = self._timeline, self._timeline.faults
         timeline.failpoint(faults.crash_at_consumer, "before deliver")
         self._consumer().deliver(bundle)
         timeline.counted["delivered bundle"] += 1
+        self._stored()
         timeline.failpoint(faults.crash_at_consumer, "after deliver")
         if timeline.fault(faults.job_fails / 5, "failed deliver"):
             raise Unavailable("it is unknown whether the bundle was stored")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
+from driftline.deploy.parties.master import STALLED_AFTER_S
+from driftline.deploy.simulation.scenarios.behind import Behind
 from driftline.deploy.simulation.scenarios.drawn import MODULE
 from driftline.deploy.simulation.scenarios.flows import SIMULATED, Simulated
 from driftline.deploy.simulation.scenarios.inputs import Inputs
@@ -30,6 +32,10 @@ ROTS = ("exactly-once", "two-phase", "strong-productions", "at-least-once")
 
 SLOW_S = (0.002, 0.02, 0.3, 7.0)
 """Seconds that a slow element may take; a node that is silent for the last counts as gone."""
+
+BEHIND_S = (0.01, 0.1, 0.7, STALLED_AFTER_S + 2.0)
+"""Seconds that a slow consumer may stand still; in the last, work that waits might count as lost.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,9 @@ class Scenario:
     """A user's records; None: records are generated."""
     drain_at_s: float | None = None
     """When the run is asked to end in good order; the next run goes on. None: never."""
+    behind: Behind | None = None
+    """How slow the consumers are; None: they are not. If they are, they have a process of their
+    own."""
 
     def __str__(self) -> str:
         return (
@@ -63,6 +72,7 @@ class Scenario:
             f"{self.nodes} nodes, {'live' if any(self.live) else 'given'} input, "
             f"outputs in {self.sink}{', slow functions' if self.work else ''}"
             f"{', two runs' if self.drain_at_s is not None else ''}"
+            f"{', slow consumers' if self.behind else ''}"
         )
 
     @property
@@ -115,7 +125,11 @@ def scenario(
     crash_at_end = chance.choice((0.0, 0.05, 0.2))  # drawn late: other draws stay as they were
     faults = replace(drawn_scenario.faults, crash_at_end=crash_at_end)
     drain_at_s = chance.random() * faults.until if chance.random() < 0.3 else None
-    return replace(drawn_scenario, faults=faults, drain_at_s=drain_at_s)
+    drawn_scenario = replace(drawn_scenario, faults=faults, drain_at_s=drain_at_s)
+    if chance.random() < 0.15:
+        behind = Behind(chance.choice(BEHIND_S), faults.until, chance.choice((200, 1000, 5000)))
+        return replace(drawn_scenario, behind=behind, embedded=False)
+    return drawn_scenario
 
 
 def _flow(seed: int, flow: str | Simulated | None, name: str | None) -> Simulated:

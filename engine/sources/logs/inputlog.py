@@ -41,6 +41,9 @@ MAP_SIZE = 1 << 38
 TRIM_MAX = 2000
 """How many entries one transaction removes at most: new records wait for it."""
 
+READ_BYTES = 1 << 22
+"""Bytes of entries from which on a read with a limit gives no more."""
+
 PRODUCER_BYTES_MAX = 255
 
 _FORMAT = "driftline input log 2"
@@ -119,12 +122,20 @@ class InputLog:
         return [name for name, number in self._last_numbers().items() if number & _ENDED]
 
     def read(self, start: int, limit: int = -1) -> list[Entry]:
-        """The first `limit` entries with time >= `start`; all of them if `limit` is negative."""
+        """The first `limit` entries with time >= `start`, fewer if they are large; all of them if
+        `limit` is negative."""
         with self._reported(), self._env.begin(db=self._entries) as txn, txn.cursor() as cursor:
             if not cursor.set_range(_NUMBER.pack(start)):
                 return []
             rows = islice(cursor.iternext(), limit if limit >= 0 else None)
-            return [self._decode(bytes(key), bytes(value)) for key, value in rows]
+            entries: list[Entry] = []
+            size = 0
+            for key, value in rows:
+                entries.append(self._decode(bytes(key), bytes(value)))
+                size += len(value)
+                if size >= READ_BYTES and limit >= 0:
+                    break
+            return entries
 
     def write(self, group: WriteGroup) -> bool:
         """Carry out a job durably. Returns whether entries below `group.trim` are left."""

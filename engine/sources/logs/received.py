@@ -91,7 +91,8 @@ class Log(Protocol):
         """The producers that send no more records."""
 
     def read(self, start: int, limit: int = -1) -> list[Entry]:
-        """The first `limit` entries with time >= `start`; all of them if `limit` is negative."""
+        """The first `limit` entries with time >= `start`, fewer if they are large; all of them if
+        `limit` is negative."""
 
 
 class ReceivedSource(LiveSource):

@@ -2,7 +2,7 @@
 
 from driftline.bench.experiments.throughput import UNDER_WAY, under_way
 from driftline.bench.systems.cases import Case
-from driftline.deploy.parties.front import WINDOW
+from driftline.deploy.parties.window import WINDOW
 from driftline.engine.policy import POLICIES
 
 

@@ -81,8 +81,10 @@ NUMBER = 7
 """Of a question: it comes back with the answer."""
 
 
-def ask(incarnation: int, barrier: str = BARRIER, address: str = "ipc://a") -> FetchLast:
-    return FetchLast(barrier, incarnation, GROUPS, address, NUMBER)
+def ask(
+    incarnation: int, barrier: str = BARRIER, address: str = "ipc://a", number: int = NUMBER
+) -> FetchLast:
+    return FetchLast(barrier, incarnation, GROUPS, address, number)
 
 
 def stored(bundle: Bundle) -> list[tuple[str, Message]]:
@@ -102,8 +104,18 @@ def test_bundles_are_stored_confirmed_and_told(dialogue: Dialogue) -> None:
         assert dialogue.say(bundle) == stored(bundle)
     assert dialogue.consumer.items == items(bundles)
     last = bundles[-1]
-    answer = LastBundle(BARRIER, 2, NUMBER, last.blobs, last.t_last, last.checksum)
-    assert dialogue.say(ask(2)) == [("node-0", answer)]
+    answer = LastBundle(BARRIER, 2, 0, last.blobs, last.t_last, last.checksum)
+    assert dialogue.say(ask(2, number=0)) == [("node-0", answer)]
+
+
+def test_a_question_that_is_repeated_while_the_consumer_is_slow_has_a_small_answer(
+    dialogue: Dialogue,
+) -> None:
+    bundle = stream(2)[1]
+    dialogue.say(ask(1, number=0))
+    dialogue.say(bundle)
+    answer = LastBundle(BARRIER, 1, 1, (), bundle.t_last, bundle.checksum)
+    assert dialogue.say(ask(1, number=1)) == [("node-0", answer)]
 
 
 def test_a_repetition_is_confirmed_and_not_stored(dialogue: Dialogue) -> None:

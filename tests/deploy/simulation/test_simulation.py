@@ -64,6 +64,8 @@ HAPPENS_AT_LEAST = {
     "rotten registry": 3,
     "stopped because of damage": 3,
     "slow turn node": 30,
+    "slow consumer": 100,
+    "input held back": 100,
     "power failure": 3,
     "failed file operation": 3,
     "cut": 10,

@@ -8,7 +8,15 @@ import pytest
 
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.snapshots.store import LmdbStore
-from driftline.engine.sources.logs.inputlog import TRIM_MAX, Entry, InputLog, WriteGroup
+from driftline.engine.sources.logs.inputlog import (
+    READ_BYTES,
+    TRIM_MAX,
+    Entry,
+    InputLog,
+    WriteGroup,
+)
+from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.wire.codec import pack
 from tests.engine.sources.memory_disk import memory_disk
 
 
@@ -136,3 +144,17 @@ def test_a_damaged_entry_is_noticed(path: Path) -> None:
     assert log.read(3) == [*entries(3, 3)]
     with pytest.raises(StateMismatch, match="damaged at time 2"):
         log.read(1)
+
+
+def test_large_entries_are_read_a_few_at_a_time(path: Path) -> None:
+    log = InputLog(path, "flow")
+    large = tuple(Entry(time, "p", time, pack(bytes(1_000_000))) for time in range(1, 13))
+    log.write(WriteGroup(large, 20, 0))
+    source = ReceivedSource(log, lambda: 0)
+    read = log.read(1, limit=256)
+    assert read == [*large[: len(read)]]
+    assert len(read) * 1_000_000 < READ_BYTES + 1_000_000
+    assert [entry.time for entry in log.read(1)] == list(range(1, 13))
+    replayed = source.entries(1)
+    times = [r[0] for r, _ in zip(replayed, large, strict=False) if isinstance(r, tuple)]
+    assert times == list(range(1, 13))
