@@ -6,7 +6,8 @@ trackers); `Prepared` for an epoch; and the messages that every member gives.
 
 Invariants: times grow; frames and promises together cover all times below `next`, without a gap;
 after a `Start` with an offset the same records get the same labels again; at most `window` records
-are under way, so a slow system slows the input down instead of filling memory.
+are under way, so a slow system slows the input down instead of filling memory. The time of a bad
+record of a file is passed only together with a good one after it: the end of a file may be mended.
 
 At low load a frame holds one record. Under load a turn takes as many records as the window allows,
 and sends one frame to each node, tracked under the smallest time in it.
@@ -24,6 +25,7 @@ from driftline.engine.keygroups import owner, root_group
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.policy import Output, Policy
 from driftline.engine.sources import BadRecord, CachedSource, LiveSource, Source
+from driftline.engine.sources.used import CheckedSource, StoreUsed
 from driftline.engine.wire.codec import pack_rows
 from driftline.engine.wire.label_columns import encode_labels
 from driftline.engine.wire.messages import (
@@ -39,6 +41,7 @@ from driftline.engine.wire.messages import (
     Promise,
     Start,
 )
+from driftline.engine.wire.party import Job, log
 
 WINDOW = 384
 """Records that may be under way, by default."""
@@ -78,6 +81,8 @@ class Front(Member):
         self.policy = policy
         self.live = source if isinstance(source, LiveSource) else None
         self.source = source if isinstance(source, LiveSource) else CachedSource(source)
+        self._checked = source if isinstance(source, CheckedSource) and policy.replay else None
+        """The source, if what is used of it has to be known at the next start."""
         self.new_id = new_id
         self.window = window
         self.on_bad = on_bad
@@ -91,6 +96,8 @@ class Front(Member):
         """The largest time that has been sent in any incarnation."""
         self._records: Iterator[Record] | None = None
         self._ended = False
+        self._end = INFINITY
+        """All records are below this time, once the source has ended."""
         self._flight: deque[int] = deque()
         self._covered = 0
         """Frames and promises cover all times below this one."""
@@ -114,13 +121,29 @@ class Front(Member):
         elif isinstance(message, BeginEpoch):
             for node in range(self.nodes):
                 self.send(f"node-{node}", Marker(self.index, self.index, message.number))
-            self._epochs.append((message.number, self.next))
+            # Not INFINITY: at the next start the source may have grown.
+            self._epochs.append((message.number, min(self.next, self._end)))
         elif isinstance(message, Committed):
             self.source.trim(message.trim)
+            self.note_used(message.offset)
         elif isinstance(message, Start):
             self._start(message)
         else:
             super().handle(sender, message)
+
+    def note_used(self, until: int) -> None:
+        """Make durable which records below this time were used, if the source may change.
+
+        Precondition: all of them were read.
+        """
+        if self._checked is not None:
+            used = self._checked.used(until)
+            self._checked.note(used)
+            self.jobs.append(StoreUsed(used))
+
+    def done(self, job: Job, result: object) -> None:
+        if isinstance(result, Exception):  # the older note is true, too
+            log.warning("%s: %s", self.name, result)
 
     def repeat(self) -> None:
         if self._records is None:
@@ -157,6 +180,7 @@ class Front(Member):
             )
             return
         self._ended = self.next >= INFINITY
+        self._end = INFINITY
         self._early = False
         self._records = iter(()) if self._ended else self.source.read(self.next)
         if self.live is not None and self.policy.output is Output.DURABLE:
@@ -195,10 +219,12 @@ class Front(Member):
                 break
             taken += 1
             if isinstance(record, BadRecord):
-                bad.append(record)
-                self.next = max(self.next, record.time + 1)
                 if self.on_bad is None:
                     self._fail(record)
+                    break
+                bad.append(record)
+                if self.live is not None:
+                    self.next = max(self.next, record.time + 1)
                 continue
             time, payload = record
             assert time >= self.next, f"{self.source.name}: time {time} after {self.next - 1}"
@@ -215,7 +241,7 @@ class Front(Member):
             self.on_bad(bad)  # before a frame or a promise covers their times
         self._send(batches)
         if over:  # in a promise of its own: trackers need the largest time that was sent before it
-            self.next = INFINITY
+            self._end, self.next = self.next, INFINITY
         if self._covered < self.next or self._durable < self._now_durable():
             self._promise()
         return bool(taken) and taken == room and not self._ended

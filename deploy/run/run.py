@@ -18,6 +18,7 @@ from time import monotonic
 
 from rich.console import Console
 
+from driftline.coordinator.registry import FileRegistry
 from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.lifeline import ended_in_order
 from driftline.deploy.host.limits import LIMITS, Limits
@@ -30,13 +31,15 @@ from driftline.deploy.run.leftovers import clear_drafts, socket_folder
 from driftline.deploy.run.opening import open_run
 from driftline.deploy.run.receivers import announcement, identity_of, receiver_of
 from driftline.deploy.run.savepoints import restore_run
+from driftline.deploy.run.used_files import UsedFile, open_checked
 from driftline.engine.errors import DriftlineError, Unavailable, error_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import Plan, plan
-from driftline.engine.policy import Policy
+from driftline.engine.policy import Output, Policy
 from driftline.engine.sinks.lines import DEAD_LETTERS, count_failures
 from driftline.engine.snapshots.savepoint import Savepoint
-from driftline.engine.sources import LiveSource, Source
+from driftline.engine.sources import FileSource, LiveSource, Source
+from driftline.engine.sources.files.several import SeveralFiles
 from driftline.engine.sources.inputs import Input, Piped
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.received import ReceivedSource
@@ -114,23 +117,32 @@ def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunR
         runtime = Runtime()
         stack.callback(runtime.close, linger_ms=0)
         process = _open(flow, flow_plan, config, sockets)
+        asides = [
+            Asides(config.output / DEAD_LETTERS / f"input-{i}.jsonl")
+            for i in range(len(config.inputs))
+        ]
         sources = [
             _received(i, each, config, process, runtime, receivers, console)
             if isinstance(each, str | Piped)
             else each
             for i, each in enumerate(config.inputs)
         ]
-        asides = [
-            Asides(config.output / DEAD_LETTERS / f"input-{i}.jsonl") for i in range(len(sources))
-        ]
-        fronts = [
-            _front(i, source, asides[i], flow_plan, config, process, runtime)
-            for i, source in enumerate(sources)
-        ]
+        starts = _starts(config)
+        fronts = []
+        for i, source in enumerate(sources):
+            used = None
+            if isinstance(source, FileSource | SeveralFiles):
+                mark = Mark(process.lineage, f"used-{i}", process.session)
+                used = UsedFile(config.state / f"input-{i}.used", mark)
+                sources[i] = open_checked(source, used, asides[i], starts[i])
+            fronts.append(
+                _front(i, sources[i], asides[i], used, flow_plan, config, process, runtime)
+            )
         started = monotonic()
         heartbeat = Heartbeat(runtime, fronts, config.limits.slow_after_s)
         with LocalCluster(process, partial(_say, console)) as cluster, heartbeat:
             stop = _drive(runtime, cluster, sources, fronts, config, console)
+            _note_used(fronts, config.policy, whole=not stop.error)
             if stop.error:
                 raise _error_of(stop, config)
         return RunReport(
@@ -172,6 +184,23 @@ def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> Proc
     )
 
 
+def _starts(config: RunConfig) -> Sequence[int]:
+    """For each input the time from which on its front will be asked to read."""
+    run = FileRegistry(config.state / "registry").read()
+    if run is None or not run.snapshots or not config.policy.replay:
+        return [1] * len(config.inputs)
+    return [max(1, offset) for offset in run.snapshots[0].offsets]
+
+
+def _note_used(fronts: Sequence[Front], policy: Policy, *, whole: bool) -> None:
+    """Note which records were used since the last snapshot: all, or those with their outputs."""
+    last = max(front.furthest for front in fronts)
+    tells = policy.output in (Output.FRONTIER, Output.DURABLE)  # what is delivered
+    for front in fronts:
+        if whole or tells:
+            front.note_used(last + 1 if whole else min(last + 1, front.settled))
+
+
 def _received(
     number: int,
     given: Piped | str,
@@ -205,6 +234,7 @@ def _front(
     number: int,
     source: Source | LiveSource,
     asides: Asides,
+    used: UsedFile | None,
     flow_plan: Plan,
     config: RunConfig,
     process: ProcessConfig,
@@ -223,7 +253,8 @@ def _front(
         on_bad=asides.add if config.dead_letters else None,
         run=process.run,
     )
-    front.address = runtime.add(front, process.address(f"front-{number}"))
+    carry_out = None if used is None else used.carry_out
+    front.address = runtime.add(front, process.address(f"front-{number}"), carry_out)
     front.addresses["master"] = process.address("master")
     return front
 
