@@ -35,6 +35,7 @@ from driftline.deploy.run.used_files import UsedFile, open_checked
 from driftline.engine.errors import DriftlineError, Unavailable, error_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import Plan, plan
+from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Output, Policy
 from driftline.engine.sinks.lines import DEAD_LETTERS, count_failures
 from driftline.engine.snapshots.savepoint import Savepoint
@@ -142,7 +143,7 @@ def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunR
         heartbeat = Heartbeat(runtime, fronts, config.limits.slow_after_s)
         with LocalCluster(process, partial(_say, console)) as cluster, heartbeat:
             stop = _drive(runtime, cluster, sources, fronts, config, console)
-            _note_used(fronts, config.policy, whole=not stop.error)
+            _note_used(fronts, config.policy, well=not stop.error)
             if stop.error:
                 raise _error_of(stop, config)
         return RunReport(
@@ -192,13 +193,19 @@ def _starts(config: RunConfig) -> Sequence[int]:
     return [max(1, offset) for offset in run.snapshots[0].offsets]
 
 
-def _note_used(fronts: Sequence[Front], policy: Policy, *, whole: bool) -> None:
-    """Note which records were used since the last snapshot: all, or those with their outputs."""
+def _note_used(fronts: Sequence[Front], policy: Policy, *, well: bool) -> None:
+    """Note which records were used since the last snapshot; `well`: the run ended without error.
+
+    All, if they were read to their end, else those whose outputs are delivered.
+    """
+    whole = well and all(front.next >= INFINITY for front in fronts)
+    by_time = policy.output in (Output.FRONTIER, Output.DURABLE)
     last = max(front.furthest for front in fronts)
-    tells = policy.output in (Output.FRONTIER, Output.DURABLE)  # what is delivered
     for front in fronts:
-        if whole or tells:
-            front.note_used(last + 1 if whole else min(last + 1, front.settled))
+        if whole:
+            front.note_used((last if by_time else front.furthest) + 1)
+        elif by_time:
+            front.note_used(min(last + 1, front.settled))
 
 
 def _received(
