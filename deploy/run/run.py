@@ -51,6 +51,9 @@ from driftline.engine.wire.messages import Stop
 END_S = 5.0
 """How long the last messages of the master may take; and how long nodes may take to end."""
 
+MANY = 1_000_000
+"""From so many records on their reading takes a while, and is told."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
@@ -135,6 +138,9 @@ def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunR
             if isinstance(source, FileSource | SeveralFiles):
                 mark = Mark(process.lineage, f"used-{i}", process.session)
                 used = UsedFile(config.state / f"input-{i}.used", mark)
+                if used.used.last >= MANY:
+                    text = f"{source.name}: comparing the {used.used.last} records used so far"
+                    _say(console, text)
                 sources[i] = open_checked(source, used, asides[i], starts[i])
             fronts.append(
                 _front(i, sources[i], asides[i], used, flow_plan, config, process, runtime)
