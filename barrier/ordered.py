@@ -48,7 +48,8 @@ says that it has the first bundle:
     driftline.engine.errors.NotDeterministic: ... first seen at label [2, 0]...
 
 Takes: outputs, the frontier, the consumer's answers. Gives: bundles. Invariant: all outputs below
-the frontier, and no others, have been released, in label order, each once.
+the frontier, and no others, have been released, in label order, each once. At the end of a run
+t_last is the time of the last output, not the end of time: the inputs may grow, and the run go on.
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ class OrderedBarrier(Barrier):
     ) -> None:
         super().__init__(name, groups, dead_letters)
         self.released_to = start - 1
+        self.complete = False
+        """Whether all outputs of the run have been released."""
         self.checksum = checksum
         self.pending: dict[int, Pending] = {}
         """Time -> its outputs that are not final."""
@@ -118,8 +121,10 @@ class OrderedBarrier(Barrier):
             blob = self._encoded(self.pending.pop(time))
             if blob:
                 self._release(time, blob)
-        self.released_to = max(self.released_to, frontier - 1)
-        if self._replay is not None and self.released_to >= self._replay.t_last:
+        self.complete = self.complete or frontier >= INFINITY
+        released_to = self.history[-1][0] if self.complete else frontier - 1
+        self.released_to = max(self.released_to, released_to)
+        if self._replay is not None and (self.complete or self.released_to >= self._replay.t_last):
             self._end_replay()
 
     def encode_ahead(self) -> bool:
@@ -150,11 +155,11 @@ class OrderedBarrier(Barrier):
     def delivered(self) -> int:
         if self.ready or self.outstanding is not None or not self.connected:
             return self.t_last + 1
-        return self.released_to + 1
+        return INFINITY if self.complete else self.released_to + 1
 
     def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
         if not self.connected and self.released_to < t_last:
-            self._replay = _Replay(self.name, t_last, checksum, blobs)
+            self._replay = _Replay(self.name, self.released_to + 1, t_last, checksum, blobs)
         elif not self.connected and checksum != self.checksum:
             raise StateMismatch(
                 f"{self.name}: the consumer has other outputs than the snapshot up to time "
@@ -199,11 +204,15 @@ def _each(sinks: int | list[int], count: int) -> list[int]:
 class _Replay:
     """Compares the outputs of a replay, up to t_last, with those that the consumer has.
 
-    `checksum`: the consumer's, at t_last; `stored`: the blobs of its last bundle.
+    `start`: the time that the replay began with; `checksum`: the consumer's, at t_last; `stored`:
+    the blobs of its last bundle.
     """
 
-    def __init__(self, barrier: str, t_last: int, checksum: int, stored: tuple[bytes, ...]) -> None:
+    def __init__(
+        self, barrier: str, start: int, t_last: int, checksum: int, stored: tuple[bytes, ...]
+    ) -> None:
         self.barrier = barrier
+        self.start = start
         self.t_last = t_last
         self.checksum = checksum
         self.stored = list(stored)
@@ -225,7 +234,8 @@ class _Replay:
             f"{self.barrier}: a replay gave other outputs than those that were delivered "
             f"{self._until()}{self._where()}. Either the code of the flow has changed: begin anew "
             "with another --output. Or one of its functions is not deterministic: it uses a clock, "
-            "randomness or I/O"
+            f"randomness or I/O. Or the input has changed, in a record from number {self.start} "
+            f"{self._until()}: give the records back as they were"
         )
 
     def _until(self) -> str:

@@ -438,9 +438,10 @@ class Coordinator:
         self._snapshot = None
         oldest = self.state.snapshots[-1]
         before = oldest.number if oldest.number < number else 0
-        self._tell(self.nodes, Committed(number, before, 0))
-        for front, trim in zip(self.fronts, oldest.offsets, strict=True):
-            self._tell([front], Committed(number, before, trim))
+        self._tell(self.nodes, Committed(number, before, 0, 0))
+        offsets = zip(oldest.offsets, self.start.offsets, strict=True)
+        for front, (trim, offset) in zip(self.fronts, offsets, strict=True):
+            self._tell([front], Committed(number, before, trim, offset))
 
     def _tell(self, names: list[str], message: Message) -> None:
         self.out += [(name, message) for name in names]

@@ -85,6 +85,8 @@ class InProcessRun:
                 Asides(output / DEAD_LETTERS / f"input-{i}.jsonl")
                 for i in range(len(self._sources))
             ]
+            for aside in asides:
+                aside.forget(0)  # all input is read again
         cluster = self._new_cluster(
             consumer=consumers_in(output, self._flow, identity),
             delay_s=MESSAGE_TO_FILES_S,

@@ -91,7 +91,7 @@ def _source(name: str, given: Input) -> Source | LiveSource:
             "records one by one with FlowTest"
         )
     if isinstance(given, Source):
-        return given if isinstance(given, CHECKED) else CheckedSource(given)
+        return given if isinstance(given, LIMITED) else LimitedSource(given)
     if isinstance(given, (bytes, bytearray, Mapping)) or not isinstance(given, Iterable):
         raise FlowError(
             f"source {name!r}: {_kind(given)} is no input: give a list or an iterator of records, "
@@ -116,11 +116,11 @@ def _file(name: str, path: str | Path) -> Source:
         ) from None
 
 
-CHECKED = FileSource, SeveralFiles, ZipfSource
+LIMITED = FileSource, SeveralFiles, ZipfSource
 """Sources that give no record beyond the limits."""
 
 
-class CheckedSource:
+class LimitedSource:
     """A source of the user; records that cannot be taken are bad records."""
 
     def __init__(self, source: Source) -> None:

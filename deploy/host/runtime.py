@@ -69,8 +69,11 @@ class Runtime:
         self.waits = False
         """Whether the loop waits for messages, or takes them from a socket."""
 
-    def add(self, party: Party, address: str) -> str:
-        """Give a party an inbox. Returns its address; raises Unavailable if it is taken."""
+    def add(self, party: Party, address: str, carry_out: CarryOut | None = None) -> str:
+        """Give a party an inbox. Returns its address; raises Unavailable if it is taken.
+
+        `carry_out`: the party's own store, if it has one.
+        """
         inbox = self._context.socket(zmq.PULL)
         inbox.set_hwm(0)
         try:
@@ -81,6 +84,8 @@ class Runtime:
                 f"{party.name} cannot listen on {address}: {error.strerror}; "
                 "is it in use by another run?"
             ) from None
+        if carry_out is not None:
+            self._stores[party.name] = carry_out
         bound = inbox.getsockopt_string(zmq.LAST_ENDPOINT)
         inbox.bind(_inproc(party))
         if not self._inboxes:

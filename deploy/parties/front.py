@@ -6,7 +6,9 @@ frame (all trackers); `Prepared` for an epoch; `Drained`; and the messages that 
 
 Invariants: times grow; frames and promises together cover all times below `next`, without a gap;
 after a `Start` with an offset the same records get the same labels again; the records under way fit
-into a window (`window.py`), so a slow system slows the input down instead of filling memory.
+into a window (`window.py`), so a slow system slows the input down instead of filling memory. The
+time of a bad record of a file is passed only together with a good one after it: the end of a file
+may be mended.
 
 A run ends in good order in four steps: `drain` makes each front say up to where it sends records;
 the coordinator names the largest of these times; all fronts send, and promise, up to that time;
@@ -31,6 +33,7 @@ from driftline.engine.labels import INFINITY, Label
 from driftline.engine.policy import Output, Policy
 from driftline.engine.sources import BadRecord, CachedSource, LiveSource, Source
 from driftline.engine.sources.cached import PackedRecord, packed
+from driftline.engine.sources.used import CheckedSource, StoreUsed
 from driftline.engine.wire.codec import joined_rows
 from driftline.engine.wire.label_columns import encode_labels
 from driftline.engine.wire.messages import (
@@ -48,6 +51,7 @@ from driftline.engine.wire.messages import (
     Promise,
     Start,
 )
+from driftline.engine.wire.party import Job, log
 
 BATCH = 24
 """Records that one turn takes at most; with more, the other nodes would wait."""
@@ -87,6 +91,8 @@ class Front(Member):
         self.policy = policy
         self.live = source if isinstance(source, LiveSource) else None
         self.source = source if isinstance(source, LiveSource) else CachedSource(source)
+        self._checked = source if isinstance(source, CheckedSource) and policy.replay else None
+        """The source, if what is used of it has to be known at the next start."""
         self.new_id = new_id
         self.window = Window(window)
         self.on_bad = on_bad
@@ -131,9 +137,11 @@ class Front(Member):
         elif isinstance(message, BeginEpoch):
             for node in range(self.nodes):
                 self.send(f"node-{node}", Marker(self.index, self.index, message.number))
-            self._epochs.append((message.number, self.next))
+            # Not INFINITY: at the next start the source may have grown.
+            self._epochs.append((message.number, min(self.next, self._end)))
         elif isinstance(message, Committed):
             self.source.trim(message.trim)
+            self.note_used(message.offset)
         elif isinstance(message, Drain):
             self._until = max(self._until, message.time)
             self._asked = max(self._asked, message.time)
@@ -141,6 +149,20 @@ class Front(Member):
             self._start(message)
         else:
             super().handle(sender, message)
+
+    def note_used(self, until: int) -> None:
+        """Make durable which records below this time were used, if the source may change.
+
+        Precondition: all of them were read.
+        """
+        if self._checked is not None:
+            used = self._checked.used(until)
+            self._checked.note(used)
+            self.jobs.append(StoreUsed(used))
+
+    def done(self, job: Job, result: object) -> None:
+        if isinstance(result, Exception):  # the older note is true, too
+            log.warning("%s: %s", self.name, result)
 
     def repeat(self) -> None:
         if self._records is None:
@@ -179,6 +201,7 @@ class Front(Member):
             )
             return
         self._ended = self.next >= INFINITY
+        self._end = INFINITY
         self._early = False
         self._records = iter(()) if self._ended else self._read()
         self.window.clear()
@@ -242,10 +265,12 @@ class Front(Member):
                 break
             taken += 1
             if isinstance(record, BadRecord):
-                bad.append(record)
-                self.next = max(self.next, record.time + 1)
                 if self.on_bad is None:
                     self._fail(record)
+                    break
+                bad.append(record)
+                if self.live is not None:
+                    self.next = max(self.next, record.time + 1)
                 continue
             time, payload = record
             taken_bytes += len(payload)
@@ -263,7 +288,7 @@ class Front(Member):
             self.on_bad(bad)  # before a frame or a promise covers their times
         self._send(batches)
         if over:  # in a promise of its own: trackers need the largest time that was sent before it
-            self.next = INFINITY
+            self._end, self.next = self.next, INFINITY
         if self._covered < self.next or self._durable < self._now_durable():
             self._promise()
         return more

@@ -4,7 +4,8 @@
 
 ``value`` is the record, as an object or as its text: so it can be mended and sent again. A replay
 adds no record twice. A record is durable here before its front covers its time, so before any
-snapshot with a later time.
+snapshot with a later time. What a new session reads again is set aside again, if it is still bad:
+in a file it may have been mended.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from driftline.engine.durable import make_directory, sync_directory
+from driftline.engine.durable import make_directory, replace_file, sync_directory
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.sources import BadRecord
 
@@ -26,7 +27,7 @@ class Asides:
     """The file of one input. Opening it raises StateMismatch for foreign lines, Unavailable."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._times: set[int] = set()
         """Times of all records in the file."""
         try:
@@ -40,6 +41,22 @@ class Asides:
         """Records set aside so far, in all sessions of the run."""
         return len(self._times)
 
+    def forget(self, since: int) -> None:
+        """Remove the records from a time on: they will be read again. Raises Unavailable."""
+        kept = {time for time in self._times if time < since}
+        if kept == self._times:
+            return
+        try:
+            lines = self.path.read_bytes().splitlines(keepends=True)
+            replace_file(self.path, b"".join(line for line in lines if _time(line) in kept))
+        except OSError as error:
+            raise Unavailable(f"{self.path}: {error.strerror}") from None
+        self._times = kept
+
+    def any_below(self, time: int) -> bool:
+        """Whether a record below a time was set aside."""
+        return any(aside < time for aside in self._times)
+
     def add(self, records: Sequence[BadRecord]) -> None:
         """Write records durably, without those in the file already. Raises Unavailable."""
         new = [record for record in records if record.time not in self._times]
@@ -47,16 +64,16 @@ class Asides:
             return
         text = "".join(record.as_line() + "\n" for record in new).encode()
         try:
-            is_first = not self._path.exists()
-            make_directory(self._path.parent)
-            with self._path.open("ab", buffering=0) as file:
+            is_first = not self.path.exists()
+            make_directory(self.path.parent)
+            with self.path.open("ab", buffering=0) as file:
                 while text:
                     text = text[file.write(text) :]
                 os.fdatasync(file.fileno())
             if is_first:
-                sync_directory(self._path.parent)
+                sync_directory(self.path.parent)
         except OSError as error:
-            raise Unavailable(f"{self._path}: {error.strerror}") from None
+            raise Unavailable(f"{self.path}: {error.strerror}") from None
         self._times.update(record.time for record in new)
         for record in new:
             if record.ends:
@@ -69,11 +86,17 @@ class Asides:
         whole = data[: data.rfind(b"\n") + 1]
         for number, line in enumerate(whole.split(b"\n")[:-1], 1):
             try:
-                self._times.add(int(json.loads(line)["record"]))
+                self._times.add(_time(line))
             except (ValueError, TypeError, KeyError, RecursionError):
                 raise StateMismatch(
-                    f"{self._path}, line {number}: it was not written by Driftline, or it is "
+                    f"{self.path}, line {number}: it was not written by Driftline, or it is "
                     "damaged. Restore the file from a copy"
                 ) from None
         if len(whole) < len(data):  # a torn last line: its record is read again
-            os.truncate(self._path, len(whole))
+            os.truncate(self.path, len(whole))
+
+
+def _time(line: bytes) -> int:
+    """The number of the record in a line. Raises ValueError, TypeError, KeyError, or RecursionError
+    for a line that is not ours."""
+    return int(json.loads(line)["record"])

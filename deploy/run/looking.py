@@ -18,7 +18,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from driftline.deploy.host import child
-from driftline.deploy.run.survey import LOG, OUTPUT, STORE, DirectoryReport
+from driftline.deploy.run.survey import LOG, OUTPUT, STORE, USED, DirectoryReport
+from driftline.deploy.run.used_files import read_used
 from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
 from driftline.engine.lmdbs import DATA, every_row, reported
 from driftline.engine.sinks import jsonl, lmdb
@@ -103,6 +104,14 @@ def _log(report: DirectoryReport) -> DirectoryReport:
     return replace(report, mark=log.mark, reserved=log.reserved, trimmed=log.trimmed, holds=holds)
 
 
+def _used(report: DirectoryReport) -> DirectoryReport:
+    found = read_used(Path(report.path))
+    if found is None:
+        return report
+    mark, used = found
+    return replace(report, mark=mark, holds=f"a checksum over the records up to {used.last}")
+
+
 def _output(report: DirectoryReport) -> DirectoryReport:
     directory = Path(report.path)
     with output_reported(directory):
@@ -135,6 +144,9 @@ def _everything(state: Path, output: Path | None) -> Iterator[tuple[DirectoryRep
         yield DirectoryReport(path.name, str(path)), _store
     for path in _numbered(state, r"input-(\d+)", DATA):
         yield DirectoryReport(path.name, str(path)), _log
+    for path in sorted(state.glob("input-*.used")):
+        index = path.stem.removeprefix("input-")
+        yield DirectoryReport(f"{USED}-{index}", str(path)), _used
     if output is not None:
         hidden = output / ".driftline"
         numbers = {

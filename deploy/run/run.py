@@ -20,6 +20,7 @@ from time import monotonic
 from rich.console import Console
 
 from driftline.coordinator.coordinator import IN_GOOD_ORDER
+from driftline.coordinator.registry import FileRegistry
 from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.deploy.host.process import ProcessConfig, claim, new_id
@@ -32,13 +33,16 @@ from driftline.deploy.run.leftovers import clear_drafts, socket_folder
 from driftline.deploy.run.opening import open_run
 from driftline.deploy.run.receivers import announcement, check_reach, identity_of, receiver_of
 from driftline.deploy.run.savepoints import restore_run
+from driftline.deploy.run.used_files import UsedFile, open_checked
 from driftline.engine.errors import DriftlineError, Unavailable, error_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import Plan, plan
-from driftline.engine.policy import Policy
+from driftline.engine.labels import INFINITY
+from driftline.engine.policy import Output, Policy
 from driftline.engine.sinks.lines import DEAD_LETTERS, count_failures
 from driftline.engine.snapshots.savepoint import Savepoint
-from driftline.engine.sources import LiveSource, Source
+from driftline.engine.sources import FileSource, LiveSource, Source
+from driftline.engine.sources.files.several import SeveralFiles
 from driftline.engine.sources.inputs import Input, Piped
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.received import ReceivedSource
@@ -53,6 +57,9 @@ ENDING = (
 
 END_S = 5.0
 """How long the last messages of the master may take; and how long nodes may take to end."""
+
+MANY = 1_000_000
+"""From so many records on their reading takes a while, and is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,23 +135,35 @@ def _run(
         runtime = Runtime()
         stack.callback(runtime.close, linger_ms=0)
         process = _open(flow, flow_plan, config, sockets)
+        asides = [
+            Asides(config.output / DEAD_LETTERS / f"input-{i}.jsonl")
+            for i in range(len(config.inputs))
+        ]
         sources = [
             _received(i, each, config, process, runtime, receivers, console)
             if isinstance(each, str | Piped)
             else each
             for i, each in enumerate(config.inputs)
         ]
-        asides = [
-            Asides(config.output / DEAD_LETTERS / f"input-{i}.jsonl") for i in range(len(sources))
-        ]
-        fronts = [
-            _front(i, source, asides[i], flow_plan, config, process, runtime)
-            for i, source in enumerate(sources)
-        ]
+        starts = _starts(config)
+        fronts = []
+        for i, source in enumerate(sources):
+            used = None
+            if isinstance(source, FileSource | SeveralFiles):
+                mark = Mark(process.lineage, f"used-{i}", process.session)
+                used = UsedFile(config.state / f"input-{i}.used", mark)
+                if used.used.last >= MANY:
+                    text = f"{source.name}: comparing the {used.used.last} records used so far"
+                    _say(console, text)
+                sources[i] = open_checked(source, used, asides[i], starts[i])
+            fronts.append(
+                _front(i, sources[i], asides[i], used, flow_plan, config, process, runtime)
+            )
         started = monotonic()
         heartbeat = Heartbeat(runtime, fronts, config.limits.slow_after_s)
         with LocalCluster(process, partial(_say, console)) as cluster, heartbeat:
             stop = _drive(runtime, cluster, sources, fronts, config, signals, console)
+            _note_used(fronts, config.policy, well=not stop.error)
             if stop.error:
                 raise _error_of(stop, config)
         return RunReport(
@@ -187,6 +206,29 @@ def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> Proc
     )
 
 
+def _starts(config: RunConfig) -> Sequence[int]:
+    """For each input the time from which on its front will be asked to read."""
+    run = FileRegistry(config.state / "registry").read()
+    if run is None or not run.snapshots or not config.policy.replay:
+        return [1] * len(config.inputs)
+    return [max(1, offset) for offset in run.snapshots[0].offsets]
+
+
+def _note_used(fronts: Sequence[Front], policy: Policy, *, well: bool) -> None:
+    """Note which records were used since the last snapshot; `well`: the run ended without error.
+
+    All, if they were read to their end, else those whose outputs are delivered.
+    """
+    whole = well and all(front.next >= INFINITY for front in fronts)
+    by_time = policy.output in (Output.FRONTIER, Output.DURABLE)
+    last = max(front.furthest for front in fronts)
+    for front in fronts:
+        if whole:
+            front.note_used((last if by_time else front.furthest) + 1)
+        elif by_time:
+            front.note_used(min(last + 1, front.settled))
+
+
 def _received(
     number: int,
     given: Piped | str,
@@ -221,6 +263,7 @@ def _front(
     number: int,
     source: Source | LiveSource,
     asides: Asides,
+    used: UsedFile | None,
     flow_plan: Plan,
     config: RunConfig,
     process: ProcessConfig,
@@ -239,7 +282,8 @@ def _front(
         on_bad=asides.add if config.dead_letters else None,
         run=process.run,
     )
-    front.address = runtime.add(front, process.address(f"front-{number}"))
+    carry_out = None if used is None else used.carry_out
+    front.address = runtime.add(front, process.address(f"front-{number}"), carry_out)
     front.addresses["master"] = process.address("master")
     return front
 

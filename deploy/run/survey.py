@@ -23,10 +23,16 @@ from driftline.coordinator.registry import ClusterState
 from driftline.engine.policy import Output, Policy, SnapshotCut
 from driftline.engine.wire.marks import Mark
 
-STORE, LOG, OUTPUT = "node", "input", "output"
-"""The kinds of directories. A role is a kind, a dash and an index: `node-0`."""
+STORE, LOG, OUTPUT, USED = "node", "input", "output", "used"
+"""The kinds of directories. A role is a kind, a dash and an index: `node-0`. What was used of an
+input is a file, which may be missing or old."""
 
-_NAMES = {STORE: "the state of node", LOG: "the log of input", OUTPUT: "the outputs of node"}
+_NAMES = {
+    STORE: "the state of node",
+    LOG: "the log of input",
+    OUTPUT: "the outputs of node",
+    USED: "what was used of input",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +95,9 @@ def problems(
     damaged = [
         Problem(f"{report.damage}; the snapshot before it is tried", fatal=False)
         if report.kind == STORE and may_repeat
-        else Problem(report.damage if report.kind == OUTPUT else f"{report.damage}. {ways_out}")
+        else Problem(
+            report.damage if report.kind in (OUTPUT, USED) else f"{report.damage}. {ways_out}"
+        )
         for report in reports
         if report.damage
     ]
@@ -155,6 +163,8 @@ class _Rules:
     def _of_age(self, report: DirectoryReport) -> Problem | None:
         """A directory that was lost, or a copy from an earlier session than the registry's."""
         opened = self.state.opened
+        if report.kind == USED:
+            return None
         if report.mark is None:
             if opened:
                 return self._lost(report, "is gone: it has been there, and is empty or missing now")

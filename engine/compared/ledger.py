@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
 from driftline.engine.errors import MalformedMessage
+from driftline.engine.labels import INFINITY
 from driftline.engine.state.changelog import Changelog
 from driftline.engine.state.managed import Change, MapState
 from driftline.engine.state.table import States, StateTable
@@ -109,7 +110,12 @@ class Ledger:
             del self._outputs[number]
 
     def forget(self, processed: int) -> None:
-        """Drop all frames below a time: everything below it is durably worked off on every node."""
+        """Drop all frames below a time: everything below it is durably worked off on every node.
+
+        At the end of a run these are all frames; inputs that grow may bring later ones.
+        """
+        if processed >= INFINITY:
+            processed = max(self._times, default=(-1, 0))[0] + 1
         if processed <= self._next.get(_PROCESSED, 0):
             return
         self._next[_PROCESSED] = processed

@@ -95,7 +95,8 @@ class Source(Protocol):
     def identity(self) -> str:
         """A text that is equal for equal inputs: a state directory belongs to one of them.
 
-        It should not say where the input is, which may be moved.
+        It should not say where the input is, which may be moved. That of a file says nothing of its
+        records: those that a run has used are compared by themselves, the others may change.
         """
         ...
 

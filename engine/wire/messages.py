@@ -162,12 +162,14 @@ class Committed(Message):
     """Coordinator to nodes and fronts: the snapshot is committed.
 
     `before`: the committed snapshot before it, to which a recovery may still go back; 0: none.
-    `trim`: of a front: no recovery needs its inputs below this time any more.
+    `trim`: of a front: no recovery needs its inputs below this time any more. `offset`: of a front:
+    the time that it goes on from after this snapshot.
     """
 
     number: int
     before: int
     trim: int
+    offset: int
 
 
 @message(25)

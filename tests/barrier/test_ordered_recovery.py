@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from driftline.barrier.barrier import NOTHING
 from driftline.barrier.ordered import OrderedBarrier
 from driftline.engine.errors import DriftlineError, NotDeterministic
+from driftline.engine.labels import INFINITY
 from driftline.engine.sinks import MemoryConsumer
 from driftline.engine.wire.bundles import running_checksum
 from driftline.engine.wire.messages import Bundle
@@ -170,3 +171,43 @@ def test_a_replay_keeps_no_outputs_but_those_it_compares() -> None:
     tracemalloc.stop()
     assert kept < 200 * len(text), "the blobs of 999 times"
     again.advance(1001)
+
+
+def test_a_run_that_has_ended_goes_on_with_later_outputs() -> None:
+    """The end of a run is not the end of time: t_last is the time of the last output."""
+    consumer = MemoryConsumer()
+    for end in (6, 6, 8):
+        last = consumer.last("barrier-0", GROUPS)
+        barrier = ordered()
+        barrier.last(last.t_last, last.checksum, last.blobs)
+        for time in range(1, end + 1):
+            hold(barrier, ((time, 0), 0, 10 * time, 1))
+        barrier.advance(INFINITY)
+        assert (barrier.delivered == INFINITY) is (last.t_last == end)
+        while (bundle := barrier.take_bundle(1)) is not None:
+            consumer.deliver(bundle)
+            barrier.stored(bundle.t_last)
+        barrier.validate()
+        assert barrier.delivered == INFINITY
+        assert consumer.last("barrier-0", GROUPS).t_last == end
+    assert [item.value for item in consumer.items] == [10 * time for time in range(1, 9)]
+
+
+def test_a_replay_that_ends_too_early_is_noticed_and_may_be_the_fault_of_the_input() -> None:
+    bundle = after_first_run()[2]
+    again = ordered()
+    again.last(bundle.t_last, bundle.checksum, bundle.blobs)
+    hold(again, *(((time, 0), 0, 10 * time, 1) for time in range(1, 5)))
+    changed = "Or the input has changed, in a record from number 0 up to time 6"
+    with pytest.raises(NotDeterministic, match=changed):
+        again.advance(INFINITY)
+
+
+def test_outputs_up_to_the_end_of_time_are_those_of_an_earlier_version() -> None:
+    bundle = after_first_run()[2]
+    again = ordered()
+    again.last(INFINITY - 1, bundle.checksum, bundle.blobs)
+    hold(again, *(((time, 0), 0, 10 * time, 1) for time in range(1, 7)))
+    again.advance(INFINITY)
+    assert again.delivered == INFINITY
+    assert again.take_bundle(1) is None

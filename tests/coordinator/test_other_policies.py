@@ -51,7 +51,7 @@ def test_of_productions_only_the_inputs_that_nobody_needs_are_written_down() -> 
     assert cluster.write() == []
     cluster.coordinator.prepared("node-1", Prepared(1, 0))
     assert cluster.write()[0].snapshots == (SnapshotRecord(1, 40, (40, 40), 1, (17, 0)),)
-    assert ("front-0", Committed(1, 0, 40)) in cluster.sent()
+    assert ("front-0", Committed(1, 0, 40, 40)) in cluster.sent()
 
 
 def test_of_productions_every_node_loads_the_latest_that_it_has() -> None:

@@ -30,6 +30,7 @@ def test_inputs_are_trimmed_only_below_the_oldest_snapshot_that_is_kept() -> Non
     """The last two are: a damaged one falls back to the one before."""
     cluster = Cluster().run()
     trims = []
+    offsets = []
     for number, time in ((1, 50), (2, 60), (3, 70)):
         cluster.pass_time(INTERVAL + 0.1)
         cluster.coordinator.consider_snapshot(time)
@@ -37,10 +38,13 @@ def test_inputs_are_trimmed_only_below_the_oldest_snapshot_that_is_kept() -> Non
             cluster.coordinator.prepared(node, Prepared(number, 0))
         cluster.write()
         sent = cluster.sent()
-        trims += [m.trim for name, m in sent if name == "front-0" and isinstance(m, Committed)]
+        told = [m for name, m in sent if name == "front-0" and isinstance(m, Committed)]
+        trims += [message.trim for message in told]
+        offsets += [message.offset for message in told]
     assert [record.number for record in cluster.written.snapshots] == [3, 2]
     assert max(trims) <= 60
     assert trims[-1] == 60
+    assert offsets == [50, 60, 70], "from where each snapshot goes on"
 
 
 def test_a_snapshot_is_taken_only_when_it_is_time_and_there_is_something_new() -> None:

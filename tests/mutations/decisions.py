@@ -38,7 +38,7 @@ def commit_is_told_before_it_is_written() -> AbstractContextManager[object]:
     def mutated(self: Coordinator, state: ClusterState) -> None:
         write(self, state)
         if self.phase is Phase.RUNNING and self._snapshot is not None:
-            self._tell(self.nodes, Committed(self._snapshot.number, 0, 0))
+            self._tell(self.nodes, Committed(self._snapshot.number, 0, 0, 0))
 
     return patch.object(Coordinator, "_write", mutated)
 

@@ -11,13 +11,12 @@ Cost: `read(start)` reads the file from its beginning and parses the records tha
 formats and the compressed files have no index. Memory: one record.
 """
 
-import hashlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from driftline.engine.errors import InputError, Unavailable
-from driftline.engine.sources.files.buffers import BUFFER_BYTES, Broken, Buffers
+from driftline.engine.sources.files.buffers import Broken, Buffers
 from driftline.engine.sources.files.lines import json_rows, text_rows
 from driftline.engine.sources.files.tables import csv_rows, tsv_rows
 from driftline.engine.sources.record import Malformed, Row, Shape
@@ -166,14 +165,8 @@ class FileSource:
         return self._buffers.consumed, self.path.stat().st_size
 
     def identity(self) -> str:
-        """A text of name, size, a hash of both ends, and shape; not of the directory.
+        """A text of name, format and shape; not of the directory, the compression or the content.
 
-        Only the ends are hashed, because a large dump would take minutes at every start. So a
-        change in the middle that keeps the size is not noticed.
+        A file may grow; what a run has used of it is checked by `engine.sources.used`.
         """
-        size = self.path.stat().st_size
-        with self.path.open("rb") as file:
-            ends = hashlib.sha256(file.read(BUFFER_BYTES))
-            file.seek(max(0, size - BUFFER_BYTES))
-            ends.update(file.read(BUFFER_BYTES))
-        return f"{self.name}, {size} bytes, {ends.hexdigest()[:32]}, {self.shape}"
+        return f"{_plain(self.path).name}, {self.rows.__name__}, {self.shape}"

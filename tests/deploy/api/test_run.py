@@ -23,7 +23,7 @@ from driftline import (
     run_reference,
 )
 from driftline.deploy.api.inputs import Input
-from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.errors import NotDeterministic, StateMismatch, Unavailable
 from driftline.engine.order.steps import FAILURES
 from driftline.engine.sinks.lmdb import read_items
 from tests.deploy.api.flows import ORDERS, as_lines, failing, lines_in, matching, running_totals
@@ -124,6 +124,22 @@ def test_a_directory_of_other_records_is_refused(tmp_path: Path) -> None:
         run(running_totals(), [ORDERS[:-1]], tmp_path)
     with pytest.raises(StateMismatch, match="another flow, input, policy"):
         run(running_totals(), [iter(ORDERS)], tmp_path)  # who knows what it would have given?
+
+
+def test_a_file_that_has_grown_or_is_mended_at_its_end_goes_on(tmp_path: Path) -> None:
+    file, output = tmp_path / "orders.jsonl", tmp_path / "out"
+    first = '{"who": "a", "price": 1}\nno json\n{"who": "a", "price": 3}\n'
+    for more, bad in (('{"who": "a"', [2, 4]), ('{"who": "a", "price": 2}\n', [2])):
+        file.write_text(first + more)
+        run(running_totals(), [file], output, dead_letters=True)
+        aside = (output / "dead-letters" / "input-0.jsonl").read_text().splitlines()
+        assert [json.loads(line)["record"] for line in aside] == bad
+    assert [json.loads(line)["value"] for line in lines_in(output)] == [
+        ["a", 1], ["a", 4], ["a", 6],
+    ]  # fmt: skip
+    file.write_text(first.replace("1", "2"))
+    with pytest.raises(NotDeterministic, match="Or the input has changed"):
+        run(running_totals(), [file], output, dead_letters=True)
 
 
 def test_a_place_that_cannot_be_written_is_told_and_not_tried_for_ever(tmp_path: Path) -> None:

@@ -73,3 +73,20 @@ def test_a_file_that_somebody_else_has_written_is_told_of(tmp_path: Path) -> Non
     path.write_text('{"record": 1}\nnot ours\n')
     with pytest.raises(StateMismatch, match=r"input-0\.jsonl, line 2"):
         Asides(path)
+
+
+def test_what_is_read_again_is_set_aside_again_only_if_it_is_still_bad(tmp_path: Path) -> None:
+    path = tmp_path / "aside" / "input-0.jsonl"
+    records = bad_records(tmp_path / "in.jsonl")
+    Asides(path).add(records)
+    whole = path.read_bytes()
+    for first, record in enumerate(records):
+        path.write_bytes(whole)
+        again = Asides(path)
+        again.forget(record.time)
+        assert again.any_below(record.time) is (first > 0)
+        assert Asides(path).count == again.count == first
+        again.add(records[first + 1 :])
+        found = path.read_bytes().splitlines(keepends=True)
+        wanted = whole.splitlines(keepends=True)
+        assert found == wanted[:first] + wanted[first + 1 :]

@@ -127,6 +127,17 @@ def test_damage_is_refused_where_the_snapshot_before_does_not_help() -> None:
         assert problem.fatal
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_was_used_may_be_missing_or_old_but_not_anothers(policy: str) -> None:
+    for session in (1, 2):
+        old = report_on("used-0", mark=Mark("mine", "used-0", session))
+        assert problems_of(policy, old) == []
+    [other] = problems_of(policy, report_on("used-0", mark=Mark("other", "used-0", 1)))
+    assert "used-0 (what was used of input 0) is used-0 of run other" in other.text
+    [damaged] = problems_of(policy, report_on("used-0", damage="/r/state/input-0.used is damaged"))
+    assert damaged.fatal
+
+
 # Reading --------------------------------------------------------------------------------
 
 

@@ -35,10 +35,10 @@ def test_what_is_right_is_said_to_be_right(ended: Place, tmp_path: Path) -> None
     )
     assert (done.returncode, done.stderr) == (0, "")
     parts = [line.split()[0] for line in done.stdout.splitlines()]
-    assert parts == ["ok"] * 4
+    assert parts == ["ok"] * 5
     about = json.loads((tmp_path / "v").read_text())
     assert [report["role"] for report in about["checked"]] == [
-        "node-0", "node-1", "output-0", "output-1",
+        "node-0", "node-1", "used-0", "output-0", "output-1",
     ]  # fmt: skip
     assert about["problems"] == []
     alone = run("verify", str(ended.output))

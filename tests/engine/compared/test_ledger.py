@@ -8,6 +8,7 @@ from driftline.deploy.simulation.world.disks import MemoryKeyValue
 from driftline.engine.compared.ledger import LEDGER, Ledger
 from driftline.engine.errors import PayloadError
 from driftline.engine.flow.flow import Flow
+from driftline.engine.labels import INFINITY
 from driftline.engine.snapshots.jobs import (
     Capture,
     CommitSnapshot,
@@ -144,3 +145,19 @@ def test_the_store_does_not_grow_with_what_is_forgotten() -> None:
     assert again.outputs == ledger.outputs
     assert again.has_had(395, 10_395)
     assert not again.has_had(395, 1)
+
+
+def test_at_the_end_of_a_run_later_frames_and_records_are_not_taken_for_old_ones() -> None:
+    ledger = Ledger()
+    ledger.take_record(0, 6)
+    ledger.take_frame(5, 77)
+    ledger.keep_frame("node-1", frame(78, 6))
+    ledger.forget(INFINITY)
+    assert ledger.frames == []
+    assert ledger.has_had(5, 77)
+    assert ledger.next_of(0) == 7
+    assert not ledger.has_had(7, 79)
+    ledger.take_frame(9, 80)
+    ledger.forget(INFINITY)
+    assert ledger.has_had(9, 80)
+    assert not ledger.has_had(10, 81)

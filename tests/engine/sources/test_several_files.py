@@ -97,27 +97,17 @@ def test_nothing_is_read_behind_a_file_that_breaks_off(tmp_path: Path) -> None:
         assert (last.time, last.file) == (len(found), "a.txt.gz")
 
 
-def test_its_identity_is_that_of_all_files_and_short(tmp_path: Path) -> None:
+def test_its_identity_is_that_of_the_first_file(tmp_path: Path) -> None:
+    """More files may come later; what was used of all of them is checked by a checksum."""
+
     def identity(*names: str) -> str:
         return open_files([str(tmp_path / name) for name in names], Shape(), "a test").identity()
 
-    for name in "abcdefgh":
+    for name in "abc":
         write(tmp_path / f"{name}.jsonl", f'{{"text": "{name}"}}\n')
-    whole = identity(*(f"{name}.jsonl" for name in "abcdefgh"))
-    assert len(whole) < 100
-    before = identity("a.jsonl", "b.jsonl")
-    assert identity("a.jsonl", "b.jsonl") == before
-    others = {identity("b.jsonl", "a.jsonl"), identity("a.jsonl", "b.jsonl", "c.jsonl")}
-    others |= {identity("a.jsonl"), identity("a.jsonl", "c.jsonl")}
-    write(tmp_path / "b.jsonl", '{"text": "x"}\n')
-    others.add(identity("a.jsonl", "b.jsonl"))
-    assert len(others) == 5
-    assert before not in others
-
-
-def test_one_file_is_the_source_that_it_always_was(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", "{}\n")
-    assert open_files([str(path)], Shape(), "a test").identity().startswith("a.jsonl, 3 bytes, ")
+    same = identity("a.jsonl")
+    assert same == identity("a.jsonl", "b.jsonl") == identity("a.jsonl", "b.jsonl", "c.jsonl")
+    assert same != identity("b.jsonl", "a.jsonl")
 
 
 def test_progress_grows_to_the_bytes_of_all_files(tmp_path: Path) -> None:

@@ -123,12 +123,12 @@ def test_channels_are_numbered_for_each_receiver() -> None:
     sender, listener = pair()
     sender.send("me", Prepare(1, 1))
     sender.send("somebody", Prepare(2, 2))
-    sender.send("me", Committed(3, 2, 3))
+    sender.send("me", Committed(3, 2, 3, 4))
     for to, data in sender.outbox:
         if to == "me":
             listener.receive(data)
     assert listener.lost == []
-    assert [message for _, message in listener.heard] == [Prepare(1, 1), Committed(3, 2, 3)]
+    assert [message for _, message in listener.heard] == [Prepare(1, 1), Committed(3, 2, 3, 4)]
 
 
 @given(st.lists(st.binary(max_size=30), min_size=1, max_size=5))

@@ -1,0 +1,202 @@
+"""What a run has used of an input: a checksum over its records, so that the rest may change.
+
+A file may grow, or be mended, between two calls of a command. What the run has used must be the
+same: state and outputs were made of it. So with each committed snapshot a front notes a `Used`: a
+time, and a checksum over all records below it. At the next start `CheckedSource` reads these
+records again, as it has to in order to count them, and compares. The checksum is over records, not
+over the file: compression, line ends and blanks do not matter.
+
+    >>> from driftline.engine.sources.memory import ListSource
+    >>> source = CheckedSource(ListSource(["a", "b"]))
+    >>> list(source.read(1))
+    [(1, 'a'), (2, 'b')]
+    >>> used = source.used(3)
+    >>> used.until, used.last
+    (3, 2)
+    >>> list(CheckedSource(ListSource(["a", "b", "c"]), used).read(3))
+    [(3, 'c')]
+    >>> list(CheckedSource(ListSource(["a", "x", "c"]), used).read(3))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    driftline.engine.errors.StateMismatch: memory: of the first 2 records, ...
+
+Invariant: an older `Used` of a run is true, too; it only says less.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from zlib import crc32
+
+from driftline.engine.errors import StateMismatch
+from driftline.engine.labels import INFINITY
+from driftline.engine.sources.source import BadRecord, Source
+from driftline.engine.wire.codec import pack
+from driftline.engine.wire.party import Job
+
+SPANS_MAX = 2**16
+"""How many checksums are kept at most while no snapshot is committed; an even number."""
+
+HELD_MAX = 4096
+"""How many records `check` holds at most, so that `read` need not read them again."""
+
+WAYS_OUT = (
+    "Give the same records back, or begin anew: with another --output (and --state, if you do), "
+    "or with --fresh"
+)
+
+Record = tuple[int, object] | BadRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """All records of an input with times below `until`."""
+
+    until: int = 0
+    last: int = 0
+    """The time of the last one of them; 0: there is none."""
+    sum: int = 0
+    """A checksum over them, in order."""
+
+
+NOTHING = Used()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreUsed(Job):
+    """Job: make what was used of a front's input durable. Result: None."""
+
+    used: Used
+
+
+class CheckedSource:
+    """A source that reads from its beginning anyway; what a run has used of it is checked.
+
+    Only the latest `read` may be used.
+    """
+
+    def __init__(self, source: Source, used: Used = NOTHING) -> None:
+        self._source = source
+        self._used = used
+        """What is compared whenever it is read."""
+        self._below = 0, 0
+        """(time of the last record, checksum) of the records before those in `_spans`."""
+        self._spans: deque[tuple[int, int, int]] = deque()
+        """(time of the first record, of the last one, checksum over all up to it) of each span of
+        records that were read; nearly always a span is one record."""
+        self._begun: tuple[int, Iterator[Record]] | None = None
+        """The first time of a `read`, and its records, if `check` has begun it."""
+
+    @property
+    def name(self) -> str:
+        return self._source.name
+
+    def progress(self) -> tuple[int, int] | None:
+        return self._source.progress()
+
+    def identity(self) -> str:
+        return self._source.identity()
+
+    def check(self, start: int) -> None:
+        """Compare the records that were used; `start`: the time from which on `read` will be asked.
+
+        Raises StateMismatch if they have changed, and the errors of `read`.
+        """
+        if not self._used.until:
+            return
+        records = self._summed(start)
+        held: list[Record] = []
+        for record in records:
+            if len(held) < HELD_MAX:
+                held.append(record)
+            if time_of(record) >= self._used.until:
+                break
+        if len(held) < HELD_MAX:
+            self._begun = start, chain(held, records)
+
+    def read(self, start: int) -> Iterator[Record]:
+        """All records with time >= `start`. Raises StateMismatch where used ones have changed."""
+        begun, self._begun = self._begun, None
+        if begun is not None and begun[0] == start:
+            return begun[1]
+        return self._summed(start)
+
+    def used(self, until: int) -> Used:
+        """What there is below a time. Preconditions: all of it was read; times do not decrease."""
+        spans = self._spans
+        while spans and spans[0][1] < until:
+            self._below = spans.popleft()[1:]
+        last, total = self._below
+        if spans and spans[0][0] < until:  # a span of several records: nothing is known within it
+            until = last + 1
+        return Used(max(until, last + 1), last, total)
+
+    def note(self, used: Used) -> None:
+        """From now on a run depends on these records, too."""
+        if used.until > self._used.until:
+            self._used = used
+
+    def _summed(self, start: int) -> Iterator[Record]:
+        """All records with time >= `start`, while all from the first one on are summed."""
+        used = self._used
+        total = last = 0
+        self._below = 0, 0
+        self._spans.clear()
+        for record in self._source.read(1):
+            time = time_of(record)
+            if isinstance(record, BadRecord) and record.ends:
+                if time >= start:
+                    yield record
+                continue  # where a file breaks off nothing was read that could be used
+            if time > used.last and used.until:
+                self._compare(used, last, total, time)
+                used = NOTHING
+            total = crc32(_content(record), total)
+            last = time
+            if time < start:
+                self._below = time, total
+                continue
+            if len(self._spans) >= SPANS_MAX:
+                self._thin()
+            self._spans.append((time, time, total))
+            yield record
+        if used.until:
+            self._compare(used, last, total, INFINITY)
+
+    def _compare(self, used: Used, last: int, total: int, following: int) -> None:
+        """Compare what was read up to time `last`; `following`: the time of the next record."""
+        if last != used.last:
+            problem = f"it has only {last} records now, but this run has used {used.last}"
+        elif total != used.sum:
+            problem = f"of the first {last} records, which this run has used, some have changed"
+        elif following < used.until:
+            raise StateMismatch(
+                f"{self.name}: this input has ended at record {last} in this run, while others "
+                f"went on to {used.until - 1}. Records are ordered by their number: record "
+                f"{following}, which was appended since, would come before what is delivered. Take "
+                "the new records away, or begin anew: with another --output (and --state, if you "
+                "do), or with --fresh"
+            )
+        else:
+            return
+        raise StateMismatch(f"{self.name}: {problem}. {WAYS_OUT}")
+
+    def _thin(self) -> None:
+        """Join spans by two, as there has been no snapshot for long."""
+        spans = list(self._spans)
+        pairs = zip(spans[::2], spans[1::2], strict=True)
+        self._spans = deque((one[0], *other[1:]) for one, other in pairs)
+
+
+def time_of(record: Record) -> int:
+    """The number of a record."""
+    return record.time if isinstance(record, BadRecord) else record[0]
+
+
+def _content(record: Record) -> bytes:
+    if isinstance(record, BadRecord):
+        return pack((record.reason, record.raw or record.text))
+    return pack(record[1])

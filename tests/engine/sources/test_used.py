@@ -1,0 +1,161 @@
+"""What a run has used of an input: compared at the next start, whatever else has changed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driftline.engine.errors import StateMismatch
+from driftline.engine.sources import BadRecord, CachedSource, ListSource, open_source, used
+from driftline.engine.sources.used import NOTHING, CheckedSource, Used
+from driftline.engine.wire.codec import pack
+
+
+def after(records: Sequence[object], until: int, start: int = 1) -> Used:
+    """What a run has used that has read all these records from `start` on."""
+    source = CheckedSource(ListSource(records))
+    assert [time for time, *_ in map(as_tuple, source.read(start))] == list(
+        range(start, len(records) + 1)
+    )
+    return source.used(until)
+
+
+def as_tuple(record: tuple[int, object] | BadRecord) -> tuple[int, object]:
+    return record if isinstance(record, tuple) else (record.time, record.reason)
+
+
+@given(
+    before=st.lists(st.integers(0, 3), max_size=8),
+    now=st.lists(st.integers(0, 3), max_size=8),
+    until=st.integers(1, 12),
+    start=st.integers(1, 9),
+)
+def test_exactly_what_was_used_must_be_the_same(
+    before: list[int], now: list[int], until: int, start: int
+) -> None:
+    noted = after(before, until)
+    same = before[: until - 1] == now[: until - 1]
+    refuses = nullcontext() if same else pytest.raises(StateMismatch, match="memory: ")
+    checked = CheckedSource(ListSource(now), noted)
+    with refuses:
+        checked.check(start)
+        assert list(checked.read(start)) == list(ListSource(now).read(start))
+    with nullcontext() if same else pytest.raises(StateMismatch):
+        list(CheckedSource(ListSource(now), noted).read(start))
+
+
+@given(
+    start=st.integers(1, 40),
+    wanted=st.lists(st.integers(1, 45), min_size=1),
+    spans=st.integers(1, 9),
+)
+def test_a_checksum_says_no_more_than_what_is_known(
+    start: int, wanted: list[int], spans: int
+) -> None:
+    """Of spans of several records, while there is no snapshot for long."""
+    records = list(range(40))
+    source = CheckedSource(ListSource(records))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(used, "SPANS_MAX", 2 * spans)
+        list(source.read(start))
+    known = NOTHING
+    for until in sorted(wanted):
+        found = source.used(until)
+        assert known.until <= found.until <= max(until, start)
+        assert found == after(records, found.until)
+        known = found
+    assert source.used(100) == after(records, 100)
+
+
+class Changing:
+    """A source whose records change while it is read."""
+
+    name = "changing"
+
+    def __init__(self, records: list[object]) -> None:
+        self.records = records
+        self.reads = 0
+
+    def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
+        self.reads += 1
+        yield from ListSource(self.records).read(start)
+
+    def progress(self) -> tuple[int, int] | None:
+        return None
+
+    def identity(self) -> str:
+        return self.name
+
+
+@pytest.mark.parametrize("start", [1, 3, 5])
+def test_what_was_checked_is_not_read_twice(start: int) -> None:
+    source = Changing(list("abcd"))
+    checked = CheckedSource(source, after("abcd", 5))
+    checked.check(start)
+    assert list(checked.read(start)) == list(source.read(start))
+    assert source.reads == 2
+
+
+def test_a_file_that_changes_while_the_run_reads_it_is_told_of() -> None:
+    source = Changing(list("abcdef"))
+    checked = CheckedSource(source)
+    cached = CachedSource(checked)
+    assert len(list(cached.read(1))) == 6
+    checked.note(checked.used(4))
+    source.records[4] = "x"
+    cached.trim(6)
+    now = [(4, pack("d")), (5, pack("x")), (6, pack("f"))]
+    assert list(cached.read(4)) == now, "not used: as it is now"
+    source.records[1] = "x"
+    cached.trim(6)
+    with pytest.raises(StateMismatch, match="of the first 3 records"):
+        list(cached.read(4))
+
+
+def test_lines_may_be_written_and_compressed_in_another_way(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"text": "a", "n": 1}\n{"text": \n{"text": "b"}\n')
+    source = CheckedSource(open_source(path))
+    list(source.read(1))
+    noted = source.used(4)
+    again = tmp_path / "in.jsonl.gz"
+    again.write_bytes(
+        gzip.compress(b'{ "text":"a",  "n":1 }\r\n\r\n{"text": \n{"text": "b"}\n{"text": "c"}\n')
+    )
+    CheckedSource(open_source(again), noted).check(4)
+    again.write_bytes(gzip.compress(b'{"text": "a", "n": 1}\n{"text": ""}\n{"text": "b"}\n'))
+    with pytest.raises(StateMismatch):
+        CheckedSource(open_source(again), noted).check(4)
+    assert open_source(again).identity() == open_source(path).identity()
+
+
+def test_where_a_file_breaks_off_nothing_was_used(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl.gz"
+    lines = "".join(json.dumps({"text": f"{n}"}) + "\n" for n in range(3000))
+    whole = gzip.compress(lines.encode())
+    path.write_bytes(whole[: len(whole) // 2])
+    source = CheckedSource(open_source(path))
+    *_, last = source.read(1)
+    assert isinstance(last, BadRecord)
+    noted = source.used(last.time)
+    assert source.used(last.time + 1).last == noted.last == last.time - 1
+    path.write_bytes(whole)
+    checked = CheckedSource(open_source(path), noted)
+    checked.check(last.time)
+    assert len(list(checked.read(last.time))) == 3001 - last.time
+
+
+def test_an_input_that_had_ended_before_others_must_not_grow() -> None:
+    noted = after("ab", 1000)
+    CheckedSource(ListSource("ab"), noted).check(900)
+    with pytest.raises(StateMismatch, match="has ended at record 2 in this run, while others went"):
+        CheckedSource(ListSource("abc"), noted).check(900)
+    with pytest.raises(StateMismatch, match="it has only 1 records now"):
+        CheckedSource(ListSource("a"), noted).check(900)
