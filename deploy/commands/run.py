@@ -55,6 +55,12 @@ from driftline.engine.ui.results import write_json
 @reading_options()
 @click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
               help="Begin from a savepoint, with the record that has its time.")  # fmt: skip
+@click.option("--fresh", is_flag=True,
+              help="Begin anew: remove the state and the outputs of the earlier run first.",
+              )  # fmt: skip
+@click.option("--accept-changed-code", is_flag=True,
+              help="Go on though the code of operators has changed: what is there stays.",
+              )  # fmt: skip
 @click.option("--window", default=WINDOW, show_default=True, type=click.IntRange(1),
               help="Records of a source that may be under way.")  # fmt: skip
 @click.option("--kill-every", type=click.FloatRange(0.1), metavar="S",
@@ -89,6 +95,8 @@ def run(
     dead_letters: bool,
     shape: Shape,
     start: Path | None,
+    fresh: bool,
+    accept_changed_code: bool,
     window: int,
     kill_every: float | None,
     missing_after: float,
@@ -143,6 +151,8 @@ def run(
             seed,
             open_savepoint(start) if start is not None else None,
             Limits(missing_after, stalled_after, slow_after, deaths),
+            accept_changed_code=accept_changed_code,
+            fresh=fresh,
         )
         report = run_flow(loaded, config, console).as_json()
     write_json(json_file, report)

@@ -18,6 +18,7 @@ from time import monotonic
 
 from rich.console import Console
 
+from driftline.coordinator.identity import Identity
 from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.lifeline import ended_in_order
 from driftline.deploy.host.limits import LIMITS, Limits
@@ -31,7 +32,9 @@ from driftline.deploy.run.opening import open_run
 from driftline.deploy.run.receivers import announcement, identity_of, receiver_of
 from driftline.deploy.run.savepoints import restore_run
 from driftline.engine.errors import DriftlineError, Unavailable, error_of
+from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.outline import outline
 from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.policy import Policy
 from driftline.engine.sinks.lines import DEAD_LETTERS, count_failures
@@ -70,6 +73,10 @@ class RunConfig:
     limits: Limits = LIMITS
     paths: tuple[str, ...] = ()
     """Folders in which node processes look for modules, after all others."""
+    accept_changed_code: bool = False
+    """Go on, if there is a state, though operators have other code than in the session before."""
+    fresh: bool = False
+    """Remove the state and the outputs of an earlier run first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +152,25 @@ def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunR
 
 def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> ProcessConfig:
     """Open the state directory, restore the savepoint if there is one, and begin a session."""
-    inputs = "|".join(map(identity_of, config.inputs))
-    identity = f"{flow_plan.identity()}|{config.policy.name}|{config.nodes}|{inputs}"
-    if config.start is not None:
-        identity += f"|from {config.start.path.name} at {config.start.time}"
-    logs = [i for i, each in enumerate(config.inputs) if isinstance(each, str | Piped)]
-    state = open_run(config.state, config.output, identity, config.policy, config.nodes, logs)
+    start = config.start
+    identity = Identity(
+        outline(flow),
+        flow_plan.identity(),
+        config.policy.name,
+        config.nodes,
+        tuple(map(identity_of, config.inputs)),
+        "" if start is None else f"{start.path.name} at {start.time}",
+    )
+    code = code_of(flow)
+    state = open_run(
+        config.state,
+        config.output,
+        identity,
+        code,
+        config.policy,
+        [i for i, each in enumerate(config.inputs) if isinstance(each, str | Piped)],
+        accept_changed_code=config.accept_changed_code,
+    )
     if config.start is not None:
         restore_run(config.state, flow, config.nodes, config.policy, config.start)
     return ProcessConfig(
@@ -161,7 +181,8 @@ def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> Proc
         checkpoint_s=config.checkpoint_s,
         state=str(config.state),
         sockets=str(sockets),
-        identity=identity,
+        identity=identity.text,
+        code=code.text,
         run=secrets.token_hex(8),
         dead_letters=config.dead_letters,
         lineage=state.lineage,

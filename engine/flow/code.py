@@ -31,9 +31,12 @@ from types import (
     MethodType,
     ModuleType,
 )
+from typing import TypeVar
 
 from driftline.engine.flow.flow import Flow, Vertex
 from driftline.engine.flow.users import is_of_python, is_users
+
+T = TypeVar("T")
 
 DEEPEST = 60
 """Levels of values within values, and of functions that name functions, that a digest looks at."""
@@ -82,6 +85,9 @@ class Code:
             return []
         digests = dict(before.operators)
         return [name for name, mine in self.operators if digests.get(name, mine) != mine]
+
+
+NO_CODE = Code()
 
 
 def code_of(flow: Flow) -> Code:
@@ -160,7 +166,7 @@ class _Looks:
         if isinstance(value, list | tuple | deque):
             return self._kind(value), len(value), self._all(_first(value))
         if isinstance(value, set | frozenset):
-            members = value if len(value) <= LONGEST else ()
+            members: Iterable[object] = value if len(value) <= LONGEST else ()
             looks = sorted(repr(_Looks(self._depth, OF_AN_ITEM).of(item)) for item in members)
             return self._kind(value), len(value), tuple(looks)
         return self._callable(value) or self._object(value)
@@ -276,7 +282,7 @@ class _Looks:
         return self.of(type(value)) if _is_users_class(type(value)) else None
 
 
-def _first(values: Iterable[object]) -> Iterator[object]:
+def _first(values: Iterable[T]) -> Iterator[T]:
     return (value for value, _ in zip(values, range(LONGEST), strict=False))
 
 
