@@ -133,6 +133,8 @@ def run(
     if reference:
         if start is not None:
             raise click.UsageError("--reference cannot begin from a savepoint")
+        if fresh or accept_changed_code:
+            raise click.UsageError("--reference has no state: nothing to remove, or to go on from")
         files = open_given_files(loaded, inputs, shape, "--reference")
         records = run_reference_to(loaded, files, output, dead_letters)
         report: dict[str, object] = {"records": records}

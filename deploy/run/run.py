@@ -27,6 +27,7 @@ from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.supervisor import LocalCluster
 from driftline.deploy.parties.front import Front
 from driftline.deploy.run.asides import Asides
+from driftline.deploy.run.fresh import begin_anew
 from driftline.deploy.run.leftovers import clear_drafts, socket_folder
 from driftline.deploy.run.opening import open_run
 from driftline.deploy.run.receivers import announcement, identity_of, receiver_of
@@ -111,6 +112,8 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
         stack.enter_context(ended_in_order())
         stack.callback(claim(config.state / "run.lock").release)
         clear_drafts(config.state, config.output, config.output / ".driftline")
+        if config.fresh:
+            begin_anew(flow, config.state, config.output)
         sockets = stack.enter_context(socket_folder(config.state))
         return _run(flow, config, sockets, console)
 

@@ -29,7 +29,8 @@ def plain(flow: Flow) -> None:
 
 
 def more(flow: Flow) -> None:
-    words = flow.source("lines").map(first).flat_map(str.split).filter(first, name="long")
+    lines = flow.source("lines", of=str).map(str)
+    words = lines.flat_map(str.split).filter(first, name="long")
     words.key_by(0).scan(
         lambda *x: x, ValueState("last"), ReducingState("n", max), name="count"
     ).sink("counts")
