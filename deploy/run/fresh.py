@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState, FileRegistry
@@ -53,24 +53,29 @@ def begin_anew(flow: Flow, state: Path, output: Path) -> None:
         wait_for_others(state)
     hidden = output / ".driftline"
     try:
-        run = _registry(state)
-        locks = list(_locks(hidden))
-        try:
-            of_state = _contents(state, _OF_STATE, _FOLDER)
-            of_outputs = _outputs(flow, run, output) if hidden.is_dir() else []
-            _check_one_run(run, state, output)
-            _check_logs(run, state)
-            registry = state / "registry"
-            _remove([path for path in of_outputs if path.suffix == ".mark"])
-            _remove([path for path in of_outputs if path.name != IDENTITY])
-            _remove([path for path in of_state if path != registry])
-            _remove([registry])
-            _remove([hidden / IDENTITY])
-        finally:
-            for lock in locks:
-                lock.release()
+        with ExitStack() as locks:
+            for path in sorted(hidden.glob("barrier-*.lock")):
+                taken = f"another process is writing to {output}: stop it first"
+                locks.callback(Lock(path, taken, wait_s=CLAIM_S).release)
+            _begin_anew(flow, state, output)
     except OSError as error:
         raise Unavailable(f"{error.filename or output}: {error.strerror}") from None
+
+
+def _begin_anew(flow: Flow, state: Path, output: Path) -> None:
+    hidden = output / ".driftline"
+    run = _registry(state)
+    of_state = _contents(state, _OF_STATE, _FOLDER)
+    for folder in filter(Path.is_dir, of_state):
+        _contents(folder, _IN_FOLDER)
+    of_outputs = _outputs(flow, run, output) if hidden.is_dir() else []
+    _check_one_run(run, state, output)
+    _check_logs(run, state)
+    registry = state / "registry"
+    for kind in (".mark", ".jsonl", ".progress"):  # the last ones say which files are the run's
+        _remove([path for path in of_outputs if path.suffix == kind])
+    _remove([path for path in of_state if path != registry])
+    _remove([registry, hidden / IDENTITY])
 
 
 def _registry(state: Path) -> ClusterState | None:
@@ -78,14 +83,6 @@ def _registry(state: Path) -> ClusterState | None:
     with suppress(StateMismatch):
         return FileRegistry(state / "registry").read()
     return None
-
-
-def _locks(hidden: Path) -> Iterator[Lock]:
-    """Locks on all outputs. Raises Unavailable if a process writes some."""
-    for path in sorted(hidden.glob("barrier-*.lock")):
-        yield Lock(
-            path, f"another process is writing to {hidden.parent}: stop it first", wait_s=CLAIM_S
-        )
 
 
 # What there is.
@@ -103,8 +100,6 @@ def _contents(folder: Path, files: str, folders: str = "") -> list[Path]:
         pattern = folders if path.is_dir() and not path.is_symlink() else files
         if not re.fullmatch(pattern, path.name):
             raise _foreign(path)
-        if path.is_dir():
-            _contents(path, _IN_FOLDER)
         found.append(path)
     return found
 
