@@ -8,7 +8,6 @@ from __future__ import annotations
 import sysconfig
 import traceback
 from pathlib import Path
-from types import TracebackType
 
 _DRIFTLINE = Path(__file__).parents[2]
 _OTHERS = tuple(
@@ -30,21 +29,21 @@ def is_of_python(file: str) -> bool:
     return file.startswith((*_OTHERS[1:], "<frozen ")) and not _INSTALLED & {*Path(file).parts}
 
 
-def line_of(error: BaseException) -> str:
+def line_of(error: BaseException, *, of_libraries: bool = True) -> str:
     """The innermost line of the user's own code that an exception has come through.
 
-    Without such a line: that of the innermost library. Empty if only Driftline is concerned. Of a
-    RecursionError it is the outermost line, as the innermost one depends on the depth of the stack.
+    Without such a line: that of the innermost library, unless `of_libraries` is False. Empty if
+    there is none. Of a RecursionError it is the outermost line, as the innermost one depends on the
+    depth of the stack; of a SyntaxError the line that is wrong.
     """
-    frames = [f for f in _frames(error.__traceback__) if not f.filename.startswith(_ENGINE)]
+    if isinstance(error, SyntaxError) and error.filename and is_users(error.filename):
+        return f"{error.filename}:{error.lineno}: {(error.text or '').strip()}".rstrip(": ")
+    trace = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in trace if not frame.filename.startswith(_ENGINE)]
     own = [frame for frame in frames if is_users(frame.filename)]
     # Methods that `dataclasses` has made have no line that could be shown.
-    chosen = [frame for frame in own if frame.line] or own or frames
+    chosen = [frame for frame in own if frame.line] or own or (frames if of_libraries else [])
     if not chosen:
         return ""
     frame = chosen[0 if isinstance(error, RecursionError) else -1]
     return f"{frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}".removesuffix(": ")
-
-
-def _frames(trace: TracebackType | None) -> traceback.StackSummary:
-    return traceback.extract_tb(trace)
