@@ -91,7 +91,7 @@ def _as_flow(value: object, name: str, where: str) -> Flow:
     try:
         made: object = value()
     except FlowError as error:
-        raise _with_line(error) from error
+        raise _with_line(error) from None
     except (Exception, SystemExit) as error:
         raise FlowError(
             f"{where}:{name} fails: {type(error).__name__}: {error}{_line(error)}"
@@ -104,7 +104,9 @@ def _as_flow(value: object, name: str, where: str) -> Flow:
 def _with_line(error: FlowError) -> FlowError:
     """An error of the flow that user code builds, with the line that builds it."""
     line = _line(error)
-    return error if not line or line in str(error) else type(error)(f"{error}{line}")
+    if isinstance(error, LoadedAgain) or line in str(error):  # it says where, or there is no line
+        return error
+    return FlowError(f"{error}{line}")
 
 
 def _line(error: BaseException) -> str:
@@ -153,7 +155,7 @@ def _load_module(where: str) -> ModuleType:
         _find_also_in(Path.cwd())
         return importlib.import_module(where)
     except FlowError as error:
-        raise _with_line(error) from error
+        raise _with_line(error) from None
     except ModuleNotFoundError as error:
         if error.name == where.partition(".")[0]:
             raise FlowError(f"no flow {where!r}: give a module or the path of a .py file") from None
