@@ -3,7 +3,9 @@
 No output waits for a snapshot. A replay makes the same outputs again, and outputs with a time up to
 the consumer's t_last are dropped (Delivery, consistency, and determinism, section V-A2). Whether
 they are the same is checked: a checksum runs over all released blobs, and is compared when the
-replay passes t_last.
+replay passes t_last. If the user has changed the code of the flow since the snapshot, the outputs
+up to t_last are by other code, and cannot be compared: then the barrier goes on from the consumer's
+checksum. Snapshots that are taken before t_last is passed note that they have none (UNKNOWN).
 
 An example: `b` of time 2 comes before `a` of time 1, and `c` of time 3 is taken back for `C`:
 
@@ -66,6 +68,9 @@ from driftline.engine.wire.bundles import from_blob, running_checksum, to_blob
 from driftline.engine.wire.codec import exact
 from driftline.engine.wire.label_columns import Labels
 
+UNKNOWN = -1
+"""In place of a checksum, none of which is negative: the consumer's outputs are by other code."""
+
 ENCODE_AHEAD_UP_TO = 4
 """With outputs of more times pending there is load, and no output is encoded before it is final."""
 
@@ -73,7 +78,8 @@ ENCODE_AHEAD_UP_TO = 4
 class OrderedBarrier(Barrier):
     """Holds outputs until they are final (see the module's docstring for an example).
 
-    `start`: the time that the incarnation replays from; `checksum`: over all blobs below it.
+    `start`: the time that the incarnation replays from; `checksum`: over all blobs below it, or
+    UNKNOWN; `same_code`: whether the outputs that the consumer has are by the code that runs now.
     """
 
     def __init__(
@@ -83,12 +89,15 @@ class OrderedBarrier(Barrier):
         dead_letters: bool = False,
         start: int = 0,
         checksum: int = 0,
+        same_code: bool = True,
     ) -> None:
         super().__init__(name, groups, dead_letters)
         self.released_to = start - 1
         self.complete = False
         """Whether all outputs of the run have been released."""
         self.checksum = checksum
+        self.comparable = same_code and checksum != UNKNOWN
+        """Whether a replay gives the outputs that the consumer has."""
         self.pending: dict[int, Pending] = {}
         """Time -> its outputs that are not final."""
         self.times: list[int] = []
@@ -160,6 +169,8 @@ class OrderedBarrier(Barrier):
     def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
         if not self.connected and self.released_to < t_last:
             self._replay = _Replay(self.name, self.released_to + 1, t_last, checksum, blobs)
+            if not self.comparable:
+                self.history.append((self.released_to + 1, UNKNOWN))
         elif not self.connected and checksum != self.checksum:
             raise StateMismatch(
                 f"{self.name}: the consumer has other outputs than the snapshot up to time "
@@ -169,7 +180,10 @@ class OrderedBarrier(Barrier):
         super().last(t_last, checksum, blobs)
 
     def checksum_before(self, time: int) -> int:
-        """The checksum over all blobs below a time. Precondition: times do not decrease."""
+        """The checksum over all blobs below a time; UNKNOWN if the consumer's are by other code.
+
+        Precondition: times do not decrease.
+        """
         history = self.history
         while len(history) > 1 and history[1][0] < time:
             history.popleft()
@@ -182,10 +196,12 @@ class OrderedBarrier(Barrier):
 
     def _release(self, time: int, blob: bytes) -> None:
         if self._replay is not None:
-            if time <= self._replay.t_last:
+            if time > self._replay.t_last:
+                self._end_replay()
+            elif self.comparable:
                 self._replay.add(time, blob)
             else:
-                self._end_replay()
+                return
         self.checksum = running_checksum(self.checksum, blob)
         self.history.append((time, self.checksum))
         if time > self.t_last:
@@ -193,8 +209,12 @@ class OrderedBarrier(Barrier):
 
     def _end_replay(self) -> None:
         assert self._replay is not None
-        self._replay.check(self.checksum)
-        self._replay = None
+        replay, self._replay = self._replay, None
+        if self.comparable:
+            replay.check(self.checksum)
+        else:
+            self.checksum, self.comparable = replay.checksum, True
+            self.history.append((replay.t_last, self.checksum))
 
 
 def _each(sinks: int | list[int], count: int) -> list[int]:

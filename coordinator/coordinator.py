@@ -349,7 +349,8 @@ class Coordinator:
             number = start.number
             if self.policy.goes_on:  # the node's newest part has at least this number
                 number = start.parts[self.nodes.index(name)] if start.parts else 0
-            recover = Recover(incarnation, number, start.taken, start.time, addresses)
+            same_code = int(self.state.same_code(start))
+            recover = Recover(incarnation, number, start.taken, start.time, addresses, same_code)
             self._tell([name], recover)
         elif name in self.fronts and self.phase is Phase.RUNNING:
             offset = start.offsets[self.fronts.index(name)] if self.policy.replay else -1

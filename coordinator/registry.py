@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Protocol
 from zlib import crc32
 
+from driftline.coordinator.identity import Identity
 from driftline.engine.durable import make_directory, replace_file
 from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.flow.code import NO_CODE, Code
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.party import Job
 
@@ -51,7 +53,9 @@ class ClusterState:
 
     `lineage`: the token of the run (see `engine.wire.marks`). `opened`: its newest session that
     reached an incarnation, and so had every directory open and durable. `base`: the number of the
-    snapshot that the run began from (a savepoint); recovery cannot go back behind it.
+    snapshot that the run began from (a savepoint); recovery cannot go back behind it. `about`: the
+    identity, for a command that has another one. `code`: of the newest session; all incarnations
+    from `code_from` on have it.
     """
 
     identity: str
@@ -63,6 +67,17 @@ class ClusterState:
     lineage: str = ""
     opened: int = 0
     base: int = 0
+    about: Identity | None = None
+    code: Code = NO_CODE
+    code_from: int = 0
+
+    def same_code(self, snapshot: SnapshotRecord) -> bool:
+        """Whether a snapshot was taken by the code of the newest session.
+
+        Then a replay from it gives the outputs that the consumer has. Otherwise some of them are by
+        other code.
+        """
+        return snapshot.taken >= self.code_from
 
     def next(self, **changes: object) -> ClusterState:
         """The next version of the record, with these fields changed."""
@@ -90,30 +105,27 @@ class Registry(Protocol):
         """
 
 
-def check_identity(state: ClusterState | None, identity: str, where: str) -> ClusterState:
+WAYS_OUT = (
+    "Go on with the run as it was, or give another --output (and --state, if you do), or begin "
+    "anew with --fresh, which removes the state and the outputs"
+)
+
+
+def check_identity(
+    state: ClusterState | None, identity: str, where: str, about: Identity | None = None
+) -> ClusterState:
     """The state to go on from: `state`, or a new one of this identity if it is None.
 
-    `where`: the directory, for the error. Raises StateMismatch if the state has another identity.
+    `where`: the directory, for the error; `about`: the identity, to say what differs. Raises
+    StateMismatch if the state has another identity.
     """
     if state is None:
-        return ClusterState(identity)
+        return ClusterState(identity, about=about)
     if state.identity != identity:
-        raise StateMismatch(
-            f"{where} holds the state of a run with {_difference(state.identity, identity)}: give "
-            "another --output (and --state, if you do), or go on with the run as it was"
-        )
+        differences = about.differences(state.about) if about and state.about else []
+        lines = "".join(f"\n  {text}" for text in differences or ["the flow is another one"])
+        raise StateMismatch(f"{where} holds the state of another run:{lines}\n{WAYS_OUT}")
     return state
-
-
-def _difference(theirs: str, ours: str) -> str:
-    """The parts in which two identities differ, for people."""
-    names = ("another flow, or another version of it", "policy", "number of nodes")
-    differences = []
-    one, other = theirs.split("|", 3), ours.split("|", 3)
-    for name, a, b in zip((*names, "input"), one, other, strict=False):
-        if a != b:
-            differences.append(name if name == names[0] else f"{name} {a!r} instead of {b!r}")
-    return ", ".join(differences) or "another identity"
 
 
 class FileRegistry:
@@ -142,7 +154,7 @@ class FileRegistry:
             raise Unavailable(f"registry {self._path}: {error.strerror}") from None
 
 
-_FORMAT = 3
+_FORMAT = 4
 
 
 def encode_state(state: ClusterState) -> bytes:
@@ -150,8 +162,11 @@ def encode_state(state: ClusterState) -> bytes:
     snapshots = [(s.number, s.time, s.offsets, s.taken, s.parts) for s in state.snapshots]
     ended = state.outcome
     outcome = None if ended is None else (ended.run, ended.error, ended.text)
-    about = outcome, state.lineage, state.opened, state.base
-    data = pack((_FORMAT, state.identity, state.version, state.incarnation, snapshots, about))
+    run = outcome, state.lineage, state.opened, state.base
+    about = None if state.about is None else state.about.as_tuple()
+    code = state.code.python, state.code.operators, state.code_from
+    begin = _FORMAT, state.identity, state.version, state.incarnation
+    data = pack((*begin, snapshots, run, about, code))
     return crc32(data).to_bytes(4, "big") + data
 
 
@@ -167,7 +182,18 @@ def decode_state(data: bytes, where: str) -> ClusterState:
     assert isinstance(parts, tuple), "the checksum is right, so encode_state wrote it"
     if parts[0] != _FORMAT:
         raise StateMismatch(f"registry {where} was written by another version of Driftline")
-    _, identity, version, incarnation, snapshots, (outcome, *run) = parts
-    records = tuple(SnapshotRecord(*record) for record in snapshots)
-    ended = None if outcome is None else RunOutcome(*outcome)
-    return ClusterState(identity, version, incarnation, records, ended, *run)
+    _, identity, version, incarnation, snapshots, run, about, (python, operators, code_from) = parts
+    outcome, lineage, opened, base = run
+    return ClusterState(
+        identity,
+        version,
+        incarnation,
+        tuple(SnapshotRecord(*record) for record in snapshots),
+        None if outcome is None else RunOutcome(*outcome),
+        lineage,
+        opened,
+        base,
+        None if about is None else Identity.from_tuple(about),
+        Code(python, operators),
+        code_from,
+    )

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 from driftline.engine.errors import FlowError
+from driftline.engine.flow.code import functions_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import OF_A_FILE, LoadedAgain, load_flow
 from driftline.engine.flow.plan import plan
@@ -20,13 +21,21 @@ def name_of(flow: Flow) -> str:
     ``if __name__ == "__main__"``. To find out, a script is executed under another name. Raises
     LoadedAgain if the script then runs the flow.
     """
+    return as_others_import(flow)[0]
+
+
+def as_others_import(flow: Flow) -> tuple[str, Flow]:
+    """The name of a flow, as of `name_of`, and the flow as other processes import it.
+
+    That one has the values that its module has there. Without a name it is `flow` itself.
+    """
     for module in _modules(flow):
         for name, value in list(vars(module).items()):
-            if value is flow:
-                importable = _importable(module)
-                if importable and _names(f"{importable}:{name}", flow):
-                    return f"{importable}:{name}"
-    return ""
+            if value is flow and (importable := _importable(module)):
+                other = _imported(f"{importable}:{name}", flow)
+                if other is not None:
+                    return f"{importable}:{name}", other
+    return "", flow
 
 
 def search_paths() -> tuple[str, ...]:
@@ -52,29 +61,29 @@ def _importable(module: ModuleType) -> str:
     return str(Path(file).absolute()) if file.endswith(".py") and ":" not in file else ""
 
 
-def _names(spec: str, flow: Flow) -> bool:
-    """Whether `spec` names this flow. Raises LoadedAgain if the loaded code runs a flow."""
+def _imported(spec: str, flow: Flow) -> Flow | None:
+    """The flow that `spec` names, if it does the same as `flow`.
+
+    Raises LoadedAgain if the loaded code runs a flow.
+    """
     try:
         other = load_flow(spec)
         same_plan = plan(other).identity() == plan(flow).identity()
     except LoadedAgain:
         raise
     except FlowError:
-        return False
+        return None
     pairs = zip(_functions(other), _functions(flow), strict=True)
     try:
-        return same_plan and all(_do_the_same(*pair, compared=set()) for pair in pairs)
+        same = same_plan and all(_do_the_same(*pair, compared=set()) for pair in pairs)
     except Exception:  # values whose comparison fails may differ
-        return False
+        return None
+    return other if same else None
 
 
 def _functions(flow: Flow) -> list[object]:
-    """All functions of a flow: of operators, keys and states."""
-    functions: list[object] = []
-    for vertex in flow.vertices:
-        reduces = [getattr(state, "reduce", None) for state in vertex.states]
-        functions += [vertex.function, vertex.key, *reduces]
-    return functions
+    """All functions of a flow."""
+    return [function for vertex in flow.vertices for function in functions_of(vertex)]
 
 
 def _do_the_same(one: object, other: object, compared: set[tuple[int, int]]) -> bool:

@@ -10,7 +10,7 @@ from typing import overload
 
 from rich.console import Console
 
-from driftline.deploy.api.importable import name_of, search_paths
+from driftline.deploy.api.importable import as_others_import, search_paths
 from driftline.deploy.api.in_process import InProcessRun
 from driftline.deploy.api.inputs import Inputs, sources_of
 from driftline.deploy.api.outputs import Lmdb, RunSummary
@@ -36,6 +36,8 @@ def run(
     checkpoint_ms: int = 1000,
     state: str | Path | None = None,
     dead_letters: bool = False,
+    fresh: bool = False,
+    accept_changed_code: bool = False,
 ) -> Iterator[Item]: ...
 @overload
 def run(
@@ -49,6 +51,8 @@ def run(
     checkpoint_ms: int = 1000,
     state: str | Path | None = None,
     dead_letters: bool = False,
+    fresh: bool = False,
+    accept_changed_code: bool = False,
 ) -> RunSummary: ...
 def run(
     flow: Flow | str,
@@ -61,6 +65,8 @@ def run(
     checkpoint_ms: int = 1000,
     state: str | Path | None = None,
     dead_letters: bool = False,
+    fresh: bool = False,
+    accept_changed_code: bool = False,
 ) -> Iterator[Item] | RunSummary:
     """Run a flow over records, on real nodes. The outputs are those of `run_reference`.
 
@@ -97,6 +103,9 @@ def run(
         state: The state directory of node processes; by default a folder in `output`.
         dead_letters: Set aside records that cannot be read, and elements whose function raises (as
             items of sink -1), instead of raising.
+        fresh: Begin anew: remove state and outputs of an earlier run of node processes first.
+        accept_changed_code: Go on with the state of node processes though the code of operators has
+            changed: outputs that are there stay, new ones are by the new code.
 
     Returns:
         An iterator of `Item` if `output` is None, else a `RunSummary`.
@@ -106,7 +115,7 @@ def run(
         FunctionFailed: A function raised: names operator, label, key and line. The last outputs
             before it may be missing.
         InputError: A record cannot be read, cannot travel, or is too large.
-        StateMismatch: A directory belongs to another run.
+        StateMismatch: A directory belongs to another run, or the code of an operator has changed.
         Unavailable: A file or directory cannot be used.
         Exception: An iterator raised it.
     """
@@ -125,20 +134,21 @@ def run(
         raise FlowError("output is an empty text: give the path of a directory")
     if isinstance(output, (str, Path)):
         output = Path(output).absolute()
-        spec = flow if isinstance(flow, str) else name_of(flow)
+        spec, imported = (flow, loaded) if isinstance(flow, str) else as_others_import(flow)
         if spec:
             folder = (
                 Path(state).absolute() if state is not None else output / ".driftline" / "state"
             )
             config = RunConfig(
                 spec, sources, output, nodes, chosen, checkpoint_ms / 1000, folder, dead_letters,
-                WINDOW, paths=search_paths(),
+                WINDOW, paths=search_paths(), accept_changed_code=accept_changed_code, fresh=fresh,
             )  # fmt: skip
-            return _run_in_processes(loaded, config)
-    if state is not None:
+            return _run_in_processes(imported, config)
+    if state is not None or fresh or accept_changed_code:
+        name = "state" if state is not None else "fresh" if fresh else "accept_changed_code"
         raise FlowError(
-            "state= is for nodes that are processes: give a directory as output=, and a flow that "
-            "other processes can import, as 'module:name'"
+            f"{name}= is for nodes that are processes: give a directory as output=, and a flow "
+            "that other processes can import, as 'module:name'"
         )
     in_process = InProcessRun(loaded, sources, chosen, nodes, checkpoint_ms / 1000, dead_letters)
     if isinstance(output, (Path, Lmdb)):

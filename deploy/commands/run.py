@@ -56,6 +56,12 @@ from driftline.engine.ui.results import write_json
 @reading_options()
 @click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
               help="Begin from a savepoint, with the record that has its time.")  # fmt: skip
+@click.option("--fresh", is_flag=True,
+              help="Begin anew: remove the state and the outputs of the earlier run first.",
+              )  # fmt: skip
+@click.option("--accept-changed-code", is_flag=True,
+              help="Go on though the code of operators has changed: what is there stays.",
+              )  # fmt: skip
 @click.option("--window", default=WINDOW, show_default=True, type=click.IntRange(1),
               help="Records of a source that may be under way.")  # fmt: skip
 @click.option("--kill-every", type=click.FloatRange(0.1), metavar="S",
@@ -93,6 +99,8 @@ def run(
     dead_letters: bool,
     shape: Shape,
     start: Path | None,
+    fresh: bool,
+    accept_changed_code: bool,
     window: int,
     kill_every: float | None,
     missing_after: float,
@@ -132,6 +140,8 @@ def run(
     if reference:
         if start is not None:
             raise click.UsageError("--reference cannot begin from a savepoint")
+        if fresh or accept_changed_code:
+            raise click.UsageError("--reference has no state: nothing to remove, or to go on from")
         files = open_given_files(loaded, inputs, shape, "--reference")
         records = run_reference_to(loaded, files, output, dead_letters)
         report: dict[str, object] = {"records": records}
@@ -151,6 +161,8 @@ def run(
             open_savepoint(start) if start is not None else None,
             Limits(missing_after, stalled_after, slow_after, deaths),
             let_anyone_send=let_anyone_send,
+            accept_changed_code=accept_changed_code,
+            fresh=fresh,
         )
         done = run_flow(loaded, config, console)
         ended_by, report = done.ended_by, done.as_json()

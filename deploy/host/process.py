@@ -29,6 +29,7 @@ from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.master import Master
 from driftline.deploy.work.pace import CARELESS, Pace
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
+from driftline.engine.flow.code import code_of
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.locks import Lock
@@ -69,6 +70,8 @@ class ProcessConfig:
     limits: Limits = LIMITS
     paths: tuple[str, ...] = ()
     """Folders in which modules are looked for, after all others."""
+    code: str = ""
+    """The code of the flow in the command, as `Code.text`; empty if it is not compared."""
 
     def to_json(self) -> str:
         """The argument of the process."""
@@ -247,9 +250,13 @@ def _note_of(config: ProcessConfig, name: str) -> Path:
 
 
 def _same_plan(config: ProcessConfig) -> Plan:
-    """The plan of the flow. Raises StateMismatch unless it is the plan of the command's flow."""
+    """The plan of the flow. Raises StateMismatch unless it is the command's flow, with its code."""
     flow_plan = plan(load_flow(config.flow))
-    if flow_plan.identity() != config.identity.partition("|")[0]:
+    code = code_of(flow_plan.flow)
+    comparable = config.code.startswith(f"{code.python} ")
+    if flow_plan.identity() != config.identity.partition("|")[0] or (
+        comparable and code.text != config.code
+    ):
         raise StateMismatch(
             f"{config.flow} makes another flow in this process than in the command: has the file "
             "changed meanwhile, or does the flow depend on sys.argv, the environment or a random "

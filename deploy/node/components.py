@@ -65,13 +65,16 @@ class Components:
         names = [f"node-{node}" for node in range(self.nodes) if node != self.index]
         return Peers(names) if self.policy.ordered else PromptPeers(names, assembly.keep)
 
-    def assembly(self, start: int = 0, number: int = 0, meta: bytes = b"") -> Assembly:
+    def assembly(
+        self, start: int = 0, number: int = 0, meta: bytes = b"", same_code: bool = True
+    ) -> Assembly:
         """The assembly as of snapshot `number` (0: none), of time `start`; its states are empty.
 
-        `meta`: the meta data of the snapshot. Raises SnapshotDamaged if another policy wrote them.
+        `meta`: the meta data of the snapshot; `same_code`: whether the code that runs now has taken
+        it. Raises SnapshotDamaged if another policy wrote the meta data.
         """
         plan, cut = self.plan, self.policy.cut
-        barrier = self._barrier(start, number, unpack(meta) if meta else None)
+        barrier = self._barrier(start, number, unpack(meta) if meta else None, same_code)
         keyed: dict[str, Keyed] = {}
 
         def make(vertex: Vertex, after: Step, failures: Failures, maker: Maker) -> Step:
@@ -100,18 +103,18 @@ class Components:
     def _speculative(self) -> bool:
         return self.policy.ordering == "speculative"
 
-    def _barrier(self, start: int, number: int, meta: object) -> Barrier:
+    def _barrier(self, start: int, number: int, meta: object, same_code: bool) -> Barrier:
         """The barrier as of a snapshot with these meta data, decoded."""
-        barrier = self._empty_barrier(start, number, meta)
+        barrier = self._empty_barrier(start, number, meta, same_code)
         barrier.bundle_bytes = self.bundle_bytes
         return barrier
 
-    def _empty_barrier(self, start: int, number: int, meta: object) -> Barrier:
+    def _empty_barrier(self, start: int, number: int, meta: object, same_code: bool) -> Barrier:
         groups = owned_by(self.index, self.nodes, self.plan.flow.groups)
         options = f"barrier-{self.index}", (groups[0], groups[-1]), self.dead_letters
         output = self.policy.output
         if output is Output.FRONTIER:
-            return OrderedBarrier(*options, start, _checksum_in(meta, number))
+            return OrderedBarrier(*options, start, _checksum_in(meta, number), same_code)
         if self.policy.cut is SnapshotCut.NONE:
             return ImmediateBarrier(*options)
         expected_t_last, pre_committed = _outputs_in(meta, number)
@@ -154,7 +157,7 @@ def _outputs_in(meta: object, snapshot: int) -> tuple[int, object]:
 
 
 def _checksum_in(meta: object, snapshot: int) -> int:
-    """The checksum of all outputs in meta data; 0 without any. Raises SnapshotDamaged."""
+    """The checksum of all outputs, as in meta data; 0 without any. Raises SnapshotDamaged."""
     if not isinstance(meta, int | None):
         raise SnapshotDamaged(f"snapshot {snapshot} was taken under another policy")
     return meta or 0

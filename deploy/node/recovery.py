@@ -34,12 +34,13 @@ class Recovering(Member):
         self._components = components
         self._begin(components.load(), 0)
 
-    def _begin(self, load: LoadSnapshot, start: int) -> None:
-        """Drop all volatile state, and begin to load a snapshot of time `start`."""
+    def _begin(self, load: LoadSnapshot, start: int, same_code: bool = True) -> None:
+        """Drop all volatile state, and begin to load a snapshot of time `start`, which was taken by
+        the code of now or by other code."""
         self.running = self.ready = False
         self._restored = False
         """Whether the assembly has the state of the snapshot; otherwise it is an empty one."""
-        self._restoring = Restoring(self._components, load, start)
+        self._restoring = Restoring(self._components, load, start, same_code)
         self._set_up(self._components.assembly(), start)
 
     def _set_up(self, assembly: Assembly, start: int) -> None:
@@ -80,7 +81,7 @@ class Recovering(Member):
             self.enter(message.incarnation)
             self.addresses.update(message.addresses)
             load = self._components.load(message.number, message.taken)
-            self._begin(load, message.time)
+            self._begin(load, message.time, bool(message.same_code))
             self.jobs.append(load)
 
     def _restore(self) -> bool:

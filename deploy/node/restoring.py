@@ -20,11 +20,18 @@ from driftline.engine.wire.party import log
 
 
 class Restoring:
-    """The restore of one incarnation. `load`: the job; `start`: the time of the snapshot."""
+    """The restore of one incarnation.
 
-    def __init__(self, components: Components, load: LoadSnapshot, start: int) -> None:
+    `load`: the job; `start`: the time of the snapshot; `same_code`: whether the code that runs now
+    has taken it.
+    """
+
+    def __init__(
+        self, components: Components, load: LoadSnapshot, start: int, same_code: bool
+    ) -> None:
         self.load = load
         self.start = start
+        self._same_code = same_code
         self.load_again = False
         """Whether the job failed for the moment, and has to be repeated."""
         self.assembly: Assembly | None = None
@@ -62,7 +69,9 @@ class Restoring:
         if isinstance(result, Exception):
             raise result
         assert isinstance(result, Loaded)
-        assembly = self._components.assembly(self.start, result.number, result.meta)
+        assembly = self._components.assembly(
+            self.start, result.number, result.meta, self._same_code
+        )
         for _ in assembly.load(result.segments, self.start):
             yield None
         yield assembly

@@ -100,8 +100,14 @@ def _store(report: DirectoryReport) -> DirectoryReport:
 
 def _log(report: DirectoryReport) -> DirectoryReport:
     log = check_log(Path(report.path))
-    holds = f"{log.entries} records"
-    return replace(report, mark=log.mark, reserved=log.reserved, trimmed=log.trimmed, holds=holds)
+    return replace(
+        report,
+        mark=log.mark,
+        reserved=log.reserved,
+        entries=log.entries,
+        trimmed=log.trimmed,
+        holds=f"{log.entries} records",
+    )
 
 
 def _used(report: DirectoryReport) -> DirectoryReport:

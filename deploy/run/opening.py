@@ -2,6 +2,9 @@
 
 The registry is made before any other directory and before any process. So a run that was killed at
 any moment of its first start finds its own registry, whatever other directories it had made.
+
+Code that has changed since the last session is noticed here, too. If the user accepts it, the
+registry says from which incarnation on it counts, before any process runs it.
 """
 
 from __future__ import annotations
@@ -11,12 +14,15 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
+from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, FileRegistry, check_identity
 from driftline.deploy.host.process import wait_for_others
 from driftline.deploy.run.looking import look
 from driftline.deploy.run.survey import LOG, OUTPUT, STORE, DirectoryReport, problems
 from driftline.engine.errors import StateMismatch
-from driftline.engine.policy import Policy
+from driftline.engine.flow.code import Code
+from driftline.engine.labels import INFINITY
+from driftline.engine.policy import Output, Policy
 
 log = logging.getLogger("driftline")
 
@@ -25,23 +31,80 @@ LARGE = 1 << 30
 
 
 def open_run(
-    state: Path, output: Path, identity: str, policy: Policy, nodes: int, logs: Sequence[int]
+    state: Path,
+    output: Path,
+    identity: Identity,
+    code: Code,
+    policy: Policy,
+    logs: Sequence[int],
+    *,
+    accept_changed_code: bool = False,
 ) -> ClusterState:
     """Open the run of a state directory, or begin one there.
 
     `logs`: the numbers of the inputs that have a log. Returns the contents of the registry. Raises
-    StateMismatch if the directories do not fit together, Unavailable if another run is at work.
+    StateMismatch if the directories do not fit together, or if the code has changed and that is not
+    accepted; Unavailable if another run is at work.
     """
     registry = FileRegistry(state / "registry")
     if state.is_dir():
         wait_for_others(state)
-    run = check_identity(registry.read(), identity, str(state))
+    run = check_identity(registry.read(), identity.text, str(state), identity)
+    outputs_to = -1
     if run.version or state.is_dir() or (output / ".driftline").is_dir():
-        _compare(state, output, policy, run if run.version else None, nodes, logs)
+        found = run if run.version else None
+        outputs_to = _compare(state, output, policy, found, identity.nodes, logs)
     if not run.version:
-        run = run.next(lineage=secrets.token_hex(8))
+        run = run.next(lineage=secrets.token_hex(8), code=code)
+        registry.write(run)
+    elif run.code != code:
+        run = _with_code(run, code, policy, outputs_to, str(state), accept_changed_code)
         registry.write(run)
     return run
+
+
+def _with_code(
+    run: ClusterState, code: Code, policy: Policy, outputs_to: int, where: str, accept: bool
+) -> ClusterState:
+    """The registry's contents for a session with other code than the session before.
+
+    `outputs_to`: the consumer's greatest t_last. Raises StateMismatch if operators have changed and
+    that is not accepted.
+    """
+    changed = code.changed(run.code)
+    if run.code.python != code.python:
+        log.warning(
+            "the run was begun by %s, and this is %s: it cannot be seen whether the code of the "
+            "flow has changed; the run goes on as if it had not",
+            *(run.code.python, code.python),
+        )
+    if not changed or not run.incarnation:
+        return run.next(code=code)
+    operators = f"operator{'s' * (len(changed) > 1)} {', '.join(map(repr, changed))}"
+    if not accept:
+        raise StateMismatch(
+            f"the code of {operators} has changed since the last snapshot in {where}. --fresh "
+            "begins anew: it removes the state and the outputs. --accept-changed-code goes on with "
+            "the new code: what the old code has put out stays. (In Python: fresh=True, "
+            "accept_changed_code=True.) Or give the old code back"
+        )
+    log.warning("%s", f"new code of {operators}: {_from_where(run, policy, outputs_to)}")
+    return run.next(code=code, code_from=run.incarnation + 1)
+
+
+def _from_where(run: ClusterState, policy: Policy, outputs_to: int) -> str:
+    """A sentence on what the new code works off, and what it does not."""
+    if policy.output is not Output.FRONTIER:
+        return "it counts from the last snapshot on; outputs that have been delivered stay"
+    first = max(1, run.snapshots[0].time if run.snapshots else 1)
+    text = f"it counts from record {first} on"
+    if outputs_to < first:
+        return text
+    last = "the last one" if outputs_to >= INFINITY - 1 else str(outputs_to)
+    return (
+        f"{text}. The state has the records {first} to {last} by the new code, but their outputs "
+        "are by the old code, and stay"
+    )
 
 
 def _compare(
@@ -51,9 +114,12 @@ def _compare(
     run: ClusterState | None,
     nodes: int,
     logs: Sequence[int],
-) -> None:
-    """Compare the directories with the registry, `run`. Raises StateMismatch for a fatal problem,
-    and logs the others."""
+) -> int:
+    """Compare the directories with the registry, `run`.
+
+    Returns the consumer's greatest t_last, -1 without outputs. Raises StateMismatch for a fatal
+    problem, and logs the others.
+    """
     size = sum(file.stat().st_size for file in output.glob("*.jsonl"))
     if size >= LARGE:
         log.warning("checking %.1f GB of outputs in %s", size / 1e9, output)
@@ -64,6 +130,7 @@ def _compare(
             log.warning("%s", problem.text)
     if fatal := [problem.text for problem in all_problems if problem.fatal]:
         raise StateMismatch("\n".join(fatal))
+    return max((report.t_last for report in reports if report.kind == OUTPUT), default=-1)
 
 
 def with_missing(

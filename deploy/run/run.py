@@ -20,6 +20,7 @@ from time import monotonic
 from rich.console import Console
 
 from driftline.coordinator.coordinator import IN_GOOD_ORDER
+from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import FileRegistry
 from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.limits import LIMITS, Limits
@@ -29,13 +30,16 @@ from driftline.deploy.host.signals import Signals
 from driftline.deploy.host.supervisor import LocalCluster
 from driftline.deploy.parties.front import Front
 from driftline.deploy.run.asides import Asides
+from driftline.deploy.run.fresh import begin_anew
 from driftline.deploy.run.leftovers import clear_drafts, socket_folder
 from driftline.deploy.run.opening import open_run
 from driftline.deploy.run.receivers import announcement, check_reach, identity_of, receiver_of
 from driftline.deploy.run.savepoints import restore_run
 from driftline.deploy.run.used_files import UsedFile, open_checked
 from driftline.engine.errors import DriftlineError, Unavailable, error_of
+from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.outline import outline
 from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Output, Policy
@@ -86,6 +90,10 @@ class RunConfig:
     """Folders in which node processes look for modules, after all others."""
     let_anyone_send: bool = False
     """Whether addresses among the inputs may be such as other machines reach."""
+    accept_changed_code: bool = False
+    """Go on, if there is a state, though operators have other code than in the session before."""
+    fresh: bool = False
+    """Remove the state and the outputs of an earlier run first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +131,8 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
         signals = stack.enter_context(Signals())
         stack.callback(claim(config.state / "run.lock").release)
         clear_drafts(config.state, config.output, config.output / ".driftline")
+        if config.fresh:
+            begin_anew(flow, config.state, config.output)
         sockets = stack.enter_context(socket_folder(config.state))
         return _run(flow, config, sockets, signals, console)
 
@@ -179,12 +189,25 @@ def _run(
 
 def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> ProcessConfig:
     """Open the state directory, restore the savepoint if there is one, and begin a session."""
-    inputs = "|".join(map(identity_of, config.inputs))
-    identity = f"{flow_plan.identity()}|{config.policy.name}|{config.nodes}|{inputs}"
-    if config.start is not None:
-        identity += f"|from {config.start.path.name} at {config.start.time}"
-    logs = [i for i, each in enumerate(config.inputs) if isinstance(each, str | Piped)]
-    state = open_run(config.state, config.output, identity, config.policy, config.nodes, logs)
+    start = config.start
+    identity = Identity(
+        outline(flow),
+        flow_plan.identity(),
+        config.policy.name,
+        config.nodes,
+        tuple(map(identity_of, config.inputs)),
+        "" if start is None else f"{start.path.name} at {start.time}",
+    )
+    code = code_of(flow)
+    state = open_run(
+        config.state,
+        config.output,
+        identity,
+        code,
+        config.policy,
+        [i for i, each in enumerate(config.inputs) if isinstance(each, str | Piped)],
+        accept_changed_code=config.accept_changed_code,
+    )
     if config.start is not None:
         restore_run(config.state, flow, config.nodes, config.policy, config.start)
     return ProcessConfig(
@@ -195,7 +218,8 @@ def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> Proc
         checkpoint_s=config.checkpoint_s,
         state=str(config.state),
         sockets=str(sockets),
-        identity=identity,
+        identity=identity.text,
+        code=code.text,
         run=secrets.token_hex(8),
         dead_letters=config.dead_letters,
         lineage=state.lineage,

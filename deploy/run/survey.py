@@ -52,6 +52,8 @@ class DirectoryReport:
     """Of a store: the number of its newest part."""
     reserved: int = 0
     """Of a log: all times that it has given to records are smaller."""
+    entries: int = 0
+    """Of a log: how many records it holds."""
     trimmed: int = 0
     """Of a log: its entries with smaller times were removed."""
     t_last: int = -1

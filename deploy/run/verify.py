@@ -75,11 +75,10 @@ def _problems(
     if run is None and not state.is_dir():  # outputs whose state is elsewhere
         return [report.damage for report in checked if report.damage]
     policy = POLICIES["exactly-once"]
-    if run is not None:
-        _, name, nodes, *inputs = run.identity.split("|")
-        policy = POLICIES[name]
-        logs = [i for i, source in enumerate(inputs) if source in LOGGED]
-        checked = with_missing(checked, state, output, int(nodes), logs)
+    if run is not None and run.about is not None:
+        policy = POLICIES[run.about.policy]
+        logs = [i for i, source in enumerate(run.about.inputs) if source in LOGGED]
+        checked = with_missing(checked, state, output, run.about.nodes, logs)
     return [problem.text for problem in problems(policy, str(registry), run, checked)]
 
 

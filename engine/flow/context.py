@@ -1,15 +1,12 @@
 """The context of a user function in `process`, and the description of a function that failed."""
 
-import os
 import random
 import re
 import reprlib
-import traceback
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
+from driftline.engine.flow.users import line_of
 from driftline.engine.labels import Label
 from driftline.engine.wire.codec import pack, why_not
 
@@ -19,7 +16,6 @@ RECORD_SHOWN = 200
 ERROR_SHOWN = 2000
 """Characters of an exception's text that an error shows."""
 
-_ENGINE = str(Path(__file__).parents[1]) + os.sep
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
@@ -71,7 +67,7 @@ class Failure:
     error: str
     """Type and text of the exception."""
     line: str
-    """The line of the function that raised."""
+    """The line of the user's own code that raised, or that called what raised."""
 
     @staticmethod
     def of(operator: str, key: object, record: object, error: BaseException) -> "Failure":
@@ -82,7 +78,7 @@ class Failure:
         if isinstance(error, KeyboardInterrupt):
             raise error
         text = f"{type(error).__name__}: {_text_of(error)}"
-        return Failure(operator, shown(key), shown(record), text, _users_line(error.__traceback__))
+        return Failure(operator, shown(key), shown(record), text, line_of(error) or NO_LINE)
 
     @staticmethod
     def of_output(operator: str, key: object, output: object, problem: str) -> "Failure":
@@ -93,6 +89,9 @@ class Failure:
         """The payload of the output; its fields are `FAILURE_FIELDS`."""
         return self.operator, self.key, self.record, self.error, self.line
 
+
+NO_LINE = "no line of the function: what it is given, or what it returns, does not fit"
+"""Stands in the place of a line if the exception has come through none."""
 
 RETURNED = "what it returned"
 """Stands in the place of a line where an output, and not the function, is wrong."""
@@ -122,6 +121,8 @@ def shown(value: object) -> str:
 
 
 def _text_of(error: BaseException) -> str:
+    if isinstance(error, RecursionError):  # Python's own text depends on where the stack ended
+        return "maximum recursion depth exceeded"
     try:
         return _stable(str(error)[:ERROR_SHOWN])
     except (Exception, SystemExit) as another:
@@ -131,12 +132,3 @@ def _text_of(error: BaseException) -> str:
 def _stable(text: str) -> str:
     """The text without addresses in memory, and with escapes for characters that UTF-8 lacks."""
     return _ADDRESS.sub("", text).encode(errors="backslashreplace").decode()
-
-
-def _users_line(trace: TracebackType | None) -> str:
-    """The innermost line of a traceback that is not in the engine."""
-    frames = [f for f in traceback.extract_tb(trace) if not f.filename.startswith(_ENGINE)]
-    if not frames:
-        return "no line of the function: what it is given, or what it returns, does not fit"
-    frame = frames[-1]
-    return f"{frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}"

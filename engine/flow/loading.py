@@ -15,6 +15,7 @@ from typing import get_type_hints
 
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.users import line_of
 
 OF_A_FILE = "driftline_flow_"
 """Prefix of the names of modules that are loaded from a file, before the name of the file."""
@@ -50,7 +51,7 @@ def load_flow(spec: str) -> Flow:
 
     Without a name: the module's `flow`, or its only Flow, or, if it has no Flow, the result of its
     only function with the annotation ``-> Flow``. Raises FlowError if there is no such flow, or if
-    it cannot run.
+    it cannot run; the text names the line of the user's code, if there is one.
     """
     where, _, name = spec.partition(":")
     module = _load_module(where)
@@ -89,13 +90,29 @@ def _as_flow(value: object, name: str, where: str) -> Flow:
         )
     try:
         made: object = value()
-    except FlowError:
-        raise
+    except FlowError as error:
+        raise _with_line(error) from None
     except (Exception, SystemExit) as error:
-        raise FlowError(f"{where}:{name} fails: {type(error).__name__}: {error}") from error
+        raise FlowError(
+            f"{where}:{name} fails: {type(error).__name__}: {error}{_line(error)}"
+        ) from error
     if not isinstance(made, Flow):
         raise FlowError(f"{where}:{name} returns a {type(made).__name__}, not a Flow")
     return made
+
+
+def _with_line(error: FlowError) -> FlowError:
+    """An error of the flow that user code builds, with the line that builds it."""
+    line = _line(error)
+    if isinstance(error, LoadedAgain) or line in str(error):  # it says where, or there is no line
+        return error
+    return FlowError(f"{error}{line}")
+
+
+def _line(error: BaseException) -> str:
+    """The user's own line that an exception has come through, as a line of a text."""
+    line = line_of(error, of_libraries=False)
+    return f"\n  at: {line}" if line else ""
 
 
 def _required(function: Callable[..., object]) -> list[str]:
@@ -137,18 +154,18 @@ def _load_module(where: str) -> ModuleType:
             raise FlowError(f"no flow {where!r}: give a module or the path of a .py file")
         _find_also_in(Path.cwd())
         return importlib.import_module(where)
-    except FlowError:
-        raise
+    except FlowError as error:
+        raise _with_line(error) from None
     except ModuleNotFoundError as error:
         if error.name == where.partition(".")[0]:
             raise FlowError(f"no flow {where!r}: give a module or the path of a .py file") from None
-        raise FlowError(f"{where} cannot be loaded: {error}") from error
+        raise FlowError(f"{where} cannot be loaded: {error}{_line(error)}") from error
     except (Exception, SystemExit) as error:  # SystemExit: a module may call exit
         advice = ""
         if isinstance(error, ImportError) and "relative import" in str(error):
             advice = "; name a file of a package as a module: package.module"
         raise FlowError(
-            f"{where} cannot be loaded: {type(error).__name__}: {error}{advice}"
+            f"{where} cannot be loaded: {type(error).__name__}: {error}{advice}{_line(error)}"
         ) from error
     finally:
         _being_loaded.pop()

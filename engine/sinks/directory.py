@@ -19,6 +19,9 @@ from driftline.engine.wire.marks import NOBODY, Mark
 
 _FORMAT = "driftline outputs 1"
 
+IDENTITY = "identity"
+"""The file that names flow, inputs, policy and version, in the folder `.driftline`."""
+
 IDENTITY_S = 60.0
 """How long another node of the run may hold the lock of the identity: it needs milliseconds."""
 
@@ -46,9 +49,9 @@ class OutputDirectory:
             others = sorted(
                 other
                 for other in path.glob(foreign)
-                if other != self.hidden and not _OF_SPARK.search(other.name)
+                if other != self.hidden and not is_of_spark(other.name)
             )
-            if others and not (self.hidden / "identity").exists():
+            if others and not (self.hidden / IDENTITY).exists():
                 raise StateMismatch(
                     f"{path} holds {others[0].name}, which Driftline has not written: "
                     "give another --output, or remove it"
@@ -82,7 +85,7 @@ class OutputDirectory:
             replace_file(mark_of(self.path, self.number), new.encode())
 
     def _check_identity(self, identity: bytes) -> None:
-        file = self.hidden / "identity"
+        file = self.hidden / IDENTITY
         lock = self._locked("identity", IDENTITY_S)
         try:
             if not file.exists():
@@ -94,6 +97,11 @@ class OutputDirectory:
                 )
         finally:
             lock.release()
+
+
+def is_of_spark(name: str) -> bool:
+    """Whether a file is of `driftline spark run`, and may be beside the outputs of a run."""
+    return _OF_SPARK.search(name) is not None
 
 
 def mark_of(directory: Path, number: int) -> Path:

@@ -36,6 +36,9 @@ from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
 from driftline.engine.wire.marks import NOBODY, Mark
 from driftline.engine.wire.messages import Bundle
 
+ABOUT = "JSON lines"
+"""The form of the outputs, as their identity names it."""
+
 
 class JsonLinesConsumer:
     """The files of one barrier in a directory that all barriers share.
@@ -57,7 +60,7 @@ class JsonLinesConsumer:
         self, directory: Path, barrier: str, flow: Flow, identity: str, mark: Mark = NOBODY
     ) -> None:
         self.directory = directory
-        about = f"JSON lines\n{identity}"
+        about = f"{ABOUT}\n{identity}"
         self._claim = OutputDirectory(directory, barrier, about, "*.jsonl", mark)
         number = self._claim.number
         self._record_path = self._claim.hidden / f"barrier-{number}.progress"

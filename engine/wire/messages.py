@@ -200,7 +200,8 @@ class Recover(Message):
 
     `taken`: the incarnation in which the snapshot was taken. `time`: the time of the snapshot. A
     node under strong productions loads its newest part, which must have at least this number.
-    `addresses`: (name, address) of all members.
+    `addresses`: (name, address) of all members. `same_code`: 1 if the snapshot was taken by the
+    code that runs now, 0 if the consumer has later outputs by other code.
     """
 
     incarnation: int
@@ -208,6 +209,7 @@ class Recover(Message):
     taken: int
     time: int
     addresses: tuple[tuple[str, str], ...]
+    same_code: int = 1
 
 
 @message(44, control=True)

@@ -46,6 +46,20 @@ def test_a_recovery_begins_from_the_last_committed_snapshot() -> None:
     assert [(message.incarnation, message.offset) for message in starts] == [(4, 40), (4, 44)]
 
 
+@pytest.mark.parametrize(
+    ("taken", "code_from", "same"), [(3, 0, 1), (3, 3, 1), (3, 4, 0), (None, 0, 1), (None, 4, 0)]
+)
+def test_nodes_are_told_whether_the_snapshot_is_by_the_code_that_runs(
+    taken: int | None, code_from: int, same: int
+) -> None:
+    records = () if taken is None else (SnapshotRecord(7, 40, (40,), taken),)
+    cluster = Cluster(state=ClusterState("me", 9, 3, records, code_from=code_from))
+    cluster.hello(*cluster.processes, incarnation=0)
+    cluster.write()
+    told = [message for _, message in cluster.sent() if isinstance(message, Recover)]
+    assert [message.same_code for message in told] == [same, same]
+
+
 def test_without_replay_fronts_go_on_where_they_are() -> None:
     cluster = Cluster(mode="none")
     cluster.hello(*cluster.processes, incarnation=0)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import (
     ClusterState,
     FileRegistry,
@@ -21,6 +22,8 @@ from driftline.coordinator.registry import (
     encode_state,
 )
 from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.flow.code import Code
+from driftline.engine.flow.outline import OperatorOutline, Outline
 from driftline.engine.wire.codec import pack
 
 records = st.builds(
@@ -28,6 +31,36 @@ records = st.builds(
     st.integers(1, 99),
     st.integers(0, 2**62),
     st.lists(st.integers(0, 2**62), max_size=3).map(tuple),
+)
+identities = st.builds(
+    Identity,
+    st.builds(
+        Outline,
+        st.text(max_size=9),
+        st.integers(1, 99),
+        st.lists(
+            st.builds(
+                OperatorOutline,
+                st.text(max_size=9),
+                st.sampled_from(["map", "scan"]),
+                st.lists(st.text(max_size=9), max_size=2).map(tuple),
+                st.lists(st.tuples(st.text(max_size=9), st.text(max_size=9)), max_size=2).map(
+                    tuple
+                ),
+            ),
+            max_size=3,
+        ).map(tuple),
+    ),
+    st.text(max_size=9),
+    st.text(max_size=9),
+    st.integers(1, 99),
+    st.lists(st.text(max_size=9), max_size=3).map(tuple),
+    st.text(max_size=9),
+)
+codes = st.builds(
+    Code,
+    st.text(max_size=9),
+    st.lists(st.tuples(st.text(max_size=9), st.text(max_size=9)), max_size=3).map(tuple),
 )
 states = st.builds(
     ClusterState,
@@ -37,6 +70,9 @@ states = st.builds(
     st.lists(records, max_size=2).map(tuple),
     st.none()
     | st.builds(RunOutcome, st.text(max_size=9), st.text(max_size=9), st.text(max_size=9)),
+    about=st.none() | identities,
+    code=codes,
+    code_from=st.integers(0, 2**40),
 )
 
 
@@ -72,7 +108,7 @@ def test_only_the_state_of_the_same_flow_is_gone_on_from() -> None:
     assert check_identity(None, "me", "here") == ClusterState("me")
     state = ClusterState("me", 4, 2)
     assert check_identity(state, "me", "here") is state
-    with pytest.raises(StateMismatch, match=r"here holds the state of.* another flow.*--output"):
+    with pytest.raises(StateMismatch, match=r"(?s)here holds the state of.* another.*--output"):
         check_identity(state, "you", "here")
 
 

@@ -1,0 +1,63 @@
+"""The identity of a run: what has to be the same for a later command to go on with its state.
+
+The registry keeps it whole, so a command that is refused says what differs. Stores and outputs keep
+its text: two identities with the same text are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+
+from driftline.engine.flow.outline import OperatorOutline, Outline
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A flow, a policy, a number of nodes, and inputs, as a text for each source."""
+
+    flow: Outline
+    digest: str
+    """Of the flow: `Plan.identity`."""
+    policy: str
+    nodes: int
+    inputs: tuple[str, ...]
+    start: str = ""
+    """The savepoint that the run began from; empty without one."""
+
+    @property
+    def text(self) -> str:
+        """The identity as one text."""
+        start = f"|from {self.start}" if self.start else ""
+        return f"{self.digest}|{self.policy}|{self.nodes}|{'|'.join(self.inputs)}{start}"
+
+    def differences(self, before: Identity) -> list[str]:
+        """What differs from the identity `before`: a sentence for each difference."""
+        found = self.flow.differences(before.flow)
+        if not found and self.digest != before.digest:
+            found.append("the flow is another one")
+        if self.policy != before.policy:
+            found.append(f"the policy is {self.policy} instead of {before.policy}")
+        if self.nodes != before.nodes:
+            found.append(f"the number of nodes is {self.nodes} instead of {before.nodes}")
+        inputs = dict(zip(before.flow.sources, before.inputs, strict=False))
+        for name, given in zip(self.flow.sources, self.inputs, strict=False):
+            if (earlier := inputs.get(name, given)) != given:
+                found.append(f"the input of source {name!r} is {given} instead of {earlier}")
+        if self.start != before.start:
+            start, earlier = self.start or "the beginning", before.start or "the beginning"
+            found.append(f"the run begins from {start} instead of {earlier}")
+        return found
+
+    def as_tuple(self) -> tuple[object, ...]:
+        """The identity as nested tuples, to be stored."""
+        return astuple(self)
+
+    @staticmethod
+    def from_tuple(stored: Sequence[object]) -> Identity:
+        """Decode `as_tuple`."""
+        match stored:
+            case ((str(name), int(groups), tuple(operators)), *others):
+                flow = Outline(name, groups, tuple(OperatorOutline(*each) for each in operators))
+                return Identity(flow, *others)  # type: ignore[arg-type]  # `as_tuple` made them
+        raise ValueError(f"no identity: {stored!r}")

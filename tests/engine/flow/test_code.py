@@ -1,0 +1,249 @@
+"""Digests of code: the same in every process, and another one if the code does something else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from driftline import Flow
+from driftline.engine.flow.code import Code, code_of
+from driftline.engine.flow.loading import load_flow
+
+ROOT = Path(__file__).resolve().parents[3]
+
+HELPERS = """
+import json
+
+LIMIT = 3
+
+def clean(text):
+    return text.strip()
+
+def unused(text):
+    return text
+"""
+
+FLOW = '''
+import functools
+import operator
+import re
+from dataclasses import dataclass
+
+from driftline import Flow, ListState, ReducingState
+
+import digest_helpers
+from digest_helpers import clean
+
+STOP = {"the", "a"}
+WORDS = frozenset({"x", "yy", "zzz", "wwww"})
+LENGTH = 3
+PATTERN = re.compile("[a-z]+")
+
+@dataclass
+class Threshold:
+    least: float
+
+    def __call__(self, word):
+        """Whether the word is long."""
+        return len(word) >= self.least
+
+class Splitter:
+    __slots__ = ("lock", "separator")
+
+    def __init__(self, separator):
+        self.separator = separator
+        self.lock = object()
+
+    def split(self, text):
+        return text.split(self.separator)
+
+def even(n):
+    return n == 0 or odd(n - 1)
+
+def odd(n):
+    return n != 0 and even(n - 1)
+
+@functools.cache
+def known(word):
+    return word in WORDS or word in {"in", "the", "code"}
+
+def split(text, limit=LENGTH, *, lower=False):
+    """Words of a text."""
+    # of which there are many
+    def inner(word):
+        return word[:limit] + "!"
+    return [inner(word) for word in PATTERN.findall(text) if known(word)]
+
+def logged(function):
+    @functools.wraps(function)
+    def wrapper(*arguments):
+        return function(*arguments)
+    return wrapper
+
+@logged
+def decorated(text):
+    return clean(text), digest_helpers.LIMIT
+
+def count(word, total, seen):
+    return word, total.add(1), even(3)
+
+flow = Flow("digests")
+(
+    flow.source("lines", fields=("text", "n"))
+    .map(operator.itemgetter(0), name="first")
+    .map(str.lower, name="lower")
+    .map(decorated, name="decorated")
+    .map(functools.partial(split, limit=4), name="partial")
+    .flat_map(Splitter("-").split, name="bound")
+    .filter(Threshold(2), name="callable")
+    .map(lambda word, closed={"b": STOP, "a": {1.5, None, "s"}}: (word, closed), name="default")
+    .key_by(lambda word: word[0])
+    .scan(
+        count,
+        ReducingState("total", lambda a, b: a + b),
+        ListState("seen"),
+        name="count",
+        fields=("word", "n", "even"),
+    )
+    .sink("out")
+)
+'''
+
+
+def digests(folder: Path, flow: str = FLOW, helpers: str = HELPERS) -> Code:
+    """The code of a flow in a folder of its own, with a module of helpers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "digest_helpers.py").write_text(helpers)
+    (folder / "flow.py").write_text(flow)
+    sys.modules.pop("digest_helpers", None)
+    sys.path.insert(0, str(folder))
+    try:
+        return code_of(load_flow(str(folder / "flow.py")))
+    finally:
+        sys.path.remove(str(folder))
+
+
+@pytest.mark.parametrize("seed", ["0", "1", "77"])
+def test_the_same_code_has_the_same_digest_in_every_process(seed: str, tmp_path: Path) -> None:
+    here = digests(tmp_path / "here")
+    digests(tmp_path / "there")
+    script = (
+        "from driftline.engine.flow.code import code_of\n"
+        "from driftline.engine.flow.loading import load_flow\n"
+        "ballast = [object() for _ in range(7)]\n"
+        "print(code_of(load_flow('flow.py')).text)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path / "there",
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == here.text
+
+
+CHANGED = [
+    ("itemgetter(0)", "itemgetter(1)", "first"),
+    ("str.lower", "str.upper", "lower"),
+    ("return function(*arguments)", "return function(*arguments) or ''", "decorated"),
+    ("return clean(text)", "return clean(text + 'x')", "decorated"),
+    ("limit=4", "limit=5", "partial"),
+    ("lower=False", "lower=True", "partial"),
+    ("LENGTH = 3", "LENGTH = 2", "partial"),
+    ('+ "!"', '+ "?"', "partial"),
+    ('"wwww"', '"vvvv"', "partial"),
+    ('"code"}', '"codes"}', "partial"),
+    ('compile("[a-z]+")', 'compile("[A-Z]+")', "partial"),
+    ('Splitter("-")', 'Splitter("+")', "bound"),
+    ("split(self.separator)", "split()", "bound"),
+    ("Threshold(2)", "Threshold(3)", "callable"),
+    ("len(word) >= self", "len(word) > self", "callable"),
+    ('"a": {1.5, None, "s"}', '"a": {1.5, None, "t"}', "default"),
+    ("lambda word: word[0]", "lambda word: word[-1]", "count"),
+    ("a + b", "a * b", "count"),
+    ("total.add(1)", "total.add(2)", "count"),
+    ("return n != 0 and even", "return n > 0 and even", "count"),
+    ('"n", "even")', '"n", "odd")', "count"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "operator"), CHANGED, ids=[case[1] for case in CHANGED])
+def test_a_change_of_what_an_operator_does_changes_its_digest_and_no_other(
+    old: str, new: str, operator: str, tmp_path: Path
+) -> None:
+    assert FLOW.count(old) == 1
+    before, after = digests(tmp_path / "a"), digests(tmp_path / "b", FLOW.replace(old, new))
+    # a sink has the fields of the operator before it
+    changed = [name for name in after.changed(before) if name != "out"]
+    assert changed == [operator]
+    assert after.text != before.text
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("text.strip()", "text.lstrip()"), ("LIMIT = 3", "LIMIT = 4")]
+)
+def test_so_does_a_change_in_another_module_of_the_user(old: str, new: str, tmp_path: Path) -> None:
+    before = digests(tmp_path / "a")
+    assert digests(tmp_path / "b", helpers=HELPERS.replace(old, new)).changed(before) == [
+        "decorated"
+    ]
+
+
+def test_what_changes_nothing_changes_no_digest(tmp_path: Path) -> None:
+    before = digests(tmp_path / "a")
+    other = FLOW.replace('    """Words of a text."""\n    # of which there are many\n', "")
+    other = "# a comment\n\n" + other.replace('    """Whether the word is long."""\n', "")
+    other = other.replace(
+        "def count(word, total, seen)", "def count(word: str, total, seen) -> object"
+    )
+    other += "\n\ndef another(text):\n    return None\n"
+    helpers = HELPERS.replace("return text\n", "return text * 2\n")
+    after = digests(tmp_path / "deeper" / "b", other, helpers)
+    assert after.changed(before) == []
+    assert after.text == before.text
+
+
+def test_codes_of_different_pythons_are_not_compared() -> None:
+    one, other = (Code(python, (("a", python),)) for python in ("Python 3.11", "Python 3.12"))
+    assert other.changed(one) == []
+    assert other.text != one.text
+    assert Code("Python 3.11", (("a", "x"), ("b", "y"))).changed(one) == ["a"]
+
+
+class Endless:
+    """Names itself, and has no look."""
+
+    def __init__(self) -> None:
+        self.me = {"again": [self]}
+        self.lock = object()
+
+    def __repr__(self) -> str:
+        raise ValueError("no look")
+
+
+def test_values_without_end_or_look_count_as_far_as_they_can() -> None:
+    deep: list[object] = []
+    for _ in range(5000):
+        deep = [deep]
+    everything = [Endless(), deep, [[0] * 5000] * 5000, {frozenset({i}) for i in range(20_000)}]
+
+    def function(x: object) -> object:
+        return x, everything
+
+    flow = Flow("endless")
+    flow.source("in").map(function).sink("out")
+    assert code_of(flow) == code_of(flow)
+
+
+def test_a_cell_without_a_value_yet_is_no_problem() -> None:
+    flow = Flow("cell")
+    flow.source("in").map(lambda x: (x, later), name="cell").sink("out")
+    early = code_of(flow)
+    later = 5
+    assert code_of(flow).changed(early) == ["cell"]

@@ -1,0 +1,126 @@
+"""Two versions of a flow: each difference is told in a sentence that names the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from driftline import Flow, ListState, MapState, ReducingState, ValueState
+from driftline.engine.flow.outline import Outline, outline
+
+
+def made(build: Callable[[Flow], None], name: str = "flow", groups: int = 128) -> Outline:
+    flow = Flow(name, groups)
+    build(flow)
+    return outline(flow)
+
+
+def first(x: object) -> object:
+    return x
+
+
+def plain(flow: Flow) -> None:
+    lines = flow.source("lines")
+    words = lines.flat_map(str.split)
+    words.key_by(0).scan(
+        lambda *x: x, ValueState("last"), ReducingState("n", max), name="count"
+    ).sink("counts")
+
+
+def more(flow: Flow) -> None:
+    lines = flow.source("lines", of=str).map(str)
+    words = lines.flat_map(str.split).filter(first, name="long")
+    words.key_by(0).scan(
+        lambda *x: x, ValueState("last"), ReducingState("n", max), name="count"
+    ).sink("counts")
+
+
+def states(flow: Flow) -> None:
+    words = flow.source("lines").flat_map(str.split)
+    words.key_by(0).scan(lambda *x: x, ListState("last"), MapState("seen"), name="count").sink(
+        "counts"
+    )
+
+
+def order(flow: Flow) -> None:
+    words = flow.source("lines").flat_map(str.split)
+    words.key_by(0).scan(
+        lambda *x: x, ReducingState("n", max), ValueState("last"), name="count"
+    ).sink("counts")
+
+
+def names(flow: Flow) -> None:
+    words = flow.source("texts").flat_map(str.split)
+    words.key_by(0).process(
+        lambda *x: [x], ValueState("last"), ReducingState("n", max), name="count"
+    ).sink("numbers")
+
+
+def wired(flow: Flow) -> None:
+    lines = flow.source("lines")
+    words = lines.flat_map(str.split)
+    words.sink("words")
+    lines.key_by(0).scan(
+        lambda *x: x, ValueState("last"), ReducingState("n", max), name="count"
+    ).sink("counts")
+
+
+def two(flow: Flow) -> None:
+    lines, others = flow.source("lines"), flow.source("others")
+    lines.map(first, name="a").union(others.map(first, name="b"), name="all").sink("out")
+
+
+def turned(flow: Flow) -> None:
+    others, lines = flow.source("others"), flow.source("lines")
+    lines.map(first, name="b").union(others.map(first, name="a"), name="all").sink("out")
+
+
+CASES = [
+    (plain, more, ["operator 'map-1' (map) is new", "operator 'long' (filter) is new"]),
+    (more, plain, ["operator 'map-1' (map) is gone", "operator 'long' (filter) is gone"]),
+    (
+        plain,
+        states,
+        [
+            "operator 'count' lacks its state 'n' (ReducingState)",
+            "operator 'count' has a ListState 'last' instead of a ValueState",
+            "operator 'count' has a new state 'seen' (MapState)",
+        ],
+    ),
+    (plain, order, ["operator 'count' has its states in another order: 'n', 'last'"]),
+    (
+        plain,
+        names,
+        [
+            "source 'texts' has another name: it was 'lines'",
+            "operator 'count' is a process instead of a scan",
+            "operator 'numbers' has another name: it was 'counts'",
+        ],
+    ),
+    (plain, wired, ["operator 'words' (sink) is new", "operator 'count' takes its input from "
+                    "'lines' instead of 'flat_map-1'"]),
+    (plain, plain, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"), CASES, ids=[f"{a.__name__} {b.__name__}" for a, b, _ in CASES]
+)
+def test_each_difference_is_told(
+    one: Callable[[Flow], None], other: Callable[[Flow], None], said: list[str]
+) -> None:
+    assert sorted(made(other).differences(made(one))) == sorted(said)
+
+
+def test_so_are_the_name_and_the_key_groups() -> None:
+    assert made(plain, "b", 64).differences(made(plain, "a")) == [
+        "the flow is named 'b' instead of 'a'",
+        "the flow has 64 key groups instead of 128",
+    ]
+
+
+def test_sources_in_another_order_are_a_difference() -> None:
+    assert "source 'others' stands at another place in the flow" in made(turned).differences(
+        made(two)
+    )

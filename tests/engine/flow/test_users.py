@@ -1,0 +1,129 @@
+"""Errors name a line that the user has written: of functions that fail, and of flows that cannot be
+built or loaded."""
+
+from __future__ import annotations
+
+import json.decoder
+import sys
+from pathlib import Path
+
+import msgpack
+import pytest
+
+import driftline.engine.reference
+from driftline import run_reference
+from driftline.engine.errors import FlowError
+from driftline.engine.flow.context import Failure
+from driftline.engine.flow.loading import load_flow
+from driftline.engine.flow.users import is_users
+
+HELPER = """
+import json
+from dataclasses import dataclass
+from statistics import mean
+
+@dataclass(order=True)
+class Pair:
+    one: object
+
+def parse(text):
+    return json.loads(text)
+
+def average(numbers):
+    return mean(numbers)
+
+def deeper(n):
+    return deepest(n + 1)
+
+def deepest(n):
+    return deeper(n + 1)
+
+def compared(a, b):
+    return sorted([Pair(a), Pair(b)])
+"""
+
+FAILING = [
+    ("helper.parse('no json')", "helper_of_test.py:11, in parse: return json.loads(text)"),
+    ("helper.average([])", "helper_of_test.py:14, in average: return mean(numbers)"),
+    ("helper.compared(1, 'b')", "helper_of_test.py:23, in compared: return sorted"),
+    ("json.loads('no json')", "failing.py:4, in fail: return json.loads('no json')"),
+    ("helper.deeper(0)", "failing.py:4, in fail: return helper.deeper(0)"),
+    ("[1, 2][5]", "failing.py:4, in fail: return [1, 2][5]"),
+]
+
+
+def failure_of(folder: Path, call: str) -> Failure:
+    """The failure of a function that makes a call."""
+    (folder / "helper_of_test.py").write_text(HELPER)
+    (folder / "failing.py").write_text(
+        "import json\nimport helper_of_test as helper\ndef fail(x):\n"
+        f"    return {call}\n"
+        "from driftline import Flow\nflow = Flow('failing')\n"
+        "flow.source('in').map(fail).sink()\n"
+    )
+    [item] = run_reference(load_flow(str(folder / "failing.py")), [[1]], dead_letters=True)
+    assert isinstance(item.value, tuple)
+    return Failure(*item.value)
+
+
+@pytest.mark.parametrize(("call", "line"), FAILING)
+def test_the_line_is_the_innermost_one_that_the_user_has_written(
+    call: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "helper_of_test", raising=False)
+    assert failure_of(tmp_path, call).line.startswith(str(tmp_path / line.partition(":")[0]))
+    assert line.partition(":")[2] in failure_of(tmp_path, call).line
+
+
+def test_a_recursion_is_described_in_the_same_words_however_deep_the_stack_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def at(depth: int) -> Failure:
+        return at(depth - 1) if depth else failure_of(tmp_path, "helper.deeper(0)")
+
+    assert len({at(depth) for depth in range(4)}) == 1
+
+
+BUILT = [
+    ("flow.source('in').key_by('k').map(str).sink()", 3, "comes .scan"),
+    ("flow.source('in').map(None).sink()", 3, "needs a function"),
+    ("flow.source('in').key_by(1.5).scan(str).sink()", 3, "a key is a function"),
+    ("flow.source('in').key_by(0).scan(str, int).sink()", 3, "not a state declaration"),
+    ("flow.source('in').scan(str)", 3, "needs a key"),
+    ("flow.source('a')\nflow.source('a').sink()", 4, "already has an operator"),
+    ("import no_such_module", 3, "No module named"),
+    ("undefined", 3, "NameError"),
+    ("open('/no/such/file')", 3, "FileNotFoundError"),
+    ("import json\njson.loads('')", 4, "JSONDecodeError"),
+    ("def f(:\n    pass", 3, "SyntaxError"),
+]
+
+
+@pytest.mark.parametrize(("text", "number", "said"), BUILT, ids=[case[2] for case in BUILT])
+def test_a_flow_that_cannot_be_built_or_loaded_names_the_line(
+    text: str, number: int, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "wrong.py"
+    path.write_text(f"from driftline import Flow\nflow = Flow('f')\n{text}\n")
+    with pytest.raises(FlowError, match=said) as error:
+        load_flow(str(path))
+    assert f"\n  at: {path}:{number}" in str(error.value)
+    if "SyntaxError" not in said:
+        indented = "".join(f"    {line}\n" for line in text.splitlines())
+        path.write_text(
+            f"from driftline import Flow\ndef make():\n    flow = Flow('f')\n{indented}"
+        )
+        with pytest.raises(FlowError, match=said) as error:
+            load_flow(f"{path}:make")
+        assert f"\n  at: {path}:{number + 1}, in make" in str(error.value)
+
+
+def test_python_libraries_and_driftline_are_not_the_users() -> None:
+    for module in (json.decoder, msgpack, driftline.engine.reference):
+        assert not is_users(str(module.__file__))
+    assert not is_users("<frozen importlib._bootstrap>")
+    assert is_users(__file__)
+    assert is_users("<stdin>")
