@@ -8,11 +8,11 @@ other status is a death; also 0, as a user function may call exit.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import struct
 import sys
-import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,12 +22,14 @@ from driftline.coordinator.registry import FileRegistry, WriteState, check_ident
 from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.lifeline import hold_on
 from driftline.deploy.host.limits import LIMITS, Limits
+from driftline.deploy.host.logs import log_to_parent
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.master import Master
 from driftline.deploy.work.pace import CARELESS, Pace
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
+from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.locks import Lock
@@ -68,6 +70,8 @@ class ProcessConfig:
     limits: Limits = LIMITS
     paths: tuple[str, ...] = ()
     """Folders in which modules are looked for, after all others."""
+    log_level: int = logging.WARNING
+    """Lines below this level are not given to the parent."""
 
     def to_json(self) -> str:
         """The argument of the process."""
@@ -79,6 +83,11 @@ class ProcessConfig:
         fields = json.loads(text)
         fields["careful"], fields["paths"] = tuple(fields["careful"]), tuple(fields["paths"])
         return ProcessConfig(**{**fields, "limits": Limits(**fields["limits"])})
+
+    @property
+    def name(self) -> str:
+        """The name of this process."""
+        return self.role if self.role == "master" else f"{self.role}-{self.index}"
 
     def mark(self, kind: str) -> Mark:
         """The mark of a directory of this process; `kind`: node or output."""
@@ -102,7 +111,7 @@ BROKEN = 3
 """Exit status of a master that a new one has to replace."""
 
 DIED = 1
-"""Exit status of a process after an unexpected exception, which it prints."""
+"""Exit status of a process after an unexpected exception, which it logs."""
 
 NOTE_BYTES = 2048
 """Size of the file in which a careful node notes its element."""
@@ -262,6 +271,7 @@ def main(argument: str) -> int:
     config = ProcessConfig.from_json(argument)
     if config.lifeline >= 0:
         hold_on(config.lifeline)
+    log_to_parent(config.name, config.log_level)
     sys.path += [path for path in config.paths if path not in sys.path]
     try:
         flow_plan = _same_plan(config)
@@ -269,12 +279,13 @@ def main(argument: str) -> int:
         run = run_master if config.role == "master" else run_node
         return run(config, flow_plan, chosen)
     except DriftlineError as error:
-        print(f"driftline {config.role}: {error}", file=sys.stderr)
+        log.error("%s", error, extra=about("cannot-start", error=type(error).__name__))
         return CANNOT_START
     except KeyboardInterrupt:
         return 130
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        told = about("died", error=type(error).__name__)
+        log.critical("an unexpected error ends %s", config.name, exc_info=True, extra=told)
         return DIED
 
 

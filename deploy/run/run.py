@@ -12,7 +12,6 @@ import secrets
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -31,6 +30,7 @@ from driftline.deploy.run.opening import open_run
 from driftline.deploy.run.receivers import announcement, identity_of, receiver_of
 from driftline.deploy.run.savepoints import restore_run
 from driftline.engine.errors import DriftlineError, Unavailable, error_of
+from driftline.engine.events import about, log
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.policy import Policy
@@ -98,7 +98,11 @@ class RunReport:
 
 
 def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
-    """Run a flow until all input is processed and delivered. Raises DriftlineError if it fails."""
+    """Run a flow until all input is processed and delivered. Raises DriftlineError if it fails.
+
+    Log lines, also those of the processes, go to the logger ``driftline``; `console` shows the
+    progress if it is a terminal.
+    """
     flow.check_inputs(config.inputs)
     with ExitStack() as stack:
         stack.enter_context(ended_in_order())
@@ -115,7 +119,7 @@ def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunR
         stack.callback(runtime.close, linger_ms=0)
         process = _open(flow, flow_plan, config, sockets)
         sources = [
-            _received(i, each, config, process, runtime, receivers, console)
+            _received(i, each, config, process, runtime, receivers)
             if isinstance(each, str | Piped)
             else each
             for i, each in enumerate(config.inputs)
@@ -129,7 +133,7 @@ def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunR
         ]
         started = monotonic()
         heartbeat = Heartbeat(runtime, fronts, config.limits.slow_after_s)
-        with LocalCluster(process, partial(_say, console)) as cluster, heartbeat:
+        with LocalCluster(process) as cluster, heartbeat:
             stop = _drive(runtime, cluster, sources, fronts, config, console)
             if stop.error:
                 raise _error_of(stop, config)
@@ -169,6 +173,7 @@ def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> Proc
         output=str(config.output),
         limits=config.limits,
         paths=config.paths,
+        log_level=log.getEffectiveLevel(),
     )
 
 
@@ -179,11 +184,10 @@ def _received(
     process: ProcessConfig,
     runtime: Runtime,
     receivers: ExitStack,
-    console: Console,
 ) -> ReceivedSource:
     """The source of an input that cannot be read again, with its log and receiver.
 
-    `receivers` closes both; the console is told where records come from.
+    `receivers` closes both.
     """
     mark = Mark(process.lineage, f"input-{number}", process.session)
     input_log = InputLog(config.state / mark.role, f"{config.flow} {number}", mark)
@@ -197,7 +201,7 @@ def _received(
         keep_bad=config.dead_letters,
     )
     receivers.callback(receiver.close)
-    _say(console, announcement(receiver))
+    log.info("%s", announcement(receiver), extra=about("input", name=receiver.source.name))
     return receiver.source
 
 
@@ -250,7 +254,7 @@ def _drive(
                 break
             now = monotonic()
             if now >= kill_at:
-                _say(console, f"kill -9 {cluster.kill_one(chance)}")
+                cluster.kill_one(chance)
                 kill_at = now + (config.kill_every_s or 0.0)
             if now < supervise_at:
                 continue
@@ -278,10 +282,6 @@ def _await_nodes(runtime: Runtime, cluster: LocalCluster) -> None:
         while not cluster.nodes_ended and monotonic() < until:
             runtime.step(wait_s=0.05)
             cluster.supervise()
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(f"driftline: {line}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _error_of(stop: Stop, config: RunConfig) -> DriftlineError:
