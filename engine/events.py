@@ -27,7 +27,8 @@ Field = str | int | float | bool | None
 
 def about(event: str, **fields: Field) -> dict[str, dict[str, Field]]:
     """The argument `extra` of a log call."""
-    return {FIELDS: {"event": event, **fields}}
+    exact = {k: round(v, 6) if isinstance(v, float) else v for k, v in fields.items()}
+    return {FIELDS: {"event": event, **exact}}
 
 
 class Trouble:

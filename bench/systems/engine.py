@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections import Counter
 from itertools import groupby
+from math import inf
 from pathlib import Path
 from time import monotonic, perf_counter
 
@@ -21,6 +22,7 @@ from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.supervisor import LocalCluster
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.front import WINDOW, Front
+from driftline.deploy.parties.watch import Watch
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan
@@ -28,8 +30,7 @@ from driftline.engine.policy import policy
 from driftline.engine.sinks.consumer import NO_BUNDLE, Consumer, Last
 from driftline.engine.sources import QueueSource
 from driftline.engine.wire.bundles import payload_columns
-from driftline.engine.wire.messages import AskReport, Bundle, Message, Report
-from driftline.engine.wire.party import Party
+from driftline.engine.wire.messages import Bundle
 
 START_S = 30.0
 
@@ -76,29 +77,6 @@ class CountingConsumer(PassingConsumer):
                 end = start + len(list(records))
                 self.arrivals.append((numbers[str(document)], words[start:end], now))
                 start = end
-
-
-class Observer(Party):
-    """Asks nodes for their figures."""
-
-    def __init__(self) -> None:
-        super().__init__("observer")
-        self.address = ""
-        self.reports: dict[str, dict[str, int]] = {}
-
-    def ask(self, nodes: dict[str, str]) -> None:
-        """Send a request to each node (name -> address); `reports` gets their answers."""
-        self.reports.clear()
-        self.addresses.update(nodes)
-        for node in nodes:
-            self.send(node, AskReport(self.address))
-
-    def handle(self, sender: str, message: Message) -> None:
-        if isinstance(message, Report):
-            self.reports[sender] = dict(message.figures)
-
-    def channel_lost(self, sender: str) -> None:
-        """Do nothing: `figures` waits for all answers, but only for START_S."""
 
 
 class Engine(Running):
@@ -152,8 +130,8 @@ class Engine(Running):
         chosen = self.consumer if consumer is None else consumer
         self.server = ConsumerServer(lambda barrier: chosen)
         self.runtime.add(self.server, config.address("consumer"))
-        self.observer = Observer()
-        self.observer.address = self.runtime.add(self.observer, config.address("observer"))
+        self.watch = Watch(every_s=inf)
+        self.watch.address = self.runtime.add(self.watch, config.address("watch"))
         self.cluster = LocalCluster(config)
 
     def start(self) -> None:
@@ -187,13 +165,15 @@ class Engine(Running):
     def figures(self) -> dict[str, int]:
         """The sums of the nodes' figures, by name."""
         nodes = {n: a for n, a in self.front.addresses.items() if n.startswith("node-")}
-        self.observer.ask(nodes)
+        self.watch.reports.clear()
+        self.watch.addresses.update(nodes)
+        self.watch.ask()
         deadline = monotonic() + START_S
-        while len(self.observer.reports) < len(nodes) and monotonic() < deadline:
+        while len(self.watch.reports) < len(nodes) and monotonic() < deadline:
             self.runtime.step(wait_s=0.05)
         total: Counter[str] = Counter()
-        for figures in self.observer.reports.values():
-            total.update(figures)
+        for report in self.watch.reports.values():
+            total.update(dict(report.figures))
         return dict(total)
 
     def close(self) -> None:

@@ -23,7 +23,8 @@ def logged(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options for log lines, and an argument `console`, which they go to."""
 
     @click.option("--log-level", "level", default="info", show_default=True,
-                  type=click.Choice(LEVELS), help="Print log lines from this level on.")  # fmt: skip
+                  type=click.Choice(LEVELS),
+                  help="Print log lines from this level on.")  # fmt: skip
     @click.option("--log-json", "as_json", is_flag=True,
                   help="Print each log line as a JSON object.")  # fmt: skip
     @click.option("--log-file", "file", type=click.Path(path_type=Path), metavar="FILE",

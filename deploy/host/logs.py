@@ -1,10 +1,11 @@
-"""Log lines: their two forms, how a child gives them to its parent, and where a command puts them.
+"""Log lines: their forms, how a child gives them to its parent, and where a command puts them.
 
-A line is told by the logger of the module that says it, with fields (`engine.events`). Every process
-uses the same formatter. A child writes each line as a JSON object to its standard error, between
-the characters RS and LF (a JSON text sequence, RFC 7464): so its parent tells log lines from text
-that user code prints. The parent hands the line to its own logger of the same name; the record's
-`processName` is the name of the child. `run` in Python installs no handler in the caller's process.
+Lines come from the logger ``driftline``, with fields (`engine.events`), or from loggers of user
+code. Every process uses the same formatter. A child writes each line as a JSON object to its
+standard error, between the characters RS and LF (a JSON text sequence, RFC 7464): so its parent
+tells log lines from text that user code prints. The parent hands the line to its own logger of the
+same name; the record's `processName` is the name of the child. `run` in Python installs no handler
+in the caller's process.
 """
 
 from __future__ import annotations

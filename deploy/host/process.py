@@ -185,6 +185,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
             config.mark("output"),
         )
         runtime.host(ConsumerServer(lambda barrier: consumer), node)
+        node.more_figures = lambda: {"outputs": consumer.outputs}
     else:
         node.addresses["consumer"] = config.address("consumer")
     with Heartbeat(runtime, [node], config.limits.slow_after_s):

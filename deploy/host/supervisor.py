@@ -32,7 +32,7 @@ MODULE = "driftline.deploy.host.process"
 """The module that a process runs."""
 
 SAID_WITHIN_S = 0.5
-"""How long to wait for the last words of a process that has died, if one that it started goes on."""
+"""How long to wait for the last words of a dead process, if a child of its own goes on."""
 
 
 class LocalCluster:

@@ -29,6 +29,8 @@ class Delivery:
         """When the consumer is asked next (seconds, monotonic), if an answer is overdue then."""
         self._incarnation = incarnation
         self._address = address
+        self.unanswered = 0
+        """Questions since the last answer."""
         self._exchanged = 0
         """The number of bundles sent plus the number of bundles stored."""
 
@@ -39,7 +41,9 @@ class Delivery:
         self.ask_at = now + ASK_EVERY_S
         barrier = self.barrier
         if barrier.connected and barrier.outstanding is None:
+            self.unanswered = 0
             return None
+        self.unanswered += 1
         return FetchLast(
             barrier.name, self._incarnation, barrier.groups, self._address, self._exchanged
         )
@@ -65,6 +69,7 @@ class Delivery:
         """
         if (message.incarnation, message.number) != (self._incarnation, self._exchanged):
             return None
+        self.unanswered = 0
         outstanding = self.barrier.outstanding
         self.barrier.last(message.t_last, message.checksum, message.blobs)
         if outstanding is None or self.barrier.outstanding is not outstanding:

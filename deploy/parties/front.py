@@ -18,6 +18,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from driftline.deploy.parties.member import Member
+from driftline.deploy.parties.meter import Meter
+from driftline.deploy.parties.replay import Replay
 from driftline.engine.errors import DriftlineError, InputError
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import owner, root_group
@@ -89,6 +91,10 @@ class Front(Member):
         """Records that have been sent; a record that is sent again in a replay counts once."""
         self.furthest = 0
         """The largest time that has been sent in any incarnation."""
+        self.meter = Meter()
+        self._delivered = 0
+        """The consumers have all outputs below this time."""
+        self._replay = Replay(self.name)
         self._records: Iterator[Record] | None = None
         self._ended = False
         self._flight: deque[int] = deque()
@@ -130,6 +136,8 @@ class Front(Member):
             self.send(node, Promise(self.index, 0, 0, 0))
 
     def turn(self) -> bool:
+        self.meter.look(self.now, self._delivered)
+        self._replay.look(self.now, self.settled)
         if self._records is None or self.stopped:
             return False
         more = self._pump(self._records)
@@ -166,11 +174,13 @@ class Front(Member):
         self._durable = 0
         self._epochs.clear()
         self._asked = 0
-        self.settled = 0
+        self.settled = self._delivered = 0
+        self._replay.begin(self.now, self.next, self.furthest)
 
     def _settle(self, message: Progress) -> None:
         by_delivery = self.policy.output in (Output.FRONTIER, Output.DURABLE)
         self.settled = message.delivered if by_delivery else message.processed
+        self._delivered = message.delivered
         flight = self._flight
         while flight and flight[0] < self.settled:
             flight.popleft()
@@ -206,6 +216,7 @@ class Front(Member):
             if time > self.furthest:
                 self.furthest = time
                 self.taken += 1
+                self.meter.hand(time, self.now)
             self._flight.append(time)
             node = owner(root_group(time, self.index, self.groups), self.nodes, self.groups)
             labels, values = batches.setdefault(node, ([], []))

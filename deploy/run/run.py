@@ -24,9 +24,11 @@ from driftline.deploy.host.process import ProcessConfig, claim, new_id
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.supervisor import LocalCluster
 from driftline.deploy.parties.front import Front
+from driftline.deploy.parties.watch import Watch
 from driftline.deploy.run.asides import Asides
 from driftline.deploy.run.leftovers import clear_drafts, socket_folder
 from driftline.deploy.run.opening import open_run
+from driftline.deploy.run.progress import RunProgress
 from driftline.deploy.run.receivers import announcement, identity_of, receiver_of
 from driftline.deploy.run.savepoints import restore_run
 from driftline.engine.errors import DriftlineError, Unavailable, error_of
@@ -40,7 +42,7 @@ from driftline.engine.sources import LiveSource, Source
 from driftline.engine.sources.inputs import Input, Piped
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.received import ReceivedSource
-from driftline.engine.ui.progress import ProgressBars
+from driftline.engine.ui.progress import ProgressView
 from driftline.engine.wire.marks import Mark
 from driftline.engine.wire.messages import Stop
 
@@ -134,7 +136,8 @@ def _run(flow: Flow, config: RunConfig, sockets: Path, console: Console) -> RunR
         started = monotonic()
         heartbeat = Heartbeat(runtime, fronts, config.limits.slow_after_s)
         with LocalCluster(process) as cluster, heartbeat:
-            stop = _drive(runtime, cluster, sources, fronts, config, console)
+            watch = _watch(process, runtime)
+            stop = _drive(runtime, cluster, sources, fronts, watch, config, console)
             if stop.error:
                 raise _error_of(stop, config)
         return RunReport(
@@ -232,11 +235,20 @@ def _front(
     return front
 
 
+def _watch(process: ProcessConfig, runtime: Runtime) -> Watch:
+    """The watch of a run, driven by the runtime."""
+    watch = Watch()
+    watch.address = runtime.add(watch, process.address("watch"))
+    watch.addresses["master"] = process.address("master")
+    return watch
+
+
 def _drive(
     runtime: Runtime,
     cluster: LocalCluster,
     sources: Sequence[Source | LiveSource],
     fronts: Sequence[Front],
+    watch: Watch,
     config: RunConfig,
     console: Console,
 ) -> Stop:
@@ -245,7 +257,8 @@ def _drive(
     kill_at = monotonic() + config.kill_every_s if config.kill_every_s else float("inf")
     supervise_at = 0.0
     master_ended_at: float | None = None
-    with ProgressBars(console, [source.name for source in sources]) as bars:
+    progress = RunProgress(fronts, watch, config.output)
+    with ProgressView(console, [source.name for source in sources]) as view:
         more = False
         while True:
             more = runtime.step(more, wait_s=0.05)
@@ -263,7 +276,8 @@ def _drive(
                 max(front.settled for front in fronts), max(front.furthest for front in fronts)
             )
             for number, (source, front) in enumerate(zip(sources, fronts, strict=True)):
-                bars.show(number, source.progress(), front.taken)
+                view.show(number, source.progress(), front.taken)
+            progress.tell(now, view)
             if not cluster.master_ended:
                 master_ended_at = None
             elif master_ended_at is None:
@@ -271,7 +285,8 @@ def _drive(
             elif now - master_ended_at > END_S:  # the fronts have missed the last messages
                 cluster.ask_again()
                 master_ended_at = None
-    _await_nodes(runtime, cluster)
+        _await_nodes(runtime, cluster)
+        progress.end(monotonic(), view)
     return outcomes[0]
 
 
