@@ -59,6 +59,7 @@ class Delivery:
     def stored(self, message: BundleStored) -> None:
         """The consumer has stored a bundle."""
         if message.incarnation == self._incarnation:
+            self.unanswered = 0
             self._exchanged += 1
             self.barrier.stored(message.t_last)
 
@@ -67,9 +68,9 @@ class Delivery:
 
         Raises StateMismatch if the consumer's outputs do not fit this node's state.
         """
+        self.unanswered = 0
         if (message.incarnation, message.number) != (self._incarnation, self._exchanged):
             return None
-        self.unanswered = 0
         outstanding = self.barrier.outstanding
         self.barrier.last(message.t_last, message.checksum, message.blobs)
         if outstanding is None or self.barrier.outstanding is not outstanding:

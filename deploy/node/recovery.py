@@ -60,7 +60,7 @@ class Recovering(Member):
         if self.stopped:
             return "over"
         if self.running:
-            return "waiting for the consumer" if self._delivery.unanswered else "running"
+            return "waiting for the consumer" if self._delivery.unanswered > 1 else "running"
         if self._restored:
             return "waiting for the consumer"
         return f"loading {self._restoring.percent} %" if self.incarnation else "starting"

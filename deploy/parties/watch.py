@@ -77,15 +77,16 @@ class Watch(Party):
             return "starting"
         if self._is_silent("master", now):
             return "waiting for the master"
-        nodes = {name: report.state for name, report in self.reports.items() if name != "master"}
+        reports = sorted(self.reports.items())
+        nodes = {name: report.state for name, report in reports if name != "master"}
         if master.state == Phase.RUNNING.value:
             waiting = [name for name, state in nodes.items() if state == "waiting for the consumer"]
-            return f"{', '.join(waiting)} waiting for the consumer" if waiting else "running"
+            return f"waiting for the consumer of {', '.join(waiting)}" if waiting else "running"
         doing = "recovering" if self.figure("incarnation") > 1 else "starting"
         if master.state == Phase.LOADING.value:
             loading = [
                 f"{name} is {'silent' if self._is_silent(name, now) else state}"
-                for name, state in sorted(nodes.items())
+                for name, state in nodes.items()
                 if state != "running" or self._is_silent(name, now)
             ]
             return f"{doing}: {', '.join(loading) or master.waits_for}"

@@ -50,14 +50,14 @@ class Figures:
 
     def __str__(self) -> str:
         parts = [
-            f"{self.records} records",
+            f"{self.state}: {self.records} records",
             f"{self.outputs} outputs",
-            f"{self.rate:.0f} records/s",
-            f"{self.under_way} under way, the oldest for {self.oldest_s:.1f} s",
+            f"{self.rate:.0f}/s",
+            f"{self.under_way} under way ({self.oldest_s:.1f} s)",
         ]
         if self.p50_s is not None and self.p99_s is not None:
-            parts.append(f"latency p50 {_shown(self.p50_s)}, p99 {_shown(self.p99_s)}")
-        return "; ".join([*parts, self.state])
+            parts.append(f"p50 {_shown(self.p50_s)}, p99 {_shown(self.p99_s)}")
+        return ", ".join(parts)
 
     def fields(self) -> dict[str, Field]:
         """The same, for programs."""
@@ -101,8 +101,9 @@ class RunProgress:
             log.info("%s", figures, extra=about("progress", **figures.fields()))
 
     def end(self, now: float, view: ProgressView) -> None:
-        """The run is over, and all nodes have ended: show the last figures."""
-        last = replace(self.look(now), outputs=outputs_in(self._output), state="over")
+        """Show the last figures. Precondition: all outputs are delivered, all nodes have ended."""
+        outputs = outputs_in(self._output)
+        last = replace(self.look(now), outputs=outputs, under_way=0, oldest_s=0.0, state="over")
         view.show_line(str(last))
         log.debug("%s", last, extra=about("progress", **last.fields()))
 

@@ -286,7 +286,8 @@ def _drive(
                 cluster.ask_again()
                 master_ended_at = None
         _await_nodes(runtime, cluster)
-        progress.end(monotonic(), view)
+        if not outcomes[0].error:
+            progress.end(monotonic(), view)
     return outcomes[0]
 
 
