@@ -29,6 +29,8 @@ class Delivery:
         """When the consumer is asked next (seconds, monotonic), if an answer is overdue then."""
         self._incarnation = incarnation
         self._address = address
+        self.sent_at = 0.0
+        """When the newest bundle was sent first (seconds, monotonic)."""
         self.unanswered = 0
         """Questions since the last answer."""
         self._exchanged = 0
@@ -53,6 +55,7 @@ class Delivery:
         bundle = self.barrier.take_bundle(self._incarnation)
         if bundle is not None:
             self._exchanged += 1
+            self.sent_at = now
             self.ask_at = now + ASK_EVERY_S
         return bundle
 

@@ -24,6 +24,9 @@ from driftline.engine.snapshots.jobs import LoadSnapshot
 from driftline.engine.wire.messages import Failed, LastBundle, Message, Recover
 from driftline.engine.wire.party import Job
 
+OVERDUE_S = 1.0
+"""A bundle that is not stored for longer is what a node waits for."""
+
 SILENT_AFTER = 4
 """Questions to the consumer, one a second, that may go unanswered before that is told."""
 
@@ -60,7 +63,9 @@ class Recovering(Member):
         if self.stopped:
             return "over"
         if self.running:
-            return "waiting for the consumer" if self._delivery.unanswered > 1 else "running"
+            overdue = self.now - self._delivery.sent_at > OVERDUE_S
+            waits = self.barrier.outstanding is not None and overdue
+            return "waiting for the consumer" if waits else "running"
         if self._restored:
             return "waiting for the consumer"
         return f"loading {self._restoring.percent} %" if self.incarnation else "starting"

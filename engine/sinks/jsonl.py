@@ -95,8 +95,8 @@ class JsonLinesConsumer:
             self._record = None
             files = {name: (length, checksum) for name, length, checksum in before.files}
             rows = before.rows[0]
-            for sink, text in texts.items():
-                rows += text.count(b"\n") if sink != FAILURES else 0
+            for sink, (text, lines) in texts.items():
+                rows += lines if sink != FAILURES else 0
                 name = self._name(sink)
                 length, checksum = files.get(name, (0, 0))
                 self._append(sink, length, text)
@@ -119,11 +119,12 @@ class JsonLinesConsumer:
         self._record = None
         self._claim.close()
 
-    def _texts(self, bundle: Bundle) -> dict[int, bytes]:
+    def _texts(self, bundle: Bundle) -> dict[int, tuple[bytes, int]]:
+        """Per sink: the text to append, and its number of lines."""
         lines: dict[int, list[str]] = {}
         for item in items_of(bundle, self._sinks):
             lines.setdefault(item.sink, []).append(self._lines.format(item) + "\n")
-        return {sink: "".join(parts).encode() for sink, parts in lines.items()}
+        return {sink: ("".join(parts).encode(), len(parts)) for sink, parts in lines.items()}
 
     def _append(self, sink: int, length: int, text: bytes) -> None:
         """Make the text durable after the first `length` bytes."""
