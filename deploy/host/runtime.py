@@ -213,6 +213,7 @@ class Runtime:
                 data = inbox.recv()
             except zmq.Again:
                 return
+            party.now = monotonic()
             self._hand(party, data)
         for _ in range(DRAIN):
             # Cheaper than `zmq.Again`, which would be raised once in every turn.

@@ -39,6 +39,9 @@ class ConsumerServer(Party):
         self.trouble: dict[str, str] = {}
         """Barrier -> why its last message could not be carried out."""
         self._told: dict[str, Trouble] = {}
+        self._unstored: set[str] = set()
+        """Barriers whose last bundle could not be stored: that the consumer can be read is no
+        sign that it works."""
         self._make = make
         self._consumers: dict[str, Consumer] = {}
 
@@ -55,7 +58,7 @@ class ConsumerServer(Party):
         except MalformedMessage:
             raise
         except Unavailable as error:
-            self._note(message.barrier, str(error))  # and no answer: the barrier asks again
+            self._note(message, str(error))  # and no answer: the barrier asks again
         except DriftlineError as error:
             kind = type(error).__name__
             told = about("consumer-refuses", barrier=message.barrier, error=kind, reason=str(error))
@@ -63,7 +66,7 @@ class ConsumerServer(Party):
             self.send(sender, Failed(message.incarnation, type(error).__name__, str(error)))
         else:
             if message.barrier in self.trouble:
-                self._works_again(message.barrier)
+                self._works_again(message)
 
     def channel_lost(self, sender: str) -> None:
         """Nothing to do: the messages of consumers are not numbered."""
@@ -98,12 +101,20 @@ class ConsumerServer(Party):
             self._consumers[barrier] = self._make(barrier)
         return self._consumers[barrier]
 
-    def _note(self, barrier: str, trouble: str) -> None:
+    def _note(self, message: FetchLast | Bundle, trouble: str) -> None:
+        barrier = message.barrier
         self.trouble[barrier] = trouble
+        if isinstance(message, Bundle):
+            self._unstored.add(barrier)
         told = self._told.setdefault(barrier, Trouble("consumer-unavailable"))
         told.failed(self.now, f"{barrier}: {trouble}; trying again", barrier=barrier)
 
-    def _works_again(self, barrier: str) -> None:
+    def _works_again(self, message: FetchLast | Bundle) -> None:
+        barrier = message.barrier
+        if isinstance(message, Bundle):
+            self._unstored.discard(barrier)
+        elif barrier in self._unstored:
+            return
         del self.trouble[barrier]
         text = f"{barrier}: its consumer is available again"
         self._told.pop(barrier).over(self.now, text, barrier=barrier)

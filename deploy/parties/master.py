@@ -146,6 +146,7 @@ class Master(Party):
             self._worked |= bool(message.busy) or self._steps.get(sender) != message.steps
             self._steps[sender] = message.steps
             return
+        coordinator.chronicle.now = self.now
         if isinstance(message, Hello):
             self.addresses[sender] = message.address
             coordinator.hello(sender, message)
