@@ -1,7 +1,7 @@
 """The options of a command that logs: which lines are printed, in which form, and where else.
 
-Errors of Driftline become lines, too: so `--log-json` prints nothing but JSON, and a log file says
-how a run ended.
+Errors become lines, too: so a run with `--log-json` prints nothing but JSON, and a log file says
+how it ended.
 """
 
 from __future__ import annotations
@@ -36,8 +36,13 @@ def logged(command: Callable[..., None]) -> Callable[..., None]:
         log_to(console, level, as_json, file)
         try:
             command(console=console, **others)
-        except DriftlineError as error:
-            log.error("%s", error, extra=about("failed", error=type(error).__name__))
+        except BrokenPipeError:
+            raise
+        except (DriftlineError, OSError) as error:
+            text = str(error)
+            if isinstance(error, OSError):
+                text = f"{error.filename or 'the system'}: {error.strerror}"
+            log.error("%s", text, extra=about("failed", error=type(error).__name__))
             raise click.exceptions.Exit(1) from None
 
     return with_log

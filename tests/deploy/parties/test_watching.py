@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import pytest
 
 from driftline.coordinator.phases import Phase
 from driftline.deploy.parties.meter import Meter, percentile
+from driftline.deploy.parties.replay import Replay
 from driftline.deploy.parties.standstill import Standstill
 from driftline.deploy.parties.watch import Watch
 from driftline.engine.events import Trouble
@@ -69,6 +71,39 @@ def test_trouble_is_told_at_once_every_half_minute_and_at_its_end(
         "/disk: no space (for 30 s now, 31 times)",
         "/disk: no space (for 60 s now, 61 times)",
         "/disk has space; it had failed 70 times in 70.0 s",
+    ]
+
+
+def test_the_first_malformed_message_is_told_and_then_counts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watch = Watch()
+    for _ in range(123):
+        watch.receive(b"stranger")
+    assert [re.sub(":.*", "", text) for text in caplog.messages] == [
+        "watch dropped a malformed message",
+        *(
+            f"watch has dropped {count} malformed messages; the last one"
+            for count in (*range(10, 100, 10), 100)
+        ),
+    ]
+
+
+def test_a_long_replay_says_how_far_it_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    replay = Replay("front-0")
+    with caplog.at_level(logging.INFO):
+        replay.begin(0.0, since=1, furthest=0)
+        replay.look(9.0, settled=1)
+        assert not caplog.messages, "there is nothing to read again"
+        replay.begin(10.0, since=101, furthest=200)
+        for now, settled in ((14.0, 120), (16.0, 151), (17.0, 160), (18.0, 201), (30.0, 300)):
+            replay.look(now, settled)
+    assert caplog.messages == [
+        "front-0 reads again from time 101 to 200",
+        "front-0 has caught up by 50 %",
+        "front-0 has caught up after 8.0 s, at time 200",
     ]
 
 
