@@ -58,7 +58,7 @@ class Party:
             if self.malformed == 1:
                 told = about("malformed", reason=str(error), count=1)
                 log.warning("%s dropped a malformed message: %s", self.name, error, extra=told)
-            elif len(str(self.malformed).rstrip("0")) == 1:  # 10, 20, ... 100, 200, ...
+            elif self.malformed % 10 == 0 and len(str(self.malformed).rstrip("0")) == 1:
                 told = about("malformed", reason=str(error), count=self.malformed)
                 log.warning(
                     "%s has dropped %d malformed messages; the last one: %s",
