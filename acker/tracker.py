@@ -150,6 +150,11 @@ class Tracker:
         """Consumers have all outputs below this time."""
         return min(self.processed, *self._delivered)
 
+    def undelivered(self) -> list[int]:
+        """The nodes with outputs that are processed and that the consumer does not have."""
+        processed = self.processed
+        return [node for node, time in enumerate(self._delivered) if time < processed]
+
     def to_ask(self) -> list[tuple[int, int]]:
         """(front, time): idle fronts to be asked for a promise up to a time.
 

@@ -26,10 +26,10 @@ A member is missing only if it is silent: a process with long work to do still s
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 
 from driftline.coordinator.backoff import Backoff
+from driftline.coordinator.chronicle import Chronicle
 from driftline.coordinator.draining import Draining
 from driftline.coordinator.farewell import Farewell
 from driftline.coordinator.members import Members
@@ -59,8 +59,6 @@ from driftline.engine.wire.messages import (
     Unloadable,
 )
 from driftline.engine.wire.party import Job
-
-log = logging.getLogger("driftline")
 
 MISSING_AFTER_S = 5.0
 """Default of the silence, in seconds, after which a node or front counts as missing."""
@@ -107,6 +105,7 @@ class Coordinator:
         self._members = Members(missing_after_s)
         self._missing_after = missing_after_s
         self._backoff = Backoff()
+        self.chronicle = Chronicle()
         self._resume_at = 0.0
         """The end of the pause: no recovery begins before it."""
         self._ready: set[str] = set()
@@ -143,6 +142,11 @@ class Coordinator:
         if self.state.snapshots:
             return self.state.snapshots[0]
         return SnapshotRecord(0, 0, (0,) * len(self.fronts))
+
+    @property
+    def addresses(self) -> tuple[tuple[str, str], ...]:
+        """(name, address) of all members that are present."""
+        return self._members.addresses
 
     @property
     def waits_for(self) -> str:
@@ -283,7 +287,7 @@ class Coordinator:
             self.recoveries += 1
             pause = self._backoff.pause_s() if paced else 0.0
             self._resume_at = max(self._resume_at, self._now + pause)
-            log.warning("recovering: %s%s", reason, self._about_pause(pause))
+            self.chronicle.recovering(reason, self.recoveries, pause, self._backoff.nowhere)
         if len(self._members) < len(self.nodes) + len(self.fronts):
             self.phase = Phase.GATHERING
             return
@@ -296,11 +300,6 @@ class Coordinator:
         else:  # a write names the version before it: that write has to be done first
             self._write_again = True
 
-    def _about_pause(self, pause: float) -> str:
-        if not pause:
-            return ""
-        return f"; no progress since {self._backoff.nowhere} recoveries, the next in {pause:g} s"
-
     def _write(self, state: ClusterState) -> None:
         self._writing = WriteState(state)
         self.jobs.append(self._writing)
@@ -312,7 +311,7 @@ class Coordinator:
         self._writing = None
         if isinstance(result, Exception):
             # The write may have been done all the same: a new master finds out by reading.
-            log.error("the registry cannot be written: %s", result)
+            self.chronicle.registry_failed(result)
             self.phase = Phase.BROKEN
             return
         assert isinstance(job, WriteState)
@@ -333,12 +332,14 @@ class Coordinator:
         self._draining = Draining(self.fronts, self.policy.cut)
         self._number = self.start.number
         self._last_time = self.start.time
+        self.chronicle.loading(self.state.incarnation, self.start)
         for node in self.nodes:
             self._begin_incarnation_at(node)
 
     def _run(self) -> None:
         self.phase = Phase.RUNNING
         self._next_snapshot = self._now + self.interval
+        self.chronicle.running(self.state.incarnation)
         for front in self.fronts:
             self._begin_incarnation_at(front)
 
@@ -367,7 +368,7 @@ class Coordinator:
         if outputs_left or not message.number or (self.state.base and not older):
             self.stop("SnapshotDamaged", f"{reason}. {ADVICE}")
             return
-        log.warning("%s; the previous snapshot is used", reason)
+        self.chronicle.damaged(reason, message.number)
         self._damage = reason
         self.phase = Phase.DECIDING
         self._write(self.state.next(incarnation=self.state.incarnation + 1, snapshots=older))
@@ -415,7 +416,7 @@ class Coordinator:
         snapshot = self._snapshot
         if snapshot is None or message.number != snapshot.number:
             return
-        log.warning("snapshot %d: %s: %s", message.number, sender, message.reason)
+        self.chronicle.snapshot_failed(message.number, sender, message.reason)
         snapshot.failed = True
         self._answered(snapshot, sender)
 
@@ -436,6 +437,7 @@ class Coordinator:
         self._last_time = self._snapshot.time
         self.snapshots += 1
         number = self._snapshot.number
+        self.chronicle.snapshot(number, self._last_time)
         self._snapshot = None
         oldest = self.state.snapshots[-1]
         before = oldest.number if oldest.number < number else 0

@@ -10,10 +10,9 @@ from then on: otherwise the same work would cause one recovery after the other f
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
-log = logging.getLogger("driftline")
+from driftline.engine.events import about, log
 
 LONGEST_S = 600.0
 """No member may be silent for longer than this."""
@@ -64,6 +63,7 @@ class Members:
             log.warning(
                 "%s is there again after %.0f s of silence; it may be silent for %.0f s now",
                 *(name, silent_s, self._extended_s[name]),
+                extra=about("back", name=name, seconds=silent_s),
             )
         return restarted
 

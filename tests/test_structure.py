@@ -25,7 +25,7 @@ LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in 
 
 ROOMS = {
     "engine": (
-        {"labels", "errors"},
+        {"labels", "errors", "events"},
         {"durable", "locks", "policy"},
         {"lmdbs"},
         {"wire"},

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
+from math import inf
 from pathlib import Path
 from time import monotonic
 
@@ -20,39 +21,15 @@ from driftline.deploy.host.process import ProcessConfig, new_id
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.supervisor import LocalCluster
 from driftline.deploy.parties.front import Front
+from driftline.deploy.parties.watch import Watch
 from driftline.deploy.parties.window import WINDOW
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
 from driftline.engine.sinks.consumer import Consumer
-from driftline.engine.wire.messages import AskReport, Message, Report
-from driftline.engine.wire.party import Party
 
 START_S = 30.0
-
-
-class Observer(Party):
-    """Asks nodes for their figures."""
-
-    def __init__(self) -> None:
-        super().__init__("observer")
-        self.address = ""
-        self.reports: dict[str, dict[str, int]] = {}
-
-    def ask(self, nodes: dict[str, str]) -> None:
-        """Send a request to each node (name -> address); `reports` gets their answers."""
-        self.reports.clear()
-        self.addresses.update(nodes)
-        for node in nodes:
-            self.send(node, AskReport(self.address))
-
-    def handle(self, sender: str, message: Message) -> None:
-        if isinstance(message, Report):
-            self.reports[sender] = dict(message.figures)
-
-    def channel_lost(self, sender: str) -> None:
-        """Do nothing: `figures` waits for all answers, but only for START_S."""
 
 
 class Engine(Running):
@@ -110,8 +87,8 @@ class Engine(Running):
         self.front.address = self.runtime.add(self.front, config.address("front-0"))
         self.front.addresses["master"] = config.address("master")
         self.ends.attach(self.runtime, config)
-        self.observer = Observer()
-        self.observer.address = self.runtime.add(self.observer, config.address("observer"))
+        self.watch = Watch(every_s=inf)
+        self.watch.address = self.runtime.add(self.watch, config.address("watch"))
         self.cluster = LocalCluster(config)
 
     def start(self) -> None:
@@ -151,13 +128,15 @@ class Engine(Running):
     def figures(self) -> dict[str, int]:
         """The sums of the nodes' figures, by name."""
         nodes = {n: a for n, a in self.front.addresses.items() if n.startswith("node-")}
-        self.observer.ask(nodes)
+        self.watch.reports.clear()
+        self.watch.addresses.update(nodes)
+        self.watch.ask()
         deadline = monotonic() + START_S
-        while len(self.observer.reports) < len(nodes) and monotonic() < deadline:
+        while len(self.watch.reports) < len(nodes) and monotonic() < deadline:
             self.runtime.step(wait_s=0.05)
         total: Counter[str] = Counter()
-        for figures in self.observer.reports.values():
-            total.update(figures)
+        for report in self.watch.reports.values():
+            total.update(dict(report.figures))
         return dict(total)
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from signal import Signals
 
@@ -10,6 +9,7 @@ import click
 from rich.console import Console
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S
+from driftline.deploy.commands.logged import logged
 from driftline.deploy.host.deaths import DEATHS_MAX
 from driftline.deploy.host.heartbeat import SLOW_AFTER_S
 from driftline.deploy.host.limits import Limits
@@ -17,13 +17,14 @@ from driftline.deploy.parties.master import STALLED_AFTER_S
 from driftline.deploy.parties.window import WINDOW
 from driftline.deploy.run.reference import run_reference_to
 from driftline.deploy.run.run import RunConfig, run_flow
+from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import ORDERINGS, POLICIES, policy
 from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources.inputs import open_given_files, open_inputs
 from driftline.engine.sources.record import Shape
-from driftline.engine.ui.consoles import tell
+from driftline.engine.ui.consoles import as_words
 from driftline.engine.ui.options import (
     flow_argument,
     inputs_option,
@@ -86,8 +87,10 @@ from driftline.engine.ui.results import write_json
 @click.option("--seed", default=0, help="Seed of --kill-every: which process is killed next.")
 @click.option("--reference", is_flag=True,
               help="Use the reference interpreter: one process, no cluster.")  # fmt: skip
+@logged
 @json_option
 def run(
+    console: Console,
     flow: str,
     inputs: tuple[str, ...],
     output: Path,
@@ -133,8 +136,6 @@ def run(
     same stream again, from its beginning: stored records are compared and skipped, so none is lost
     and none counts twice.
     """
-    console = Console(stderr=True)
-    logging.basicConfig(level=logging.WARNING, format="driftline: %(message)s")
     loaded = load_flow(flow)
     ended_by: Signals | None = None
     if reference:
@@ -167,22 +168,23 @@ def run(
         done = run_flow(loaded, config, console)
         ended_by, report = done.ended_by, done.as_json()
     write_json(json_file, report | {"ended_by": None if ended_by is None else ended_by.name})
-    tell(console, report)
+    figures = {name: value for name, value in report.items() if isinstance(value, (int, float))}
+    log.info("the run is over: %s", as_words(report), extra=about("run-over", **figures))
     if start is not None and not report["records"]:
-        console.print(
-            f"driftline: no record was read: the input ends before the time of {start}. A run from "
-            "a savepoint continues the input of the savepoint: append records to that input",
-            markup=False, highlight=False, soft_wrap=True,
-        )  # fmt: skip
+        log.warning(
+            "no record was read: the input ends before the time of %s. A run from a savepoint "
+            "continues the input of the savepoint: append records to that input",
+            start,
+            extra=about("no-records"),
+        )
     if report.get("bad_records") or report.get("dead_letters"):
-        console.print(
-            f"driftline: bad records and failed elements are in {output / DEAD_LETTERS}",
-            markup=False, highlight=False, soft_wrap=True,
-        )  # fmt: skip
+        where = output / DEAD_LETTERS
+        told = about("set-aside", directory=str(where))
+        log.warning("bad records and failed elements are in %s", where, extra=told)
     if ended_by is not None:
-        console.print(
-            f"driftline: ended in good order by {ended_by.name}: the same command goes on from "
-            "here, and has nothing to replay",
-            markup=False, highlight=False, soft_wrap=True,
-        )  # fmt: skip
+        log.info(
+            "ended in good order by %s: the same command goes on from here, and replays nothing",
+            ended_by.name,
+            extra=about("ended-in-good-order", signal=ended_by.name),
+        )
         raise SystemExit(128 + ended_by)

@@ -19,7 +19,6 @@ are called by the thread of the socket's owner, everything else happens in the t
 from __future__ import annotations
 
 import asyncio
-import logging
 import resource
 import socket
 import threading
@@ -31,8 +30,6 @@ from driftline.deploy.host.guarded import Connection
 from driftline.deploy.host.listening import BACKLOG, bound_to, listen, release
 from driftline.deploy.host.runtime import ThreadDied
 from driftline.deploy.parties.seldom import Seldom
-
-log = logging.getLogger("driftline")
 
 CONNECTIONS_MAX = 500
 """Connections at a time, by default."""
@@ -97,8 +94,8 @@ class Guard:
         """Those that have not sent a whole message."""
         self._waiting: dict[Connection, None] = {}
         """Those that wait for room."""
-        self._closed = Seldom(f"{name} closed a connection")
-        self._troubled = Seldom(f"{name} cannot take a connection")
+        self._closed = Seldom("connection-closed", f"{name} closed a connection")
+        self._troubled = Seldom("connection-failed", f"{name} cannot take a connection")
         self._died: ThreadDied | None = None
         self._wait_s = 0.0
         self._loop = asyncio.new_event_loop()

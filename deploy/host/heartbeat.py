@@ -9,7 +9,6 @@ with it (`Coordinator`).
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Sequence
 from time import monotonic
@@ -20,8 +19,7 @@ import zmq
 
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.parties.member import HELLO_EVERY_S, Member
-
-log = logging.getLogger("driftline")
+from driftline.engine.events import about, log
 
 SLOW_AFTER_S = 5.0
 """How long a turn may take before the first warning."""
@@ -74,4 +72,8 @@ class Heartbeat:
         if took >= self._tell_after:
             self._tell_after = 2 * took
             for member in self._members:
-                log.warning("%s has been busy for %.0f s with %s", member.name, took, member.doing)
+                log.warning(
+                    "%s has been busy for %.0f s with %s",
+                    *(member.name, took, member.doing),
+                    extra=about("slow", name=member.name, seconds=took, doing=member.doing),
+                )

@@ -6,7 +6,6 @@ Producers reach the ROUTER through a guard only (`deploy.host.guard`).
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import zmq
@@ -14,9 +13,8 @@ import zmq
 from driftline.deploy.host.guard import CONNECTIONS_MAX, Guard
 from driftline.deploy.parties.intake import MESSAGE_BYTES_MAX, Intake
 from driftline.deploy.parties.receiver import WINDOW, WINDOW_BYTES
+from driftline.engine.events import log
 from driftline.engine.sources.logs.received import ReceivedSource
-
-log = logging.getLogger("driftline")
 
 QUEUED_MAX = 64
 """Messages of each producer that may wait in ZeroMQ's memory, besides the intake's window."""

@@ -8,11 +8,11 @@ other status is a death; also 0, as a user function may call exit.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import struct
 import sys
-import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from driftline.coordinator.registry import FileRegistry, WriteState, check_ident
 from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.lifeline import hold_on
 from driftline.deploy.host.limits import LIMITS, Limits
+from driftline.deploy.host.logs import log_to_parent
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.signals import leave_to_parent
 from driftline.deploy.node.node import Node
@@ -29,6 +30,7 @@ from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.master import Master
 from driftline.deploy.work.pace import CARELESS, Pace
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
+from driftline.engine.events import about, log
 from driftline.engine.flow.code import code_of
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import Plan, plan
@@ -72,6 +74,8 @@ class ProcessConfig:
     """Folders in which modules are looked for, after all others."""
     code: str = ""
     """The code of the flow in the command, as `Code.text`; empty if it is not compared."""
+    log_level: int = logging.WARNING
+    """Lines below this level are not given to the parent."""
 
     def to_json(self) -> str:
         """The argument of the process."""
@@ -83,6 +87,11 @@ class ProcessConfig:
         fields = json.loads(text)
         fields["careful"], fields["paths"] = tuple(fields["careful"]), tuple(fields["paths"])
         return ProcessConfig(**{**fields, "limits": Limits(**fields["limits"])})
+
+    @property
+    def name(self) -> str:
+        """The name of this process."""
+        return self.role if self.role == "master" else f"{self.role}-{self.index}"
 
     def mark(self, kind: str) -> Mark:
         """The mark of a directory of this process; `kind`: node or output."""
@@ -106,7 +115,7 @@ BROKEN = 3
 """Exit status of a master that a new one has to replace."""
 
 DIED = 1
-"""Exit status of a process after an unexpected exception, which it prints."""
+"""Exit status of a process after an unexpected exception, which it logs."""
 
 NOTE_BYTES = 2048
 """Size of the file in which a careful node notes its element."""
@@ -180,6 +189,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
             config.mark("output"),
         )
         runtime.host(ConsumerServer(lambda barrier: consumer), node)
+        node.more_figures = lambda: {"outputs": consumer.outputs}
     else:
         node.addresses["consumer"] = config.address("consumer")
     with Heartbeat(runtime, [node], config.limits.slow_after_s):
@@ -271,6 +281,7 @@ def main(argument: str) -> int:
     if config.lifeline >= 0:
         hold_on(config.lifeline)
         leave_to_parent()
+    log_to_parent(config.name, config.log_level)
     sys.path += [path for path in config.paths if path not in sys.path]
     try:
         flow_plan = _same_plan(config)
@@ -278,12 +289,13 @@ def main(argument: str) -> int:
         run = run_master if config.role == "master" else run_node
         return run(config, flow_plan, chosen)
     except DriftlineError as error:
-        print(f"driftline {config.role}: {error}", file=sys.stderr)
+        log.error("%s", error, extra=about("cannot-start", error=type(error).__name__))
         return CANNOT_START
     except KeyboardInterrupt:
         return 130
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        told = about("died", error=type(error).__name__)
+        log.critical("an unexpected error ends %s", config.name, exc_info=True, extra=told)
         return DIED
 
 

@@ -14,7 +14,6 @@ A process of its own runs its loop with `run`, which collects garbage at leisure
 
 from __future__ import annotations
 
-import logging
 import os
 import queue
 import sys
@@ -29,9 +28,8 @@ import zmq
 
 from driftline.deploy.host.collector import Collector
 from driftline.engine.errors import DriftlineError, Unavailable
+from driftline.engine.events import Trouble, about, log
 from driftline.engine.wire.party import Job, Party
-
-log = logging.getLogger("driftline")
 
 DRAIN = 64
 """Messages that a turn takes at most."""
@@ -90,6 +88,8 @@ class Runtime:
         inbox.bind(_inproc(party))
         if not self._inboxes:
             self._disk.ring = self.connect(_inproc(party))
+        told = about("listening", name=party.name, address=bound)
+        log.debug("%s listens on %s", party.name, bound, extra=told)
         self._inboxes.append((inbox, party))
         self._seats.append(_Seat(party))
         self._poller.register(inbox, zmq.POLLIN)
@@ -230,6 +230,7 @@ class Runtime:
                 data = inbox.recv()
             except zmq.Again:
                 return
+            party.now = monotonic()
             self._hand(party, data)
         for _ in range(DRAIN):
             # Cheaper than `zmq.Again`, which would be raised once in every turn.
@@ -286,6 +287,8 @@ class _Worker:
         self._tasks: queue.SimpleQueue[tuple[Party, Job, CarryOut] | None] = queue.SimpleQueue()
         self._results: deque[tuple[Party, Job, object]] = deque()
         self._thread: threading.Thread | None = None
+        self._trouble: dict[str, Trouble] = {}
+        """Kind of job -> its failures."""
 
     def put(self, party: Party, job: Job, work: CarryOut) -> None:
         """Add a job of a party. `work` carries it out."""
@@ -300,7 +303,19 @@ class _Worker:
             party, job, result = self._results.popleft()
             if isinstance(result, ThreadDied):
                 raise result
+            self._tell(party, job, result)
             party.done(job, result)
+
+    def _tell(self, party: Party, job: Job, result: object) -> None:
+        """Tell when jobs of a kind begin to fail, while they do, and when they do no more."""
+        kind = type(job).__name__
+        if isinstance(result, DriftlineError):
+            trouble = self._trouble.setdefault(kind, Trouble("job-failed"))
+            text = f"{party.name} cannot do {kind}: {result}"
+            trouble.failed(monotonic(), text, name=party.name, job=kind)
+        elif kind in self._trouble:
+            trouble = self._trouble.pop(kind)
+            trouble.over(monotonic(), f"{party.name} can do {kind} again", name=party.name)
 
     def stop(self) -> None:
         """Finish all jobs."""
@@ -363,6 +378,7 @@ class LocalParty:
         party = self._party
         try:
             while (data := self._tasks.get()) is not None:
+                party.now = monotonic()
                 party.receive(data)
                 for _, answer in party.outbox:
                     self._partner.send(answer)

@@ -8,12 +8,13 @@ SIGINT as KeyboardInterrupt, the others as SystemExit with status 128 + n.
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Self
+
+from driftline.engine.events import about, log
 
 ASKED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
@@ -59,7 +60,7 @@ class Signals:
             signal.signal(each, signal.SIG_IGN)  # a further signal must not interrupt the clean-up
         if asked is signal.SIGINT:
             raise KeyboardInterrupt
-        print(f"driftline: ended by {asked.name}", file=sys.stderr)
+        log.warning("ended by %s", asked.name, extra=about("ended", signal=asked.name))
         raise SystemExit(128 + number)
 
 

@@ -3,21 +3,17 @@ them.
 
 A process that dies is started again; the coordinator then recovers the run. A process that cannot
 start, or that dies again and again while the run makes no progress, ends the run; the error has the
-last lines that the process wrote, and the record that it was working on. Lines that processes write
-to standard error are told as they come.
+last lines that the process wrote, and the record that it was working on. What processes say is told
+as it comes (`mouth`).
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 import random
 import signal
 import subprocess
-import tempfile
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from time import monotonic
@@ -27,33 +23,26 @@ from typing import Self
 from driftline.deploy.host import child
 from driftline.deploy.host.deaths import Deaths, how
 from driftline.deploy.host.lifeline import Lifeline
+from driftline.deploy.host.mouth import Mouth
 from driftline.deploy.host.process import CANNOT_START, STOPPED, ProcessConfig, where_it_was
 from driftline.engine.errors import Unavailable
+from driftline.engine.events import about, log
 
 MODULE = "driftline.deploy.host.process"
 """The module that a process runs."""
 
-SHOWN_MAX = 20
-"""Lines of one process that are told at a time at most; as many are remembered."""
-
-SHOWN_FIRST = 5
-"""How many of these lines are the first ones, if lines are left out."""
-
-KEPT_BYTES = 1 << 20
-"""How much text of a process is kept."""
+SAID_WITHIN_S = 0.5
+"""How long to wait for the last words of a dead process, if a child of its own goes on."""
 
 
 class LocalCluster:
     """Node and master processes. A context manager: on leaving it they are ended."""
 
-    def __init__(
-        self, config: ProcessConfig, tell: Callable[[str], None] = lambda line: None
-    ) -> None:
+    def __init__(self, config: ProcessConfig) -> None:
         self.config = config
         self.kills = 0
         self.restarts = 0
         self.deaths = Deaths(config.limits.deaths)
-        self._tell = tell
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._lifelines: dict[str, Lifeline] = {}
         self._start_at: dict[str, float] = {}
@@ -61,12 +50,13 @@ class LocalCluster:
         self._killed: set[str] = set()
         """Processes that `kill_one` has killed."""
         self._asked_again = False
-        self._mouths: dict[str, _Mouth] = {}
+        self._mouths: dict[str, Mouth] = {}
 
     def __enter__(self) -> Self:
         for name in ["master", *(f"node-{i}" for i in range(self.config.nodes))]:
-            self._mouths[name] = _Mouth()
             self._start(name)
+        names = ", ".join(f"{name} (pid {pid})" for name, pid in self.pids.items())
+        log.info("started %s", names, extra=about("processes-started", **self.pids))
         return self
 
     def __exit__(
@@ -85,11 +75,10 @@ class LocalCluster:
         now = monotonic()
         self.deaths.moved(settled, sent)
         for name, process in self._processes.items():
-            self._relay(name)
             if name in self._start_at:
                 if now >= self._start_at[name]:
                     del self._start_at[name]
-                    self._start(name)
+                    self._start_again(name)
                 continue
             status = process.poll()
             if status is None or status == STOPPED:
@@ -97,14 +86,15 @@ class LocalCluster:
             self.restarts += 1
             if name in self._killed:
                 self._killed.remove(name)
-                self._start(name)
+                self._start_again(name)
             else:
                 self._start_at[name] = self._died(name, status, now)
 
     def _died(self, name: str, status: int, now: float) -> float:
         """When to start a process that has died again. Raises Unavailable."""
-        self._relay(name)
-        heard = "\n".join(self._mouths[name].last)
+        pid, mouth = self._processes[name].pid, self._mouths[name]
+        mouth.wait(SAID_WITHIN_S)
+        heard = "\n".join(mouth.last)
         said = heard or "it said nothing"
         if status == CANNOT_START:
             raise Unavailable(f"{name} cannot start: {said}")
@@ -118,12 +108,29 @@ class LocalCluster:
                 + ("  It said: " + said.replace("\n", "\n    ") if heard else "  It said nothing.")
                 + "\n  Once the cause is mended, the same command goes on."
             )
-        self._tell(f"{name} {how(status)}; it is started again")
+        pause = at - now
+        log.warning(
+            "%s (pid %d) %s; it is started again%s",
+            *(name, pid, how(status), f" in {pause:.1f} s" if pause else ""),
+            extra=about("process-died", name=name, pid=pid, status=status, pause=pause),
+        )
         return at
+
+    def _start_again(self, name: str) -> None:
+        self._start(name)
+        pid = self.pids[name]
+        log.info(
+            "%s is started again (pid %d)",
+            name,
+            pid,
+            extra=about("process-started", name=name, pid=pid),
+        )
 
     def kill_one(self, chance: random.Random) -> str:
         """Kill -9 a random process. Returns its name."""
         name = chance.choice(sorted(set(self._processes) - set(self._start_at)))
+        pid = self.pids[name]
+        log.warning("kill -9 %s (pid %d)", name, pid, extra=about("kill", name=name, pid=pid))
         self._processes[name].kill()
         self._processes[name].wait()
         self.kills += 1
@@ -166,7 +173,7 @@ class LocalCluster:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            self._relay(name)
+            self._mouths[name].wait(SAID_WITHIN_S)
         for lifeline in self._lifelines.values():
             lifeline.cut()
         self._lifelines.clear()
@@ -183,8 +190,10 @@ class LocalCluster:
             lifeline=lifeline.fd,
             careful=self.deaths.careful(name),
         )
-        self._processes[name] = self._popen(config, self._mouths[name].fd)
+        mouth = self._mouths[name] = Mouth(name)
+        self._processes[name] = self._popen(config, mouth.fd)
         lifeline.started()
+        mouth.started()
         self.deaths.started(name, monotonic())
 
     def _popen(self, config: ProcessConfig, stderr: int) -> subprocess.Popen[bytes]:
@@ -196,15 +205,6 @@ class LocalCluster:
                 stderr=stderr,
                 pass_fds=[config.lifeline],
             )
-
-    def _relay(self, name: str) -> None:
-        """Tell the lines that a process has written since the last call."""
-        lines = self._mouths[name].said()
-        left_out = max(0, len(lines) - SHOWN_MAX)
-        if left_out:  # most of the lines told are the last ones: a traceback ends with its cause
-            lines[SHOWN_FIRST : SHOWN_FIRST + left_out] = [f"... ({left_out} lines more)"]
-        for line in lines:
-            self._tell(f"{name}: {line}")
 
 
 @contextmanager
@@ -218,30 +218,3 @@ def _deaf_to_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-class _Mouth:
-    """The standard error of a process: a file, so that the process never waits for a reader."""
-
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as we do
-        self.fd = self._file.fileno()
-        fcntl.fcntl(self.fd, fcntl.F_SETFL, os.O_APPEND)  # so that it can be cut
-        self.last: deque[str] = deque(maxlen=SHOWN_MAX)
-        """The last lines, for the error that ends the run."""
-        self._at = 0
-        self._begun = b""
-
-    def said(self) -> list[str]:
-        """The lines that were completed since the last call."""
-        data = os.pread(self.fd, KEPT_BYTES, self._at)
-        if not data:
-            return []
-        self._at += len(data)
-        if self._at >= KEPT_BYTES:
-            os.ftruncate(self.fd, 0)
-            self._at = 0
-        *whole, self._begun = (self._begun + data).split(b"\n")
-        lines = [line.decode(errors="replace") for line in whole]
-        self.last += lines
-        return lines

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from math import inf
 
-from driftline.engine.wire.party import log
+from driftline.engine.events import about, log
 
 WAITING_BYTES = 1 << 25
 """Bytes that may wait for the consumer, or for a snapshot, before the node stops."""
@@ -64,9 +64,13 @@ class Brake:
             self._told = now >= self._told_at + TELL_EVERY_S
             if self._told:
                 self._told_at = now
-                log.warning("%s holds its input back: %s", self._name, self._why(waiting, unsaved))
+                log.warning(
+                    "%s holds its input back: %s",
+                    *(self._name, self._why(waiting, unsaved)),
+                    extra=about("held-back", name=self._name, waiting=waiting, unsaved=unsaved),
+                )
         elif before and not self.on and self._told:
-            log.info("%s goes on", self._name)
+            log.info("%s takes input again", self._name, extra=about("goes-on", name=self._name))
         return self.on
 
     def _why(self, waiting: int, unsaved: int) -> str:

@@ -29,6 +29,10 @@ class Delivery:
         """When the consumer is asked next (seconds, monotonic), if an answer is overdue then."""
         self._incarnation = incarnation
         self._address = address
+        self.sent_at = 0.0
+        """When the newest bundle was sent first (seconds, monotonic)."""
+        self.unanswered = 0
+        """Questions since the last answer."""
         self._exchanged = 0
         """The number of bundles sent plus the number of bundles stored."""
 
@@ -39,7 +43,9 @@ class Delivery:
         self.ask_at = now + ASK_EVERY_S
         barrier = self.barrier
         if barrier.connected and barrier.outstanding is None:
+            self.unanswered = 0
             return None
+        self.unanswered += 1
         return FetchLast(
             barrier.name, self._incarnation, barrier.groups, self._address, self._exchanged
         )
@@ -49,12 +55,14 @@ class Delivery:
         bundle = self.barrier.take_bundle(self._incarnation)
         if bundle is not None:
             self._exchanged += 1
+            self.sent_at = now
             self.ask_at = now + ASK_EVERY_S
         return bundle
 
     def stored(self, message: BundleStored) -> None:
         """The consumer has stored a bundle."""
         if message.incarnation == self._incarnation:
+            self.unanswered = 0
             self._exchanged += 1
             self.barrier.stored(message.t_last)
 
@@ -63,6 +71,7 @@ class Delivery:
 
         Raises StateMismatch if the consumer's outputs do not fit this node's state.
         """
+        self.unanswered = 0
         if (message.incarnation, message.number) != (self._incarnation, self._exchanged):
             return None
         outstanding = self.barrier.outstanding

@@ -88,6 +88,8 @@ class Node(Recovering):
         super().__init__(components, process, address, run, pace or Pace(plan))
         self.index = index
         self.plan = plan
+        self.more_figures: Callable[[], dict[str, int]] = dict
+        """Gives figures for a `Report` that the node does not know: those of its driver."""
 
     def _set_up(self, assembly: Assembly, start: int) -> None:
         super()._set_up(assembly, start)
@@ -153,7 +155,8 @@ class Node(Recovering):
         elif isinstance(message, AskReport):
             self.addresses[sender] = message.address
             own = {"frames": self._stages.frames, "malformed": self.malformed}
-            self.send(sender, Report(tuple({**self.assembly.figures(), **own}.items())))
+            figures = {**self.assembly.figures(), **own, **self.more_figures()}
+            self.send(sender, Report(tuple(figures.items()), self.state, "", ()))
         else:
             super().handle(sender, message)
 

@@ -13,14 +13,22 @@ from __future__ import annotations
 from driftline.barrier.barrier import Barrier
 from driftline.deploy.node.components import Components
 from driftline.deploy.node.delivery import Delivery
+from driftline.deploy.node.loading import Loading
 from driftline.deploy.node.restoring import Restoring
 from driftline.deploy.parties.member import Member
 from driftline.deploy.work.assembly import Assembly
 from driftline.deploy.work.pace import Pace
 from driftline.engine.errors import DriftlineError
+from driftline.engine.events import Trouble
 from driftline.engine.snapshots.jobs import LoadSnapshot
 from driftline.engine.wire.messages import Failed, LastBundle, Message, Recover
 from driftline.engine.wire.party import Job
+
+OVERDUE_S = 1.0
+"""A bundle that is not stored for longer is what a node waits for."""
+
+SILENT_AFTER = 4
+"""Questions to the consumer, one a second, that may go unanswered before that is told."""
 
 
 class Recovering(Member):
@@ -32,6 +40,8 @@ class Recovering(Member):
         super().__init__(f"node-{components.index}", process, address, run)
         self.pace = pace
         self._components = components
+        self._loading = Loading(self.name, components.nodes)
+        self._silence = Trouble("consumer-silent")
         self._begin(components.load(), 0)
 
     def _begin(self, load: LoadSnapshot, start: int, same_code: bool = True) -> None:
@@ -49,6 +59,19 @@ class Recovering(Member):
         self._delivery = Delivery(assembly.barrier, self.incarnation, self.address)
 
     @property
+    def state(self) -> str:
+        """What it is doing, for people."""
+        if self.stopped:
+            return "over"
+        if self.running:
+            overdue = self.now - self._delivery.sent_at > OVERDUE_S
+            waits = self.barrier.outstanding is not None and overdue
+            return "waiting for the consumer" if waits else "running"
+        if self._restored:
+            return "waiting for the consumer"
+        return f"loading {self._restoring.percent} %" if self.incarnation else "starting"
+
+    @property
     def barrier(self) -> Barrier:
         return self.assembly.barrier
 
@@ -63,6 +86,8 @@ class Recovering(Member):
     def tick(self, now: float) -> float:
         if self._restored and now >= self._delivery.ask_at:
             self._ask_consumer(now)
+        if not self.running:
+            self._loading.look(now, self._restoring)
         return super().tick(now)
 
     def repeat(self) -> None:
@@ -82,6 +107,7 @@ class Recovering(Member):
             self.addresses.update(message.addresses)
             load = self._components.load(message.number, message.taken)
             self._begin(load, message.time, bool(message.same_code))
+            self._loading.begin(self.now, message.number)
             self.jobs.append(load)
 
     def _restore(self) -> bool:
@@ -99,8 +125,13 @@ class Recovering(Member):
     def _ask_consumer(self, now: float) -> None:
         """Ask the consumer for its last bundle, if an answer is overdue."""
         question = self._delivery.question(now)
-        if question is not None:
-            self.send("consumer", question)
+        if question is None:
+            self._silence.over(now, f"the consumer of {self.barrier.name} answers again")
+            return
+        self.send("consumer", question)
+        if self._delivery.unanswered > SILENT_AFTER:
+            text = f"the consumer of {self.barrier.name} does not answer; asking again"
+            self._silence.failed(now, text, barrier=self.barrier.name)
 
     def _take_last(self, message: LastBundle) -> None:
         if not self._restored:
@@ -114,6 +145,8 @@ class Recovering(Member):
             self.send("consumer", again)
         if self.barrier.connected and not self.ready:
             self.ready = self.running = True
+            keys = self.assembly.figures()["keys"]
+            self._loading.end(self.now, self._restoring.bytes, keys, self.barrier.t_last)
             self.hello()
 
     def _fail(self, error: Exception) -> None:

@@ -8,7 +8,7 @@ snapshot cannot be used. Invariant: the assembly is given only when its whole st
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from driftline.deploy.node.components import Components
 from driftline.deploy.work.assembly import Assembly
@@ -16,7 +16,6 @@ from driftline.deploy.work.pace import Pace
 from driftline.engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged, Unavailable
 from driftline.engine.snapshots.jobs import Loaded, LoadSnapshot
 from driftline.engine.wire.messages import Failed, Message, Unloadable
-from driftline.engine.wire.party import log
 
 
 class Restoring:
@@ -40,6 +39,8 @@ class Restoring:
         self._steps: Iterator[Assembly | None] = iter(())
         self.under_way = False
         """Whether there is more to restore."""
+        self.bytes = self.restored_bytes = 0
+        """The size of the snapshot's part of this node, as it was read; and of what is restored."""
 
     def take(self, result: object) -> None:
         """The job is done; `result` is an exception if it failed."""
@@ -56,8 +57,7 @@ class Restoring:
         except (SnapshotDamaged, MalformedMessage) as error:
             self.under_way = False
             return Unloadable(incarnation, self.load.number, str(error))
-        except Unavailable as error:
-            log.warning("%s; trying again", error)
+        except Unavailable:  # the driver tells of it
             self.load_again = True
         except DriftlineError as error:
             self.under_way = False
@@ -72,6 +72,17 @@ class Restoring:
         assembly = self._components.assembly(
             self.start, result.number, result.meta, self._same_code
         )
-        for _ in assembly.load(result.segments, self.start):
+        self.bytes, self.restored_bytes = sum(map(len, result.segments)), 0
+        for _ in assembly.load(self._counted(result.segments), self.start):
             yield None
         yield assembly
+
+    def _counted(self, segments: Sequence[bytes]) -> Iterator[bytes]:
+        for segment in segments:
+            yield segment
+            self.restored_bytes += len(segment)
+
+    @property
+    def percent(self) -> int:
+        """How much of what was read is restored."""
+        return 100 * self.restored_bytes // self.bytes if self.bytes else 0

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from driftline.engine.errors import DriftlineError, MalformedMessage, Unavailable
+from driftline.engine.events import Trouble, about, log
 from driftline.engine.sinks.consumer import Consumer
 from driftline.engine.wire.messages import (
     Bundle,
@@ -25,7 +26,7 @@ from driftline.engine.wire.messages import (
     LastBundle,
     Message,
 )
-from driftline.engine.wire.party import Party, log
+from driftline.engine.wire.party import Party
 
 
 class ConsumerServer(Party):
@@ -37,6 +38,10 @@ class ConsumerServer(Party):
         """Barrier -> the highest incarnation that has sent a `FetchLast`."""
         self.trouble: dict[str, str] = {}
         """Barrier -> why its last message could not be carried out."""
+        self._told: dict[str, Trouble] = {}
+        self._unstored: set[str] = set()
+        """Barriers whose last bundle could not be stored: that the consumer can be read is no
+        sign that it works."""
         self._make = make
         self._consumers: dict[str, Consumer] = {}
 
@@ -53,12 +58,15 @@ class ConsumerServer(Party):
         except MalformedMessage:
             raise
         except Unavailable as error:
-            self._note(message.barrier, str(error))  # and no answer: the barrier asks again
+            self._note(message, str(error))  # and no answer: the barrier asks again
         except DriftlineError as error:
-            log.error("%s: %s", message.barrier, error)
+            kind = type(error).__name__
+            told = about("consumer-refuses", barrier=message.barrier, error=kind, reason=str(error))
+            log.error("%s: the consumer refuses: %s", message.barrier, error, extra=told)
             self.send(sender, Failed(message.incarnation, type(error).__name__, str(error)))
         else:
-            self._note(message.barrier, "")
+            if message.barrier in self.trouble:
+                self._works_again(message)
 
     def channel_lost(self, sender: str) -> None:
         """Nothing to do: the messages of consumers are not numbered."""
@@ -96,12 +104,20 @@ class ConsumerServer(Party):
             self._consumers[barrier] = self._make(barrier)
         return self._consumers[barrier]
 
-    def _note(self, barrier: str, trouble: str) -> None:
-        """Log when trouble begins and when it ends, but not every attempt."""
-        before = self.trouble.pop(barrier, "")
-        if trouble:
-            self.trouble[barrier] = trouble
-        if trouble and not before:
-            log.warning("%s: %s; trying again", barrier, trouble)
-        elif before and not trouble:
-            log.warning("%s: its consumer is available again", barrier)
+    def _note(self, message: FetchLast | Bundle, trouble: str) -> None:
+        barrier = message.barrier
+        self.trouble[barrier] = trouble
+        if isinstance(message, Bundle):
+            self._unstored.add(barrier)
+        told = self._told.setdefault(barrier, Trouble("consumer-unavailable"))
+        told.failed(self.now, f"{barrier}: {trouble}; trying again", barrier=barrier)
+
+    def _works_again(self, message: FetchLast | Bundle) -> None:
+        barrier = message.barrier
+        if isinstance(message, Bundle):
+            self._unstored.discard(barrier)
+        elif barrier in self._unstored:
+            return
+        del self.trouble[barrier]
+        text = f"{barrier}: its consumer is available again"
+        self._told.pop(barrier).over(self.now, text, barrier=barrier)

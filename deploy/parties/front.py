@@ -25,8 +25,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from driftline.deploy.parties.member import Member
+from driftline.deploy.parties.meter import Meter
+from driftline.deploy.parties.replay import Replay
 from driftline.deploy.parties.window import WINDOW, Window
 from driftline.engine.errors import DriftlineError, InputError
+from driftline.engine.events import about, log
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import owner, root_group
 from driftline.engine.labels import INFINITY, Label
@@ -51,7 +54,7 @@ from driftline.engine.wire.messages import (
     Promise,
     Start,
 )
-from driftline.engine.wire.party import Job, log
+from driftline.engine.wire.party import Job
 
 BATCH = 24
 """Records that one turn takes at most; with more, the other nodes would wait."""
@@ -104,6 +107,10 @@ class Front(Member):
         """Records that have been sent; a record that is sent again in a replay counts once."""
         self.furthest = 0
         """The largest time that has been sent in any incarnation."""
+        self.meter = Meter()
+        self._delivered = 0
+        """The consumers have all outputs below this time."""
+        self._replay = Replay(self.name)
         self._records: Iterator[Record] | None = None
         self._ended = False
         self._covered = 0
@@ -162,7 +169,7 @@ class Front(Member):
 
     def done(self, job: Job, result: object) -> None:
         if isinstance(result, Exception):  # the older note is true, too
-            log.warning("%s: %s", self.name, result)
+            log.warning("%s: %s", self.name, result, extra=about("not-noted", name=self.name))
 
     def repeat(self) -> None:
         if self._records is None:
@@ -174,6 +181,8 @@ class Front(Member):
             self.send(node, Promise(self.index, 0, 0, 0))
 
     def turn(self) -> bool:
+        self.meter.look(self.now, self._delivered)
+        self._replay.look(self.now, self.settled)
         if self._records is None or self.stopped:
             return False
         more = self._pump(self._records)
@@ -209,7 +218,8 @@ class Front(Member):
         self._durable = 0
         self._epochs.clear()
         self._asked = 0
-        self.settled = 0
+        self.settled = self._delivered = 0
+        self._replay.begin(self.now, self.next, self.furthest)
         if self.draining:
             self._begin_drain()
 
@@ -227,6 +237,7 @@ class Front(Member):
     def _settle(self, message: Progress) -> None:
         by_delivery = self.policy.output in (Output.FRONTIER, Output.DURABLE)
         self.settled = message.delivered if by_delivery else message.processed
+        self._delivered = message.delivered
         self.window.settle(self.settled)
 
     def _read(self) -> Iterator[Record]:
@@ -279,6 +290,7 @@ class Front(Member):
             if time > self.furthest:
                 self.furthest = time
                 self.taken += 1
+                self.meter.hand(time, self.now)
             self.window.add(time, len(payload))
             node = owner(root_group(time, self.index, self.groups), self.nodes, self.groups)
             labels, payloads = batches.setdefault(node, ([], []))

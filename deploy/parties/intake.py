@@ -118,8 +118,8 @@ class Intake(Receiver):
         """The producers without records that were heard of last."""
         self._owed: dict[str, _Client] = {}
         """The producers that wait for an answer."""
-        self._dropped = Seldom(f"{name} dropped a malformed message")
-        self._crowded = Seldom(f"{name} refused a new producer")
+        self._dropped = Seldom("malformed-message", f"{name} dropped a malformed message")
+        self._crowded = Seldom("producer-refused", f"{name} refused a new producer")
 
     # Called by the runtime.
 

@@ -1,8 +1,8 @@
 """The master: a tracker and the coordinator, which decides on snapshots, recovery and the end.
 
-Takes `Promise` (fronts), `Acknowledge` (nodes), `Alive`, and the messages of the coordinator. Gives
-`Progress` (nodes, fronts), `AskPromise` (fronts), and the messages of the coordinator. `Progress`
-is sent at most once a millisecond: no output waits for it.
+Takes `Promise` (fronts), `Acknowledge` (nodes), `Alive`, `AskReport` (anybody), and the messages of
+the coordinator. Gives `Progress` (nodes, fronts), `AskPromise` (fronts), `Report`, and the messages
+of the coordinator. `Progress` is sent at most once a millisecond: no output waits for it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from driftline.acker.tracker import Tracker
 from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator
 from driftline.coordinator.phases import Phase
 from driftline.coordinator.registry import ClusterState, WriteState
+from driftline.deploy.parties.standstill import Standstill
 from driftline.deploy.work.tracking import token
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.flow.plan import Plan
@@ -20,6 +21,7 @@ from driftline.engine.wire.messages import (
     Acknowledge,
     Alive,
     AskPromise,
+    AskReport,
     AskSnapshot,
     Drained,
     Failed,
@@ -31,6 +33,7 @@ from driftline.engine.wire.messages import (
     PrepareFailed,
     Progress,
     Promise,
+    Report,
     Unloadable,
 )
 from driftline.engine.wire.party import Job, Party
@@ -82,6 +85,7 @@ class Master(Party):
         self._worked = False
         """Whether a member has worked since the last tick."""
         self._repeated = 0.0
+        self._standstill = Standstill()
 
     @property
     def stopped(self) -> bool:
@@ -99,14 +103,36 @@ class Master(Party):
     @property
     def waits_for(self) -> str:
         """The state of the run, and what it waits for, for people."""
-        oldest = self.tracker.oldest() if self.tracker is not None else None
-        if oldest is None:
-            return self.coordinator.waits_for
-        time, stage = oldest
-        return f"{self.coordinator.waits_for}; stage {stage} is not done with time {time}"
+        waits_for, tracker = self.coordinator.waits_for, self.tracker
+        if tracker is None:
+            return waits_for
+        if (oldest := tracker.oldest()) is not None:
+            time, stage = oldest
+            return f"{waits_for}; stage {stage} is not done with time {time}"
+        if behind := tracker.undelivered():
+            nodes = ", ".join(f"node-{node}" for node in behind)
+            waits_for += f"; the consumer has not stored all outputs of {nodes}"
+        return waits_for
+
+    def _report(self) -> Report:
+        coordinator, tracker = self.coordinator, self.tracker
+        figures = {
+            "incarnation": coordinator.state.incarnation,
+            "recoveries": coordinator.recoveries,
+            "snapshots": coordinator.snapshots,
+            "processed": tracker.processed if tracker is not None else 0,
+            "delivered": tracker.delivered if tracker is not None else 0,
+        }
+        return Report(
+            tuple(figures.items()), coordinator.phase.value, self.waits_for, coordinator.addresses
+        )
 
     def handle(self, sender: str, message: Message) -> None:
         coordinator, tracker = self.coordinator, self.tracker
+        if isinstance(message, AskReport):
+            self.addresses[sender] = message.address
+            self.send(sender, self._report())
+            return
         self._check_sender(sender, message)
         if isinstance(message, Acknowledge):
             if tracker is not None:
@@ -122,6 +148,7 @@ class Master(Party):
             self._worked |= bool(message.busy) or self._steps.get(sender) != message.steps
             self._steps[sender] = message.steps
             return
+        coordinator.chronicle.now = self.now
         if isinstance(message, Hello):
             self.addresses[sender] = message.address
             coordinator.hello(sender, message)
@@ -170,9 +197,21 @@ class Master(Party):
             self._watch(now, self.tracker)
             self.coordinator.consider_snapshot(self.tracker.delivered)
         self._pass_on()
+        self._look_for_standstill(now)
         return self.coordinator.deadline
 
+    def _look_for_standstill(self, now: float) -> None:
+        phase, tracker = self.coordinator.phase, self.tracker
+        if phase is not Phase.RUNNING or tracker is None:
+            has_work = phase not in (Phase.STOPPED, Phase.ENDED, Phase.BROKEN)
+            self._standstill.look(now, phase, has_work, self.waits_for)
+            return
+        progress = tracker.processed, tracker.delivered
+        has_work = tracker.oldest() is not None or progress[0] != progress[1]
+        self._standstill.look(now, progress, has_work, self.waits_for)
+
     def turn(self) -> bool:
+        self.coordinator.chronicle.now = self.now
         if self.coordinator.phase is not Phase.RUNNING or self.tracker is None:
             return False
         processed, delivered = self.tracker.processed, self.tracker.delivered

@@ -6,10 +6,9 @@ lines a minute.
 
 from __future__ import annotations
 
-import logging
 from math import inf
 
-log = logging.getLogger("driftline")
+from driftline.engine.events import about, log
 
 PAUSE_S = 10.0
 """Seconds between two lines, at least."""
@@ -18,8 +17,9 @@ PAUSE_S = 10.0
 class Seldom:
     """The lines about one kind of event."""
 
-    def __init__(self, what: str) -> None:
-        """`what`: who has done what, for the log."""
+    def __init__(self, event: str, what: str) -> None:
+        """`event`: its name in the fields of a line; `what`: who has done what."""
+        self._event = event
         self._what = what
         self._last = ""
         self._count = 0
@@ -37,6 +37,7 @@ class Seldom:
         if not self._count or now < self._next_at:
             return
         times = f" {self._count} times since the last such line, the last time" * (self._count > 1)
-        log.warning("%s%s: %s", self._what, times, self._last)
+        told = about(self._event, count=self._count, reason=self._last)
+        log.warning("%s%s: %s", self._what, times, self._last, extra=told)
         self._count = 0
         self._next_at = now + PAUSE_S

@@ -11,16 +11,14 @@ in a file it may have been mended.
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from driftline.engine.durable import make_directory, replace_file, sync_directory
 from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.events import log
 from driftline.engine.sources import BadRecord
-
-log = logging.getLogger("driftline")
 
 
 class Asides:

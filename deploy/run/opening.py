@@ -9,7 +9,6 @@ registry says from which incarnation on it counts, before any process runs it.
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,11 +19,10 @@ from driftline.deploy.host.process import wait_for_others
 from driftline.deploy.run.looking import look
 from driftline.deploy.run.survey import LOG, OUTPUT, STORE, DirectoryReport, problems
 from driftline.engine.errors import StateMismatch
+from driftline.engine.events import log
 from driftline.engine.flow.code import Code
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Output, Policy
-
-log = logging.getLogger("driftline")
 
 LARGE = 1 << 30
 """Bytes of outputs from which on a warning says that checking them takes a while."""

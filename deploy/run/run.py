@@ -12,7 +12,6 @@ import secrets
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from signal import Signals as Signal
 from time import monotonic
@@ -29,14 +28,17 @@ from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.signals import Signals
 from driftline.deploy.host.supervisor import LocalCluster
 from driftline.deploy.parties.front import Front
+from driftline.deploy.parties.watch import Watch
 from driftline.deploy.run.asides import Asides
 from driftline.deploy.run.fresh import begin_anew
 from driftline.deploy.run.leftovers import clear_drafts, socket_folder
 from driftline.deploy.run.opening import open_run
+from driftline.deploy.run.progress import RunProgress
 from driftline.deploy.run.receivers import announcement, check_reach, identity_of, receiver_of
 from driftline.deploy.run.savepoints import restore_run
 from driftline.deploy.run.used_files import UsedFile, open_checked
 from driftline.engine.errors import DriftlineError, Unavailable, error_of
+from driftline.engine.events import about, log
 from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
@@ -50,7 +52,7 @@ from driftline.engine.sources.files.several import SeveralFiles
 from driftline.engine.sources.inputs import Input, Piped
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.received import ReceivedSource
-from driftline.engine.ui.progress import ProgressBars
+from driftline.engine.ui.progress import ProgressView
 from driftline.engine.wire.marks import Mark
 from driftline.engine.wire.messages import Stop
 
@@ -124,7 +126,11 @@ class RunReport:
 
 
 def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
-    """Run a flow until all input is processed and delivered. Raises DriftlineError if it fails."""
+    """Run a flow until all input is processed and delivered. Raises DriftlineError if it fails.
+
+    Log lines, also those of the processes, go to the logger ``driftline``; `console` shows the
+    progress if it is a terminal.
+    """
     flow.check_inputs(config.inputs)
     check_reach(config.inputs, let_anyone_send=config.let_anyone_send)
     with ExitStack() as stack:
@@ -150,7 +156,7 @@ def _run(
             for i in range(len(config.inputs))
         ]
         sources = [
-            _received(i, each, config, process, runtime, receivers, console)
+            _received(i, each, config, process, runtime, receivers)
             if isinstance(each, str | Piped)
             else each
             for i, each in enumerate(config.inputs)
@@ -163,16 +169,20 @@ def _run(
                 mark = Mark(process.lineage, f"used-{i}", process.session)
                 used = UsedFile(config.state / f"input-{i}.used", mark)
                 if used.used.last >= MANY:
-                    text = f"{source.name}: comparing the {used.used.last} records used so far"
-                    _say(console, text)
+                    log.info(
+                        "%s: comparing the %d records used so far",
+                        *(source.name, used.used.last),
+                        extra=about("comparing", name=source.name, records=used.used.last),
+                    )
                 sources[i] = open_checked(source, used, asides[i], starts[i])
             fronts.append(
                 _front(i, sources[i], asides[i], used, flow_plan, config, process, runtime)
             )
         started = monotonic()
         heartbeat = Heartbeat(runtime, fronts, config.limits.slow_after_s)
-        with LocalCluster(process, partial(_say, console)) as cluster, heartbeat:
-            stop = _drive(runtime, cluster, sources, fronts, config, signals, console)
+        with LocalCluster(process) as cluster, heartbeat:
+            watch = _watch(process, runtime)
+            stop = _drive(runtime, cluster, sources, fronts, watch, config, signals, console)
             _note_used(fronts, config.policy, well=not stop.error)
             if stop.error:
                 raise _error_of(stop, config)
@@ -227,6 +237,7 @@ def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> Proc
         output=str(config.output),
         limits=config.limits,
         paths=config.paths,
+        log_level=log.getEffectiveLevel(),
     )
 
 
@@ -260,11 +271,10 @@ def _received(
     process: ProcessConfig,
     runtime: Runtime,
     receivers: ExitStack,
-    console: Console,
 ) -> ReceivedSource:
     """The source of an input that cannot be read again, with its log and receiver.
 
-    `receivers` closes both; the console is told where records come from.
+    `receivers` closes both.
     """
     mark = Mark(process.lineage, f"input-{number}", process.session)
     input_log = InputLog(config.state / mark.role, f"{config.flow} {number}", mark)
@@ -279,7 +289,7 @@ def _received(
         keep_bad=config.dead_letters,
     )
     receivers.callback(receiver.close)
-    _say(console, announcement(receiver))
+    log.info("%s", announcement(receiver), extra=about("input", name=receiver.source.name))
     return receiver.source
 
 
@@ -312,11 +322,20 @@ def _front(
     return front
 
 
+def _watch(process: ProcessConfig, runtime: Runtime) -> Watch:
+    """The watch of a run, driven by the runtime."""
+    watch = Watch()
+    watch.address = runtime.add(watch, process.address("watch"))
+    watch.addresses["master"] = process.address("master")
+    return watch
+
+
 def _drive(
     runtime: Runtime,
     cluster: LocalCluster,
     sources: Sequence[Source | LiveSource],
     fronts: Sequence[Front],
+    watch: Watch,
     config: RunConfig,
     signals: Signals,
     console: Console,
@@ -329,8 +348,9 @@ def _drive(
     kill_at = monotonic() + config.kill_every_s if config.kill_every_s else float("inf")
     supervise_at = 0.0
     master_ended_at: float | None = None
-    bars = ProgressBars(console, [source.name for source in sources])
-    with bars, signals.noted():
+    progress = RunProgress(fronts, watch, config.output)
+    view = ProgressView(console, [source.name for source in sources])
+    with view, signals.noted():
         more = False
         while True:
             more = runtime.step(more, wait_s=0.05)
@@ -338,12 +358,13 @@ def _drive(
             if len(outcomes) == len(fronts):
                 break
             if signals.asked is not None and not fronts[0].draining:
-                _say(console, f"{signals.asked.name}: {ENDING}")
+                name = signals.asked.name
+                log.info("%s: %s", name, ENDING, extra=about("asked-to-end", signal=name))
                 for front in fronts:
                     front.drain()
             now = monotonic()
             if now >= kill_at:
-                _say(console, f"kill -9 {cluster.kill_one(chance)}")
+                cluster.kill_one(chance)
                 kill_at = now + (config.kill_every_s or 0.0)
             if now < supervise_at:
                 continue
@@ -352,7 +373,8 @@ def _drive(
                 max(front.settled for front in fronts), max(front.furthest for front in fronts)
             )
             for number, (source, front) in enumerate(zip(sources, fronts, strict=True)):
-                bars.show(number, source.progress(), front.taken)
+                view.show(number, source.progress(), front.taken)
+            progress.tell(now, view)
             if not cluster.master_ended:
                 master_ended_at = None
             elif master_ended_at is None:
@@ -360,7 +382,9 @@ def _drive(
             elif now - master_ended_at > END_S:  # the fronts have missed the last messages
                 cluster.ask_again()
                 master_ended_at = None
-    _await_nodes(runtime, cluster)
+        _await_nodes(runtime, cluster)
+        if not outcomes[0].error:
+            progress.end(monotonic(), view)
     return outcomes[0]
 
 
@@ -371,10 +395,6 @@ def _await_nodes(runtime: Runtime, cluster: LocalCluster) -> None:
         while not cluster.nodes_ended and monotonic() < until:
             runtime.step(wait_s=0.05)
             cluster.supervise()
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(f"driftline: {line}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _error_of(stop: Stop, config: RunConfig) -> DriftlineError:

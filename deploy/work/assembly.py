@@ -9,7 +9,7 @@ snapshots, and messages to send. Invariant: each final change is in exactly one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from driftline.barrier.barrier import Barrier
@@ -53,7 +53,7 @@ class Assembly:
         for (feeder, port), outbounds in self.chains.outbounds.items():
             self.outbounds[feeder].append((port, outbounds))
 
-    def load(self, segments: list[bytes], start: int) -> Iterator[None]:
+    def load(self, segments: Iterable[bytes], start: int) -> Iterator[None]:
         """Restore the states from the segments of a snapshot, in steps; yields after each.
 
         `start`: the time of the snapshot. Raises SnapshotDamaged.

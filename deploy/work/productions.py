@@ -12,7 +12,7 @@ moves before every node has said which frames it sends again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from driftline.barrier.productions import ProductionBarrier
@@ -25,7 +25,6 @@ from driftline.engine.snapshots.merging import restoring
 from driftline.engine.state.table import StateTable
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import Acknowledge, Frame, Prepared, PrepareFailed
-from driftline.engine.wire.party import log
 
 
 @dataclass(slots=True)
@@ -52,7 +51,7 @@ class ProductionAssembly(Assembly):
     failed: bool = False
     """Whether the last write failed; the next production is begun with the next progress."""
 
-    def load(self, segments: list[bytes], start: int) -> Iterator[None]:
+    def load(self, segments: Iterable[bytes], start: int) -> Iterator[None]:
         yield from restoring(self.tables, segments)
         self.ledger.loaded()
         self.ledger.forget(start)
@@ -128,7 +127,6 @@ class ProductionAssembly(Assembly):
 
     def stored(self, answer: Prepared | PrepareFailed) -> Post:
         if isinstance(answer, PrepareFailed):
-            log.warning("%s: production %d: %s", self.me, answer.number, answer.reason)
             self.failed = True
             return []
         self.storing = False

@@ -33,7 +33,7 @@ class CommitRecord:
     files: tuple[tuple[str, int, int], ...] = ()
     """(name, bytes committed, checksum) of each file, of a consumer that writes files."""
     rows: tuple[int, int] = (0, 0)
-    """(number of rows, sum of their checksums), of a consumer that writes rows."""
+    """(number of outputs, sum of their checksums); JSON lines have their checksums in `files`."""
 
     @staticmethod
     def of(

@@ -74,6 +74,9 @@ class JsonLinesConsumer:
         """Number of a sink -> its open file."""
         self._record: CommitRecord | None = None
         """The commit record on the disk; None if it has to be read first."""
+        self.outputs = 0
+        """Outputs delivered so far, without dead letters, in all runs that wrote to the directory;
+        any thread may read it."""
         self._writes = False
         """Whether the files were cut to what is committed, so that lines may be appended."""
         try:
@@ -94,14 +97,17 @@ class JsonLinesConsumer:
             # If a step fails from here on, the record has to be read again.
             self._record = None
             files = {name: (length, checksum) for name, length, checksum in before.files}
-            for sink, text in texts.items():
+            rows = before.rows[0]
+            for sink, (text, lines) in texts.items():
+                rows += lines if sink != FAILURES else 0
                 name = self._name(sink)
                 length, checksum = files.get(name, (0, 0))
                 self._append(sink, length, text)
                 files[name] = length + len(text), crc32(text, checksum)
-            after = CommitRecord.of(bundle, tuple((name, *file) for name, file in files.items()))
+            committed = tuple((name, *file) for name, file in files.items())
+            after = CommitRecord.of(bundle, committed, (rows, 0))
             replace_file(self._record_path, after.encode())
-            self._record = after
+            self._record, self.outputs = after, rows
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
         """The last committed bundle."""
@@ -116,11 +122,12 @@ class JsonLinesConsumer:
         self._record = None
         self._claim.close()
 
-    def _texts(self, bundle: Bundle) -> dict[int, bytes]:
+    def _texts(self, bundle: Bundle) -> dict[int, tuple[bytes, int]]:
+        """Per sink: the text to append, and its number of lines."""
         lines: dict[int, list[bytes]] = {}
         for item in items_of(bundle, self._sinks):
             lines.setdefault(item.sink, []).append(f"{self._lines.format(item)}\n".encode())
-        return {sink: b"".join(parts) for sink, parts in lines.items()}
+        return {sink: (b"".join(parts), len(parts)) for sink, parts in lines.items()}
 
     def _append(self, sink: int, length: int, text: bytes) -> None:
         """Make the text durable after the first `length` bytes."""
@@ -160,7 +167,7 @@ class JsonLinesConsumer:
             for sink in self.paths:
                 if sink != FAILURES:  # the file for dead letters is made with the first one
                     self._file(sink)
-            self._record = record
+            self._record, self.outputs = record, record.rows[0]
             if self._writes:  # a delivery has failed
                 self._cut(record)
         return self._record
@@ -226,6 +233,15 @@ def damage_in(directory: Path, number: int) -> list[str]:
                 f"{path} is not what was delivered: it was changed, or damaged. {_ADVICE}"
             )
     return problems
+
+
+def outputs_in(directory: Path) -> int:
+    """Outputs delivered to a directory, without dead letters. Precondition: nobody writes there.
+
+    Raises StateMismatch if a commit record is damaged, OSError.
+    """
+    records = sorted((directory / ".driftline").glob("barrier-*.progress"))
+    return sum(CommitRecord.decode(r.read_bytes(), str(r)).rows[0] for r in records)
 
 
 def bytes_after(directory: Path, record: CommitRecord) -> int:

@@ -48,6 +48,10 @@ def bars(console: Console, unit: str) -> Progress:
 
 
 def tell(console: Console, report: Mapping[str, object]) -> None:
-    """Print a report as a line: {"bad_records": 2, "outputs": 7} as "2 bad records, 7 outputs"."""
-    line = ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in report.items())
-    console.print(line, soft_wrap=True)
+    """Print a report as a line (`as_words`)."""
+    console.print(as_words(report), soft_wrap=True)
+
+
+def as_words(report: Mapping[str, object]) -> str:
+    """A report as text: {"bad_records": 2, "outputs": 7} as "2 bad records, 7 outputs"."""
+    return ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in report.items())

@@ -1,4 +1,4 @@
-"""Progress bars: how far each input of a run has been read."""
+"""The progress of a run on a terminal: a bar for each file that it reads, and a line of figures."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 
-class ProgressBars:
-    """A bar for each input. A context manager; without a terminal it shows nothing."""
+class ProgressView:
+    """Bars for files, and one line. A context manager; without a terminal it shows nothing."""
 
     def __init__(self, console: Console, names: Sequence[str]) -> None:
+        self.shown = console.is_terminal
+        """Whether there is a terminal."""
         self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -21,12 +25,17 @@ class ProgressBars:
             TextColumn("{task.fields[records]} records"),
             TimeElapsedColumn(),
             console=console,
-            disable=not console.is_terminal,
         )
-        self._tasks = [self._bars.add_task(name, total=None, records=0) for name in names]
+        self._tasks = [
+            self._bars.add_task(name, total=None, records=0, visible=False) for name in names
+        ]
+        self._line = Text(no_wrap=True, overflow="ellipsis")
+        # Standard error stays as it is: only log lines and this view write to it.
+        self._live = Live(Group(self._bars, self._line), console=console, refresh_per_second=4)
 
     def __enter__(self) -> Self:
-        self._bars.start()
+        if self.shown:
+            self._live.start()
         return self
 
     def __exit__(
@@ -35,9 +44,17 @@ class ProgressBars:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._bars.stop()
+        if self.shown:
+            self._live.stop()
 
     def show(self, number: int, read: tuple[int, int] | None, records: int) -> None:
-        """Update the bar of input `number`. `read`: (bytes read, bytes in all), None if unknown."""
-        completed, total = read if read is not None else (0, None)
-        self._bars.update(self._tasks[number], completed=completed, total=total, records=records)
+        """Update the bar of input `number`. `read`: (bytes read, bytes in all); None: no bar."""
+        if self.shown and read is not None:
+            completed, total = read
+            self._bars.update(
+                self._tasks[number], completed=completed, total=total, records=records, visible=True
+            )
+
+    def show_line(self, text: str) -> None:
+        """Update the line."""
+        self._line.plain = text

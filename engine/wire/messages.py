@@ -284,16 +284,23 @@ class Goodbye(Message):
 
 @message(38, control=True)
 class AskReport(Message):
-    """Anybody to a node: send a `Report` to `address`."""
+    """Anybody to a node or the master: send a `Report` to `address`."""
 
     address: str
 
 
 @message(39, control=True)
 class Report(Message):
-    """Node to the one who asked: figures of the node, by name."""
+    """Node or master to the one who asked: its figures, by name, and its state in words.
+
+    `waits_for`: the same at length; empty if there is no more to say. `addresses`: where all
+    members can be asked, if it is the master.
+    """
 
     figures: tuple[tuple[str, int], ...]
+    state: str
+    waits_for: str
+    addresses: tuple[tuple[str, str], ...]
 
 
 # Consumers (control) --------------------------------------------------------------------------

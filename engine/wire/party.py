@@ -11,14 +11,12 @@ handled until the next incarnation.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from math import inf
 
 from driftline.engine.errors import MalformedMessage
+from driftline.engine.events import about, log
 from driftline.engine.wire.messages import Header, Message, decode, encode
-
-log = logging.getLogger("driftline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,15 @@ class Party:
         except MalformedMessage as error:
             self.malformed += 1
             if self.malformed == 1:
-                log.warning("%s dropped a malformed message: %s", self.name, error)
+                told = about("malformed", reason=str(error), count=1)
+                log.warning("%s dropped a malformed message: %s", self.name, error, extra=told)
+            elif self.malformed % 10 == 0 and len(str(self.malformed).rstrip("0")) == 1:
+                told = about("malformed", reason=str(error), count=self.malformed)
+                log.warning(
+                    "%s has dropped %d malformed messages; the last one: %s",
+                    *(self.name, self.malformed, error),
+                    extra=told,
+                )
 
     def done(self, job: Job, result: object) -> None:
         """A job was carried out; `result` is an exception if it failed."""

@@ -3,6 +3,7 @@ goes on afterwards."""
 
 from __future__ import annotations
 
+import logging
 import re
 import tempfile
 from collections.abc import Callable, Iterator
@@ -78,6 +79,17 @@ class Numbers:
         pass
 
 
+class Heard(logging.Handler):
+    """Keeps the text of all log lines, also those of the processes."""
+
+    def __init__(self, said: list[str]) -> None:
+        super().__init__()
+        self._said = said
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._said.append(record.getMessage())
+
+
 class Run:
     """A cluster of two nodes; its front and its consumer are in this process, in two loops."""
 
@@ -103,7 +115,10 @@ class Run:
         server = ConsumerServer(lambda barrier: self.consumer)
         self.consuming.add(server, self.config.address("consumer"))
         self.said: list[str] = []
-        self.cluster = stack.enter_context(LocalCluster(self.config, self.said.append))
+        heard = Heard(self.said)
+        logging.getLogger("driftline").addHandler(heard)
+        stack.callback(logging.getLogger("driftline").removeHandler, heard)
+        self.cluster = stack.enter_context(LocalCluster(self.config))
 
     def go(self, until: Callable[[], bool], consume: bool = True) -> None:
         """Run until a condition holds; without `consume` the consumer stands still."""

@@ -143,7 +143,7 @@ def test_the_brake_is_told_of_but_not_each_time(caplog: pytest.LogCaptureFixture
     assert not brake.look(0, 0, now + TELL_EVERY_S / 2)
     assert caplog.messages == [
         "node-7 holds its input back: the consumer is slow, 3 MB wait for it",
-        "node-7 goes on",
+        "node-7 takes input again",
     ]
     assert brake.look(0, 9_000_000, now + TELL_EVERY_S)
     assert "snapshots are slow, 9 MB wait" in caplog.messages[-1]

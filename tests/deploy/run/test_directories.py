@@ -122,7 +122,7 @@ def check(copies: tuple[Place, Place], tmp_path: Path, directory: str, deed: Dee
         assert place.problem() == "", said
     else:
         assert str(path) in said, f"it does not say where: {said}"
-        assert "driftline: " in said
+        assert " error   run " in said
 
 
 @pytest.mark.parametrize("what", CASES, ids=case)

@@ -247,7 +247,7 @@ def test_a_bad_record_of_standard_input(tmp_path: Path) -> None:
     run: list[str | Path] = ["run", WORDCOUNT, "--input", "-", "--output", tmp_path / "out"]
     stopped = driftline_fed(run, data)
     assert stopped.returncode == 1
-    assert b"driftline: standard input, record 2: malformed JSON" in stopped.stderr
+    assert b"standard input, record 2: malformed JSON" in stopped.stderr
     mended = driftline_fed(run, data.replace(b'": \n', b'": "two"}\n'))
     assert mended.returncode == 0, mended.stderr
     assert [json.loads(value(line))["word"] for line in lines(tmp_path / "out")] == [

@@ -1,0 +1,66 @@
+"""The chronicle: tells people what the coordinator decides, and why.
+
+Takes: decisions, and the time. Gives: log lines. A recovery is told at its beginning, when nodes
+load, and when the run goes on; nodes and fronts tell the rest.
+"""
+
+from __future__ import annotations
+
+from driftline.coordinator.registry import SnapshotRecord
+from driftline.engine.events import Trouble, about, log
+
+
+class Chronicle:
+    """The chronicle of one master."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        """The time (seconds, monotonic) of the last turn."""
+        self._snapshots_fail = Trouble("snapshot-failed")
+        self._began = 0.0
+        """When the run, or its newest recovery, began."""
+        self._runs = False
+
+    def recovering(self, reason: str, number: int, pause: float, nowhere: int) -> None:
+        """A recovery is needed. `nowhere`: recoveries in a row without progress; `pause`: before
+        this one, in seconds."""
+        self._began, self._runs = self.now, False
+        wait = f"; no progress since {nowhere} recoveries, the next in {pause:g} s" if pause else ""
+        told = about("recovery", reason=reason, number=number, pause=pause)
+        log.warning("recovering: %s%s", reason, wait, extra=told)
+
+    def loading(self, incarnation: int, start: SnapshotRecord) -> None:
+        """All nodes load a snapshot."""
+        if self._runs or not self._began:
+            self._began, self._runs = self.now, False
+        what = f"snapshot {start.number}, of time {start.time}" if start.number else "no snapshot"
+        told = about("load", incarnation=incarnation, snapshot=start.number, time=start.time)
+        log.info("incarnation %d: nodes load %s", incarnation, what, extra=told)
+
+    def running(self, incarnation: int) -> None:
+        """All nodes are ready."""
+        self._runs = True
+        took = self.now - self._began
+        told = about("running", incarnation=incarnation, seconds=took)
+        log.info("incarnation %d: all nodes are ready after %.1f s", incarnation, took, extra=told)
+
+    def damaged(self, reason: str, snapshot: int) -> None:
+        """A snapshot cannot be loaded."""
+        told = about("snapshot-damaged", reason=reason, snapshot=snapshot)
+        log.warning("%s; the previous snapshot is used", reason, extra=told)
+
+    def snapshot_failed(self, number: int, node: str, reason: str) -> None:
+        """A node could not write its part."""
+        text = f"snapshot {number} has failed at {node}: {reason}"
+        self._snapshots_fail.failed(self.now, text, snapshot=number, node=node)
+
+    def snapshot(self, number: int, time: int) -> None:
+        """A snapshot is committed."""
+        told = about("snapshot", snapshot=number, time=time)
+        log.debug("snapshot %d, of time %d, is committed", number, time, extra=told)
+        self._snapshots_fail.over(self.now, f"snapshot {number} is committed", snapshot=number)
+
+    def registry_failed(self, reason: object) -> None:
+        """A write of the registry has failed; only a new master can go on."""
+        told = about("registry-failed", reason=str(reason))
+        log.error("the registry cannot be written: %s; a new master begins", reason, extra=told)

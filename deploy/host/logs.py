@@ -1,0 +1,174 @@
+"""Log lines: their forms, how a child gives them to its parent, and where a command puts them.
+
+Lines come from the logger ``driftline``, with fields (`engine.events`), or from loggers of user
+code. Every process uses the same formatter. A child writes each line as a JSON object to its
+standard error, between the characters RS and LF (a JSON text sequence, RFC 7464): so its parent
+tells log lines from text that user code prints. The parent hands the line to its own logger of the
+same name; the record's `processName` is the name of the child. `run` in Python installs no handler
+in the caller's process.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+from rich.console import Console
+
+from driftline.engine.errors import Unavailable
+from driftline.engine.events import FIELDS, log
+
+BEGIN = b"\x1e"
+"""RS, which comes before each log line of a child."""
+
+LEVELS = ("debug", "info", "warning", "error")
+
+OURSELVES = "run"
+"""The name of the process that has no name: that of the command or of the caller."""
+
+FILE_BYTES, FILES_KEPT = 10 << 20, 3
+"""A log file is rotated when it would become larger; so many older ones are kept."""
+
+STANDARD_ERROR = 2
+
+MAIN = "MainProcess"
+"""What `logging` calls a process without a name."""
+
+
+class LineFormatter(logging.Formatter):
+    """A record as text for people, ``15:04:05.123 warning node-0  text``, or as a JSON object.
+
+    The object has ``time`` (ISO 8601, UTC), ``level``, ``process``, ``logger``, ``event``,
+    ``message`` and ``fields``. `process`: the name of this process.
+    """
+
+    def __init__(self, as_json: bool, process: str = OURSELVES) -> None:
+        super().__init__()
+        self.as_json = as_json
+        self.process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        process = record.processName
+        if process is None or process == MAIN:
+            process = self.process
+        message = record.getMessage()
+        if record.exc_info:
+            message += "\n" + self.formatException(record.exc_info)
+        level = record.levelname.lower()
+        if not self.as_json:
+            time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S.%f")[:-3]
+            return f"{time} {level:<7} {process:<7} {message}"
+        fields = dict(getattr(record, FIELDS, {}))
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
+            "level": level,
+            "process": process,
+            "logger": record.name,
+            "event": fields.pop("event", "log"),
+            "message": message,
+            "fields": fields,
+        }
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+# From a child to its parent -------------------------------------------------------------------
+
+
+class ToParent(logging.Handler):
+    """Writes records to standard error itself, past anything that user code puts in its place."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = BEGIN + self.format(record).encode(errors="replace") + b"\n"
+            while line:
+                line = line[os.write(STANDARD_ERROR, line) :]
+        except OSError:  # nobody hears: the parent is gone, or user code has closed it
+            pass
+        except Exception:
+            self.handleError(record)
+
+
+def log_to_parent(process: str, level: int) -> None:
+    """In a child: give all lines from this level on, also those of user code, to the parent."""
+    handler = ToParent()
+    handler.setFormatter(LineFormatter(as_json=True, process=process))
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+def from_child(line: bytes, process: str) -> logging.LogRecord | None:
+    """The record of a child's line, without `BEGIN`; None if it is something else."""
+    try:
+        told = json.loads(line)
+        record = {
+            "name": str(told["logger"]),
+            "levelno": logging.getLevelNamesMapping()[told["level"].upper()],
+            "levelname": told["level"].upper(),
+            "created": datetime.fromisoformat(told["time"]).timestamp(),
+            "msg": str(told["message"]),
+            "processName": process,
+            FIELDS: {"event": told["event"], **told["fields"]},
+        }
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    return logging.makeLogRecord(record)
+
+
+def tell_again(record: logging.LogRecord) -> None:
+    """Hand a child's record to the logger of its name in this process."""
+    logger = logging.getLogger(record.name)
+    if logger.isEnabledFor(record.levelno):
+        logger.handle(record)
+
+
+# In a command ---------------------------------------------------------------------------------
+
+
+class ToConsole(logging.Handler):
+    """Prints records above whatever the console shows live."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._console.out(self.format(record), highlight=False)
+        except Exception:
+            self.handleError(record)
+
+
+class ToFile(RotatingFileHandler):
+    """Writes records to a bounded file. Raises Unavailable if it cannot be opened.
+
+    A file that cannot be written later, as on a full disk, loses lines; the first loss is told.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._lost = False
+        try:
+            super().__init__(path, maxBytes=FILE_BYTES, backupCount=FILES_KEPT, encoding="utf-8")
+        except OSError as error:
+            raise Unavailable(f"log file {path}: {error.strerror}") from None
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not self._lost:
+            self._lost = True  # first: this line comes here, too
+            log.warning("the log file %s cannot be written: lines are missing", self.baseFilename)
+
+
+def log_to(console: Console, level: str, as_json: bool = False, file: Path | None = None) -> None:
+    """In a command: print lines from this level on, and write them to a file, too.
+
+    Raises Unavailable if the file cannot be opened.
+    """
+    handlers: list[logging.Handler] = [ToConsole(console)]
+    if file is not None:
+        handlers.append(ToFile(file))
+    for handler in handlers:
+        handler.setFormatter(LineFormatter(as_json))
+    logging.basicConfig(level=logging.WARNING, handlers=handlers, force=True)
+    log.setLevel(level.upper())

@@ -1,0 +1,98 @@
+"""The watch: asks nodes and master how they are, for people who watch a run.
+
+Takes `Report` (nodes, master). Gives `AskReport` (nodes, master). It is no member of the run, which
+goes on without it. Invariant: `outputs` never shrinks, as nodes count what their consumers hold.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from driftline.coordinator.phases import Phase
+from driftline.engine.wire.messages import AskReport, Message, Report
+from driftline.engine.wire.party import Party
+
+ASK_EVERY_S = 1.0
+"""Seconds between two questions to each."""
+
+SILENT_AFTER_S = 3.0
+"""An answer that is older says nothing about the present."""
+
+
+class Watch(Party):
+    """Asks everybody that it has the address of; `every_s`: inf: only when it is told to."""
+
+    def __init__(self, every_s: float = ASK_EVERY_S) -> None:
+        super().__init__("watch")
+        self.address = ""
+        """Its own, for the answers."""
+        self.reports: dict[str, Report] = {}
+        """Node or master -> its last answer."""
+        self._every_s = every_s
+        self._ask_at = 0.0
+        self._heard: dict[str, float] = {}
+        """Node or master -> when it has answered last."""
+        self._outputs: dict[str, int] = {}
+
+    def tick(self, now: float) -> float:
+        if self._every_s == inf:
+            return inf
+        if now >= self._ask_at:
+            self._ask_at = now + self._every_s
+            self.ask()
+        return self._ask_at
+
+    def ask(self) -> None:
+        """Ask everybody now."""
+        for name in self.addresses:
+            if name == "master" or name.startswith("node-"):
+                self.send(name, AskReport(self.address))
+
+    def handle(self, sender: str, message: Message) -> None:
+        if not isinstance(message, Report):
+            return
+        self.reports[sender] = message
+        self._heard[sender] = self.now
+        self.addresses.update(message.addresses)
+        outputs = dict(message.figures).get("outputs", 0)
+        self._outputs[sender] = max(self._outputs.get(sender, 0), outputs)
+
+    def channel_lost(self, sender: str) -> None:
+        """Do nothing: all its messages are control messages."""
+
+    @property
+    def outputs(self) -> int:
+        """Outputs that consumers hold, in all runs of the output directory, at the last answers."""
+        return sum(self._outputs.values())
+
+    def figure(self, name: str) -> int:
+        """A figure of the master, as of its last answer; 0 if it has not said it."""
+        report = self.reports.get("master")
+        return dict(report.figures).get(name, 0) if report is not None else 0
+
+    def state(self, now: float) -> str:
+        """What the run is doing, for people."""
+        master = self.reports.get("master")
+        if master is None:
+            return "starting"
+        if self._is_silent("master", now):
+            return "waiting for the master"
+        reports = sorted(self.reports.items())
+        nodes = {name: report.state for name, report in reports if name != "master"}
+        if master.state == Phase.RUNNING.value:
+            waiting = [name for name, state in nodes.items() if state == "waiting for the consumer"]
+            return f"waiting for the consumer of {', '.join(waiting)}" if waiting else "running"
+        doing = "recovering" if self.figure("incarnation") > 1 else "starting"
+        if master.state == Phase.LOADING.value:
+            loading = [
+                f"{name} is {'silent' if self._is_silent(name, now) else state}"
+                for name, state in nodes.items()
+                if state != "running" or self._is_silent(name, now)
+            ]
+            return f"{doing}: {', '.join(loading) or master.waits_for}"
+        if master.state in (Phase.GATHERING.value, Phase.WAITING.value, Phase.DECIDING.value):
+            return f"{doing}: {master.waits_for}"
+        return master.state
+
+    def _is_silent(self, name: str, now: float) -> bool:
+        return now - self._heard.get(name, 0.0) > SILENT_AFTER_S

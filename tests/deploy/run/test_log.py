@@ -1,0 +1,263 @@
+"""What an operator sees of a run: real processes, their log lines, and figures that are true."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+TIMEOUT_S = 120
+
+FLOW = """
+import hashlib, sys, time
+from driftline import Flow, ValueState
+
+def count(record, total):
+    time.sleep(0.01)
+    if record["id"] == 3:
+        print("a word of the user", file=sys.stderr, flush=True)
+    total.set((total.get() or 0) + 1)
+    return total.get()
+
+def large(record):
+    time.sleep(0.01)
+    return "x" * 4000
+
+flow = Flow("counts")
+flow.source("records").key_by(lambda r: r["id"] % 7).scan(count, ValueState("n")).sink()
+
+outputs = Flow("outputs")
+outputs.source("records").map(large).sink()
+
+def fill(record, held):
+    time.sleep(0.01)
+    held.set(hashlib.shake_256(b"%d" % record["id"]).hexdigest(4000))
+    return 1
+
+states = Flow("states")
+states.source("records").key_by(lambda r: r["id"]).scan(fill, ValueState("held")).sink()
+
+unwritable = Flow("unwritable")
+unwritable.source("records").map(lambda r: {r["id"]: 1}).sink()
+"""
+
+Line = dict[str, Any]
+"""A log line that was read as JSON: of the documented form, if the tests pass."""
+
+
+class Watched:
+    """A run of the command, whose log lines are read as they come."""
+
+    def __init__(
+        self,
+        directory: Path,
+        flow: str,
+        records: int,
+        *options: str,
+        limit: Callable[[], None] | None = None,
+    ) -> None:
+        (directory / "flows.py").write_text(FLOW)
+        source = directory / "in.jsonl"
+        source.write_text("".join(json.dumps({"id": i}) + "\n" for i in range(records)))
+        self.output = directory / "out"
+        self.command = [
+            sys.executable, "-m", "driftline", "run", f"{directory / 'flows.py'}:{flow}",
+            "--input", str(source), "--output", str(self.output), "--checkpoint-ms", "100",
+            "--log-json", *options,
+        ]  # fmt: skip
+        self.process = subprocess.Popen(
+            self.command, cwd=ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=limit
+        )
+        self.raw: list[str] = []
+        self.over = False
+        self._news = threading.Condition()
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            with self._news:
+                self.raw.append(line)
+                self._news.notify_all()
+        with self._news:
+            self.over = True
+            self._news.notify_all()
+
+    @property
+    def lines(self) -> list[Line]:
+        """All lines so far, by their times."""
+        return sorted(map(json.loads, self.raw), key=lambda line: str(line["time"]))
+
+    def events(self, name: str) -> list[Line]:
+        return [line for line in self.lines if line["event"] == name]
+
+    def until(self, event: str, **least: int) -> Line:
+        """Wait for a line with this event, and with fields that are at least so large."""
+
+        def lines() -> list[Line]:
+            events = self.events(event)
+            return [e for e in events if all(e["fields"][k] >= v for k, v in least.items())]
+
+        with self._news:
+            self._news.wait_for(lambda: self.over or lines(), TIMEOUT_S)
+        found = lines()
+        assert found, f"no {event} in " + "".join(self.raw)
+        return found[0]
+
+    def end(self) -> int:
+        self._thread.join(TIMEOUT_S)
+        return self.process.wait(TIMEOUT_S)
+
+    def __enter__(self) -> Watched:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.kill()
+        self._thread.join(TIMEOUT_S)
+
+
+def limited(size: int) -> Callable[[], None]:
+    """No process may write a file beyond this size: for it, the disk is full."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    """A run of 600 records, one of whose two nodes is killed once."""
+    directory = tmp_path_factory.mktemp("killed")
+    options = "--nodes", "2", "--log-level", "debug", "--log-file", str(directory / "log")
+    with Watched(directory, "flow", 600, *options, "--json", str(directory / "report")) as run:
+        run.until("snapshot", time=50)
+        os.kill(run.until("processes-started")["fields"]["node-1"], signal.SIGKILL)
+        assert run.end() == 0, run.raw
+        yield run
+
+
+def test_a_kill_is_told_in_order_in_ten_lines(killed: Watched) -> None:
+    told = [
+        line for line in killed.lines
+        if line["level"] != "debug" and line["event"] not in ("progress", "print")
+    ]  # fmt: skip
+    events = [line["event"] for line in told]
+    first, last = events.index("process-died"), events.index("caught-up")
+    story = told[first : last + 1]
+    assert len(story) <= 10, story
+    in_order = "process-died", "process-started", "recovery", "load", "running", "replay"
+    places = [events.index(event, first) for event in in_order]
+    assert places == sorted(places), events
+    by_event = {line["event"]: line for line in story}
+    died = by_event["process-died"]["fields"]
+    started = killed.until("processes-started")["fields"]
+    assert (died["name"], died["pid"], died["status"]) == ("node-1", started["node-1"], -9)
+    assert by_event["recovery"]["fields"]["reason"] == "node-1 has been restarted"
+    assert by_event["load"]["fields"]["snapshot"] > 0
+    replay = by_event["replay"]["fields"]
+    assert replay["since"] == by_event["load"]["fields"]["time"]
+    assert by_event["caught-up"]["fields"]["time"] == replay["until"] <= 600
+    loaded = {line["process"]: line["fields"] for line in story if line["event"] == "loaded"}
+    assert loaded.keys() == {"node-0", "node-1"}
+    assert sum(fields["keys"] for fields in loaded.values()) == 7
+    assert all(fields["t_last"] >= replay["since"] for fields in loaded.values())
+
+
+def test_every_line_is_an_object_with_all_fields(killed: Watched) -> None:
+    keys = {"time", "level", "process", "logger", "event", "message", "fields"}
+    assert {frozenset(line) for line in killed.lines} == {frozenset(keys)}
+    assert {line["process"] for line in killed.lines} == {"run", "master", "node-0", "node-1"}
+    assert not [line for line in killed.lines if "\x1e" in line["message"]]
+
+
+def test_a_log_file_has_the_same_lines(killed: Watched) -> None:
+    written = (killed.output.parent / "log").read_text().splitlines(True)
+    assert sorted(written) == sorted(killed.raw)
+
+
+def test_what_user_code_prints_is_a_line_of_its_process(killed: Watched) -> None:
+    printed = killed.events("print")
+    assert {line["message"] for line in printed} == {"a word of the user"}
+    assert {line["process"] for line in printed} <= {"node-0", "node-1"}
+
+
+def test_the_last_figures_are_those_of_the_report_and_of_the_reference(killed: Watched) -> None:
+    figures = killed.events("progress")[-1]["fields"]
+    report = json.loads((killed.output.parent / "report").read_text())
+    lines = sum(len(file.read_text().splitlines()) for file in killed.output.glob("*.jsonl"))
+    assert figures["records"] == report["records"] == 600
+    assert figures["outputs"] == lines == 600, "one for each record, as the flow says"
+    assert (figures["under_way"], figures["state"]) == (0, "over")
+    over = killed.until("run-over")["fields"]
+    assert (over["records"], over["restarts"]) == (600, 1)
+
+
+def test_an_ordinary_run_is_told_in_a_few_lines_for_people(tmp_path: Path) -> None:
+    with Watched(tmp_path, "flow", 3) as run:
+        assert run.end() == 0
+    command = [word for word in run.command if word != "--log-json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = done.stderr.splitlines()
+    assert 3 <= len(lines) <= 6, lines
+    for line in lines:
+        assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3} (info   ) (run    |master ) .+", line), line
+
+
+def test_a_full_disk_under_the_outputs_is_told_while_the_run_stands_still(tmp_path: Path) -> None:
+    with Watched(tmp_path, "outputs", 400, limit=limited(200_000)) as run:
+        told = run.until("consumer-unavailable")
+        assert str(run.output) in told["message"]
+        assert "File too large" in told["fields"]["reason"]
+        waits = run.until("standstill")["fields"]["reason"]
+        assert "the consumer has not stored all outputs of node-0" in waits
+        figures = run.until("progress")["fields"]
+        assert figures["state"] == "waiting for the consumer of node-0"
+        assert figures["under_way"] == figures["records"] - figures["outputs"] > 0
+        assert len(run.events("consumer-unavailable")) == 1, "at once, then every 30 s"
+
+
+def test_a_full_disk_under_the_snapshots_is_told_once(tmp_path: Path) -> None:
+    with Watched(tmp_path, "states", 300, limit=limited(200_000)) as run:
+        told = run.until("job-failed")
+        assert told["process"] == "node-0"
+        assert str(run.output / ".driftline" / "state" / "node-0") in told["message"]
+        assert "snapshot" in run.until("snapshot-failed")["fields"]
+        assert run.end() == 0, "no output waits for a snapshot"
+        assert len(run.events("snapshot-failed")) == 1
+
+
+def test_a_consumer_that_refuses_says_why(tmp_path: Path) -> None:
+    with Watched(tmp_path, "unwritable", 5) as run:
+        assert run.end() == 1
+        refusal = run.until("consumer-refuses")
+        assert refusal["process"] == "node-0"
+        assert "is not a string" in refusal["fields"]["reason"]
+        assert run.until("failed")["fields"] == {"error": "PayloadError"}
+
+
+def test_lines_of_processes_arrive_in_the_logging_of_a_caller(tmp_path: Path) -> None:
+    (tmp_path / "flows.py").write_text(FLOW)
+    (tmp_path / "script.py").write_text(
+        "import logging\n"
+        "from driftline import run\n"
+        "if __name__ == '__main__':\n"
+        "    form = '%(processName)s|%(levelname)s|%(fields)s|%(message)s'\n"
+        "    logging.basicConfig(level=logging.INFO, format=form)\n"
+        "    run('flows.py:flow', [[{'id': 1}, {'id': 2}]], 'out')\n"
+        "    assert not logging.getLogger('driftline').handlers\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "master|INFO|{'event': 'load', 'incarnation': 1, " in done.stderr
