@@ -62,8 +62,8 @@ def test_files_and_patterns_and_directories_are_one_stream(tmp_path: Path) -> No
     records(tmp_path / "logs" / "4.jsonl", 1)
     refused = driftline(*run, "--output", tmp_path / "out", "--nodes", "2")
     assert refused.returncode == 1
-    assert "input '3 files, " in refused.stderr
-    assert "instead of '4 files, " in refused.stderr
+    assert "instead of 3 files, " in refused.stderr
+    assert "the input of source 'lines' is 4 files, " in refused.stderr
     assert "give another --output" in refused.stderr
 
 
