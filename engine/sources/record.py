@@ -73,6 +73,12 @@ class Shape:
     text_field: str | None = None
     sections: bool = False
 
+    def as_text(self) -> str:
+        """For people: what differs from the usual; empty if nothing does."""
+        parts = [f", id from {self.id_field!r}"] if self.id_field else []
+        parts += [f", text from {self.text_field!r}"] if self.text_field else []
+        return "".join([*parts, ", in sections" if self.sections else ""])
+
     def documents(self, number: int, row: Row) -> Iterator[Row]:
         """The documents of a row: one, or one for each section. `Malformed` if there is none.
 

@@ -169,4 +169,5 @@ class FileSource:
 
         A file may grow; what a run has used of it is checked by `engine.sources.used`.
         """
-        return f"{_plain(self.path).name}, {self.rows.__name__}, {self.shape}"
+        kind = self.rows.__name__.removesuffix("_rows")
+        return f"{_plain(self.path).name} ({kind}{self.shape.as_text()})"

@@ -33,8 +33,8 @@ def test_changed_code_is_refused_by_name_or_accepted_and_survives_kills(
     assert status == 0, said
     run.check()
     assert 290 < run.versions().count("old") < RECORDS  # a line may not have been committed
-    assert run.versions().count("newer") > 200
-    assert run.versions().count("newest") > 20
+    assert run.versions().count("newer") > 190
+    assert run.versions().count("newest") > 10
 
 
 @pytest.mark.parametrize("policy", ["two-phase", "strong-productions"])

@@ -50,8 +50,8 @@ class Copy:
         return load_flow(str(self.folder / "flow.py"))
 
     def files(self) -> set[str]:
-        """All files but those that are locked."""
-        paths = (path for path in self.output.rglob("*") if path.is_file())
+        """All files but those that are locked, and drafts."""
+        paths = (path for path in self.output.rglob("[!.]*") if path.is_file())
         names = {str(path.relative_to(self.output)) for path in paths}
         return {name for name in names if not name.endswith((".lock", "sockets"))}
 

@@ -62,8 +62,8 @@ def test_files_and_patterns_and_directories_are_one_stream(tmp_path: Path) -> No
     (tmp_path / "logs" / "1.jsonl").rename(tmp_path / "logs" / "4.jsonl")
     refused = driftline(*run, "--output", tmp_path / "out", "--nodes", "2")
     assert refused.returncode == 1
-    assert "input '1.jsonl, " in refused.stderr
-    assert "instead of '2.jsonl, " in refused.stderr
+    told = "the input of source 'lines' is 2.jsonl (json) instead of 1.jsonl (json)"
+    assert told in refused.stderr
     assert "give another --output" in refused.stderr
 
 

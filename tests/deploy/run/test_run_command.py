@@ -205,4 +205,4 @@ def test_directories_of_another_flow_are_refused(tmp_path: Path) -> None:
         "run", tmp_path / "broken.py", "--input", tmp_path / "in.txt", "--output", output
     )
     assert done.returncode != 0
-    assert "another flow" in done.stderr
+    assert "the flow is named 'broken'" in done.stderr
