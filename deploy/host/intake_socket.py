@@ -1,7 +1,7 @@
 """The intake's socket: carries messages of producers, and answers, over a ZeroMQ ROUTER.
 
 A message has one part, and before it the route to its producer, which the ROUTER adds and removes.
-Producers reach the ROUTER through a guard only (`deploy.host.guard`).
+Producers reach the ROUTER through a guard only (`deploy.host.guarding.guard`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import zmq
 
-from driftline.deploy.host.guard import CONNECTIONS_MAX, Guard
+from driftline.deploy.host.guarding.guard import CONNECTIONS_MAX, Guard
 from driftline.deploy.parties.intake import MESSAGE_BYTES_MAX, Intake
 from driftline.deploy.parties.receiver import WINDOW, WINDOW_BYTES
 from driftline.engine.events import log

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from time import time_ns
 
+from driftline.deploy.host.guarding.listening import is_local
 from driftline.deploy.host.intake_socket import IntakeSocket
-from driftline.deploy.host.listening import is_local
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.standard_input import StandardInput
 from driftline.deploy.parties.receiver import Receiver

@@ -14,10 +14,10 @@ import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.deploy.host.budget import SETTLED_S, Budget
-from driftline.deploy.host.guard import LARGE_BYTES, SMALL, Guard
-from driftline.deploy.host.listening import is_local
-from driftline.deploy.host.zmtp import COMMAND_BYTES_MAX, Framing, Violation
+from driftline.deploy.host.guarding.budget import SETTLED_S, Budget
+from driftline.deploy.host.guarding.guard import LARGE_BYTES, SMALL, Guard
+from driftline.deploy.host.guarding.listening import is_local
+from driftline.deploy.host.guarding.zmtp import COMMAND_BYTES_MAX, Framing, Violation
 from tests.deploy.host.raw_peer import COMMAND, GREETING, LONG, MORE, READY, Peer, frame, head
 from tests.engine.sources.memory_disk import memory_disk
 

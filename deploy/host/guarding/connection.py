@@ -1,7 +1,7 @@
 """A guarded connection: passes bytes between a peer and ZeroMQ, while the peer keeps the rules.
 
-Invariant: of a connection there are in memory at most two reads (`deploy.host.guard.SMALL`) on
-their way to ZeroMQ, and `ANSWERS_BYTES_MAX` and a read on their way to the peer.
+Invariant: of a connection there are in memory at most two reads (`guard.SMALL`) on their way to
+ZeroMQ, and `ANSWERS_BYTES_MAX` and a read on their way to the peer.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
-from driftline.deploy.host.zmtp import Framing, Violation
+from driftline.deploy.host.guarding.zmtp import Framing, Violation
 
 if TYPE_CHECKING:
-    from driftline.deploy.host.guard import Guard
+    from driftline.deploy.host.guarding.guard import Guard
 
 ANSWERS_BYTES_MAX = 1 << 20
 """Bytes that may wait for a peer that does not read."""

@@ -3,9 +3,9 @@
 ZeroMQ keeps all parts of a message until its last one has come, counts messages and not bytes, and
 accepts connections until the process has no descriptors left. So it listens at a private address
 only, and this guard at the public one. For each connection the guard opens one to ZeroMQ, and
-passes bytes in both directions. It looks at the framing of what comes (`deploy.host.zmtp`), and
-closes a connection, with a line in the log, that breaks a rule of it, is slow to shake hands or to
-finish a frame, or does not read what it is sent.
+passes bytes in both directions. It looks at the framing of what comes (`zmtp`), and closes a
+connection, with a line in the log, that breaks a rule of it, is slow to shake hands or to finish a
+frame, or does not read what it is sent.
 
 Bounds: `connections_max` connections; if there are more, the one that has been silent longest goes,
 or the new one. `SMALL_BYTES` in small messages and `LARGE_BYTES` in large ones that the owner of
@@ -25,9 +25,9 @@ import threading
 from contextlib import suppress
 from time import monotonic
 
-from driftline.deploy.host.budget import Budget
-from driftline.deploy.host.guarded import Connection
-from driftline.deploy.host.listening import BACKLOG, bound_to, listen, release
+from driftline.deploy.host.guarding.budget import Budget
+from driftline.deploy.host.guarding.connection import Connection
+from driftline.deploy.host.guarding.listening import BACKLOG, bound_to, listen, release
 from driftline.deploy.host.runtime import ThreadDied
 from driftline.deploy.parties.seldom import Seldom
 
