@@ -1,8 +1,9 @@
 """Signals that ask the command to end: SIGTERM, SIGHUP and SIGINT (Ctrl-C).
 
 While a run can end in good order, the first signal is only noted: the run sees it, and ends once
-all is delivered and saved. A second signal, and a signal at any other time, unwinds the stack:
-SIGINT as KeyboardInterrupt, the others as SystemExit with status 128 + n.
+all is delivered and saved. A second one makes `check` raise, which the loop of the run calls: an
+exception out of a handler may come where it is swallowed. A third one, and a signal at any other
+time, is raised at once: SIGINT as KeyboardInterrupt, the others as SystemExit with status 128 + n.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class Signals:
     def __init__(self) -> None:
         self.asked: signal.Signals | None = None
         """The signal that was noted."""
+        self._again: signal.Signals | None = None
+        """The second signal."""
         self._notes = False
         self._before: dict[signal.Signals, object] = {}
 
@@ -42,9 +45,14 @@ class Signals:
         for each, handler in self._before.items():
             signal.signal(each, handler)  # type: ignore[arg-type]  # as `signal.signal` gave it
 
+    def check(self) -> None:
+        """Raises KeyboardInterrupt or SystemExit after a second signal."""
+        if self._again is not None:
+            self._end(self._again)
+
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Within this context the first signal is noted in `asked`."""
+        """Within this context the first signal is noted in `asked`; `check` has to be called."""
         self._notes = True
         try:
             yield
@@ -55,13 +63,18 @@ class Signals:
         asked = signal.Signals(number)
         if self._notes and self.asked is None:
             self.asked = asked
-            return
+        elif self._notes and self._again is None:
+            self._again = asked
+        else:
+            self._end(asked)
+
+    def _end(self, asked: signal.Signals) -> None:
         for each in ASKED:
             signal.signal(each, signal.SIG_IGN)  # a further signal must not interrupt the clean-up
         if asked is signal.SIGINT:
             raise KeyboardInterrupt
         log.warning("ended by %s", asked.name, extra=about("ended", signal=asked.name))
-        raise SystemExit(128 + number)
+        raise SystemExit(128 + asked)
 
 
 def leave_to_parent() -> None:

@@ -357,6 +357,7 @@ def _drive(
             outcomes = [front.outcome for front in fronts if front.outcome is not None]
             if len(outcomes) == len(fronts):
                 break
+            signals.check()
             if signals.asked is not None and not fronts[0].draining:
                 name = signals.asked.name
                 log.info("%s: %s", name, ENDING, extra=about("asked-to-end", signal=name))
