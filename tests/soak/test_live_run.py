@@ -14,9 +14,12 @@ import signal
 import subprocess
 import sys
 from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
-from threading import Event
-from time import monotonic
+from select import select
+from time import monotonic, time
 
 import pytest
 
@@ -35,7 +38,35 @@ KILL_EVERY_S = 10
 SETTLED = 1 / 6
 """The share of the time after which everything has to be flat: five minutes of thirty."""
 
+STORY_LINES_MAX = 10
+NOT_OF_KILLS = ("progress", "held-back", "goes-on")
+
+LATE_S = 30.0
+"""By how much a record may be late: recoveries, and what waits after the slow minute."""
+
 MEMORY_GROWTH_MAX, MEMORY_MORE_MAX_MIB = 1.15, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A line of the log."""
+
+    at: float
+    """Seconds since the epoch."""
+    name: str
+    message: str
+    fields: dict[str, object]
+
+    @staticmethod
+    def of(line: str) -> Event:
+        told = json.loads(line)
+        at = datetime.fromisoformat(told["time"]).timestamp()
+        return Event(at, told["event"], told["message"], told["fields"])
+
+    def number(self, field: str) -> float:
+        value = self.fields[field]
+        assert isinstance(value, (int, float))
+        return value
 
 
 class LiveRun:
@@ -49,22 +80,26 @@ class LiveRun:
             sys.executable, "-m", "driftline", "run", "tests.soak.live.flow",
             "--input", "tcp://127.0.0.1:0", "--output", str(output / "out"),
             "--state", str(directory / "state"), "--nodes", "2", "--on-error", "dead-letter",
-            "--kill-every", str(KILL_EVERY_S),
+            "--kill-every", str(KILL_EVERY_S), "--log-json",
         ]  # fmt: skip
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(words, cwd=ROOT, stderr=errors, text=True)
         self.samples = Samples(self.process.pid)
         self.began = monotonic()
+        self.slow: tuple[float, float] = (0.0, 0.0)
+        """From when to when the disk of the outputs was slow (seconds since the epoch)."""
+        self.sent: list[tuple[float, float]] = []
+        """(start, end) of each producer, in seconds since the epoch."""
 
     def address(self) -> str:
-        pause = Event()
         while "listening for producers on " not in (said := self.errors.read_text()):
             assert self.process.poll() is None, said
-            pause.wait(0.05)
+            select((), (), (), 0.05)
         return said.partition("listening for producers on ")[2].split()[0].strip('",')
 
     def add_producer(self, address: str, seconds: float) -> None:
         name = f"producer-{len(self.producers)}"
+        self.sent.append((time(), time() + seconds))
         self.producers[name] = subprocess.Popen(
             [sys.executable, "-m", "tests.soak.live.producer", address, name, str(RATE),
              str(seconds)],
@@ -83,6 +118,10 @@ class LiveRun:
     def end(self) -> None:
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(120) == 128 + signal.SIGTERM, self.errors.read_text()[-2000:]
+
+    def events(self) -> list[Event]:
+        """The log, which is nothing but JSON."""
+        return [Event.of(line) for line in self.errors.read_text().splitlines()]
 
     def lines(self, pattern: str) -> list[dict[str, object]]:
         return [
@@ -106,6 +145,8 @@ def test_a_live_run_stays_flat_and_right(tmp_path: Path) -> None:
             PLOT.parent.mkdir(exist_ok=True)
             run.samples.draw(PLOT)
         check_outputs(run)
+        check_story(run.events())
+        check_progress(run)
         check_flat(run.samples)
 
 
@@ -113,7 +154,6 @@ def observe(run: LiveRun, disk: SlowDisk | None) -> None:
     address = run.address()
     minute = 60 * min(1.0, MINUTES / 5)
     next_producer, slow_at = 0.0, 30 * MINUTES
-    pause = Event()
     while (now := monotonic() - run.began) < 60 * MINUTES:
         assert run.process.poll() is None, run.errors.read_text()[-2000:]
         run.samples.take(now)
@@ -122,8 +162,9 @@ def observe(run: LiveRun, disk: SlowDisk | None) -> None:
             next_producer += minute
         if disk is not None and now >= slow_at:
             disk.slow_down(minute)
+            run.slow = time(), time() + minute
             slow_at = float("inf")
-        pause.wait(1.0)
+        select((), (), (), 1.0)
     run.stored()
     run.end()
 
@@ -141,6 +182,31 @@ def check_outputs(run: LiveRun) -> None:
     failed = sum(fails(n) for stored in run.stored().values() for n in range(1, stored + 1))
     assert len(run.lines("dead-letters/*.jsonl")) == failed
     assert not run.lines("seen-*.jsonl")
+
+
+def check_story(events: list[Event]) -> None:
+    """From a kill to the next one there are at most ten lines, beside those about the progress."""
+    told = [event for event in events if event.name not in NOT_OF_KILLS]
+    kills = [i for i, event in enumerate(told) if event.name == "kill"]
+    assert len(kills) >= 60 * MINUTES / KILL_EVERY_S / 2
+    stories = [told[i:j] for i, j in pairwise(kills)]
+    longest = max(stories, key=len)
+    assert len(longest) <= STORY_LINES_MAX, "\n".join(event.message for event in longest)
+    assert all(any(event.name == "running" for event in story) for story in stories)
+
+
+def check_progress(run: LiveRun) -> None:
+    """Every line of figures is true: as many records as were sent, give or take a few seconds."""
+    events = run.events()
+    for event in events:
+        slow = run.slow[0] <= event.at <= run.slow[1] + LATE_S
+        if event.name == "progress" and not slow:
+            sent = sum(max(0.0, min(event.at, end) - start) for start, end in run.sent) * RATE
+            assert sent - LATE_S * RATE <= event.number("records") <= sent + RATE, event.message
+            assert event.number("outputs") <= event.number("records")
+            assert event.number("under_way") <= LATE_S * RATE
+    [over] = [event for event in events if event.name == "run-over"]
+    assert over.number("records") == sum(run.stored().values())
 
 
 def check_flat(samples: Samples) -> None:
