@@ -21,7 +21,6 @@ from driftline.deploy.run.survey import LOG, OUTPUT, STORE, DirectoryReport, pro
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
 from driftline.engine.flow.code import Code
-from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Output, Policy
 
 LARGE = 1 << 30
@@ -98,9 +97,8 @@ def _from_where(run: ClusterState, policy: Policy, outputs_to: int) -> str:
     text = f"it counts from record {first} on"
     if outputs_to < first:
         return text
-    last = "the last one" if outputs_to >= INFINITY - 1 else str(outputs_to)
     return (
-        f"{text}. The state has the records {first} to {last} by the new code, but their outputs "
+        f"{text}. The state has the records {first} to {outputs_to} by the new code, but their outputs "
         "are by the old code, and stay"
     )
 

@@ -335,8 +335,7 @@ class Simulation:
                 assert front.furthest < offset, f"{front.name} sent {front.furthest}, not {offset}"
         self._run = NEXT
         for host in (self.world.hosts["master"], *self._nodes, *self._fronts):
-            self.world.end(host)
-            self.world.start(host)
+            self.world.begin_anew(host)
 
     def _ask_again(self) -> None:
         master = self.world.hosts["master"]

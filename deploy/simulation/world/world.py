@@ -117,7 +117,7 @@ class World:
         self.network.crashed(host.process, back_after)
         host.parties.clear()
         host.process = ""
-        self.timeline.after(back_after, lambda: self.start(host))
+        self.timeline.after(back_after, partial(self._start_again, host, host.starts))
 
     def turn_soon(self, host: Host) -> None:
         """Schedule a turn of a process, unless one is scheduled."""
@@ -142,10 +142,14 @@ class World:
         if self._safely(host, "at its start", lambda: self._make(host)):
             self._tick(host, host.process)
 
-    def end(self, host: Host) -> None:
-        """End the process of a host, if one runs. It is not started again."""
+    def _start_again(self, host: Host, starts: int) -> None:
+        if host.starts == starts:  # it has not been started meanwhile
+            self.start(host)
+
+    def begin_anew(self, host: Host) -> None:
+        """End the process of a host, if one runs, and start it again."""
         host.parties.clear()
-        host.process = ""
+        self.start(host)
 
     def _make(self, host: Host) -> None:
         for party in host.make(host.process):

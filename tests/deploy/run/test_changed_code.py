@@ -64,7 +64,7 @@ def test_the_command_says_from_which_record_on_new_code_counts(tmp_path: Path) -
     run.edit("newest")
     status, said = run.end("--accept-changed-code")
     assert status == 0, said
-    assert "to the last one by the new code" in said
+    assert re.search("The state has the records 1 to [0-9]+ by the new code", said)
     run.check()
 
 

@@ -132,7 +132,7 @@ def test_files_of_a_directory_grow_at_the_end(how: str, tmp_path: Path) -> None:
     finish(run)
     assert lines(tmp_path / "out") == reference(WORDCOUNT, tmp_path, folder)
     records(folder / "0.jsonl", 1)
-    refuse(run, "input '1.jsonl", "instead of '0.jsonl")
+    refuse(run, "the input of source 'lines' is 0.jsonl (json) instead of 1.jsonl (json)")
 
 
 def test_a_file_in_the_middle_of_a_directory_must_not_grow(tmp_path: Path) -> None:
