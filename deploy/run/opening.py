@@ -98,8 +98,8 @@ def _from_where(run: ClusterState, policy: Policy, outputs_to: int) -> str:
     if outputs_to < first:
         return text
     return (
-        f"{text}. The state has the records {first} to {outputs_to} by the new code, but their outputs "
-        "are by the old code, and stay"
+        f"{text}. The state has the records {first} to {outputs_to} by the new code, but their "
+        "outputs are by the old code, and stay"
     )
 
 
