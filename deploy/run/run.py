@@ -8,6 +8,7 @@ command goes on after any interruption.
 from __future__ import annotations
 
 import random
+import re
 import secrets
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -37,7 +38,7 @@ from driftline.deploy.run.progress import RunProgress
 from driftline.deploy.run.receivers import announcement, check_reach, identity_of, receiver_of
 from driftline.deploy.run.savepoints import restore_run
 from driftline.deploy.run.used_files import UsedFile, open_checked
-from driftline.engine.errors import DriftlineError, Unavailable, error_of
+from driftline.engine.errors import DriftlineError, FunctionFailed, Unavailable, error_of
 from driftline.engine.events import about, log
 from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
@@ -401,6 +402,11 @@ def _await_nodes(runtime: Runtime, cluster: LocalCluster) -> None:
 def _error_of(stop: Stop, config: RunConfig) -> DriftlineError:
     """The error that ended a run, to be raised here."""
     text = stop.text
+    label = re.search(r"failed at label \[(\d+), (\d+)", text)
+    if stop.error == FunctionFailed.__name__ and label is not None:
+        given = config.inputs[int(label[2])]
+        if isinstance(given, FileSource | SeveralFiles):
+            text += f"\n  It comes from {given.place(int(label[1]))}."
     if stop.error in ("StateMismatch", "SnapshotDamaged"):
         text += f" (state directory: {config.state}; outputs: {config.output})"
     return error_of(stop.error, text)

@@ -132,8 +132,10 @@ def _begin_anew(registry: str, reports: Sequence[DirectoryReport]) -> str:
     state = registry.rpartition("/")[0] or "."
     whole = " and ".join([state, *outputs])
     logs = [report.path for report in reports if report.kind == LOG and report.mark is not None]
-    warning = f" (the records received in {', '.join(logs)} would be lost)" if logs else ""
-    return f"begin anew by removing all of {whole}{warning}"
+    if logs:  # --fresh does not remove what nobody can send again
+        lost = f"the records received in {', '.join(logs)} would be lost"
+        return f"begin anew by removing all of {whole} ({lost})"
+    return f"begin anew with --fresh, which removes all of {whole}"
 
 
 @dataclass(frozen=True, slots=True)

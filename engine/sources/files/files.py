@@ -160,6 +160,10 @@ class FileSource:
         reason = f"{found.reason} (it is record {at - first + 1} of this file)"
         return replace(found, reason=reason)
 
+    def place(self, time: int) -> str:
+        """Where the record with this time is, for people."""
+        return f"record {time} of {self.path}"
+
     def progress(self) -> tuple[int, int] | None:
         """(bytes that the latest `read` has taken from the disk, size of the file)"""
         return self._buffers.consumed, self.path.stat().st_size

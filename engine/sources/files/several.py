@@ -38,6 +38,11 @@ class SeveralFiles:
             if len(self._begins) == number + 1:
                 self._begins.append(after)
 
+    def place(self, time: int) -> str:
+        """Where the record with this time is, for people. Precondition: it has been read."""
+        number = bisect_right(self._begins, time, key=itemgetter(1)) - 1
+        return self.files[number].place(time - self._begins[number][1] + 1)
+
     def progress(self) -> tuple[int, int] | None:
         """(bytes on disk that the latest read has consumed, bytes of all files)."""
         done = self.files[self._at].progress()

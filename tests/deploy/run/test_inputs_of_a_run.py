@@ -318,3 +318,17 @@ def test_simulate_draws_from_all_files(tmp_path: Path) -> None:
     records(tmp_path / "in" / "2.jsonl", 30, 30)
     done = driftline("simulate", WORDCOUNT, "--input", tmp_path / "in", "--seeds", "5")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_function_that_fails_is_told_with_the_record_in_its_file(tmp_path: Path) -> None:
+    records(tmp_path / "in" / "1.jsonl", 5)
+    records(tmp_path / "in" / "2.jsonl", 5, 5)
+    (tmp_path / "picky.py").write_text(
+        "from driftline import Flow\n"
+        "flow = Flow('picky')\n"
+        "flow.source('lines').map(lambda line: 1 // (line['text'] != 'a b0 c7')).sink('out')\n"
+    )
+    done = driftline("run", tmp_path / "picky.py", "--input", tmp_path / "in", "--output",
+                     tmp_path / "out")  # fmt: skip
+    assert done.returncode == 1
+    assert f"It comes from record 3 of {tmp_path}/in/2.jsonl." in done.stderr
