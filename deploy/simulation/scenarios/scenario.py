@@ -18,7 +18,7 @@ from driftline.deploy.simulation.scenarios.live import Pace
 from driftline.deploy.simulation.scenarios.slow import Work
 from driftline.deploy.simulation.world.faults import Faults
 from driftline.engine.errors import FlowError
-from driftline.engine.policy import Policy, policy
+from driftline.engine.policy import Policy, SnapshotCut, policy
 
 DRAWN_FLOW = Simulated(MODULE)
 
@@ -125,6 +125,8 @@ def scenario(
     crash_at_end = chance.choice((0.0, 0.05, 0.2))  # drawn late: other draws stay as they were
     faults = replace(drawn_scenario.faults, crash_at_end=crash_at_end)
     drain_at_s = chance.random() * faults.until if chance.random() < 0.3 else None
+    if chosen.cut is SnapshotCut.NONE:
+        drain_at_s = None  # the next run would begin without a state
     drawn_scenario = replace(drawn_scenario, faults=faults, drain_at_s=drain_at_s)
     if chance.random() < 0.15:
         behind = Behind(chance.choice(BEHIND_S), faults.until, chance.choice((200, 1000, 5000)))
