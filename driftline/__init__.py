@@ -104,32 +104,39 @@ if not TYPE_CHECKING:  # type checkers know the names above, and no others
 
 def main() -> None:
     """Run the command line. An error of Driftline is one sentence, and exit status 1 or 2."""
-    _fix_hash_seed()
-    _hide_working_directory()
+    try:
+        _fix_hash_seed()
+        _hide_working_directory()
+        status = _status()
+    except KeyboardInterrupt:  # while modules are imported; later click takes it
+        print("driftline: interrupted", file=sys.stderr)
+        status = 130
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _status() -> object:
+    """Run the command line. Returns the exit status, if it is a number."""
     from driftline.engine.errors import DriftlineError
 
     try:
-        status = _group().main(standalone_mode=False)
+        return _group().main(standalone_mode=False)
     except DriftlineError as error:
         print(f"driftline: {error}", file=sys.stderr)
-        status = 1
+        return 1
     except BrokenPipeError:
-        status = 141
+        return 141
     except OSError as error:
         print(f"driftline: {error.filename or 'the system'}: {error.strerror}", file=sys.stderr)
-        status = 1
+        return 1
     except Exception as error:
         import click
 
         if isinstance(error, click.exceptions.Abort):
-            print("driftline: interrupted", file=sys.stderr)
-            status = 130
-        elif isinstance(error, click.ClickException):
+            raise KeyboardInterrupt from None
+        if isinstance(error, click.ClickException):
             error.show()
-            status = error.exit_code
-        else:
-            raise
-    sys.exit(status if isinstance(status, int) else 0)
+            return error.exit_code
+        raise
 
 
 def _fix_hash_seed() -> None:

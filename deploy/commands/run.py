@@ -13,6 +13,7 @@ from driftline.deploy.commands.logged import logged
 from driftline.deploy.host.deaths import DEATHS_MAX
 from driftline.deploy.host.heartbeat import SLOW_AFTER_S
 from driftline.deploy.host.limits import Limits
+from driftline.deploy.host.logs import insist
 from driftline.deploy.parties.master import STALLED_AFTER_S
 from driftline.deploy.parties.window import WINDOW
 from driftline.deploy.run.reference import run_reference_to
@@ -137,6 +138,7 @@ def run(
     and none counts twice.
     """
     loaded = load_flow(flow)
+    insist()
     ended_by: Signals | None = None
     if reference:
         if start is not None:
@@ -169,7 +171,8 @@ def run(
         ended_by, report = done.ended_by, done.as_json()
     write_json(json_file, report | {"ended_by": None if ended_by is None else ended_by.name})
     figures = {name: value for name, value in report.items() if isinstance(value, (int, float))}
-    log.info("the run is over: %s", as_words(report), extra=about("run-over", **figures))
+    what = "the run is over" if ended_by is None else "the run has stopped"
+    log.info("%s: %s", what, as_words(report), extra=about("run-over", **figures))
     if start is not None and not report["records"]:
         log.warning(
             "no record was read: the input ends before the time of %s. A run from a savepoint "

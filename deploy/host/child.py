@@ -9,6 +9,7 @@ the flow is the last one that Python searches (`engine.flow.loading`).
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -36,6 +37,11 @@ def hide_checkout() -> None:
 
 
 def _run() -> None:
+    # First of all: a signal for the whole group of processes is for the command, not for a child.
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda number, frame: None)
+
     from runpy import run_module
 
     sys.path.insert(0, _ROOT)

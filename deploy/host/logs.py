@@ -75,6 +75,34 @@ class LineFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
+_installed: list[logging.Handler] = []
+_level = logging.WARNING
+
+
+def _install(handlers: list[logging.Handler], root: int, own: int) -> None:
+    """Use these handlers for all lines. `root`: the level of lines of others; `own`: of ours."""
+    global _level
+    logging.basicConfig(level=root, handlers=handlers, force=True)
+    _installed[:] = handlers
+    _level = own
+    log.setLevel(own)
+
+
+def insist() -> None:
+    """Undo what a flow has done to our lines: it may configure logging when it is loaded.
+
+    Without a call of `log_to` or `log_to_parent` before, it does nothing: the process is a user's.
+    """
+    if _installed:
+        logging.disable(logging.NOTSET)
+        log.disabled = False
+        log.setLevel(_level)
+        root = logging.getLogger()
+        for handler in _installed:
+            if handler not in root.handlers:
+                root.addHandler(handler)
+
+
 # From a child to its parent -------------------------------------------------------------------
 
 
@@ -96,7 +124,7 @@ def log_to_parent(process: str, level: int) -> None:
     """In a child: give all lines from this level on, also those of user code, to the parent."""
     handler = ToParent()
     handler.setFormatter(LineFormatter(as_json=True, process=process))
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    _install([handler], level, level)
 
 
 def from_child(line: bytes, process: str) -> logging.LogRecord | None:
@@ -170,5 +198,4 @@ def log_to(console: Console, level: str, as_json: bool = False, file: Path | Non
         handlers.append(ToFile(file))
     for handler in handlers:
         handler.setFormatter(LineFormatter(as_json))
-    logging.basicConfig(level=logging.WARNING, handlers=handlers, force=True)
-    log.setLevel(level.upper())
+    _install(handlers, logging.WARNING, logging.getLevelNamesMapping()[level.upper()])

@@ -22,7 +22,7 @@ from driftline.coordinator.registry import FileRegistry, WriteState, check_ident
 from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.lifeline import hold_on
 from driftline.deploy.host.limits import LIMITS, Limits
-from driftline.deploy.host.logs import log_to_parent
+from driftline.deploy.host.logs import insist, log_to_parent
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.signals import leave_to_parent
 from driftline.deploy.node.node import Node
@@ -262,6 +262,7 @@ def _note_of(config: ProcessConfig, name: str) -> Path:
 def _same_plan(config: ProcessConfig) -> Plan:
     """The plan of the flow. Raises StateMismatch unless it is the command's flow, with its code."""
     flow_plan = plan(load_flow(config.flow))
+    insist()
     code = code_of(flow_plan.flow)
     comparable = config.code.startswith(f"{code.python} ")
     if flow_plan.identity() != config.identity.partition("|")[0] or (

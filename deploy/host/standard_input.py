@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 
 from driftline.deploy.parties.receiver import Receiver
 from driftline.engine.errors import Unavailable
@@ -18,8 +19,18 @@ READ_BYTES = 1 << 16
 class StandardInput(Receiver):
     """The receiver of standard input. Raises Unavailable if the process has none."""
 
-    def __init__(self, source: PipedSource, piped: Piped, *, name: str = "standard-input") -> None:
+    def __init__(
+        self,
+        source: PipedSource,
+        piped: Piped,
+        *,
+        name: str = "standard-input",
+        asked_to_end: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`asked_to_end`: whether the run has been asked to end: the end of the pipe is then the
+        end of the program before it, which got the same Ctrl-C, and not the end of the stream."""
         super().__init__(source, name=name)
+        self._asked_to_end = asked_to_end
         if sys.stdin is None or sys.stdin.closed:
             raise Unavailable("there is no standard input to read")
         self.file = sys.stdin.fileno()
@@ -37,7 +48,8 @@ class StandardInput(Receiver):
         if self._ended:
             return (
                 f"standard input is not read: an earlier run has read it to its end, "
-                f"{self._source.taken} records"
+                f"{self._source.taken} records. For a stream that has more records now, give "
+                "another --output"
             )
         if self._source.taken:
             return (
@@ -47,7 +59,7 @@ class StandardInput(Receiver):
         return "reading standard input"
 
     def room(self) -> bool:
-        return not self._ended and super().room()
+        return not (self._ended or self._asked_to_end()) and super().room()
 
     def drain(self) -> None:
         """Read once, and take all complete lines. Raises Unavailable, InputError, StateMismatch."""
@@ -57,6 +69,8 @@ class StandardInput(Receiver):
             return
         except OSError as error:
             raise Unavailable(f"standard input cannot be read: {error.strerror}") from None
+        if self._asked_to_end():
+            return
         whole, newline, rest = data.rpartition(b"\n")
         if newline or not data:
             self._take(self._partial + whole + newline)

@@ -130,6 +130,8 @@ class Front(Member):
     def drain(self) -> None:
         """End the run in good order, as soon as all that has been taken is delivered."""
         self.draining = True
+        if self.live is not None:
+            self.live.stop()  # at once, even before the incarnation begins
         self._begin_drain()
 
     @property

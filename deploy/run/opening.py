@@ -75,7 +75,8 @@ def _with_code(
             "flow has changed; the run goes on as if it had not",
             *(run.code.python, code.python),
         )
-    if not changed or not run.incarnation:
+    has_left_nothing = not run.snapshots and outputs_to < 0
+    if not changed or not run.incarnation or has_left_nothing:
         return run.next(code=code)
     operators = f"operator{'s' * (len(changed) > 1)} {', '.join(map(repr, changed))}"
     if not accept:

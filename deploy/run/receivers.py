@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import time_ns
 
@@ -51,17 +51,19 @@ def receiver_of(
     *,
     alone: bool,
     keep_bad: bool,
+    asked_to_end: Callable[[], bool],
 ) -> Receiver:
     """A receiver for input `number`, driven by the runtime. It logs records before their use.
 
     `given`: standard input, or the address to listen at; `folder`: where the sockets of the run
     are; `alone`: there is no other input; `keep_bad`: records that cannot be read do not end the
-    run. Raises Unavailable if there is no
+    run; `asked_to_end`: whether the run has been asked to end. Raises Unavailable if there is no
     standard input, or the address cannot be used.
     """
     if isinstance(given, Piped):
         clock = None if alone else _now_us
-        piped = StandardInput(PipedSource(input_log, clock, keep_bad=keep_bad), given)
+        source_of_pipe = PipedSource(input_log, clock, keep_bad=keep_bad)
+        piped = StandardInput(source_of_pipe, given, asked_to_end=asked_to_end)
         runtime.watch(piped, piped.file, piped.drain, piped.room, input_log.carry_out)
         return piped
     source = ReceivedSource(input_log, _now_us, name=given)

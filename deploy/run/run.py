@@ -157,7 +157,7 @@ def _run(
             for i in range(len(config.inputs))
         ]
         sources = [
-            _received(i, each, config, process, runtime, receivers)
+            _received(i, each, config, process, runtime, receivers, signals)
             if isinstance(each, str | Piped)
             else each
             for i, each in enumerate(config.inputs)
@@ -272,6 +272,7 @@ def _received(
     process: ProcessConfig,
     runtime: Runtime,
     receivers: ExitStack,
+    signals: Signals,
 ) -> ReceivedSource:
     """The source of an input that cannot be read again, with its log and receiver.
 
@@ -288,6 +289,7 @@ def _received(
         Path(process.sockets),
         alone=len(config.inputs) == 1,
         keep_bad=config.dead_letters,
+        asked_to_end=lambda: signals.asked is not None,
     )
     receivers.callback(receiver.close)
     log.info("%s", announcement(receiver), extra=about("input", name=receiver.source.name))

@@ -106,8 +106,8 @@ def describe(label: Label, payload: tuple[str, ...]) -> str:
     return (
         f"operator {operator!r} failed at label {list(label)}, key {key}: {error}\n"
         f"  {name}: {value}\n  at: {line}\n"
-        "  Mend the function, or set such elements aside: --on-error dead-letter, in Python "
-        "dead_letters=True."
+        "  Mend the function and go on with --accept-changed-code, or set such elements aside: "
+        "--on-error dead-letter (in Python accept_changed_code=True, dead_letters=True)."
     )
 
 

@@ -182,6 +182,26 @@ def test_standard_input_goes_on_where_it_was(tmp_path: Path) -> None:
     assert command.highest() == expected(3000)
 
 
+def test_a_pipe_that_ends_with_the_signal_has_not_come_to_its_end(tmp_path: Path) -> None:
+    """Ctrl-C ends the program before the pipe, too: also while nodes are still starting."""
+    command = Command(tmp_path, "--input", "-.txt")
+    lines = "".join(line + "\n" for line in texts(400)).encode()
+    process = command.start(subprocess.PIPE)
+    assert process.stdin is not None
+    os.write(process.stdin.fileno(), lines[:2_001])  # the last line is not whole
+    _read_until(process, "started master")
+    process.send_signal(signal.SIGINT)
+    process.stdin.close()
+    process.stdin = None
+    first = command.finish(process, 130)
+    with (tmp_path / "whole.txt").open("wb+") as whole:
+        whole.write(lines)
+        whole.seek(0)
+        rest = command.finish(command.start(whole.fileno()), 0)
+    assert first + rest == 400
+    assert command.highest() == expected(400)
+
+
 def test_a_second_signal_ends_a_run_that_cannot_end_in_good_order(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("one\n")
     flow = tmp_path / "stuck.py"

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.deploy.run.test_run_command import driftline
+
 ROOT = Path(__file__).resolve().parents[3]
 TIMEOUT_S = 120
 
@@ -261,3 +263,21 @@ def test_lines_of_processes_arrive_in_the_logging_of_a_caller(tmp_path: Path) ->
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "master|INFO|{'event': 'load', 'incarnation': 1, " in done.stderr
+
+
+def test_a_flow_that_configures_logging_silences_nobody(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("one\n")
+    (tmp_path / "loud.py").write_text(
+        "import logging.config\n"
+        "logging.config.dictConfig({'version': 1})\n"
+        "logging.disable(50)\n"
+        "logging.getLogger().handlers.clear()\n"
+        "from driftline import Flow\n"
+        "flow = Flow('loud')\n"
+        "flow.source('lines').map(lambda line: 1 / 0).sink('out')\n"
+    )
+    done = driftline("run", tmp_path / "loud.py", "--input", tmp_path / "in.txt", "--output",
+                     tmp_path / "out", "--log-file", tmp_path / "log")  # fmt: skip
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+    assert "ZeroDivisionError" in (tmp_path / "log").read_text()
