@@ -37,9 +37,10 @@ def hide_checkout() -> None:
 
 
 def _run() -> None:
-    # First of all: a signal for the whole group of processes is for the command, not for a child.
+    # First of all: a signal for the whole group of processes is for the command, which decides when
+    # its children end. A handler, as programs that a function starts must not inherit SIG_IGN.
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        if signal.getsignal(number) is signal.SIG_DFL:
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.SIG_IGN):
             signal.signal(number, lambda number, frame: None)
 
     from runpy import run_module

@@ -24,7 +24,6 @@ from driftline.deploy.host.lifeline import hold_on
 from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.deploy.host.logs import insist, log_to_parent
 from driftline.deploy.host.runtime import Runtime
-from driftline.deploy.host.signals import leave_to_parent
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.master import Master
@@ -281,7 +280,6 @@ def main(argument: str) -> int:
     config = ProcessConfig.from_json(argument)
     if config.lifeline >= 0:
         hold_on(config.lifeline)
-        leave_to_parent()
     log_to_parent(config.name, config.log_level)
     sys.path += [path for path in config.paths if path not in sys.path]
     try:

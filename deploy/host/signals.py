@@ -75,12 +75,3 @@ class Signals:
             raise KeyboardInterrupt
         log.warning("ended by %s", asked.name, extra=about("ended", signal=asked.name))
         raise SystemExit(128 + asked)
-
-
-def leave_to_parent() -> None:
-    """In a child: do not die of a signal that asks the whole group of processes to end.
-
-    The command decides when its processes end. Programs that a function starts are not affected.
-    """
-    for each in ASKED:
-        signal.signal(each, lambda number, frame: None)

@@ -36,6 +36,7 @@ from driftline.engine.labels import INFINITY, Label
 from driftline.engine.policy import Output, Policy
 from driftline.engine.sources import BadRecord, CachedSource, LiveSource, Source
 from driftline.engine.sources.cached import PackedRecord, packed
+from driftline.engine.sources.source import time_of
 from driftline.engine.sources.used import CheckedSource, StoreUsed
 from driftline.engine.wire.codec import joined_rows
 from driftline.engine.wire.label_columns import encode_labels
@@ -272,7 +273,7 @@ class Front(Member):
                     # No record waits: the clock may move past the times of other fronts.
                     self.next = max(self.next, self.live.move_to(self._asked))
                 break
-            if (record.time if isinstance(record, BadRecord) else record[0]) >= self._until:
+            if time_of(record) >= self._until:
                 self._records = chain((record,), records)
                 self.next = self._until
                 break

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from operator import itemgetter
 
-from driftline.engine.sources.source import BadRecord, Source
+from driftline.engine.sources.source import BadRecord, Source, time_of
 from driftline.engine.wire.codec import pack_payload
 
 KEPT_BYTES = 1 << 26
@@ -86,10 +86,10 @@ class CachedSource:
 
     def _keep(self, record: PackedRecord) -> None:
         if isinstance(record, BadRecord):
-            time, size = record.time, len(record.raw) + len(record.text)
+            size = len(record.raw) + len(record.text)
         else:
-            time, size = record[0], len(record[1])
-        self._kept.append((time, record, size + EACH_BYTES))
+            size = len(record[1])
+        self._kept.append((time_of(record), record, size + EACH_BYTES))
         self.bytes += size + EACH_BYTES
         while self.bytes > self._kept_bytes:
             self._drop()

@@ -61,6 +61,11 @@ def _line(about: dict[str, object]) -> str:
     return json.dumps(about, allow_nan=False)
 
 
+def time_of(record: tuple[int, object] | BadRecord) -> int:
+    """The number of a record."""
+    return record.time if isinstance(record, BadRecord) else record[0]
+
+
 @runtime_checkable
 class Source(Protocol):
     """Gives a front its records: each `read` gives the same records with the same times."""

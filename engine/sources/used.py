@@ -33,7 +33,7 @@ from zlib import crc32
 
 from driftline.engine.errors import StateMismatch
 from driftline.engine.labels import INFINITY
-from driftline.engine.sources.source import BadRecord, Source
+from driftline.engine.sources.source import BadRecord, Source, time_of
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.party import Job
 
@@ -189,11 +189,6 @@ class CheckedSource:
         spans = list(self._spans)
         pairs = zip(spans[::2], spans[1::2], strict=True)
         self._spans = deque((one[0], *other[1:]) for one, other in pairs)
-
-
-def time_of(record: Record) -> int:
-    """The number of a record."""
-    return record.time if isinstance(record, BadRecord) else record[0]
 
 
 def _content(record: Record) -> bytes:
