@@ -141,6 +141,12 @@ class Tracker:
         return min(self._durable)
 
     @property
+    def waits_for_logs(self) -> bool:
+        """Whether elements are worked off whose inputs a crash of their front may lose."""
+        self.frontiers()  # removes finished times from the heaps
+        return self.durable < min([*self._next, *(times[0] for times in self._times if times)])
+
+    @property
     def processed(self) -> int:
         """All elements below this time have been worked off in all stages."""
         return self.frontiers()[-1]

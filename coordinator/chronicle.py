@@ -7,7 +7,7 @@ load, and when the run goes on; nodes and fronts tell the rest.
 from __future__ import annotations
 
 from driftline.coordinator.registry import SnapshotRecord
-from driftline.engine.events import Trouble, about, log
+from driftline.engine.events import about, log
 
 
 class Chronicle:
@@ -16,7 +16,6 @@ class Chronicle:
     def __init__(self) -> None:
         self.now = 0.0
         """The time (seconds, monotonic) of the last turn."""
-        self._snapshots_fail = Trouble("snapshot-failed")
         self._began = 0.0
         """When the run, or its newest recovery, began."""
         self._runs = False
@@ -50,17 +49,16 @@ class Chronicle:
         log.warning("%s; the previous snapshot is used", reason, extra=told)
 
     def snapshot_failed(self, number: int, node: str, reason: str) -> None:
-        """A node could not write its part."""
-        text = f"snapshot {number} has failed at {node}: {reason}"
-        self._snapshots_fail.failed(self.now, text, snapshot=number, node=node)
+        """A node could not write its part; its own process tells people of the disk."""
+        told = about("snapshot-failed", snapshot=number, node=node, reason=reason)
+        log.debug("snapshot %d has failed at %s: %s", number, node, reason, extra=told)
 
     def snapshot(self, number: int, time: int) -> None:
         """A snapshot is committed."""
         told = about("snapshot", snapshot=number, time=time)
         log.debug("snapshot %d, of time %d, is committed", number, time, extra=told)
-        self._snapshots_fail.over(self.now, f"snapshot {number} is committed", snapshot=number)
 
     def registry_failed(self, reason: object) -> None:
-        """A write of the registry has failed; only a new master can go on."""
+        """The registry holds something else than what this master has written."""
         told = about("registry-failed", reason=str(reason))
-        log.error("the registry cannot be written: %s; a new master begins", reason, extra=told)
+        log.error("the registry is not as it was left: %s; a new master begins", reason, extra=told)

@@ -30,12 +30,13 @@ from dataclasses import replace
 
 from driftline.coordinator.backoff import Backoff
 from driftline.coordinator.chronicle import Chronicle
-from driftline.coordinator.draining import Draining
+from driftline.coordinator.draining import IN_GOOD_ORDER, Draining
 from driftline.coordinator.farewell import Farewell
 from driftline.coordinator.members import Members
 from driftline.coordinator.phases import DECIDED, Phase
 from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRecord, WriteState
-from driftline.coordinator.snapshots import PendingSnapshot
+from driftline.coordinator.snapshots import ADVICE, PendingSnapshot
+from driftline.coordinator.writing import Writing
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import BY_TIME, Output, Policy, SnapshotCut
@@ -65,15 +66,6 @@ MISSING_AFTER_S = 5.0
 
 HURRIED_EVERY_S = 0.5
 """Seconds from one snapshot to the next that nodes ask for: it may be the disk that is slow."""
-
-ADVICE = (
-    "Restore the state directory from a copy of the same moment, or begin anew: remove the state "
-    "directory and the outputs"
-)
-
-
-IN_GOOD_ORDER = "it was asked to end"
-"""The text of the outcome of a run that ended before its input, without an error."""
 
 
 class Coordinator:
@@ -115,7 +107,7 @@ class Coordinator:
         self._begun_at = 0.0
         """When the last snapshot was begun."""
         self._last_time = 0
-        self._writing: WriteState | None = None
+        self._writing = Writing()
         self._write_again = False
         self._now = 0.0
         self._damage = ""
@@ -157,10 +149,16 @@ class Coordinator:
         if self.phase is Phase.LOADING:
             missing = sorted({*self.nodes} - self._ready)
             return f"{self.phase.value}; {', '.join(missing)} are not ready"
+        doing = f"{self.phase.value}{', and asked to end' if self.is_draining else ''}"
         if self._snapshot is not None and self._snapshot.waiting:
             members = ", ".join(sorted(self._snapshot.waiting))
-            return f"{self.phase.value}; snapshot {self._snapshot.number} waits for {members}"
-        return str(self.phase.value)
+            return f"{doing}; snapshot {self._snapshot.number} waits for {members}"
+        return doing
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the run goes on only until it may end in good order."""
+        return self.phase is Phase.RUNNING and self._draining.asked
 
     # Members and failures.
 
@@ -229,7 +227,7 @@ class Coordinator:
         self.phase = Phase.STOPPING
         self._snapshot = None
         self.outcome = RunOutcome(self._run_id, error, text)
-        if self._writing is None:  # else `_stopping` writes the outcome once that write is done
+        if not self._writing.under_way:  # else `_stopping` does it once that write is done
             self._write(self.state.next(outcome=self.outcome))
 
     def _stopping(self) -> None:
@@ -259,6 +257,7 @@ class Coordinator:
         if now - self._now > self._missing_after / 2:
             self._members.all_alive(now)
         self._now = now
+        self.jobs += self._writing.due(now)
         if self.phase is Phase.STOPPED:
             self._end_if_over()
         silent = self._members.take_silent(now)
@@ -271,7 +270,7 @@ class Coordinator:
     @property
     def deadline(self) -> float:
         """When `tick` and `consider_snapshot` want to be called again (seconds, monotonic)."""
-        latest = self._now + self._missing_after / 4
+        latest = min(self._now + self._missing_after / 4, self._writing.again_at)
         if self.phase is Phase.WAITING:
             return min(latest, self._resume_at)
         no_snapshot = self.policy.cut is SnapshotCut.NONE or self._snapshot is not None
@@ -295,22 +294,19 @@ class Coordinator:
             self.phase = Phase.WAITING
             return
         self.phase = Phase.DECIDING
-        if self._writing is None:
+        if not self._writing.under_way:
             self._write(self.state.next(incarnation=self.state.incarnation + 1))
-        else:  # a write names the version before it: that write has to be done first
+        else:
             self._write_again = True
 
     def _write(self, state: ClusterState) -> None:
-        self._writing = WriteState(state)
-        self.jobs.append(self._writing)
+        self.jobs.append(self._writing.begin(state))
 
     def done(self, job: Job, result: object) -> None:
         """A write of the registry was carried out; `result` is an exception if it failed."""
-        if job is not self._writing or self.phase is Phase.BROKEN:
+        if not self._writing.over(job, result, self._now) or self.phase is Phase.BROKEN:
             return
-        self._writing = None
-        if isinstance(result, Exception):
-            # The write may have been done all the same: a new master finds out by reading.
+        if isinstance(result, Exception):  # the registry holds something else than this master
             self.chronicle.registry_failed(result)
             self.phase = Phase.BROKEN
             return
@@ -423,10 +419,11 @@ class Coordinator:
     def _answered(self, snapshot: PendingSnapshot, sender: str) -> None:
         """Decide once all have answered, not before: there is never a second snapshot under way."""
         snapshot.waiting.discard(sender)
-        if snapshot.waiting or self._writing is not None:
+        if snapshot.waiting or self._writing.under_way:
             return
         if snapshot.failed:
             self._snapshot = None
+            self._next_snapshot = max(self._next_snapshot, self._now + HURRIED_EVERY_S)
             return
         nodes = self.nodes if self.policy.goes_on else ()
         record = snapshot.record(self.fronts, nodes, self.state.incarnation)

@@ -17,6 +17,9 @@ from collections.abc import Sequence
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import BY_TIME, SnapshotCut
 
+IN_GOOD_ORDER = "it was asked to end"
+"""The text of the outcome of a run that ended before its input, without an error."""
+
 
 class Draining:
     """The end of a run in good order, within one incarnation.
@@ -26,6 +29,7 @@ class Draining:
 
     def __init__(self, fronts: Sequence[str], cut: SnapshotCut) -> None:
         self._waiting = set(fronts)
+        self._fronts = len(fronts)
         self._cut = cut
         self._by_time = cut in BY_TIME
         self._files: list[int] = []
@@ -39,6 +43,11 @@ class Draining:
             self._waiting.remove(front)
             if time < INFINITY:
                 (self._live if live else self._files).append(time)
+
+    @property
+    def asked(self) -> bool:
+        """Whether a front wants the run to end."""
+        return len(self._waiting) < self._fronts
 
     @property
     def until(self) -> int | None:

@@ -3,7 +3,8 @@
     GATHERING -> DECIDING -> LOADING -> RUNNING -> STOPPING -> STOPPED -> ENDED
 
 A failure leads from LOADING or RUNNING to DECIDING again, through WAITING if recoveries make no
-progress. BROKEN: a write of the registry may be done or not; only a new master can read which.
+progress. BROKEN: the registry holds something else than what this master has written; only a new
+master can go on, or say why not.
 """
 
 from enum import Enum

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 from zlib import crc32
 
 from driftline.coordinator.identity import Identity
@@ -86,9 +86,15 @@ class ClusterState:
 
 @dataclass(frozen=True, slots=True)
 class WriteState(Job):
-    """Job: write `state` to the registry, in place of version `state.version - 1`. Result: None."""
+    """Job: write `state` to the registry, in place of version `state.version - 1`. Result: None.
+
+    `again`: a try before has failed, and may have been done all the same.
+    """
+
+    what: ClassVar[str] = "write the registry"
 
     state: ClusterState
+    again: bool = False
 
 
 class Registry(Protocol):
@@ -97,10 +103,10 @@ class Registry(Protocol):
     def read(self) -> ClusterState | None:
         """The state, or None if none was written. Raises Unavailable, StateMismatch."""
 
-    def write(self, state: ClusterState) -> None:
-        """Replace version `state.version - 1`, durably.
+    def write(self, state: ClusterState, *, again: bool = False) -> None:
+        """Replace version `state.version - 1`, durably; `again`: or `state` itself.
 
-        Raises StateMismatch if the registry holds another version: another master has written it.
+        Raises StateMismatch if the registry holds something else: another master has written it.
         Raises Unavailable.
         """
 
@@ -128,6 +134,17 @@ def check_identity(
     return state
 
 
+def follows(state: ClusterState, current: ClusterState | None, *, again: bool) -> bool:
+    """Whether `state` may be written over `current`; `again`: `current` may be the same state.
+
+    One master at a time has the registry (its process holds a lock). So what is there and equal to
+    what this master has tried to write, it has written.
+    """
+    if again and current is not None and encode_state(current) == encode_state(state):
+        return True
+    return (current.version if current is not None else 0) == state.version - 1
+
+
 class FileRegistry:
     """The embedded registry: one file, replaced atomically."""
 
@@ -143,15 +160,16 @@ class FileRegistry:
             raise Unavailable(f"registry {self._path}: {error.strerror}") from None
         return decode_state(data, str(self._path))
 
-    def write(self, state: ClusterState) -> None:
-        current = self.read()
-        if (current.version if current else 0) != state.version - 1:
+    def write(self, state: ClusterState, *, again: bool = False) -> None:
+        if not follows(state, self.read(), again=again):
             raise StateMismatch(f"registry {self._path}: another master has taken over")
         try:
             make_directory(self._path.parent)
             replace_file(self._path, encode_state(state))
         except OSError as error:
-            raise Unavailable(f"registry {self._path}: {error.strerror}") from None
+            raise Unavailable(
+                f"registry in directory {self._path.parent}: {error.strerror}"
+            ) from None
 
 
 _FORMAT = 4

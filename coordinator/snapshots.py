@@ -7,6 +7,12 @@ from dataclasses import dataclass, field
 
 from driftline.coordinator.registry import SnapshotRecord
 
+ADVICE = (
+    "Restore the state directory from a copy of the same moment, or begin anew: remove the state "
+    "directory and the outputs"
+)
+"""What to do if none can be loaded."""
+
 
 @dataclass(slots=True)
 class PendingSnapshot:

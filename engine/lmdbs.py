@@ -34,21 +34,34 @@ DAMAGE = (
 )
 """Errors that mean damage: trying again does not help. After any other error it may."""
 
-DATA = "data.mdb"
+DATA, LOCKS = "data.mdb", "lock.mdb"
+
+LOCKS_BYTES = 8192
+"""Size of the file of locks: 64 bytes for each of 126 readers, and 128 before them."""
+
+
+def reason(error: lmdb.Error | OSError) -> str:
+    """The reason for people: without the name of the function, or the number of the error."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(error).partition(": ")[2] or str(error)
 
 
 @contextmanager
 def reported(what: str, damaged: type[DriftlineError]) -> Iterator[None]:
     """Raise errors of LMDB as `damaged` if they mean damage, else as Unavailable.
 
+    PanicError stays as it is: LMDB does not know what is on the disk, and the process has to end.
     `what`: the name of the environment, for the text of the error.
     """
     try:
         yield
     except DAMAGE as error:
         raise damaged(f"{what} is damaged: {error}") from None
+    except lmdb.PanicError:  # this process cannot write it any more: a new one can
+        raise
     except (lmdb.Error, OSError) as error:
-        raise Unavailable(f"{what}: {error}") from None
+        raise Unavailable(f"{what}: {reason(error)}") from None
 
 
 def open_environment(path: Path, map_size: int, max_dbs: int = 0) -> lmdb.Environment:
@@ -57,6 +70,7 @@ def open_environment(path: Path, map_size: int, max_dbs: int = 0) -> lmdb.Enviro
     `map_size`: address space in bytes. Raises lmdb.Error, OSError: call it within `reported`.
     """
     make_directory(path)
+    _allocate(path / LOCKS)
     env = lmdb.open(str(path), map_size=map_size, max_dbs=max_dbs)
     try:
         pages = env.info()["last_pgno"] + 1
@@ -68,6 +82,16 @@ def open_environment(path: Path, map_size: int, max_dbs: int = 0) -> lmdb.Enviro
         env.close()
         raise
     return env
+
+
+def _allocate(locks: Path) -> None:
+    """Have the disk keep room for LMDB's locks: they are written through a map of the file, and on
+    a full disk that would end the process with SIGBUS."""
+    file = os.open(locks, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        os.posix_fallocate(file, 0, LOCKS_BYTES)
+    finally:
+        os.close(file)
 
 
 TRANSACTION = b"transaction"

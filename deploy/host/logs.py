@@ -19,8 +19,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from driftline.engine.durable import write_at
 from driftline.engine.errors import Unavailable
-from driftline.engine.events import FIELDS, log
+from driftline.engine.events import FIELDS, about, log
 
 BEGIN = b"\x1e"
 """RS, which comes before each log line of a child."""
@@ -172,20 +173,60 @@ class ToConsole(logging.Handler):
 class ToFile(RotatingFileHandler):
     """Writes records to a bounded file. Raises Unavailable if it cannot be opened.
 
-    A file that cannot be written later, as on a full disk, loses lines; the first loss is told.
+    A file that cannot be written later, as on a full disk, loses whole lines: the first loss is
+    told, and how many there were.
     """
 
     def __init__(self, path: Path) -> None:
-        self._lost = False
+        self.lost = 0
+        """Lines since the file could be written last."""
         try:
             super().__init__(path, maxBytes=FILE_BYTES, backupCount=FILES_KEPT, encoding="utf-8")
         except OSError as error:
             raise Unavailable(f"log file {path}: {error.strerror}") from None
 
-    def handleError(self, record: logging.LogRecord) -> None:
-        if not self._lost:
-            self._lost = True  # first: this line comes here, too
-            log.warning("the log file %s cannot be written: lines are missing", self.baseFilename)
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = f"{self.format(record)}\n".encode(errors="replace")
+            if self.stream is None:  # an earlier rotation has failed
+                self.stream = self._open()
+            if self.shouldRollover(record):
+                self.doRollover()
+            _append_whole(self.stream.fileno(), line)
+        except OSError as error:
+            self._loses(error)
+        except Exception:
+            self.handleError(record)
+        else:
+            self._works()
+
+    def _loses(self, error: OSError) -> None:
+        self.lost += 1
+        if self.lost == 1:  # this line comes here, too
+            told = about("log-file", path=self.baseFilename, reason=error.strerror)
+            log.warning(
+                "log file %s: %s; it will lack lines", self.baseFilename, error.strerror, extra=told
+            )
+
+    def _works(self) -> None:
+        lost, self.lost = self.lost, 0
+        if lost:
+            told = about("log-file-over", path=self.baseFilename, count=lost)
+            log.warning(
+                "log file %s can be written again; it lacks %d lines",
+                *(self.baseFilename, lost),
+                extra=told,
+            )
+
+
+def _append_whole(file: int, line: bytes) -> None:
+    """Append a line, or nothing. Raises OSError."""
+    length = os.fstat(file).st_size
+    try:
+        write_at(file, line, length)
+    except OSError:
+        os.ftruncate(file, length)
+        raise
 
 
 def log_to(console: Console, level: str, as_json: bool = False, file: Path | None = None) -> None:

@@ -211,7 +211,7 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
 
     def carry_out(job: Job) -> None:
         assert isinstance(job, WriteState)
-        registry.write(job.state)
+        registry.write(job.state, again=job.again)
 
     master = Master(
         config.nodes,

@@ -287,8 +287,8 @@ class _Worker:
         self._tasks: queue.SimpleQueue[tuple[Party, Job, CarryOut] | None] = queue.SimpleQueue()
         self._results: deque[tuple[Party, Job, object]] = deque()
         self._thread: threading.Thread | None = None
-        self._trouble: dict[str, Trouble] = {}
-        """Kind of job -> its failures."""
+        self._trouble: dict[tuple[str, str], Trouble] = {}
+        """(party, kind of job) -> its failures."""
 
     def put(self, party: Party, job: Job, work: CarryOut) -> None:
         """Add a job of a party. `work` carries it out."""
@@ -308,14 +308,14 @@ class _Worker:
 
     def _tell(self, party: Party, job: Job, result: object) -> None:
         """Tell when jobs of a kind begin to fail, while they do, and when they do no more."""
-        kind = type(job).__name__
-        if isinstance(result, DriftlineError):
-            trouble = self._trouble.setdefault(kind, Trouble("job-failed"))
-            text = f"{party.name} cannot do {kind}: {result}"
-            trouble.failed(monotonic(), text, name=party.name, job=kind)
-        elif kind in self._trouble:
-            trouble = self._trouble.pop(kind)
-            trouble.over(monotonic(), f"{party.name} can do {kind} again", name=party.name)
+        name, kind = party.name, type(job).__name__
+        if isinstance(result, Unavailable):
+            trouble = self._trouble.setdefault((name, kind), Trouble("job-failed"))
+            text = f"{name} cannot {job.what}: {result}; trying again"
+            trouble.failed(monotonic(), text, name=name, job=kind)
+        elif (name, kind) in self._trouble:
+            trouble = self._trouble.pop((name, kind))
+            trouble.over(monotonic(), f"{name} can {job.what} again", name=name, job=kind)
 
     def stop(self) -> None:
         """Finish all jobs."""

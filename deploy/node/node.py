@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from driftline.deploy.node.brake import WAITING_BYTES, Brake
 from driftline.deploy.node.components import Components
-from driftline.deploy.node.recovery import Recovering
+from driftline.deploy.node.recovery import CONSUMER, Recovering
 from driftline.deploy.node.snapshotter import Snapshotter
 from driftline.deploy.node.stages import Stages
 from driftline.deploy.work.assembly import Assembly, Post
@@ -136,6 +136,7 @@ class Node(Recovering):
             self._tracking.acknowledge(message.cells, message.covered)
         elif isinstance(message, BundleStored):
             self._delivery.stored(message)
+            self.obstacles.pop(CONSUMER, None)
         elif isinstance(message, Promise):
             self._tracking.promise(message)
         elif isinstance(message, Progress):
@@ -178,6 +179,7 @@ class Node(Recovering):
         if isinstance(job, CommitSnapshot) and result is True:
             self.jobs.append(job)  # there is more to merge
         elif (answer := self._snapshots.stored(job, result)) is not None:
+            self.note(job, result)
             self._send_all(self.assembly.stored(answer))
         else:
             super().done(job, result)

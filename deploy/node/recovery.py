@@ -1,8 +1,8 @@
 """Recovery: how an incarnation of a node begins, from `Recover` until the node runs.
 
-Takes: `Recover` (master), `Loaded` (disk), and `LastBundle` (consumer). Gives: `LoadSnapshot`,
-`FetchLast`, and `Unloadable` or `Failed` if the node cannot go on. Invariant: the node runs only
-with the whole state of the snapshot, and with the consumer's t_last.
+Takes: `Recover` (master), `Loaded` (disk), `LastBundle` and `Delayed` (consumer). Gives:
+`LoadSnapshot`, `FetchLast`, and `Unloadable` or `Failed` if the node cannot go on. Invariant: the
+node runs only with the whole state of the snapshot, and with the consumer's t_last.
 
 The snapshot is loaded and restored into a new assembly, in as many turns as that takes. Then the
 consumer is asked for its last bundle; its first answer makes the node ready, and the node runs.
@@ -21,7 +21,7 @@ from driftline.deploy.work.pace import Pace
 from driftline.engine.errors import DriftlineError
 from driftline.engine.events import Trouble
 from driftline.engine.snapshots.jobs import LoadSnapshot
-from driftline.engine.wire.messages import Failed, LastBundle, Message, Recover
+from driftline.engine.wire.messages import Delayed, Failed, LastBundle, Message, Recover
 from driftline.engine.wire.party import Job
 
 OVERDUE_S = 1.0
@@ -29,6 +29,9 @@ OVERDUE_S = 1.0
 
 SILENT_AFTER = 4
 """Questions to the consumer, one a second, that may go unanswered before that is told."""
+
+CONSUMER = "consumer"
+"""The key of the node's consumer among its obstacles."""
 
 
 class Recovering(Member):
@@ -78,6 +81,10 @@ class Recovering(Member):
     def handle(self, sender: str, message: Message) -> None:
         if isinstance(message, LastBundle):
             self._take_last(message)
+        elif isinstance(message, Delayed):
+            if message.incarnation == self.incarnation:
+                self._delivery.unanswered = 0
+                self.obstacles[CONSUMER] = f"{self.name} waits for its consumer: {message.reason}"
         elif isinstance(message, Recover):
             self._recover(message)
         else:
@@ -97,6 +104,7 @@ class Recovering(Member):
 
     def done(self, job: Job, result: object) -> None:
         if job is self._restoring.load:
+            self.note(job, result)
             self._restoring.take(result)
             self.pace.begin()
             self._restore()
@@ -143,6 +151,8 @@ class Recovering(Member):
             return
         if again is not None:
             self.send("consumer", again)
+        if self.barrier.outstanding is None:  # else it can be read, which does not say much
+            self.obstacles.pop(CONSUMER, None)
         if self.barrier.connected and not self.ready:
             self.ready = self.running = True
             keys = self.assembly.figures()["keys"]

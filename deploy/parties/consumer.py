@@ -1,7 +1,8 @@
 """The consumer server: the party around a consumer, in a process of its own or beside a node.
 
-Takes `FetchLast` and `Bundle` (barriers). Gives `LastBundle`, `BundleStored`, or `Failed` if trying
-again would not help (a payload that the target cannot hold, a directory of another run).
+Takes `FetchLast` and `Bundle` (barriers). Gives `LastBundle`, `BundleStored`, `Delayed` if it has
+to be asked again (a full disk), or `Failed` if trying again would not help (a payload that the
+target cannot hold, a directory of another run).
 
 The first `FetchLast` of an incarnation raises a fence: bundles of earlier incarnations are not
 stored any more, whether they are still under way or come from a node that has been replaced and
@@ -21,6 +22,7 @@ from driftline.engine.sinks.consumer import Consumer
 from driftline.engine.wire.messages import (
     Bundle,
     BundleStored,
+    Delayed,
     Failed,
     FetchLast,
     LastBundle,
@@ -58,7 +60,8 @@ class ConsumerServer(Party):
         except MalformedMessage:
             raise
         except Unavailable as error:
-            self._note(message, str(error))  # and no answer: the barrier asks again
+            self._tell_trouble(message, str(error))
+            self.send(sender, Delayed(message.barrier, message.incarnation, str(error)))
         except DriftlineError as error:
             kind = type(error).__name__
             told = about("consumer-refuses", barrier=message.barrier, error=kind, reason=str(error))
@@ -104,7 +107,7 @@ class ConsumerServer(Party):
             self._consumers[barrier] = self._make(barrier)
         return self._consumers[barrier]
 
-    def _note(self, message: FetchLast | Bundle, trouble: str) -> None:
+    def _tell_trouble(self, message: FetchLast | Bundle, trouble: str) -> None:
         barrier = message.barrier
         self.trouble[barrier] = trouble
         if isinstance(message, Bundle):

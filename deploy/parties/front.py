@@ -29,7 +29,6 @@ from driftline.deploy.parties.meter import Meter
 from driftline.deploy.parties.replay import Replay
 from driftline.deploy.parties.window import WINDOW, Window
 from driftline.engine.errors import DriftlineError, InputError
-from driftline.engine.events import about, log
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import owner, root_group
 from driftline.engine.labels import INFINITY, Label
@@ -55,7 +54,6 @@ from driftline.engine.wire.messages import (
     Promise,
     Start,
 )
-from driftline.engine.wire.party import Job
 
 BATCH = 24
 """Records that one turn takes at most; with more, the other nodes would wait."""
@@ -139,6 +137,10 @@ class Front(Member):
     def doing(self) -> str:
         return f"its source, {self.source.name}"
 
+    @property
+    def obstacle(self) -> str:
+        return "" if self.live is None else self.live.obstacle
+
     def handle(self, sender: str, message: Message) -> None:
         if isinstance(message, Progress):
             self._settle(message)
@@ -168,11 +170,7 @@ class Front(Member):
         if self._checked is not None:
             used = self._checked.used(until)
             self._checked.note(used)
-            self.jobs.append(StoreUsed(used))
-
-    def done(self, job: Job, result: object) -> None:
-        if isinstance(result, Exception):  # the older note is true, too
-            log.warning("%s: %s", self.name, result, extra=about("not-noted", name=self.name))
+            self.jobs.append(StoreUsed(used))  # not again if it fails: the older note is true, too
 
     def repeat(self) -> None:
         if self._records is None:

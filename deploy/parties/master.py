@@ -86,6 +86,8 @@ class Master(Party):
         """Whether a member has worked since the last tick."""
         self._repeated = 0.0
         self._standstill = Standstill()
+        self._told: dict[str, str] = {}
+        """Member -> what it waits for outside the run, as of its last `Hello`."""
 
     @property
     def stopped(self) -> bool:
@@ -103,6 +105,16 @@ class Master(Party):
     @property
     def waits_for(self) -> str:
         """The state of the run, and what it waits for, for people."""
+        return "; ".join((*self._all_obstacles, self._doing))
+
+    @property
+    def _all_obstacles(self) -> tuple[str, ...]:
+        """What the run waits for outside of it: the registry's disk, and what members have told."""
+        told = (self._told[name] for name in sorted(self._told))
+        return tuple(filter(None, (self.obstacle, *told)))
+
+    @property
+    def _doing(self) -> str:
         waits_for, tracker = self.coordinator.waits_for, self.tracker
         if tracker is None:
             return waits_for
@@ -124,7 +136,11 @@ class Master(Party):
             "delivered": tracker.delivered if tracker is not None else 0,
         }
         return Report(
-            tuple(figures.items()), coordinator.phase.value, self.waits_for, coordinator.addresses
+            tuple(figures.items()),
+            coordinator.phase.value,
+            self.waits_for,
+            coordinator.addresses,
+            self._all_obstacles,
         )
 
     def handle(self, sender: str, message: Message) -> None:
@@ -151,8 +167,10 @@ class Master(Party):
         coordinator.chronicle.now = self.now
         if isinstance(message, Hello):
             self.addresses[sender] = message.address
+            self._told[sender] = message.obstacle
             coordinator.hello(sender, message)
         elif isinstance(message, Goodbye):
+            self._told.pop(sender, None)
             coordinator.goodbye(sender, message)
         elif isinstance(message, Drained):
             coordinator.drained(sender, message)
@@ -188,6 +206,7 @@ class Master(Party):
 
     def done(self, job: Job, result: object) -> None:
         if isinstance(job, WriteState):
+            self.note(job, result)
             self.coordinator.done(job, result)
             self._pass_on()
 
@@ -207,7 +226,12 @@ class Master(Party):
             self._standstill.look(now, phase, has_work, self.waits_for)
             return
         progress = tracker.processed, tracker.delivered
-        has_work = tracker.oldest() is not None or progress[0] != progress[1]
+        has_work = (
+            tracker.oldest() is not None
+            or progress[0] != progress[1]
+            or tracker.waits_for_logs
+            or self.coordinator.is_draining
+        )
         self._standstill.look(now, progress, has_work, self.waits_for)
 
     def turn(self) -> bool:

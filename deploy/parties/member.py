@@ -1,9 +1,9 @@
 """Members: the parties that a run cannot do without, nodes and fronts.
 
-Takes `Stop`. Gives `Hello` every 0.2 s (name, address, incarnation, whether ready), `Alive` while
-it makes steps, and with each `Hello` its trouble, if it has any: an earlier message may be lost,
-or the master may be a new process. After a `Stop` a member does no work, and says `Goodbye` instead
-of `Hello` until its process ends.
+Takes `Stop`. Gives `Hello` every 0.2 s (name, address, incarnation, whether ready, what it waits
+for outside the run), `Alive` while it makes steps, and with each `Hello` its trouble, if it has
+any: an earlier message may be lost, or the master may be a new process. After a `Stop` a member
+does no work, and says `Goodbye` instead of `Hello` until its process ends.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class Member(Party):
         if self.stopped:
             self.send("master", Goodbye(self.process))
             return
-        self.send("master", Hello(self.address, self.process, self.incarnation, int(self.ready)))
+        me = self.address, self.process, self.incarnation, int(self.ready), self.obstacle
+        self.send("master", Hello(*me))
         if self.steps != self._steps_told or self.holds_others_up:
             self._steps_told = self.steps
             self.send("master", Alive(self.process, self.steps, int(self.holds_others_up)))
@@ -96,6 +97,7 @@ class Member(Party):
     def enter(self, incarnation: int) -> None:
         super().enter(incarnation)
         self.trouble = None
+        self.obstacles.clear()
 
     def channel_lost(self, sender: str) -> None:
         self.report(Lost(self.incarnation, f"{self.name} misses messages of {sender}"))

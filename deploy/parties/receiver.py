@@ -1,14 +1,17 @@
 """Receivers: the parties that hand records to a received source, and have its input log written.
 
 Takes records (from clients, in the subclasses). Gives `WriteGroup` jobs, one group of records after
-the other. Invariant: a record counts as stored only once its group is durable.
+the other. Invariant: a record counts as stored only once its group is durable. A group that could
+not be written may have been written all the same: the next try says that it is one, and the log
+looks first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
-from driftline.engine.errors import DriftlineError
+from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.sources.logs.inputlog import WriteGroup
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.party import Job, Party
@@ -18,6 +21,9 @@ WINDOW = 4096
 
 WINDOW_BYTES = 1 << 26
 """Bytes of these records, at most; the last record may exceed it."""
+
+AGAIN_S = 1.0
+"""Seconds from a group that could not be written to the next try."""
 
 
 class Receiver(Party):
@@ -35,12 +41,20 @@ class Receiver(Party):
         self.source = source
         self.window = window
         self.window_bytes = window_bytes
+        self._again_at = inf
+        """When the group whose writing has failed is written again (seconds, monotonic)."""
 
     def room(self) -> bool:
         """Whether the source takes more records now."""
         source = self.source
         has_room = source.waiting < self.window and source.waiting_bytes < self.window_bytes
         return has_room and not source.stopped
+
+    def tick(self, now: float) -> float:
+        if now >= self._again_at:
+            self._again_at = inf
+            self.jobs.append(self.source.group_again())
+        return min(self._again_at, super().tick(now))
 
     def turn(self) -> bool:
         group = self.source.group()
@@ -49,11 +63,16 @@ class Receiver(Party):
         return False
 
     def done(self, job: Job, result: object) -> None:
-        """A group of records was written, or `result` is the error. Raises that error.
+        """A group of records was written, or `result` is the error. Raises errors that last.
 
-        After a failed fsync it is unknown what is on the disk: the process has to end, and the next
-        one reads the log.
+        While the disk is full, say, the group is tried again: records wait, then producers do.
         """
+        self.note(job, result)
+        self.source.obstacle = self.obstacle
+        if isinstance(result, Unavailable):
+            self._again_at = self.now + AGAIN_S
+            self.tick_by = min(self.tick_by, self._again_at)
+            return
         if isinstance(result, DriftlineError):
             raise result
         assert isinstance(job, WriteGroup)

@@ -81,7 +81,8 @@ class Watch(Party):
         nodes = {name: report.state for name, report in reports if name != "master"}
         if master.state == Phase.RUNNING.value:
             waiting = [name for name, state in nodes.items() if state == "waiting for the consumer"]
-            return f"waiting for the consumer of {', '.join(waiting)}" if waiting else "running"
+            doing = f"waiting for the consumer of {', '.join(waiting)}" if waiting else "running"
+            return _with(doing, master.obstacles)
         doing = "recovering" if self.figure("incarnation") > 1 else "starting"
         if master.state == Phase.LOADING.value:
             loading = [
@@ -92,7 +93,13 @@ class Watch(Party):
             return f"{doing}: {', '.join(loading) or master.waits_for}"
         if master.state in (Phase.GATHERING.value, Phase.WAITING.value, Phase.DECIDING.value):
             return f"{doing}: {master.waits_for}"
-        return master.state
+        return _with(master.state, master.obstacles)
 
     def _is_silent(self, name: str, now: float) -> bool:
         return now - self._heard.get(name, 0.0) > SILENT_AFTER_S
+
+
+def _with(state: str, obstacles: tuple[str, ...]) -> str:
+    """A state with its first obstacle, and how many there are beside."""
+    more = f", and {len(obstacles) - 1} more" if len(obstacles) > 1 else ""
+    return f"{state} ({obstacles[0]}{more})" if obstacles else state

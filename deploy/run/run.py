@@ -19,7 +19,7 @@ from time import monotonic
 
 from rich.console import Console
 
-from driftline.coordinator.coordinator import IN_GOOD_ORDER
+from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import FileRegistry
 from driftline.deploy.host.heartbeat import Heartbeat

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from driftline.coordinator.coordinator import IN_GOOD_ORDER
+from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import ClusterState, RunOutcome, check_identity, encode_state
 from driftline.deploy.node.brake import WAITING_BYTES
 from driftline.deploy.node.node import Node

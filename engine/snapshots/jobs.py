@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
+from typing import ClassVar
 
 from driftline.engine.state.changelog import Changelog
 from driftline.engine.wire.party import Job
@@ -25,6 +26,8 @@ class StoreSnapshot(Job):
     `number`: of the snapshot; `taken`: the incarnation, as a later one may take another snapshot
     with the same number.
     """
+
+    what: ClassVar[str] = "write its part of a snapshot"
 
     number: int
     segments: dict[int, bytes]
@@ -40,6 +43,8 @@ class LoadSnapshot(Job):
     nothing. Precondition then: the newest part has at least this number.
     """
 
+    what: ClassVar[str] = "load a snapshot"
+
     number: int
     taken: int = 0
     or_later: bool = False
@@ -52,6 +57,8 @@ class CommitSnapshot(Job):
     Both stay loadable; parts up to `before` may be merged. Result: whether there is more to merge.
     `whole`: merge everything in this job; otherwise a little, and the job is to be repeated.
     """
+
+    what: ClassVar[str] = "merge its parts of snapshots"
 
     number: int
     before: int

@@ -31,6 +31,9 @@ class LiveSource:
     trimmed = 0
     """Records below this time were removed."""
 
+    obstacle = ""
+    """Why records cannot be made durable at the moment, for people; "" if they can."""
+
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
         """Records with time >= `start` that are retained, then those that come.
 

@@ -29,6 +29,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
+from typing import ClassVar
 from zlib import crc32
 
 from driftline.engine.errors import StateMismatch
@@ -68,6 +69,8 @@ NOTHING = Used()
 @dataclass(frozen=True, slots=True)
 class StoreUsed(Job):
     """Job: make what was used of a front's input durable. Result: None."""
+
+    what: ClassVar[str] = "note what was used of its input"
 
     used: Used
 

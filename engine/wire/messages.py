@@ -185,13 +185,14 @@ class Hello(Message):
     """Node or front to master, repeatedly: this process takes part, and has got this far.
 
     `process`: a token, new with each start. `ready`: 1 once a node has loaded the snapshot and the
-    consumer has answered.
+    consumer has answered. `obstacle`: what it waits for outside the run, for people; "" if nothing.
     """
 
     address: str
     process: str
     incarnation: int
     ready: int
+    obstacle: str = ""
 
 
 @message(31, control=True)
@@ -293,14 +294,15 @@ class AskReport(Message):
 class Report(Message):
     """Node or master to the one who asked: its figures, by name, and its state in words.
 
-    `waits_for`: the same at length; empty if there is no more to say. `addresses`: where all
-    members can be asked, if it is the master.
+    `waits_for`: the same at length; empty if there is no more to say. If it is the master,
+    `addresses`: where all members can be asked, and `obstacles`: what the run waits for outside.
     """
 
     figures: tuple[tuple[str, int], ...]
     state: str
     waits_for: str
     addresses: tuple[tuple[str, str], ...]
+    obstacles: tuple[str, ...] = ()
 
 
 # Consumers (control) --------------------------------------------------------------------------
@@ -329,6 +331,15 @@ class BundleStored(Message):
     barrier: str
     incarnation: int
     t_last: int
+
+
+@message(45, control=True)
+class Delayed(Message):
+    """Consumer to barrier: what was asked cannot be done at the moment; ask again later."""
+
+    barrier: str
+    incarnation: int
+    reason: str
 
 
 @message(42, control=True)

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import ClassVar
 
-from driftline.engine.errors import MalformedMessage
+from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.wire.messages import Header, Message, decode, encode
 
@@ -22,6 +23,9 @@ from driftline.engine.wire.messages import Header, Message, decode, encode
 @dataclass(frozen=True, slots=True)
 class Job:
     """Durable work that a driver does for a party; it does jobs in order and calls `done`."""
+
+    what: ClassVar[str] = "carry out a job"
+    """The work, for people; the sentence begins with "it cannot"."""
 
 
 class Party:
@@ -41,6 +45,9 @@ class Party:
         """When `tick` has to be called, if that is before the time that `tick` returned."""
         self.malformed = 0
         """How many malformed messages were dropped."""
+        self.obstacles: dict[str, str] = {}
+        """What fails outside the run and is tried again (a kind of job, or the consumer) -> a
+        sentence with the place and the reason."""
         self._sent: dict[str, int] = {}
         self._seen: dict[str, int] = {}
         self._broken: set[str] = set()
@@ -82,6 +89,11 @@ class Party:
         return []
 
     @property
+    def obstacle(self) -> str:
+        """What this party waits for outside the run, a disk or a consumer; for people."""
+        return "; ".join(self.obstacles.values())
+
+    @property
     def stopped(self) -> bool:
         """Whether this party knows that the run is over, and only has to say goodbye."""
         return False
@@ -92,6 +104,14 @@ class Party:
         return self.stopped
 
     # What a role provides and uses.
+
+    def note(self, job: Job, result: object) -> None:
+        """Note whether a disk fails, or works again. For a job that will be tried again."""
+        kind = type(job).__name__
+        if isinstance(result, Unavailable):
+            self.obstacles[kind] = f"{self.name} cannot {job.what}: {result}"
+        else:
+            self.obstacles.pop(kind, None)
 
     def handle(self, sender: str, message: Message) -> None:
         """Take one message: the next one of the sender in this incarnation, or a control one."""

@@ -241,8 +241,10 @@ def test_outputs_wait_until_their_input_is_durable_and_stages_do_not() -> None:
     tracker.promise(0, 0, 9, 4)
     tracker.promise(1, 0, 8, INFINITY)
     assert tracker.frontiers() == (8, 4)
+    assert tracker.waits_for_logs
     tracker.promise(0, 9, 9, 9)
     assert tracker.frontiers() == (8, 8)
+    assert not tracker.waits_for_logs
 
 
 def test_nothing_is_final_before_every_front_has_promised() -> None:

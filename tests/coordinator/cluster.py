@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from driftline.coordinator.coordinator import Coordinator
 from driftline.coordinator.phases import Phase
-from driftline.coordinator.registry import ClusterState, WriteState
-from driftline.engine.errors import StateMismatch
+from driftline.coordinator.registry import ClusterState, WriteState, follows
+from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.policy import policy
 from driftline.engine.wire.messages import Hello, Message, Prepared
 
@@ -46,13 +46,21 @@ class Cluster:
         for job in jobs:
             assert isinstance(job, WriteState)
             result: object = None
-            if job.state.version == self.written.version + 1:
+            if follows(job.state, self.written, again=job.again):
                 self.written = job.state
                 found.append(job.state)
             else:
                 result = StateMismatch("another master has taken over")
             self.coordinator.done(job, result)
         return found
+
+    def write_fails(self, *, done: bool = False) -> None:
+        """Let the write that is asked for fail; `done`: it was done all the same."""
+        [job], self.coordinator.jobs = self.coordinator.jobs, []
+        assert isinstance(job, WriteState)
+        if done:
+            self.written = job.state
+        self.coordinator.done(job, Unavailable("disk full"))
 
     def sent(self) -> list[tuple[str, Message]]:
         """What was sent since the last look."""

@@ -7,7 +7,7 @@ import pytest
 from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator
 from driftline.coordinator.phases import Phase
 from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRecord
-from driftline.engine.errors import Unavailable
+from driftline.coordinator.writing import AGAIN_S
 from driftline.engine.policy import policy
 from driftline.engine.wire.messages import Failed, Goodbye, Message, Prepared, Stop
 from tests.coordinator.cluster import INTERVAL, Cluster, restart
@@ -92,14 +92,15 @@ def test_nothing_is_prepared_for_a_run_that_is_over() -> None:
     assert cluster.coordinator.jobs == []
 
 
-def test_an_end_that_cannot_be_written_is_not_told() -> None:
+def test_an_end_that_cannot_be_written_is_tried_again_and_told_when_it_is() -> None:
     cluster = failed(Cluster().run())
-    [job] = cluster.coordinator.jobs
-    cluster.coordinator.done(job, Unavailable("disk full"))
-    assert cluster.phase() is Phase.BROKEN
+    cluster.write_fails()
     failed(cluster)
-    assert cluster.phase() is Phase.BROKEN
+    assert cluster.phase() is Phase.STOPPING
     assert cluster.sent() == []
+    cluster.pass_time(2 * AGAIN_S)
+    assert [state.outcome for state in cluster.write()] == [OUTCOME]
+    assert cluster.sent() == to_everybody(cluster)
 
 
 def test_the_master_ends_when_everybody_has_said_goodbye() -> None:

@@ -7,7 +7,7 @@ import pytest
 from driftline.coordinator.coordinator import MISSING_AFTER_S
 from driftline.coordinator.phases import Phase
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
-from driftline.engine.errors import Unavailable
+from driftline.coordinator.writing import AGAIN_S
 from driftline.engine.wire.messages import Failed, Lost, Prepared, Recover, Start
 from tests.coordinator.cluster import INTERVAL, Cluster, restart
 
@@ -191,12 +191,45 @@ def test_strangers_are_not_listened_to() -> None:
     assert cluster.coordinator.jobs == []
 
 
-def test_when_the_registry_cannot_be_written_nothing_is_decided_any_more() -> None:
-    """Whether it was written is unknown: only a new master can tell, by reading."""
+@pytest.mark.parametrize("done", [False, True])
+def test_what_cannot_be_written_is_tried_again_and_nothing_is_decided_meanwhile(done: bool) -> None:
+    """Whether the first try was done all the same is unknown: the registry looks."""
     cluster = Cluster()
     cluster.hello(*cluster.processes, incarnation=0)
-    [job] = cluster.coordinator.jobs
-    cluster.coordinator.done(job, Unavailable("disk full"))
+    cluster.write_fails(done=done)
+    cluster.hello(*cluster.nodes, ready=True)
+    cluster.coordinator.consider_snapshot(99)
+    assert cluster.coordinator.deadline <= cluster.now + AGAIN_S
+    cluster.pass_time(AGAIN_S / 2)
+    assert cluster.coordinator.jobs == []
+    cluster.pass_time(AGAIN_S)
+    assert cluster.sent() == []
+    [state] = cluster.write()
+    assert state.incarnation == 1
+    assert cluster.phase() is Phase.LOADING
+
+
+def test_a_commit_that_cannot_be_written_waits_and_so_does_a_recovery_meanwhile() -> None:
+    cluster = Cluster().run()
+    cluster.pass_time(INTERVAL + 0.1)
+    cluster.coordinator.consider_snapshot(50)
+    for node in cluster.nodes:
+        cluster.coordinator.prepared(node, Prepared(1, 0))
+    cluster.write_fails()
+    restart(cluster, "node-0")
+    cluster.pass_time(2 * AGAIN_S)
+    [snapshot] = cluster.write()
+    assert [record.number for record in snapshot.snapshots] == [1]
+    [recovery] = cluster.write()
+    assert recovery.incarnation == 2
+    assert cluster.phase() is Phase.LOADING
+
+
+def test_when_another_master_has_written_only_a_new_one_can_go_on() -> None:
+    cluster = Cluster()
+    cluster.hello(*cluster.processes, incarnation=0)
+    cluster.written = ClusterState("me").next(incarnation=7)
+    assert cluster.write() == []
     assert cluster.phase() is Phase.BROKEN
     cluster.hello(*cluster.nodes, ready=True)
     cluster.coordinator.consider_snapshot(99)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 from zlib import crc32
@@ -141,6 +142,20 @@ def test_of_two_masters_only_one_can_go_on(tmp_path: Path) -> None:
         with pytest.raises(StateMismatch):
             registry.write(ClusterState("me", version))
     assert registry.read() == other
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_write_that_failed_is_repeated_whether_it_was_done_or_not(
+    tmp_path: Path, done: bool
+) -> None:
+    registry = FileRegistry(tmp_path / "registry")
+    state = ClusterState("me").next(incarnation=1)
+    if done:
+        registry.write(state)
+    registry.write(state, again=True)
+    assert registry.read() == state
+    with pytest.raises(StateMismatch, match="another master"):
+        registry.write(replace(state, incarnation=2), again=True)
 
 
 def test_the_first_write_has_to_be_the_first_version(tmp_path: Path) -> None:

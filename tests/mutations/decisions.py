@@ -24,7 +24,7 @@ def first_prepared_commits() -> AbstractContextManager[object]:
     answered = Coordinator._answered
 
     def mutated(self: Coordinator, snapshot: PendingSnapshot, sender: str) -> None:
-        if self._writing is None:
+        if not self._writing.under_way:
             snapshot.waiting.clear()
         answered(self, snapshot, sender)
 

@@ -22,14 +22,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 from zlib import crc32
 
 import lmdb
 
 from driftline.engine.durable import make_directory
-from driftline.engine.errors import StateMismatch, Unavailable
-from driftline.engine.lmdbs import DAMAGE, every_row, open_environment, reported, seal
+from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
+from driftline.engine.lmdbs import DAMAGE, every_row, open_environment, reason, reported, seal
 from driftline.engine.locks import Lock
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.marks import MARK, NOBODY, Mark
@@ -67,14 +67,18 @@ class WriteGroup(Job):
     """Job: store entries and ends, set the reserved time, remove entries below `trim`.
 
     `ended`: producers that send no more records, and the number of the last record of each.
+    `again`: a try before has failed, and may have been done all the same.
 
     Result: whether entries below `trim` are left, as one job removes only TRIM_MAX.
     """
+
+    what: ClassVar[str] = "write records to its input log"
 
     entries: tuple[Entry, ...]
     reserved: int
     trim: int
     ended: tuple[tuple[str, int], ...] = ()
+    again: bool = False
 
 
 class InputLog:
@@ -143,6 +147,8 @@ class InputLog:
         last = {entry.producer: entry.sequence for entry in group.entries}
         with self._reported(), self._env.begin(write=True) as txn:
             with txn.cursor(self._entries) as cursor:
+                if group.again and rows and cursor.last() and bytes(cursor.key()) == rows[-1][0]:
+                    rows = []  # they are all here: the try before was done
                 _, added = cursor.putmulti(rows, append=True)
                 assert added == len(rows), f"{self.name}: times have to grow"
             ends = {producer: sequence | _ENDED for producer, sequence in group.ended}
@@ -226,13 +232,18 @@ class InputLog:
             raise StateMismatch(f"{self.name} is not an input log: {error}") from None
         except DAMAGE as error:
             raise StateMismatch(f"{self.name} is not an input log, or damaged: {error}") from None
+        except lmdb.PanicError as error:
+            raise DriftlineError(
+                f"input log {self.name} cannot be written any more in this process: {error}. Once "
+                "the cause is mended, the same command goes on"
+            ) from None
         except lmdb.MapFullError:
             raise Unavailable(
                 f"input log {self.name} is full; it is trimmed when a snapshot is committed: "
                 "does the flow take any?"
             ) from None
         except (lmdb.Error, OSError) as error:
-            raise Unavailable(f"input log {self.name}: {error}") from None
+            raise Unavailable(f"input log {self.name}: {reason(error)}") from None
 
 
 @dataclass(frozen=True, slots=True)

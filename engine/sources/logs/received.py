@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from enum import Enum
 from itertools import pairwise
 from typing import Protocol
@@ -226,6 +227,12 @@ class ReceivedSource(LiveSource):
             self._ending.clear()
             return self._group
         return None
+
+    def group_again(self) -> WriteGroup:
+        """The job to do again. Precondition: the job that was given last has failed."""
+        assert self._group is not None
+        self._group = replace(self._group, again=True)
+        return self._group
 
     def written(self, group: WriteGroup, left: bool) -> list[str]:
         """A group was written. `left`: the job's result. Returns the producers to acknowledge."""

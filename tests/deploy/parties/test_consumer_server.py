@@ -17,6 +17,7 @@ from driftline.engine.sinks import Last, MemoryConsumer
 from driftline.engine.wire.messages import (
     Bundle,
     BundleStored,
+    Delayed,
     Failed,
     FetchLast,
     Header,
@@ -167,8 +168,9 @@ def test_an_unavailable_consumer_is_logged_once_and_asked_again(
     dialogue.consumer.error = Unavailable("disk full")
     with caplog.at_level(logging.WARNING, "driftline"):
         for _ in range(3):
-            assert dialogue.say(bundle) == []
-            assert dialogue.say(ask(1)) == []
+            delayed = [("node-0", Delayed(BARRIER, 1, "disk full"))]
+            assert dialogue.say(bundle) == delayed
+            assert dialogue.say(ask(1)) == delayed
             dialogue.say(ask(1, "../of-nobody"), "node-1")
         dialogue.consumer.error = None
         assert dialogue.say(ask(1)) == [("node-0", LastBundle(BARRIER, 1, NUMBER, (), -1, 0))]

@@ -10,8 +10,9 @@ import pytest
 
 from driftline.deploy.host.intake_socket import DRAIN, IntakeSocket
 from driftline.deploy.parties.intake import MAGIC, Kind
-from driftline.engine.errors import Unavailable
+from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.wire.codec import pack
+from driftline.engine.wire.party import Job
 from tests.deploy.parties.intake_host import Host, Wire, stored
 from tests.engine.sources.memory_disk import memory_disk
 
@@ -179,13 +180,37 @@ def test_while_the_front_does_not_read_nothing_more_is_taken(directory: Path) ->
     host.close()
 
 
-def test_a_group_that_cannot_be_written_ends_the_process(host: Host) -> None:
-    def fail(job: object) -> object:
+@pytest.mark.parametrize("done", [False, True])
+def test_a_group_that_cannot_be_written_is_written_once_there_is_room(
+    host: Host, done: bool
+) -> None:
+    tries: list[Job] = []
+
+    def carry_out(job: Job) -> object:
+        tries.append(job)
+        if len(tries) > 1:
+            return host.log.carry_out(job)
+        if done:
+            host.log.carry_out(job)
         raise Unavailable("input log: the disk is full")
+
+    host.runtime._carry_out = carry_out
+    with Wire(host) as wire:
+        wire.say(Kind.RECORD, "p", 1, 1, "a")
+        wire.until(lambda: bool(host.source.obstacle))
+        assert host.source.obstacle.endswith("its input log: input log: the disk is full")
+        assert host.source.acknowledged("p") == 0
+        assert wire.hear() == (Kind.ACK, 1, 1)
+    assert host.source.obstacle == ""
+    assert stored(host.log) == [("p", 1, "a")]
+
+
+def test_an_error_that_lasts_ends_the_process(host: Host) -> None:
+    def fail(job: Job) -> object:
+        raise StateMismatch("input log: it is damaged")
 
     host.runtime._carry_out = fail
     with Wire(host) as wire:
         wire.say(Kind.RECORD, "p", 1, 1, "a")
-        with pytest.raises(Unavailable, match="the disk is full"):
+        with pytest.raises(StateMismatch, match="damaged"):
             wire.hear()
-    assert host.source.acknowledged("p") == 0

@@ -2,35 +2,52 @@
 
 from __future__ import annotations
 
+import pytest
+
 from driftline.coordinator.phases import Phase
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.parties.master import STALLED_AFTER_S, Master
 from driftline.deploy.simulation.scenarios.flows import two_fronts
+from driftline.engine.errors import Unavailable
 from driftline.engine.flow.plan import plan
+from driftline.engine.labels import INFINITY
 from driftline.engine.policy import policy
-from driftline.engine.wire.messages import Acknowledge, Alive, Hello, Message, encode
+from driftline.engine.wire.messages import (
+    Acknowledge,
+    Alive,
+    Drained,
+    Hello,
+    Message,
+    Promise,
+    encode,
+)
 
 EVERYBODY = ("node-0", "front-0", "front-1")
 
 
 class Running:
-    """A master whose node has sent something that was never worked off."""
+    """A master that runs, whose node has sent something that was never worked off; `idle`: not."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, idle: bool = False) -> None:
         self.master = Master(1, plan(two_fronts), policy("exactly-once"), ClusterState("me"), 60.0)
         self.now = 1.0
+        self.obstacle: dict[str, str] = {}
+        """Member -> what it waits for outside the run."""
         self.say(Hello, incarnation=0)
         [job] = self.master.jobs
+        self.master.jobs.clear()
         self.master.done(job, None)
         self.say(Hello, incarnation=1)
         assert self.master.coordinator.phase is Phase.RUNNING
+        if idle:
+            return
         lost = Acknowledge(((1, 5, 77),), ((0, 0, 9), (1, 0, 9)), 0)
         self.master.receive(encode(("node-0", 1, 1), lost))
 
     def say(self, kind: type[Message], incarnation: int = 1, silent: tuple[str, ...] = ()) -> None:
         for name in EVERYBODY:
             if name not in silent:
-                hello = Hello(name, name, incarnation, 1)
+                hello = Hello(name, name, incarnation, 1, self.obstacle.get(name, ""))
                 self.master.receive(encode((name, incarnation, 0), hello))
 
     def recoveries_after(
@@ -65,3 +82,60 @@ def test_what_a_silent_node_does_is_not_known() -> None:
     assert running.recoveries_after(1.0) == 0
     running.master.coordinator._members._extended_s["node-0"] = 60.0
     assert running.recoveries_after(2 * STALLED_AFTER_S, silent=("node-0",)) == 0
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [text for text in caplog.messages if text.startswith("no progress")]
+
+
+def test_a_standstill_names_the_disk_and_not_who_waits_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nodes are done with everything; only the input log is not."""
+    running = Running(idle=True)
+    full = "intake-0 cannot write records to its input log: input log /disk/a: full"
+    running.obstacle = {"front-0": full}
+    for index in (0, 1):
+        promise = Promise(index, 0, 9, 4 if index == 0 else 9)
+        running.master.receive(encode((f"front-{index}", 1, 1), promise))
+    running.master.receive(encode(("node-0", 1, 1), Acknowledge((), (), 4)))
+    running.recoveries_after(15.0)
+    assert said(caplog) == [f"no progress for 10 s: {full}; running"]
+    assert running.master._all_obstacles == (full,)
+    running.obstacle = {}
+    running.say(Hello)
+    assert not running.master._all_obstacles
+
+
+def test_an_idle_run_does_not_stand_still_whatever_its_disks_do(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    running = Running(idle=True)
+    running.obstacle = {"node-0": "node-0 cannot write its part of a snapshot: /disk: full"}
+    running.recoveries_after(15.0)
+    assert said(caplog) == []
+
+
+def test_who_is_asked_to_end_says_what_the_end_waits_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    running = Running(idle=True)
+    full = "node-0 cannot write its part of a snapshot: /disk: full"
+    running.obstacle = {"node-0": full}
+    for index in (0, 1):
+        drained = Drained(INFINITY, 0)
+        running.master.receive(encode((f"front-{index}", 1, 1), drained))
+    running.recoveries_after(15.0)
+    assert said(caplog) == [f"no progress for 10 s: {full}; running, and asked to end"]
+
+
+def test_an_end_that_cannot_be_written_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    running = Running(idle=True)
+    running.master.coordinator.stop()
+    running.master.tick(running.now)
+    [job] = running.master.jobs
+    running.master.jobs.clear()
+    running.master.done(job, Unavailable("registry in directory /disk: full"))
+    running.recoveries_after(15.0)
+    full = "master cannot write the registry: registry in directory /disk: full"
+    assert said(caplog) == [f"no progress for 10 s: {full}; writing how the run ended"]

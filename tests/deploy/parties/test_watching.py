@@ -58,6 +58,16 @@ def test_a_watch_asks_master_and_nodes_and_says_what_the_run_does() -> None:
     assert watch.state(9.0) == "waiting for the master"
 
 
+def test_a_watch_names_the_disk_that_a_run_waits_for() -> None:
+    watch = Watch()
+    disks = "node-0 cannot write: /a: full", "node-1 cannot write: /b: full"
+    for phase in (Phase.RUNNING, Phase.STOPPING):
+        hear(watch, 1.0, master=Report((), phase.value, "", (), disks[:1]))
+        assert watch.state(1.0) == f"{phase.value} ({disks[0]})"
+        hear(watch, 1.0, master=Report((), phase.value, "", (), disks))
+        assert watch.state(1.0) == f"{phase.value} ({disks[0]}, and 1 more)"
+
+
 def test_trouble_is_told_at_once_every_half_minute_and_at_its_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -59,10 +59,10 @@ class DyingRegistry(FileRegistry):
 
     death: Death
 
-    def write(self, state: ClusterState) -> None:
+    def write(self, state: ClusterState, *, again: bool = False) -> None:
         if state.outcome is not None:
             self.death.at("write")
-        super().write(state)
+        super().write(state, again=again)
         if state.outcome is not None:
             self.death.at("written")
 

@@ -1,6 +1,7 @@
 """The input log: groups are there as a whole or not at all, and only their owner opens it."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import lmdb
@@ -78,6 +79,17 @@ def test_a_group_that_cannot_be_written_leaves_nothing(path: Path) -> None:
         log.write(WriteGroup(too_much, 10, 0))
     assert log.read(0) == [*entries(1, 1)]
     assert (log.reserved, log.sequences()) == (5, {"p": 1})
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_group_may_be_written_again_if_it_is_said(path: Path, done: bool) -> None:
+    log = InputLog(path, "flow")
+    group = WriteGroup(entries(1, 3), 20, 0, (("p", 3),))
+    if done:
+        log.write(group)
+    log.write(replace(group, again=True))
+    assert log.read(0) == [*entries(1, 3)]
+    assert (log.reserved, log.sequences(), log.ended()) == (20, {"p": 3}, ["p"])
 
 
 def test_times_have_to_grow(path: Path) -> None:
