@@ -16,7 +16,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
+from typing import TypeVar
 
 from driftline.coordinator.registry import FileRegistry, WriteState, check_identity
 from driftline.deploy.host.heartbeat import Heartbeat
@@ -29,7 +30,7 @@ from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.master import Master
 from driftline.deploy.work.pace import CARELESS, Pace
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
-from driftline.engine.events import about, log
+from driftline.engine.events import Trouble, about, log
 from driftline.engine.flow.code import code_of
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import Plan, plan
@@ -73,6 +74,8 @@ class ProcessConfig:
     """Folders in which modules are looked for, after all others."""
     code: str = ""
     """The code of the flow in the command, as `Code.text`; empty if it is not compared."""
+    again: bool = False
+    """Whether an earlier process of this run has had the role: its directories could be opened."""
     log_level: int = logging.WARNING
     """Lines below this level are not given to the parent."""
 
@@ -116,10 +119,15 @@ BROKEN = 3
 DIED = 1
 """Exit status of a process after an unexpected exception, which it logs."""
 
+OPEN_AGAIN_S = 1.0
+"""Seconds between two tries of a process that cannot open a directory now."""
+
 NOTE_BYTES = 2048
 """Size of the file in which a careful node notes its element."""
 
 _random: list[int] = []
+
+_Opened = TypeVar("_Opened")
 
 
 def new_id() -> int:
@@ -157,12 +165,10 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     process = secrets.token_hex(8)
     claim(Path(config.state) / f"node-{config.index}.lock")
     flow = flow_plan.flow
-    store = PartStore(
-        LmdbStore(
-            Path(config.state) / f"node-{config.index}", config.identity, config.mark("node")
-        ),
-        flow,
-    )
+    directory = Path(config.state) / f"node-{config.index}"
+    kv = _opened(config, lambda: LmdbStore(directory, config.identity, config.mark("node")))
+    store = PartStore(kv, flow)
+    note = _opened(config, lambda: _notes(config))
     node = Node(
         config.index,
         config.nodes,
@@ -172,7 +178,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         process=process,
         dead_letters=config.dead_letters,
         run=config.run,
-        pace=Pace(flow_plan, monotonic, careful=config.careful, note=_notes(config)),
+        pace=Pace(flow_plan, monotonic, careful=config.careful, note=note),
     )
     runtime = Runtime(store.carry_out)
     node.address = runtime.add(node, config.address(f"node-{config.index}-{process}"))
@@ -180,12 +186,10 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     if config.output:
         from driftline.engine.sinks.jsonl import JsonLinesConsumer
 
-        consumer = JsonLinesConsumer(
-            Path(config.output),
-            f"barrier-{config.index}",
-            flow,
-            config.identity,
-            config.mark("output"),
+        barrier, mark = f"barrier-{config.index}", config.mark("output")
+        consumer = _opened(
+            config,
+            lambda: JsonLinesConsumer(Path(config.output), barrier, flow, config.identity, mark),
         )
         runtime.host(ConsumerServer(lambda barrier: consumer), node)
         node.more_figures = lambda: {"outputs": consumer.outputs}
@@ -230,6 +234,23 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     return BROKEN if master.broken else STOPPED
 
 
+def _opened(config: ProcessConfig, what: Callable[[], _Opened]) -> _Opened:
+    """What is opened; a process that is started again waits for what cannot be reached now."""
+    trouble = Trouble("cannot-open")
+    while True:
+        try:
+            opened = what()
+        except Unavailable as error:
+            if not config.again:
+                raise
+            text = f"{config.name} cannot start: {error}; trying again"
+            trouble.failed(monotonic(), text, name=config.name)
+            sleep(OPEN_AGAIN_S)
+        else:
+            trouble.over(monotonic(), f"{config.name} can start", name=config.name)
+            return opened
+
+
 def where_it_was(config: ProcessConfig, name: str) -> str:
     """The element that a careful node worked on when it died, as text; empty if unknown."""
     try:
@@ -245,7 +266,11 @@ def _notes(config: ProcessConfig) -> Callable[[str], None]:
     path.unlink(missing_ok=True)
     if config.careful == CARELESS:
         return lambda text: None
-    file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+        os.posix_fallocate(file, 0, NOTE_BYTES)  # no note fails later
+    except OSError as error:
+        raise Unavailable(f"{path}: {error.strerror}") from None
 
     def write(text: str) -> None:
         data = text.encode(errors="replace")[:NOTE_BYTES]

@@ -189,6 +189,7 @@ class LocalCluster:
             index=int(index or 0),
             lifeline=lifeline.fd,
             careful=self.deaths.careful(name),
+            again=name in self._processes,
         )
         mouth = self._mouths[name] = Mouth(name)
         self._processes[name] = self._popen(config, mouth.fd)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from tests.deploy.run.test_log import Line, Watched
 
 STORY_LINES_MAX = 10
 RECORDS = 300
+WAITING = "cannot-open", "job-failed", "consumer-unavailable"
 LIVE = "tcp://127.0.0.1:0"
 OPTIONS = "--nodes", "2", "--log-level", "debug"
 
@@ -126,3 +128,22 @@ def test_how_a_run_ended_is_written_once_there_is_room(tmp_path: Path, disk: Sma
         assert set(written) < set(run.raw), "whole lines, but not all"
         story = [line for line in told(run) if not line["event"].startswith("log-file")]
         assert len(story) <= STORY_LINES_MAX
+
+
+def test_a_node_that_dies_while_the_disk_is_full_comes_back_once_there_is_room(
+    tmp_path: Path, disk: SmallDisk
+) -> None:
+    state, output = disk.folder / "state", disk.folder / "out"
+    options = *OPTIONS, "--state", str(state), "--output", str(output)
+    with Watched(tmp_path, "flow", RECORDS, *options) as run:
+        run.output = output
+        run.until("snapshot")
+        disk.fill()
+        os.kill(run.until("processes-started")["fields"]["node-0"], signal.SIGKILL)
+        waits = run.until("standstill")["fields"]["reason"]
+        disk.make_room()
+        assert run.end() == 0, run.raw
+        assert as_sent(run), waits
+        assert run.until("run-over")["fields"]["restarts"] == 1
+        places = [line["message"] for line in run.lines if line["event"] in WAITING]
+        assert [place for place in places if str(disk.folder) in place]
