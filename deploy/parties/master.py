@@ -173,6 +173,8 @@ class Master(Party):
             self._told.pop(sender, None)
             coordinator.goodbye(sender, message)
         elif isinstance(message, Drained):
+            if not coordinator.is_draining:
+                self._standstill.asked_to_end(self.now)
             coordinator.drained(sender, message)
         elif isinstance(message, Prepared):
             coordinator.prepared(sender, message)

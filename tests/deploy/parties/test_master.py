@@ -7,6 +7,7 @@ import pytest
 from driftline.coordinator.phases import Phase
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.parties.master import STALLED_AFTER_S, Master
+from driftline.deploy.parties.standstill import END_S
 from driftline.deploy.simulation.scenarios.flows import two_fronts
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.plan import plan
@@ -122,11 +123,12 @@ def test_who_is_asked_to_end_says_what_the_end_waits_for(
     running = Running(idle=True)
     full = "node-0 cannot write its part of a snapshot: /disk: full"
     running.obstacle = {"node-0": full}
+    running.recoveries_after(20.0)
     for index in (0, 1):
         drained = Drained(INFINITY, 0)
         running.master.receive(encode((f"front-{index}", 1, 1), drained))
-    running.recoveries_after(15.0)
-    assert said(caplog) == [f"no progress for 10 s: {full}; running, and asked to end"]
+    running.recoveries_after(END_S + 1)
+    assert said(caplog) == [f"no progress for 3 s: {full}; running, and asked to end"]
 
 
 def test_an_end_that_cannot_be_written_says_so(caplog: pytest.LogCaptureFixture) -> None:

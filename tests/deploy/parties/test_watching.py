@@ -39,6 +39,24 @@ def hear(watch: Watch, now: float, **reports: Report) -> None:
         watch.receive(encode((name.replace("_", "-"), 0, 0), message))
 
 
+def test_a_run_that_is_asked_to_end_while_it_stands_still_says_so_soon(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    standstill = Standstill()
+    for now in range(60):
+        standstill.look(float(now), 7, True, "a disk")
+        if now == 50:
+            standstill.asked_to_end(50.0)
+    standstill.look(60.0, 8, True, "a disk")
+    assert caplog.messages == [
+        "no progress for 10 s: a disk",
+        "no progress for 20 s: a disk",
+        "no progress for 40 s: a disk",
+        "no progress for 53 s: a disk",
+        "there is progress again, after 60 s",
+    ]
+
+
 def test_a_watch_asks_master_and_nodes_and_says_what_the_run_does() -> None:
     watch = Watch()
     watch.address, watch.addresses["master"] = "ipc://watch", "ipc://master"
