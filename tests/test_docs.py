@@ -161,9 +161,9 @@ def called(line: str) -> tuple[click.Command | None, list[str]]:
 
 @pytest.mark.parametrize("path", TEXTS, ids=name_of)
 def test_commands_that_are_shown_can_be_given(path: Path) -> None:
-    for block in blocks(path):
+    for block in [*blocks(path), *blocks(path, "ini")]:
         for line in block.splitlines():
-            line = line.removeprefix(".venv/bin/")
+            line = re.sub(r"^(ExecStart=/\S+/|\.venv/bin/)driftline ", "driftline ", line)
             if line.startswith("driftline "):
                 command, given = called(line)
                 if command is not None and not isinstance(command, click.Group):

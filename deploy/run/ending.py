@@ -2,18 +2,23 @@
 
 A verdict for people, and a word for programs. It is about the last call of the command: an input
 that has grown since makes no complete run incomplete.
+
+The master writes to the registry how a run ends. Only an error that the command itself meets, such
+as a process that dies again and again, is written by the command, once no process is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from driftline.coordinator.coordinator import IN_GOOD_ORDER
-from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRecord
+from driftline.coordinator.registry import ClusterState, FileRegistry, RunOutcome, SnapshotRecord
 from driftline.deploy.run.survey import OUTPUT, DirectoryReport
+from driftline.engine.errors import DriftlineError
 from driftline.engine.policy import BY_TIME, POLICIES, Output, Policy
 from driftline.engine.sinks.lines import DEAD_LETTERS, count_set_aside
 
@@ -60,6 +65,25 @@ class Ending:
         }
 
 
+@contextmanager
+def error_noted(state: Path, run: str) -> Iterator[None]:
+    """Write an error that leaves this context to the registry, as the outcome of a run.
+
+    `run`: the name of this call of the command. If the registry has an outcome of it, that one
+    stays. No process of the run may be at work when the context is left.
+    """
+    try:
+        yield
+    except DriftlineError as error:
+        registry = FileRegistry(state / "registry")
+        with suppress(DriftlineError):  # the error itself matters more
+            before = registry.read()
+            if before is not None and (before.outcome is None or before.outcome.run != run):
+                outcome = RunOutcome(run, type(error).__name__, str(error))
+                registry.write(before.next(outcome=outcome))
+        raise
+
+
 def ending_of(
     run: ClusterState | None, reports: Sequence[DirectoryReport], output: Path | None
 ) -> Ending:
@@ -90,6 +114,7 @@ def _told(
     goes_on = f"The same command goes on {_from(policy, snapshot)}"
     replaying = "" if snapshot is None else ", without a replay"
     until = "" if delivered is None else f", the last of them at time {delivered}"
+    missing = f"Outputs may be missing{until and f' after those that are there{until}'}."
     match run.outcome:
         case RunOutcome(error="", text=text) if text == IN_GOOD_ORDER:
             return How.ASKED, (
@@ -103,13 +128,13 @@ def _told(
         case RunOutcome(error=error, text=text):
             return How.FAILED, (
                 f"ended with an error, before the end of its input: {error}: {text}\n"
-                f"Outputs made before it are delivered{until}. {goes_on}, once the cause is mended."
+                f"{missing} {goes_on}, once the cause is mended."
             )
     if not run.incarnation:
-        return How.NOT_BEGUN, f"not begun: no record has been read. {goes_on}."
+        return How.NOT_BEGUN, f"not begun: nothing has been worked off. {goes_on}."
     return How.INTERRUPTED, (
-        "interrupted on its way: the run was killed, or could not go on, and has said why. Outputs "
-        f"may be missing{until and f' after those that are there{until}'}. {goes_on}."
+        "interrupted on its way: the run was killed, or ended at once by a second signal, or its "
+        f"last call could not begin. {missing} {goes_on}."
     )
 
 

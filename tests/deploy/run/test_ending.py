@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -137,20 +138,29 @@ def test_a_killed_run_a_signal_and_an_end_are_told_apart(tmp_path: Path) -> None
     assert verified(place, tmp_path)[1]["how"] == "complete"
 
 
-def test_the_error_that_ended_a_run_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("does", "error"),
+    [
+        ("1 // (r['n'] - 3)", r"FunctionFailed: .*divide.*ZeroDivisionError"),
+        ("r['n'] != 3 or os.abort()", r"Unavailable: node-0 has died 1 times.*SIGABRT"),
+    ],
+    ids=["a function raises", "a function kills its process"],
+)
+def test_the_error_that_ended_a_run_is_told(tmp_path: Path, does: str, error: str) -> None:
     (tmp_path / "failing.py").write_text(
+        "import os\n"
         "from driftline import Flow\n"
         "flow = Flow('failing')\n"
-        "flow.source('lines').map(lambda r: 1 // (r['n'] - 3), name='divide').sink()\n"
+        f"flow.source('lines').map(lambda r: {does}, name='divide').sink()\n"
     )
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"n": n}) + "\n" for n in range(9)))
     place = Place(tmp_path, "exactly-once", "in.jsonl")
     command = ["run", "failing.py", "--input", "in.jsonl", "--output", "out", "--state", "state"]
+    command += ["--deaths", "1"]
     done = subprocess.run([sys.executable, "-m", "driftline", *command], cwd=tmp_path, check=False)
     assert done.returncode == 1
     said, about = verified(place, tmp_path)
     assert about["how"] == "failed"
-    assert str(about["error"]).startswith("FunctionFailed: ")
-    assert "divide" in str(about["error"])
-    assert "ZeroDivisionError" in said
+    assert re.match(error, str(about["error"]), re.DOTALL)
+    assert str(about["error"]) in said
     assert "The same command goes on" in said
