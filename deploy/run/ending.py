@@ -66,11 +66,12 @@ class Ending:
 
 
 @contextmanager
-def error_noted(state: Path, run: str) -> Iterator[None]:
+def error_noted(state: Path, lineage: str, run: str) -> Iterator[None]:
     """Write an error that leaves this context to the registry, as the outcome of a run.
 
-    `run`: the name of this call of the command. If the registry has an outcome of it, that one
-    stays. No process of the run may be at work when the context is left.
+    `run`: the name of this call of the command. If the registry has an outcome of it, or is of
+    another `lineage` by now, it stays as it is. No process of the run may be at work when the
+    context is left.
     """
     try:
         yield
@@ -78,7 +79,8 @@ def error_noted(state: Path, run: str) -> Iterator[None]:
         registry = FileRegistry(state / "registry")
         with suppress(DriftlineError):  # the error itself matters more
             before = registry.read()
-            if before is not None and (before.outcome is None or before.outcome.run != run):
+            known = before is not None and before.outcome is not None and before.outcome.run == run
+            if before is not None and before.lineage == lineage and not known:
                 outcome = RunOutcome(run, type(error).__name__, str(error))
                 registry.write(before.next(outcome=outcome))
         raise

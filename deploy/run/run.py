@@ -182,7 +182,7 @@ def _run(
             )
         started = monotonic()
         heartbeat = Heartbeat(runtime, fronts, config.limits.slow_after_s)
-        noted = error_noted(config.state, process.run)
+        noted = error_noted(config.state, process.lineage, process.run)
         with noted, LocalCluster(process) as cluster, heartbeat:
             watch = _watch(process, runtime)
             stop = _drive(runtime, cluster, sources, fronts, watch, config, signals, console)

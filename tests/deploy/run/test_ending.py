@@ -15,10 +15,16 @@ import pytest
 
 from driftline.coordinator.coordinator import IN_GOOD_ORDER
 from driftline.coordinator.identity import Identity
-from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRecord
+from driftline.coordinator.registry import (
+    ClusterState,
+    FileRegistry,
+    RunOutcome,
+    SnapshotRecord,
+)
 from driftline.deploy.producer import Producer
-from driftline.deploy.run.ending import How, ending_of
+from driftline.deploy.run.ending import How, ending_of, error_noted
 from driftline.deploy.run.survey import DirectoryReport
+from driftline.engine.errors import Unavailable
 from driftline.engine.flow.outline import Outline
 from driftline.engine.wire.marks import Mark
 from tests.deploy.run.run_copies import LIMIT_S, Place, end, free_port, kill, run, wait_until
@@ -99,6 +105,20 @@ def test_what_was_set_aside_is_told(tmp_path: Path) -> None:
     assert f"3 dead letters are in {letters}." in ending.text
     (letters / "0.jsonl").unlink()
     assert f"1 dead letter is in {letters}." in ending_of(state(), [], tmp_path).text
+
+
+def test_an_error_is_noted_only_for_a_call_without_an_outcome(tmp_path: Path) -> None:
+    registry = FileRegistry(tmp_path / "registry")
+    cases = [("other", "before", False), ("mine", "before", True), ("mine", "now", False)]
+    for lineage, run_id, noted in cases:
+        outcome = RunOutcome(run_id, "", "")
+        (tmp_path / "registry").unlink(missing_ok=True)
+        registry.write(replace(state(outcome=outcome), version=1, lineage=lineage))
+        with pytest.raises(Unavailable), error_noted(tmp_path, "mine", "now"):
+            raise Unavailable("no way")
+        found = registry.read()
+        assert found is not None
+        assert found.outcome == (RunOutcome("now", "Unavailable", "no way") if noted else outcome)
 
 
 # Real runs.
