@@ -1,8 +1,16 @@
-"""MkDocs hooks that fill pages with the text of files, and with the reference of the commands.
+"""MkDocs hooks that complete pages with the text of files, and with references.
 
-A line ``{{ include FILE }}`` of a page becomes the text of a file of the repository, with its
-relative links rewritten for the page. A line ``{{ commands }}`` becomes the reference of the
-command line, with the texts of `--help`. `mkdocs.yml` names this file.
+Pages can be read as they are, too, in a checkout or on a code host. So what is filled in is a
+comment, or a link with a comment behind it:
+
+    [NAME](FILE) <!-- include -->            becomes the text of a file of the repository, with its
+                                             relative links rewritten for the page;
+    - [`NAME`](FILE) <!-- ::: {OPTIONS} -->  becomes the signature and docstring of a name, with the
+                                             options of mkdocstrings, if there are any;
+    <!-- commands -->                        becomes the reference of the command line, with the
+                                             texts of `--help`.
+
+A link to `PAGE#driftline.NAME` leads to the reference of a name. `mkdocs.yml` names this file.
 """
 
 from __future__ import annotations
@@ -25,8 +33,9 @@ ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / "docs" / "index.md"
 """The page that links to the README lead to."""
 
-_INCLUDE = re.compile(r"^\{\{ include (\S+) \}\}$", re.MULTILINE)
-_COMMANDS = re.compile(r"^\{\{ commands \}\}$", re.MULTILINE)
+_INCLUDE = re.compile(r"^\[.+\]\((\S+)\) <!-- include -->$", re.MULTILINE)
+_REFERENCE = re.compile(r"^- \[`(\S+)`\]\(\S+\) <!-- ::: ?(\{.*\})? ?-->$", re.MULTILINE)
+_COMMANDS = re.compile(r"^<!-- commands -->$", re.MULTILINE)
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|[/#])[^)\s]+")
 _MARKUP = re.compile(r"([\\*_\[\]#])")
 
@@ -34,15 +43,19 @@ _MARKUP = re.compile(r"([\\*_\[\]#])")
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Called by MkDocs for each page. Raises OSError for an included file that is missing."""
     folder = (ROOT / "docs" / page.file.src_uri).parent
-    markdown = _INCLUDE.sub(lambda line: _included(line[1], folder), markdown)
+    markdown = _INCLUDE.sub(lambda line: _included((folder / line[1]).resolve(), folder), markdown)
+    markdown = _REFERENCE.sub(lambda line: _reference(line[1], line[2]), markdown)
     return _COMMANDS.sub(lambda _: "\n".join(_commands()), markdown)
 
 
-def _included(name: str, folder: Path) -> str:
-    text = (ROOT / name).read_text(encoding="utf-8").rstrip()
-    if not name.endswith(".md"):
-        return text
-    return _LINK.sub(lambda link: _rewritten(link[0], (ROOT / name).parent, folder), text)
+def _included(file: Path, folder: Path) -> str:
+    text = file.read_text(encoding="utf-8").rstrip()
+    return _LINK.sub(lambda link: _rewritten(link[0], file.parent, folder), text)
+
+
+def _reference(name: str, options: str | None) -> str:
+    """The block that mkdocstrings fills in."""
+    return f"\n::: {name}\n" + (f"    options: {options}\n" if options else "")
 
 
 def _rewritten(link: str, before: Path, after: Path) -> str:

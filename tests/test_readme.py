@@ -73,3 +73,15 @@ def test_every_file_that_is_named_exists(page: str) -> None:
     ours = [name for name in named if name.partition("/")[0] in PACKAGES | {"tests", "examples"}]
     assert [name for name in ours if not (ROOT / name).exists()] == []
     assert ours or page == "README.md"
+
+
+def test_every_class_function_and_module_of_the_architecture_exists() -> None:
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    text = "\n".join(path.read_text() for path in files)
+    defined = set(re.findall(r"\b(?:class|def) (\w+)", text)) | {path.name for path in files}
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    modules = re.findall(r"`(\w+\.py)`", page)
+    names = re.findall(r"`([A-Z]\w*[a-z]\w*(?:\.\w+)?)`", page)
+    assert len(names) > 10
+    parts = [part for name in names for part in name.split(".")]
+    assert [name for name in (*modules, *parts) if name not in defined] == []

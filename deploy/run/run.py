@@ -31,6 +31,7 @@ from driftline.deploy.host.supervisor import LocalCluster
 from driftline.deploy.parties.front import Front
 from driftline.deploy.parties.watch import Watch
 from driftline.deploy.run.asides import Asides
+from driftline.deploy.run.ending import error_noted
 from driftline.deploy.run.fresh import begin_anew
 from driftline.deploy.run.leftovers import clear_drafts, socket_folder
 from driftline.deploy.run.opening import open_run
@@ -181,7 +182,8 @@ def _run(
             )
         started = monotonic()
         heartbeat = Heartbeat(runtime, fronts, config.limits.slow_after_s)
-        with LocalCluster(process) as cluster, heartbeat:
+        noted = error_noted(config.state, process.lineage, process.run)
+        with noted, LocalCluster(process) as cluster, heartbeat:
             watch = _watch(process, runtime)
             stop = _drive(runtime, cluster, sources, fronts, watch, config, signals, console)
             _note_used(fronts, config.policy, well=not stop.error)

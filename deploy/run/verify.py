@@ -1,5 +1,5 @@
 """The command `driftline verify`: checks all checksums of a run, and whether its directories fit
-together."""
+together; and says how far the run has come."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 from driftline.coordinator.registry import ClusterState, FileRegistry
 from driftline.deploy.host.process import wait_for_others
+from driftline.deploy.run.ending import Ending, ending_of
 from driftline.deploy.run.looking import look
 from driftline.deploy.run.opening import with_missing
 from driftline.deploy.run.receivers import LOGGED
@@ -22,10 +23,11 @@ from driftline.engine.ui.results import write_json
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The directories that were checked, and their problems."""
+    """The directories that were checked, their problems, and how far the run has come."""
 
     checked: list[DirectoryReport]
     problems: list[str]
+    ending: Ending
     note: str = ""
     """Says that something was not checked; else empty."""
 
@@ -61,7 +63,7 @@ def verify_run(directory: Path, state: Path | None) -> Verdict:
     note = ""
     if not state.is_dir():
         note = f"no state was checked: {state} is not there; if it is elsewhere, give --state DIR"
-    return Verdict(checked, texts, note)
+    return Verdict(checked, texts, ending_of(run, checked, output), note)
 
 
 def _problems(
@@ -91,18 +93,28 @@ def _problems(
 def verify(directory: Path, state: Path | None, json_file: Path | None) -> int:
     """Check the outputs of a run in DIRECTORY, and its state.
 
-    All checksums are checked, and whether the directories belong together. Nothing is changed. Exit
-    status 0: all is right; 1: there are problems.
+    All checksums are checked, and whether the directories belong together. The last line says how
+    far the run has come: to the end of its input, or ended by a signal, by an error, or killed.
+    Nothing is changed. Exit status 0: all that is there is right, however far the run has come; 1:
+    there are problems.
     """
     verdict = verify_run(directory, state)
     for report in verdict.checked:
         result = "DAMAGED" if report.damage else "ok"
         click.echo(f"{result:7}  {report}: {report.holds or 'unreadable'}")
-    for text in filter(None, [*verdict.problems, verdict.note]):
+    for text in filter(None, [*verdict.problems, verdict.note, verdict.ending.text]):
         click.echo(text)
     checked = [
         {"role": report.role, "path": report.path, "holds": report.holds, "damage": report.damage}
         for report in verdict.checked
     ]
-    write_json(json_file, {"checked": checked, "problems": verdict.problems, "note": verdict.note})
+    write_json(
+        json_file,
+        {
+            "checked": checked,
+            "problems": verdict.problems,
+            "note": verdict.note,
+            "run": verdict.ending.as_json(),
+        },
+    )
     return 1 if verdict.problems else 0

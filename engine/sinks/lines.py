@@ -88,6 +88,11 @@ def count_failures(directory: Path) -> int:
     return sum(map(_line_ends, (directory / DEAD_LETTERS).glob("[0-9]*.jsonl")))
 
 
+def count_set_aside(directory: Path) -> int:
+    """The number of failed elements and of bad records that are set aside there."""
+    return sum(map(_line_ends, (directory / DEAD_LETTERS).glob("*.jsonl")))
+
+
 def _line_ends(path: Path) -> int:
     with path.open("rb") as file:
         return sum(data.count(b"\n") for data in iter(lambda: file.read(1 << 20), b""))

@@ -74,9 +74,10 @@ def open_shaped(path: str | Path, shape: Shape) -> Source:
 def _as_files(given: Input, reader: str) -> Source:
     if isinstance(given, Piped | str):
         raise Unavailable(
-            f"{reader} reads files, not {given if isinstance(given, str) else given.name}. The "
-            "records that `driftline run` has received are in its state directory, in the folders "
-            "input-0, input-1, ...; give one of these as the input"
+            f"{reader} reads files, not {given if isinstance(given, str) else given.name}. "
+            "`driftline run` keeps the records that it receives in its state directory, in the "
+            "folders input-0, input-1, ..., which can be inputs; but only until two snapshots have "
+            "them. Let a sink of the flow keep all of them, or keep them where they come from"
         )
     return given
 

@@ -1,6 +1,6 @@
 """A front's input log as a source: the records that producers sent, to be run or audited again.
 
-Trimmed records are gone: a run over the rest has to begin from a snapshot of that time or later.
+Trimmed records are gone: a run over the rest has to begin from a savepoint of that time or later.
 The log may be in use while it is read; records that come meanwhile may be missing.
 """
 
@@ -36,8 +36,13 @@ class LoggedSource:
                 trimmed = txn.get(b"trimmed", db=about)
                 first = decode_beside(b"trimmed", trimmed, self.name) if trimmed else 0
                 if start < first:
-                    reason = f"records before {first} are trimmed: begin from a snapshot"
-                    raise InputError(self.name, start, reason)
+                    raise InputError(
+                        self.name,
+                        start,
+                        f"records before {first} are trimmed, as snapshots have them: begin with "
+                        "--from-snapshot and a savepoint of that time or later, which `driftline "
+                        "savepoint` writes",
+                    )
                 at_entry = cursor.set_range(encode_number(start))
                 while at_entry:
                     entry = decode_entry(bytes(cursor.key()), bytes(cursor.value()), self.name)

@@ -34,16 +34,19 @@ def test_what_is_right_is_said_to_be_right(ended: Place, tmp_path: Path) -> None
         "verify", str(ended.output), "--state", str(ended.state), "--json", str(tmp_path / "v")
     )
     assert (done.returncode, done.stderr) == (0, "")
-    parts = [line.split()[0] for line in done.stdout.splitlines()]
-    assert parts == ["ok"] * 5
+    *parts, ending = done.stdout.splitlines()
+    assert [part.split()[0] for part in parts] == ["ok"] * 5
+    assert ending.startswith("complete: the run has come to the end of its input")
     about = json.loads((tmp_path / "v").read_text())
     assert [report["role"] for report in about["checked"]] == [
         "node-0", "node-1", "used-0", "output-0", "output-1",
     ]  # fmt: skip
     assert about["problems"] == []
+    assert (about["run"]["how"], about["run"]["error"]) == ("complete", None)
     alone = run("verify", str(ended.output))
     assert alone.returncode == 0
     assert "no state was checked" in alone.stdout
+    assert "how far the run has come is not known" in alone.stdout
     assert run("verify", str(ended.state)).returncode == 0, "without its outputs"
     nothing = run("verify", str(tmp_path))
     assert nothing.returncode == 1

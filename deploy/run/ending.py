@@ -1,0 +1,163 @@
+"""How far a run has come, as its registry shows: complete, ended on request, failed, interrupted.
+
+A verdict for people, and a word for programs. It is about the last call of the command: an input
+that has grown since makes no complete run incomplete.
+
+The master writes to the registry how a run ends. Only an error that the command itself meets, such
+as a process that dies again and again, is written by the command, once no process is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from driftline.coordinator.coordinator import IN_GOOD_ORDER
+from driftline.coordinator.registry import ClusterState, FileRegistry, RunOutcome, SnapshotRecord
+from driftline.deploy.run.survey import OUTPUT, DirectoryReport
+from driftline.engine.errors import DriftlineError
+from driftline.engine.policy import BY_TIME, POLICIES, Output, Policy
+from driftline.engine.sinks.lines import DEAD_LETTERS, count_set_aside
+
+
+class How(StrEnum):
+    """How the last call of a run's command ended; the values are words of `--json`."""
+
+    COMPLETE = "complete"
+    ASKED = "asked-to-end"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    NOT_BEGUN = "not-begun"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How far a run has come."""
+
+    how: How
+    text: str
+    """A sentence, or some, that begin with how the run ended."""
+    error: str = ""
+    """Of a run that failed: the kind of the error, and what it says."""
+    snapshot: SnapshotRecord | None = None
+    """The snapshot from which the same command goes on; None: from the beginning of the input. Its
+    time is 0 if it is not cut by time."""
+    delivered: int | None = None
+    """The time of the last output that the consumer has; None if there is none, or if outputs are
+    not delivered by time."""
+    set_aside: int = 0
+    """Bad records and failed elements among the dead letters."""
+
+    def as_json(self) -> dict[str, object]:
+        """The fields of `--json`."""
+        last = self.snapshot
+        return {
+            "how": self.how.value,
+            "text": self.text,
+            "error": self.error or None,
+            "snapshot": None if last is None else {"number": last.number, "time": last.time},
+            "delivered": self.delivered,
+            "set_aside": self.set_aside,
+        }
+
+
+@contextmanager
+def error_noted(state: Path, lineage: str, run: str) -> Iterator[None]:
+    """Write an error that leaves this context to the registry, as the outcome of a run.
+
+    `run`: the name of this call of the command. If the registry has an outcome of it, or is of
+    another `lineage` by now, it stays as it is. No process of the run may be at work when the
+    context is left.
+    """
+    try:
+        yield
+    except DriftlineError as error:
+        registry = FileRegistry(state / "registry")
+        with suppress(DriftlineError):  # the error itself matters more
+            before = registry.read()
+            known = before is not None and before.outcome is not None and before.outcome.run == run
+            if before is not None and before.lineage == lineage and not known:
+                outcome = RunOutcome(run, type(error).__name__, str(error))
+                registry.write(before.next(outcome=outcome))
+        raise
+
+
+def ending_of(
+    run: ClusterState | None, reports: Sequence[DirectoryReport], output: Path | None
+) -> Ending:
+    """How far the run of a registry has come; `run`: None if the registry cannot be read.
+
+    `reports`: on its directories; `output`: its output directory, None if it is not known.
+    """
+    if run is None or run.about is None:
+        text = "how far the run has come is not known without its registry"
+        return Ending(How.UNKNOWN, text)
+    policy = POLICIES[run.about.policy]
+    delivered = _delivered(policy, reports)
+    snapshot = run.snapshots[0] if run.snapshots else None
+    set_aside = 0 if output is None else count_set_aside(output)
+    if any(report.mark is not None and report.mark.session > run.opened for report in reports):
+        run = replace(run, outcome=None)  # of the call before: the last one did not get so far
+    how, text = _told(run, policy, snapshot, delivered)
+    if set_aside:
+        letters = "1 dead letter is" if set_aside == 1 else f"{set_aside} dead letters are"
+        text += f" {letters} in {output}/{DEAD_LETTERS}."
+    error = f"{run.outcome.error}: {run.outcome.text}" if how is How.FAILED and run.outcome else ""
+    return Ending(how, text, error, snapshot, delivered, set_aside)
+
+
+def _told(
+    run: ClusterState, policy: Policy, snapshot: SnapshotRecord | None, delivered: int | None
+) -> tuple[How, str]:
+    goes_on = f"The same command goes on {_from(policy, snapshot)}"
+    replaying = "" if snapshot is None else ", without a replay"
+    until = "" if delivered is None else f", the last of them at time {delivered}"
+    missing = f"Outputs may be missing{until and f' after those that are there{until}'}."
+    match run.outcome:
+        case RunOutcome(error="", text=text) if text == IN_GOOD_ORDER:
+            return How.ASKED, (
+                "ended on request, before the end of its input: what it had taken is delivered"
+                f"{until}. {goes_on}{replaying}."
+            )
+        case RunOutcome(error=""):
+            return How.COMPLETE, (
+                f"complete: the run has come to the end of its input, and {_all(policy)}{until}."
+            )
+        case RunOutcome(error=error, text=text):
+            return How.FAILED, (
+                f"ended with an error, before the end of its input: {error}: {text}\n"
+                f"{missing} {goes_on}, once the cause is mended."
+            )
+    if not run.incarnation:
+        return How.NOT_BEGUN, f"not begun: nothing has been worked off. {goes_on}."
+    return How.INTERRUPTED, (
+        "interrupted on its way: the run was killed, or ended at once by a second signal, or its "
+        f"last call could not begin. {missing} {goes_on}."
+    )
+
+
+def _from(policy: Policy, snapshot: SnapshotRecord | None) -> str:
+    if snapshot is None:
+        return "from the beginning of its input"
+    of = f", of time {snapshot.time}" if policy.cut in BY_TIME else ""
+    return f"from snapshot {snapshot.number}{of}"
+
+
+def _all(policy: Policy) -> str:
+    if not policy.replay:
+        return f"its outputs are delivered; with {policy.name}, a failure may have cost some"
+    if policy.output is Output.AT_ONCE:
+        return f"all outputs are delivered; with {policy.name}, a failure repeats some"
+    return "all outputs are delivered"
+
+
+def _delivered(policy: Policy, reports: Sequence[DirectoryReport]) -> int | None:
+    """The greatest time of an output; only where outputs leave by time."""
+    if policy.output is not Output.FRONTIER:
+        return None
+    times = [report.t_last for report in reports if report.kind == OUTPUT]
+    return max((time for time in times if time >= 0), default=None)
