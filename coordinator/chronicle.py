@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from driftline.coordinator.registry import SnapshotRecord
 from driftline.engine.events import Trouble, about, log
+from driftline.engine.labels import time_in_words
 
 
 class Chronicle:
@@ -33,7 +34,7 @@ class Chronicle:
         """All nodes load a snapshot."""
         if self._runs or not self._began:
             self._began, self._runs = self.now, False
-        what = f"snapshot {start.number}, of time {start.time}" if start.number else "no snapshot"
+        what = _named(start.number, start.time) if start.number else "no snapshot"
         told = about("load", incarnation=incarnation, snapshot=start.number, time=start.time)
         log.info("incarnation %d: nodes load %s", incarnation, what, extra=told)
 
@@ -57,10 +58,15 @@ class Chronicle:
     def snapshot(self, number: int, time: int) -> None:
         """A snapshot is committed."""
         told = about("snapshot", snapshot=number, time=time)
-        log.debug("snapshot %d, of time %d, is committed", number, time, extra=told)
+        log.debug("%s is committed", _named(number, time), extra=told)
         self._snapshots_fail.over(self.now, f"snapshot {number} is committed", snapshot=number)
 
     def registry_failed(self, reason: object) -> None:
         """A write of the registry has failed; only a new master can go on."""
         told = about("registry-failed", reason=str(reason))
         log.error("the registry cannot be written: %s; a new master begins", reason, extra=told)
+
+
+def _named(number: int, time: int) -> str:
+    """A snapshot, for people; without a time if it is a cut by epochs."""
+    return f"snapshot {number}" + (f" (the state before {time_in_words(time)})" if time else "")
