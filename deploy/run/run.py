@@ -34,7 +34,7 @@ from driftline.deploy.run.fresh import begin_anew
 from driftline.deploy.run.leftovers import clear_drafts, socket_folder
 from driftline.deploy.run.opening import open_run
 from driftline.deploy.run.progress import RunProgress
-from driftline.deploy.run.receivers import announcement, check_reach, identity_of, receiver_of
+from driftline.deploy.run.receivers import announce, check_reach, identity_of, receiver_of
 from driftline.deploy.run.resuming import Resuming, last_sign
 from driftline.deploy.run.savepoints import restore_run
 from driftline.deploy.run.tallies import Tally
@@ -105,6 +105,7 @@ class RunReport:
     """Figures of a run that is over."""
 
     records: int
+    """Records that this call has read."""
     seconds: float
     kills: int
     restarts: int
@@ -299,7 +300,7 @@ def _received(
         asked_to_end=lambda: signals.asked is not None,
     )
     receivers.callback(receiver.close)
-    log.info("%s", announcement(receiver), extra=about("input", name=receiver.source.name))
+    announce(receiver)
     return receiver.source
 
 
@@ -373,7 +374,7 @@ def _drive(
                 for front in fronts:
                     front.drain()
             now = monotonic()
-            if now >= kill_at:
+            if now >= kill_at and signals.asked is None:  # kills may be too quick for a good end
                 cluster.kill_one(chance)
                 kill_at = now + (config.kill_every_s or 0.0)
             if now < supervise_at:

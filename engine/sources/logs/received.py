@@ -248,6 +248,16 @@ class ReceivedSource(LiveSource):
 
     # For people who watch a run.
 
+    @property
+    def producers(self) -> int:
+        """How many producers have sent records."""
+        return len(self._accepted)
+
+    @property
+    def ended_producers(self) -> int:
+        """How many of them have ended."""
+        return len(self._ended)
+
     def stored_from(self, time: int) -> int:
         """How many records the log has from a time on."""
         return self._log.count(time)

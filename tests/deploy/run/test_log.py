@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from driftline import Producer
 from tests.deploy.run.test_run_command import driftline
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -68,15 +69,17 @@ class Watched:
         records: int,
         *options: str,
         limit: Callable[[], None] | None = None,
+        live: bool = False,
     ) -> None:
+        """`live`: records come from producers."""
         (directory / "flows.py").write_text(FLOW)
         source = directory / "in.jsonl"
         source.write_text("".join(json.dumps({"id": i}) + "\n" for i in range(records)))
         self.output = directory / "out"
         self.command = [
             sys.executable, "-m", "driftline", "run", f"{directory / 'flows.py'}:{flow}",
-            "--input", str(source), "--output", str(self.output), "--checkpoint-ms", "100",
-            "--log-json", *options,
+            "--input", "tcp://127.0.0.1:*" if live else str(source), "--output", str(self.output),
+            "--checkpoint-ms", "100", "--log-json", *options,
         ]  # fmt: skip
         self.process = subprocess.Popen(
             self.command, cwd=ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=limit
@@ -238,6 +241,29 @@ def test_the_next_call_says_how_it_goes_on_and_its_figures_are_those_of_all_call
         assert told["fields"]["records_again"] == 301 - start["time"]
         figures = run.events("progress")[-1]["fields"]
         assert (figures["records"], figures["outputs"]) == (300, 300)
+
+
+def test_a_live_run_without_producers_says_what_it_waits_for(tmp_path: Path) -> None:
+    with Watched(tmp_path, "flow", 0, live=True) as run:
+        address = run.until("input")["fields"]["address"]
+        with Producer(address, "one") as one:
+            one.send({"id": 1})
+            one.flush()
+            with Producer(address, "two") as two:
+                two.send({"id": 2})
+                two.end()
+            assert not run.events("no-producers")
+        told = run.until("no-producers")
+        assert (told["fields"]["producers"], told["fields"]["ended"]) == (2, 1)
+        assert "Ctrl-C, or SIGTERM, ends the run in good order" in told["message"]
+        figures = run.until("progress", records=2)["fields"]
+        [source] = figures["inputs"]
+        assert (source["waiting"], source["lag_s"], figures["lag_s"]) == (0, 0, 0)
+        with Producer(address, "one") as one:
+            run.until("producers-again")
+            one.end()
+        assert run.until("stream-over")["fields"]["records"] == 2
+        assert run.end() == 0
 
 
 def test_an_ordinary_run_is_told_in_a_few_lines_for_people(tmp_path: Path) -> None:
