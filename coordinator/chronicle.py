@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from driftline.coordinator.registry import SnapshotRecord
 from driftline.engine.events import Trouble, about, log
-from driftline.engine.labels import time_in_words
+from driftline.engine.moments import time_in_words
 
 
 class Chronicle:

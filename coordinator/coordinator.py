@@ -156,8 +156,7 @@ class Coordinator:
             return f"{self.phase.value}; nothing was heard of {', '.join(missing)}"
         if self.phase is Phase.LOADING:
             missing = sorted({*self.nodes} - self._ready)
-            are = "is" if len(missing) == 1 else "are"
-            return f"{self.phase.value}; {', '.join(missing)} {are} not ready"
+            return f"{self.phase.value}; not ready: {', '.join(missing)}"
         if self._snapshot is not None and self._snapshot.waiting:
             members = ", ".join(sorted(self._snapshot.waiting))
             return f"{self.phase.value}; snapshot {self._snapshot.number} waits for {members}"

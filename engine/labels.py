@@ -14,35 +14,14 @@ section V: "order is maintained by t(x)").
 Two different elements never share a label on the same edge. Times lie in [0, INFINITY).
 
 A time is the number of a record in its file, or, for records that come while a flow runs, the time
-of a clock in microseconds. `time_in_words` says it to people.
-
-    >>> time_in_words(726)
-    'record 726'
+of a clock in microseconds; `engine.moments` says it to people.
 """
-
-from datetime import datetime
 
 Label = tuple[int, ...]
 
 INFINITY = 2**62
 """Larger than every time: what a front promises when it has ended, and the frontier of a complete
 run. Fits a signed 64-bit integer."""
-
-_CLOCK_FROM, _CLOCK_UNTIL = 10**14, 253_000_000_000_000_000
-"""Times of a clock, from 1973 to 9987: no file has so many records."""
-
-
-def time_in_words(time: int) -> str:
-    """The record, or the moment of this machine's clock, that a time stands for."""
-    if time <= 0:
-        return "the beginning"
-    if time < _CLOCK_FROM:
-        return f"record {time}"
-    if time < _CLOCK_UNTIL:
-        seconds, microseconds = divmod(time, 1_000_000)
-        moment = datetime.fromtimestamp(seconds).replace(microsecond=microseconds)
-        return moment.isoformat(" ", "microseconds")
-    return "the end"
 
 
 def child(label: Label, number: int) -> Label:

@@ -15,7 +15,8 @@ from driftline.deploy.parties.standstill import Standstill
 from driftline.deploy.work.tracking import token
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.flow.plan import Plan
-from driftline.engine.labels import INFINITY, time_in_words
+from driftline.engine.labels import INFINITY
+from driftline.engine.moments import time_in_words
 from driftline.engine.policy import Policy, SnapshotCut
 from driftline.engine.wire.messages import (
     Acknowledge,

@@ -11,7 +11,7 @@ from pathlib import Path
 from driftline.coordinator.coordinator import IN_GOOD_ORDER
 from driftline.coordinator.registry import FileRegistry
 from driftline.engine.events import about, log
-from driftline.engine.labels import time_in_words
+from driftline.engine.moments import time_in_words
 from driftline.engine.policy import Policy
 from driftline.engine.sources import LiveSource, Source
 from driftline.engine.sources.logs.received import ReceivedSource

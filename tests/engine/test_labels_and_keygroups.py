@@ -18,7 +18,8 @@ from driftline.engine.keygroups import (
     owner,
     root_group,
 )
-from driftline.engine.labels import INFINITY, Label, child, time_in_words
+from driftline.engine.labels import INFINITY, Label, child
+from driftline.engine.moments import time_in_words
 from driftline.engine.wire.codec import travelled
 from tests.engine.state.values import frozen
 
