@@ -41,6 +41,9 @@ class Barrier:
     outputs like others; otherwise the first final failure ends the run.
     """
 
+    unit = "bundle"
+    """What t_last is the number of, for people."""
+
     def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
         self.name = name
         self.dead_letters = dead_letters
@@ -108,6 +111,16 @@ class Barrier:
         if self.ready:
             return self.released_to
         return self.t_last if self.outstanding is None else self.outstanding.t_last
+
+    @property
+    def stored_to(self) -> str:
+        """What the consumer has, for people."""
+        if self.t_last == NOTHING:
+            return "no outputs yet"
+        return f"outputs up to {self._in_words(self.t_last)}"
+
+    def _in_words(self, t_last: int) -> str:
+        return f"{self.unit} {t_last}"
 
     def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
         """The consumer names its last bundle: on recovery, and whenever a consumer comes back.

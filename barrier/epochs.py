@@ -26,6 +26,8 @@ from driftline.engine.wire.label_columns import Labels
 class EpochBarrier(Barrier):
     """Holds outputs per epoch. Each chain has one open epoch."""
 
+    unit = "epoch"
+
     def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
         super().__init__(name, groups, dead_letters)
         self.chain = 0

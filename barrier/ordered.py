@@ -63,6 +63,7 @@ from driftline.barrier.barrier import ADVICE, Barrier
 from driftline.barrier.pending import Pending
 from driftline.engine.errors import NotDeterministic, StateMismatch
 from driftline.engine.labels import INFINITY
+from driftline.engine.moments import time_in_words
 from driftline.engine.order.steps import Signs, Values, by_time
 from driftline.engine.wire.bundles import from_blob, running_checksum, to_blob
 from driftline.engine.wire.codec import exact
@@ -159,6 +160,9 @@ class OrderedBarrier(Barrier):
             for label, sink, value in zip(labels, _each(sinks, len(labels)), values, strict=True):
                 self.check_failure(sink, label, value)
         return to_blob(labels, sinks, values) if labels else b""
+
+    def _in_words(self, t_last: int) -> str:
+        return time_in_words(t_last)
 
     @property
     def delivered(self) -> int:
@@ -259,7 +263,9 @@ class _Replay:
         )
 
     def _until(self) -> str:
-        return "to the end" if self.t_last >= INFINITY - 1 else f"up to time {self.t_last}"
+        return (
+            "to the end" if self.t_last >= INFINITY - 1 else f"up to {time_in_words(self.t_last)}"
+        )
 
     def _where(self) -> str:
         stored, replayed = (

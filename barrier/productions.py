@@ -26,6 +26,8 @@ from driftline.engine.wire.label_columns import Labels
 class ProductionBarrier(Barrier):
     """Holds outputs per production until the consumer has them."""
 
+    unit = "production"
+
     def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
         super().__init__(name, groups, dead_letters)
         self.unsealed: list[bytes] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from driftline.coordinator.registry import SnapshotRecord
 from driftline.engine.events import about, log
+from driftline.engine.moments import time_in_words
 
 
 class Chronicle:
@@ -32,7 +33,7 @@ class Chronicle:
         """All nodes load a snapshot."""
         if self._runs or not self._began:
             self._began, self._runs = self.now, False
-        what = f"snapshot {start.number}, of time {start.time}" if start.number else "no snapshot"
+        what = _named(start.number, start.time) if start.number else "no snapshot"
         told = about("load", incarnation=incarnation, snapshot=start.number, time=start.time)
         log.info("incarnation %d: nodes load %s", incarnation, what, extra=told)
 
@@ -56,9 +57,14 @@ class Chronicle:
     def snapshot(self, number: int, time: int) -> None:
         """A snapshot is committed."""
         told = about("snapshot", snapshot=number, time=time)
-        log.debug("snapshot %d, of time %d, is committed", number, time, extra=told)
+        log.debug("%s is committed", _named(number, time), extra=told)
 
     def registry_failed(self, reason: object) -> None:
         """The registry holds something else than what this master has written."""
         told = about("registry-failed", reason=str(reason))
         log.error("the registry is not as it was left: %s; a new master begins", reason, extra=told)
+
+
+def _named(number: int, time: int) -> str:
+    """A snapshot, for people; without a time if it is a cut by epochs."""
+    return f"snapshot {number}" + (f" (the state before {time_in_words(time)})" if time else "")

@@ -148,7 +148,7 @@ class Coordinator:
             return f"{self.phase.value}; nothing was heard of {', '.join(missing)}"
         if self.phase is Phase.LOADING:
             missing = sorted({*self.nodes} - self._ready)
-            return f"{self.phase.value}; {', '.join(missing)} are not ready"
+            return f"{self.phase.value}; not ready: {', '.join(missing)}"
         doing = f"{self.phase.value}{', and asked to end' if self.is_draining else ''}"
         if self._snapshot is not None and self._snapshot.waiting:
             members = ", ".join(sorted(self._snapshot.waiting))

@@ -24,8 +24,11 @@ TOLD_EVERY_S = 30.0
 
 Field = str | int | float | bool | None
 
+Fields = list[dict[str, Field]]
+"""A field that is a list: of inputs, for example."""
 
-def about(event: str, **fields: Field) -> dict[str, dict[str, Field]]:
+
+def about(event: str, **fields: Field | Fields) -> dict[str, dict[str, Field | Fields]]:
     """The argument `extra` of a log call."""
     exact = {k: round(v, 6) if isinstance(v, float) else v for k, v in fields.items()}
     return {FIELDS: {"event": event, **exact}}

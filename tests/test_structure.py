@@ -25,7 +25,7 @@ LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in 
 
 ROOMS = {
     "engine": (
-        {"labels", "errors", "events"},
+        {"labels", "moments", "errors", "events"},
         {"durable", "locks", "policy"},
         {"lmdbs"},
         {"wire"},
@@ -77,6 +77,7 @@ DRIVERS = (
     "engine/flow/context.py",  # generators of random numbers that labels seed
     "engine/lmdbs.py",
     "engine/locks.py",
+    "engine/moments.py",  # the calendar, for what people read
     "engine/sinks",
     "engine/sources",
     "engine/ui",

@@ -67,7 +67,8 @@ from driftline.engine.ui.results import write_json
 @click.option("--window", default=WINDOW, show_default=True, type=click.IntRange(1),
               help="Records of a source that may be under way.")  # fmt: skip
 @click.option("--kill-every", type=click.FloatRange(0.1), metavar="S",
-              help="Kill -9 a random node or the master every S seconds, as a test.",
+              help="Kill -9 a random node or the master every S seconds, as a test, until "
+              "the run is asked to end. A run whose recoveries take longer gets nowhere.",
               )  # fmt: skip
 @click.option("--missing-after", default=MISSING_AFTER_S, show_default=True, metavar="S",
               type=click.FloatRange(1),
@@ -80,7 +81,8 @@ from driftline.engine.ui.results import write_json
               type=click.FloatRange(0.1),
               help="Seconds after which a warning names a function that still runs.")  # fmt: skip
 @click.option("--deaths", default=DEATHS_MAX, show_default=True, type=click.IntRange(1),
-              help="Deaths of a process, without progress of the run, that end the run.",
+              help="Deaths of a process, without progress of the run, that end the run. Kills by "
+              "--kill-every do not count.",
               )  # fmt: skip
 @click.option("--let-anyone-send", is_flag=True,
               help="Let an input listen where other machines reach it: anybody who does can send "

@@ -48,6 +48,16 @@ class Deaths:
         for name in [name for name, last in self._under_way.items() if last < self._settled]:
             del self._under_way[name], self._counts[name]
 
+    @property
+    def settled(self) -> int:
+        """How far the run has ever been."""
+        return self._settled
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something that was sent is not settled, or nothing was sent yet."""
+        return self._settled <= self._sent
+
     def died(self, name: str, now: float) -> float | None:
         """When to start a process again that has died; None if it has died too often."""
         if now - self._started.get(name, now) > LONG_LIFE_S:

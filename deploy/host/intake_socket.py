@@ -73,6 +73,7 @@ class IntakeSocket(Intake):
 
     def turn(self) -> bool:
         self._guard.check()
+        self.connected = self._guard.connected
         more = super().turn()
         self._send_answers()
         return more

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from driftline.deploy.parties.receiver import Receiver
 from driftline.engine.errors import Unavailable
+from driftline.engine.events import about, log
 from driftline.engine.sources.files.lines import MAX_LINE_BYTES, json_rows, text_rows
 from driftline.engine.sources.inputs import Piped
 from driftline.engine.sources.logs.piped import PipedSource
@@ -43,20 +44,25 @@ class StandardInput(Receiver):
         self._number = 0
         self._ended = source.closed
 
-    def about(self) -> str:
-        """A line for the user: what is read of standard input, and what is skipped."""
+    def announce(self) -> None:
+        """Tell what is read of standard input, and what is skipped."""
+        source, taken = self._source, self._source.taken
+        fields = about("input", name=source.name, stored=taken, read=not self._ended)
         if self._ended:
-            return (
-                f"standard input is not read: an earlier run has read it to its end, "
-                f"{self._source.taken} records. For a stream that has more records now, give "
-                "another --output"
+            log.warning(
+                "standard input is not read: an earlier run has read it to its end, %d records. "
+                "For a stream that has more records now, give another --output",
+                taken,
+                extra=fields,
             )
-        if self._source.taken:
-            return (
-                f"the first {self._source.taken} records of standard input are stored already: "
-                "they are skipped"
+        elif taken:
+            log.info(
+                "the first %d records of standard input are stored already: they are skipped",
+                taken,
+                extra=fields,
             )
-        return "reading standard input"
+        else:
+            log.info("reading standard input", extra=fields)
 
     def room(self) -> bool:
         return not (self._ended or self._asked_to_end()) and super().room()
@@ -80,6 +86,9 @@ class StandardInput(Receiver):
         if not data:
             self._ended = True
             self._source.end()
+            records = self._source.records
+            told = about("input-ended", name=self._source.name, records=records)
+            log.info("standard input has ended, after %d records", records, extra=told)
 
     def _take(self, lines: bytes) -> None:
         # A byte order mark may only begin the very first line: other lines get a line before them.

@@ -22,6 +22,7 @@ from typing import Self
 
 from driftline.deploy.host import child
 from driftline.deploy.host.deaths import Deaths, how
+from driftline.deploy.host.kills import Kills
 from driftline.deploy.host.lifeline import Lifeline
 from driftline.deploy.host.mouth import Mouth
 from driftline.deploy.host.process import CANNOT_START, STOPPED, ProcessConfig, where_it_was
@@ -49,6 +50,7 @@ class LocalCluster:
         """Process that has died -> when it is started again."""
         self._killed: set[str] = set()
         """Processes that `kill_one` has killed."""
+        self._in_vain = Kills()
         self._asked_again = False
         self._mouths: dict[str, Mouth] = {}
 
@@ -134,6 +136,7 @@ class LocalCluster:
         self._processes[name].kill()
         self._processes[name].wait()
         self.kills += 1
+        self._in_vain.killed(monotonic(), self.deaths.settled, self.deaths.has_work)
         self._killed.add(name)
         return name
 

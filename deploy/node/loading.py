@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 
+from driftline.barrier.barrier import Barrier
 from driftline.deploy.node.restoring import Restoring
 from driftline.engine.events import about, log
 
@@ -47,17 +48,17 @@ class Loading:
         told = about("loading", name=self._name, percent=restoring.percent, seconds=took)
         log.info("%s has been loading for %.0f s: %s", self._name, took, doing, extra=told)
 
-    def end(self, now: float, size: int, keys: int, t_last: int) -> None:
+    def end(self, now: float, size: int, keys: int, barrier: Barrier) -> None:
         """The node is ready, with the states of `keys` keys; the consumer has said its t_last."""
         took = now - self._began
         told = about(
             "loaded", name=self._name, snapshot=self._number, bytes=size, keys=keys, seconds=took,
-            t_last=t_last,
+            t_last=barrier.t_last,
         )  # fmt: skip
         shown = self._number and (self._few or took >= TOLD_EVERY_S)
         log.log(
             logging.INFO if shown else logging.DEBUG,
-            "%s has loaded %.1f MB, %d keys, in %.1f s; the consumer has its outputs up to %d",
-            *(self._name, size / 1e6, keys, took, t_last),
+            "%s has loaded %.1f MB, %d keys, in %.1f s; the consumer has %s",
+            *(self._name, size / 1e6, keys, took, barrier.stored_to),
             extra=told,
         )

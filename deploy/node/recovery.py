@@ -156,7 +156,7 @@ class Recovering(Member):
         if self.barrier.connected and not self.ready:
             self.ready = self.running = True
             keys = self.assembly.figures()["keys"]
-            self._loading.end(self.now, self._restoring.bytes, keys, self.barrier.t_last)
+            self._loading.end(self.now, self._restoring.bytes, keys, self.barrier)
             self.hello()
 
     def _fail(self, error: Exception) -> None:

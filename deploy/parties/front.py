@@ -100,16 +100,21 @@ class Front(Member):
         self.on_bad = on_bad
         self.next = 1
         """All records below this time have been sent in this incarnation."""
+        self.since = 0
+        """The time from which on it was asked to read first; 0: it was not asked yet."""
         self.settled = 0
         """Records below this time are not under way any more."""
         self.taken = 0
         """Records that have been sent; a record that is sent again in a replay counts once."""
         self.furthest = 0
         """The largest time that has been sent in any incarnation."""
+        self.bad = 0
+        """Records that could not be read; one that is read again in a replay counts once."""
+        self._furthest_bad = 0
         self.meter = Meter()
         self._delivered = 0
         """The consumers have all outputs below this time."""
-        self._replay = Replay(self.name)
+        self._replay = Replay(self.name, source.name)
         self._records: Iterator[Record] | None = None
         self._ended = False
         self._covered = 0
@@ -199,6 +204,7 @@ class Front(Member):
         self.addresses.update(message.addresses)
         if message.offset >= 0:
             self.next = max(1, message.offset)
+        self.since = self.since or self.next
         if self.live is not None and self.next < self.live.trimmed:
             self.report(
                 Failed(
@@ -281,6 +287,8 @@ class Front(Member):
                     self._fail(record)
                     break
                 bad.append(record)
+                self.bad += record.time > self._furthest_bad
+                self._furthest_bad = max(self._furthest_bad, record.time)
                 if self.live is not None:
                     self.next = max(self.next, record.time + 1)
                 continue

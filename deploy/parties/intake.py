@@ -36,6 +36,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from driftline.deploy.parties.presence import Presence
 from driftline.deploy.parties.receiver import WINDOW, WINDOW_BYTES, Receiver
 from driftline.deploy.parties.seldom import Seldom
 from driftline.engine.errors import MalformedMessage, PayloadError
@@ -120,6 +121,9 @@ class Intake(Receiver):
         """The producers that wait for an answer."""
         self._dropped = Seldom("malformed-message", f"{name} dropped a malformed message")
         self._crowded = Seldom("producer-refused", f"{name} refused a new producer")
+        self._presence = Presence(source)
+        self.connected = 0
+        """Connections that have sent something; its driver sets it."""
 
     # Called by the runtime.
 
@@ -130,6 +134,7 @@ class Intake(Receiver):
 
     def turn(self) -> bool:
         more = super().turn()
+        self._presence.look(self.now, self.connected)
         if self._owed:
             self._answer()
         return more

@@ -16,6 +16,7 @@ from driftline.deploy.work.tracking import token
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY
+from driftline.engine.moments import time_in_words
 from driftline.engine.policy import Policy, SnapshotCut
 from driftline.engine.wire.messages import (
     Acknowledge,
@@ -120,7 +121,7 @@ class Master(Party):
             return waits_for
         if (oldest := tracker.oldest()) is not None:
             time, stage = oldest
-            return f"{waits_for}; stage {stage} is not done with time {time}"
+            return f"{waits_for}; stage {stage} is not done with {time_in_words(time)}"
         if behind := tracker.undelivered():
             nodes = ", ".join(f"node-{node}" for node in behind)
             waits_for += f"; the consumer has not stored all outputs of {nodes}"
@@ -272,7 +273,8 @@ class Master(Party):
             self._oldest, self._oldest_since = oldest, now
         elif now - self._oldest_since > self.stalled_after_s:
             self._oldest_since = now
-            reason = f"time {oldest[0]} is not processed to its end in stage {oldest[1]}"
+            time, stage = oldest
+            reason = f"{time_in_words(time)} is not processed to its end in stage {stage}"
             self.coordinator.lost(Lost(self.incarnation, reason))
             return
         if now - self._repeated >= REPEAT_EVERY_S:

@@ -46,6 +46,11 @@ class Meter:
         """Records that were handed over and are not delivered."""
         return len(self._handed)
 
+    @property
+    def oldest(self) -> int | None:
+        """The time (of its label) of the oldest of them; None without any."""
+        return self._handed[0][0] if self._handed else None
+
     def oldest_s(self, now: float) -> float:
         """For how long the oldest of them has been under way, in seconds; 0 without any."""
         return now - self._handed[0][1] if self._handed else 0.0

@@ -7,6 +7,7 @@ lines, two for a replay, and one every few seconds in a long one.
 from __future__ import annotations
 
 from driftline.engine.events import about, log
+from driftline.engine.moments import time_in_words
 
 TOLD_EVERY_S = 5.0
 """How often a long replay is told, in seconds."""
@@ -15,8 +16,9 @@ TOLD_EVERY_S = 5.0
 class Replay:
     """The replays of one front."""
 
-    def __init__(self, front: str) -> None:
+    def __init__(self, front: str, source: str) -> None:
         self._front = front
+        self._source = source
         self._since = self._until = 0
         self._began = self._tell_at = 0.0
 
@@ -25,8 +27,14 @@ class Replay:
         self._since, self._until = since, furthest if since <= furthest else 0
         self._began, self._tell_at = now, now + TOLD_EVERY_S
         if self._until:
-            told = about("replay", name=self._front, since=since, until=furthest)
-            log.info("%s reads again from time %d to %d", self._front, since, furthest, extra=told)
+            told = about(
+                "replay", name=self._front, source=self._source, since=since, until=furthest
+            )
+            log.info(
+                "%s reads %s again from %s to %s",
+                *(self._front, self._source, time_in_words(since), time_in_words(furthest)),
+                extra=told,
+            )
 
     def look(self, now: float, settled: int) -> None:
         """All records below time `settled` are settled."""
@@ -35,8 +43,8 @@ class Replay:
         took = now - self._began
         if settled > self._until:
             told = about("caught-up", name=self._front, seconds=took, time=self._until)
-            text = "%s has caught up after %.1f s, at time %d"
-            log.info(text, self._front, took, self._until, extra=told)
+            text = "%s has caught up after %.1f s, at %s"
+            log.info(text, self._front, took, time_in_words(self._until), extra=told)
             self._until = 0
         elif now >= self._tell_at:
             self._tell_at = now + TOLD_EVERY_S

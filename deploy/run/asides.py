@@ -51,9 +51,9 @@ class Asides:
             raise Unavailable(f"{self.path}: {error.strerror}") from None
         self._times = kept
 
-    def any_below(self, time: int) -> bool:
-        """Whether a record below a time was set aside."""
-        return any(aside < time for aside in self._times)
+    def below(self, time: int) -> int:
+        """How many records below a time were set aside."""
+        return sum(aside < time for aside in self._times)
 
     def add(self, records: Sequence[BadRecord]) -> None:
         """Write records durably, without those in the file already. Raises Unavailable."""

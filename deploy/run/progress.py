@@ -1,6 +1,7 @@
 """The progress of a run, in figures that are true: from its fronts, and from answers of its nodes.
 
-On a terminal they are a line that changes; elsewhere a log line every 10 s.
+On a terminal they are a line that changes, below bars for files; elsewhere a log line every 10 s.
+Records and outputs are those of all calls of the command for the same output directory.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
-from driftline.deploy.parties.front import Front
 from driftline.deploy.parties.meter import percentile
 from driftline.deploy.parties.watch import Watch
-from driftline.engine.events import Field, about, log
+from driftline.deploy.run.tallies import InputFigures, Tally
+from driftline.engine.events import Field, Fields, about, log
 from driftline.engine.sinks.jsonl import outputs_in
 from driftline.engine.ui.progress import ProgressView
 
@@ -32,95 +33,124 @@ LOGGED_EVERY_S = 10.0
 class Figures:
     """How far a run is. Times in seconds; None: unknown."""
 
-    records: int
-    """Records that fronts have read, each once."""
+    records: int | None
+    """Records that were read, each once, by all calls of the command."""
+    records_in_call: int
+    """Those that this call has read."""
     outputs: int
-    """Outputs that consumers hold: of all calls of the command, without dead letters."""
+    """Outputs that consumers hold, of all calls of the command, without dead letters."""
     rate: float
     """Records per second, over the last seconds."""
     under_way: int
     """Records whose outputs are not all delivered."""
-    oldest_s: float
-    """How long ago the oldest of them was read."""
+    lag_s: float
+    """For how long the oldest record that is not delivered has been there: since it was read, or
+    taken from its producer."""
     p50_s: float | None
     """Median of the time from reading a record to the delivery of its outputs, of late."""
     p99_s: float | None
     """The 99th percentile of the same."""
     state: str
+    inputs: tuple[InputFigures, ...] = ()
 
     def __str__(self) -> str:
+        if self.records is None:
+            records = f"{self.records_in_call} records in this call"
+        elif self.records == self.records_in_call:
+            records = f"{self.records} records"
+        else:
+            records = f"{self.records} records ({self.records_in_call} in this call)"
         parts = [
-            f"{self.state}: {self.records} records",
+            f"{self.state}: {records}",
             f"{self.outputs} outputs",
             f"{self.rate:.0f}/s",
-            f"{self.under_way} under way ({self.oldest_s:.1f} s)",
+            f"{self.under_way} under way",
+            f"lag {self.lag_s:.1f} s",
         ]
         if self.p50_s is not None and self.p99_s is not None:
             parts.append(f"p50 {_shown(self.p50_s)}, p99 {_shown(self.p99_s)}")
         return ", ".join(parts)
 
-    def fields(self) -> dict[str, Field]:
+    def with_inputs(self) -> str:
+        """The same, and how far each input is."""
+        return "; ".join((str(self), *map(str, self.inputs)))
+
+    def fields(self) -> dict[str, Field | Fields]:
         """The same, for programs."""
         return {
             "records": self.records,
+            "records_in_call": self.records_in_call,
             "outputs": self.outputs,
             "records_per_s": self.rate,
             "under_way": self.under_way,
-            "oldest_s": self.oldest_s,
+            "lag_s": self.lag_s,
             "p50_s": self.p50_s,
             "p99_s": self.p99_s,
             "state": self.state,
+            "inputs": [each.fields() for each in self.inputs],
         }
 
 
 class RunProgress:
     """The progress of one run, shown on a terminal or logged."""
 
-    def __init__(self, fronts: Sequence[Front], watch: Watch, output: Path) -> None:
-        self._fronts = fronts
-        self._watch = watch
+    def __init__(self, tallies: Sequence[Tally], output: Path) -> None:
+        """Precondition: no node runs yet."""
+        self._tallies = tallies
         self._output = output
+        self._outputs_before = outputs_in(output)
+        """Nodes that are starting have not said yet what the consumers hold."""
         self._show_at = 0.0
         self._log_at = inf
         self._read: deque[tuple[float, int]] = deque()
         """(time, records read by then) of the last seconds"""
 
-    def tell(self, now: float, view: ProgressView) -> None:
+    def tell(self, now: float, watch: Watch, view: ProgressView) -> None:
         """Show the figures, or log them, if it is time; `now`: seconds, monotonic."""
         if now < self._show_at:
             return
         self._show_at = now + SHOWN_EVERY_S
-        figures = self.look(now)
+        figures = self.look(now, watch)
         if view.shown:
+            for number, each in enumerate(figures.inputs):
+                view.show(number, each.position, each.size, each.records)
             view.show_line(str(figures))
             return
         if self._log_at == inf:
             self._log_at = now + LOGGED_EVERY_S
         if now >= self._log_at:
             self._log_at = now + LOGGED_EVERY_S
-            log.info("%s", figures, extra=about("progress", **figures.fields()))
+            log.info("%s", figures.with_inputs(), extra=about("progress", **figures.fields()))
 
-    def end(self, now: float, view: ProgressView) -> None:
+    def end(self, now: float, watch: Watch, view: ProgressView) -> None:
         """Show the last figures. Precondition: all outputs are delivered, all nodes have ended."""
         outputs = outputs_in(self._output)
-        last = replace(self.look(now), outputs=outputs, under_way=0, oldest_s=0.0, state="over")
+        last = self.look(now, watch)
+        inputs = tuple(replace(each, lag_s=0.0) for each in last.inputs)
+        last = replace(last, outputs=outputs, under_way=0, lag_s=0.0, state="over", inputs=inputs)
+        for number, each in enumerate(inputs):
+            view.show(number, each.position, each.size, each.records)
         view.show_line(str(last))
-        log.debug("%s", last, extra=about("progress", **last.fields()))
+        log.debug("%s", last.with_inputs(), extra=about("progress", **last.fields()))
 
-    def look(self, now: float) -> Figures:
+    def look(self, now: float, watch: Watch) -> Figures:
         """The figures now; `now`: seconds, monotonic."""
-        meters = [front.meter for front in self._fronts]
-        records = sum(front.taken for front in self._fronts)
-        latencies = [latency for meter in meters for latency in meter.recent(now)]
+        fronts = [tally.front for tally in self._tallies]
+        inputs = tuple(tally.look(now) for tally in self._tallies)
+        known = [each.records for each in inputs if each.records is not None]
+        in_call = sum(front.taken for front in fronts)
+        latencies = [latency for front in fronts for latency in front.meter.recent(now)]
         return Figures(
-            records,
-            self._watch.outputs,
-            self._rate(now, records),
-            sum(meter.under_way for meter in meters),
-            max(meter.oldest_s(now) for meter in meters),
+            sum(known) if len(known) == len(inputs) else None,
+            in_call,
+            max(self._outputs_before, watch.outputs),
+            self._rate(now, in_call),
+            sum(front.meter.under_way for front in fronts),
+            max(each.lag_s for each in inputs),
             percentile(latencies, 50),
             percentile(latencies, 99),
-            self._watch.state(now),
+            watch.state(now),
+            inputs,
         )
 
     def _rate(self, now: float, records: int) -> float:

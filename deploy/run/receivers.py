@@ -12,6 +12,7 @@ from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.standard_input import StandardInput
 from driftline.deploy.parties.receiver import Receiver
 from driftline.engine.errors import FlowError
+from driftline.engine.events import about, log
 from driftline.engine.sources import LiveSource
 from driftline.engine.sources.inputs import Input, Piped
 from driftline.engine.sources.logs.inputlog import InputLog
@@ -76,9 +77,10 @@ def _now_us() -> int:
     return time_ns() // 1000
 
 
-def announcement(receiver: Receiver) -> str:
-    """A line for the user on where records come from."""
-    if isinstance(receiver, IntakeSocket):
-        return f"listening for producers on {receiver.address}"
-    assert isinstance(receiver, StandardInput)
-    return receiver.about()
+def announce(receiver: Receiver) -> None:
+    """Tell where records come from."""
+    if isinstance(receiver, StandardInput):
+        receiver.announce()
+    elif isinstance(receiver, IntakeSocket):
+        fields = about("input", name=receiver.source.name, address=receiver.address)
+        log.info("listening for producers on %s", receiver.address, extra=fields)

@@ -15,13 +15,12 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals as Signal
-from time import monotonic
+from time import monotonic, time
 
 from rich.console import Console
 
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.identity import Identity
-from driftline.coordinator.registry import FileRegistry
 from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.deploy.host.process import ProcessConfig, claim, new_id
@@ -36,8 +35,10 @@ from driftline.deploy.run.fresh import begin_anew
 from driftline.deploy.run.leftovers import clear_drafts, socket_folder
 from driftline.deploy.run.opening import open_run
 from driftline.deploy.run.progress import RunProgress
-from driftline.deploy.run.receivers import announcement, check_reach, identity_of, receiver_of
+from driftline.deploy.run.receivers import announce, check_reach, identity_of, receiver_of
+from driftline.deploy.run.resuming import Resuming, last_sign
 from driftline.deploy.run.savepoints import restore_run
+from driftline.deploy.run.tallies import Tally
 from driftline.deploy.run.used_files import UsedFile, open_checked
 from driftline.engine.errors import DriftlineError, FunctionFailed, Unavailable, error_of
 from driftline.engine.events import about, log
@@ -105,6 +106,7 @@ class RunReport:
     """Figures of a run that is over."""
 
     records: int
+    """Records that this call has read."""
     seconds: float
     kills: int
     restarts: int
@@ -152,6 +154,7 @@ def _run(
     with ExitStack() as receivers, ExitStack() as stack:
         runtime = Runtime()
         stack.callback(runtime.close, linger_ms=0)
+        sign = last_sign(config.state)
         process = _open(flow, flow_plan, config, sockets)
         asides = [
             Asides(config.output / DEAD_LETTERS / f"input-{i}.jsonl")
@@ -163,29 +166,27 @@ def _run(
             else each
             for i, each in enumerate(config.inputs)
         ]
-        starts = _starts(config)
-        fronts = []
-        for i, source in enumerate(sources):
-            used = None
+        resuming = Resuming(config.state, config.policy, sign)
+        first = 1 if config.start is None else config.start.time
+        tallies = []
+        for i, (source, aside) in enumerate(zip(sources, asides, strict=True)):
+            start, used = resuming.start(i), None
+            given = source
             if isinstance(source, FileSource | SeveralFiles):
-                mark = Mark(process.lineage, f"used-{i}", process.session)
-                used = UsedFile(config.state / f"input-{i}.used", mark)
-                if used.used.last >= MANY:
-                    log.info(
-                        "%s: comparing the %d records used so far",
-                        *(source.name, used.used.last),
-                        extra=about("comparing", name=source.name, records=used.used.last),
-                    )
-                sources[i] = open_checked(source, used, asides[i], starts[i])
-            fronts.append(
-                _front(i, sources[i], asides[i], used, flow_plan, config, process, runtime)
-            )
+                used = _used(i, source, config, process)
+                given = open_checked(source, used, aside, start)
+            front = _front(i, given, aside, used, flow_plan, config, process, runtime)
+            tallies.append(Tally(front, source, start, aside.below(start), first=first))
+            resuming.read(i, source, None if used is None else used.used.last)
+        resuming.tell(time())
+        fronts = [tally.front for tally in tallies]
+        progress = RunProgress(tallies, config.output)
         started = monotonic()
         heartbeat = Heartbeat(runtime, fronts, config.limits.slow_after_s)
         noted = error_noted(config.state, process.lineage, process.run)
         with noted, LocalCluster(process) as cluster, heartbeat:
             watch = _watch(process, runtime)
-            stop = _drive(runtime, cluster, sources, fronts, watch, config, signals, console)
+            stop = _drive(runtime, cluster, fronts, watch, progress, config, signals, console)
             _note_used(fronts, config.policy, well=not stop.error)
             if stop.error:
                 raise _error_of(stop, config)
@@ -244,12 +245,19 @@ def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> Proc
     )
 
 
-def _starts(config: RunConfig) -> Sequence[int]:
-    """For each input the time from which on its front will be asked to read."""
-    run = FileRegistry(config.state / "registry").read()
-    if run is None or not run.snapshots or not config.policy.replay:
-        return [1] * len(config.inputs)
-    return [max(1, offset) for offset in run.snapshots[0].offsets]
+def _used(
+    number: int, source: FileSource | SeveralFiles, config: RunConfig, process: ProcessConfig
+) -> UsedFile:
+    """What the run has used of a file."""
+    mark = Mark(process.lineage, f"used-{number}", process.session)
+    used = UsedFile(config.state / f"input-{number}.used", mark)
+    if used.used.last >= MANY:
+        log.info(
+            "%s: comparing the %d records used so far",
+            *(source.name, used.used.last),
+            extra=about("comparing", name=source.name, records=used.used.last),
+        )
+    return used
 
 
 def _note_used(fronts: Sequence[Front], policy: Policy, *, well: bool) -> None:
@@ -294,7 +302,7 @@ def _received(
         asked_to_end=lambda: signals.asked is not None,
     )
     receivers.callback(receiver.close)
-    log.info("%s", announcement(receiver), extra=about("input", name=receiver.source.name))
+    announce(receiver)
     return receiver.source
 
 
@@ -338,9 +346,9 @@ def _watch(process: ProcessConfig, runtime: Runtime) -> Watch:
 def _drive(
     runtime: Runtime,
     cluster: LocalCluster,
-    sources: Sequence[Source | LiveSource],
     fronts: Sequence[Front],
     watch: Watch,
+    progress: RunProgress,
     config: RunConfig,
     signals: Signals,
     console: Console,
@@ -353,8 +361,7 @@ def _drive(
     kill_at = monotonic() + config.kill_every_s if config.kill_every_s else float("inf")
     supervise_at = 0.0
     master_ended_at: float | None = None
-    progress = RunProgress(fronts, watch, config.output)
-    view = ProgressView(console, [source.name for source in sources])
+    view = ProgressView(console, [front.source.name for front in fronts])
     with view, signals.noted():
         more = False
         while True:
@@ -369,7 +376,7 @@ def _drive(
                 for front in fronts:
                     front.drain()
             now = monotonic()
-            if now >= kill_at:
+            if now >= kill_at and signals.asked is None:  # kills may be too quick for a good end
                 cluster.kill_one(chance)
                 kill_at = now + (config.kill_every_s or 0.0)
             if now < supervise_at:
@@ -378,9 +385,7 @@ def _drive(
             cluster.supervise(
                 max(front.settled for front in fronts), max(front.furthest for front in fronts)
             )
-            for number, (source, front) in enumerate(zip(sources, fronts, strict=True)):
-                view.show(number, source.progress(), front.taken)
-            progress.tell(now, view)
+            progress.tell(now, watch, view)
             if not cluster.master_ended:
                 master_ended_at = None
             elif master_ended_at is None:
@@ -390,7 +395,7 @@ def _drive(
                 master_ended_at = None
         _await_nodes(runtime, cluster)
         if not outcomes[0].error:
-            progress.end(monotonic(), view)
+            progress.end(monotonic(), watch, view)
     return outcomes[0]
 
 

@@ -61,7 +61,7 @@ def open_checked(source: Source, file: UsedFile, aside: Asides, start: int) -> C
     try:
         checked.check(start)
     except StateMismatch as error:
-        if aside.any_below(file.used.until):
+        if aside.below(file.used.until):
             raise StateMismatch(
                 f"{error}. Records that were set aside, in {aside.path}, count as used, too: "
                 "append a mended one to the end of the input"

@@ -22,12 +22,12 @@ class ProgressView:
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.percentage:>3.0f} %"),
-            TextColumn("{task.fields[records]} records"),
+            TextColumn("{task.fields[records]}"),
             TimeElapsedColumn(),
             console=console,
         )
         self._tasks = [
-            self._bars.add_task(name, total=None, records=0, visible=False) for name in names
+            self._bars.add_task(name, total=None, records="", visible=False) for name in names
         ]
         self._line = Text(no_wrap=True, overflow="ellipsis")
         # Standard error stays as it is: only log lines and this view write to it.
@@ -47,12 +47,17 @@ class ProgressView:
         if self.shown:
             self._live.stop()
 
-    def show(self, number: int, read: tuple[int, int] | None, records: int) -> None:
-        """Update the bar of input `number`. `read`: (bytes read, bytes in all); None: no bar."""
-        if self.shown and read is not None:
-            completed, total = read
+    def show(
+        self, number: int, position: int | None, size: int | None, records: int | None
+    ) -> None:
+        """Update the bar of input `number`. None: unknown; without `position` there is no bar."""
+        if self.shown and position is not None:
             self._bars.update(
-                self._tasks[number], completed=completed, total=total, records=records, visible=True
+                self._tasks[number],
+                completed=position,
+                total=size,
+                records="" if records is None else f"{records} records",
+                visible=True,
             )
 
     def show_line(self, text: str) -> None:

@@ -198,7 +198,7 @@ def test_a_replay_that_ends_too_early_is_noticed_and_may_be_the_fault_of_the_inp
     again = ordered()
     again.last(bundle.t_last, bundle.checksum, bundle.blobs)
     hold(again, *(((time, 0), 0, 10 * time, 1) for time in range(1, 5)))
-    changed = "Or the input has changed, in a record from number 0 up to time 6"
+    changed = "Or the input has changed, in a record from number 0 up to record 6"
     with pytest.raises(NotDeterministic, match=changed):
         again.advance(INFINITY)
 

@@ -27,6 +27,7 @@ def test_the_steps_of_a_start_come_in_order() -> None:
     cluster.hello("node-1", ready=False)
     cluster.hello("node-0", ready=True)
     assert cluster.sent() == []
+    assert cluster.coordinator.waits_for == "nodes load a snapshot; not ready: node-1"
     cluster.hello("node-1", ready=True)
     assert cluster.sent() == [("front-0", Start(1, 0, addresses))]
     assert cluster.phase() is Phase.RUNNING

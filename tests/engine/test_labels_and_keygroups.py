@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from datetime import datetime
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from driftline.engine.keygroups import (
     root_group,
 )
 from driftline.engine.labels import INFINITY, Label, child
+from driftline.engine.moments import time_in_words
 from driftline.engine.wire.codec import travelled
 from tests.engine.state.values import frozen
 
@@ -25,6 +27,14 @@ labels = st.lists(st.integers(0, 5), min_size=2, max_size=5).map(tuple)
 
 
 # Labels ---------------------------------------------------------------------------------------
+
+
+def test_a_time_is_told_as_a_record_or_as_a_moment() -> None:
+    moment = datetime(2026, 11, 22, 14, 3, 25, 123456)
+    assert time_in_words(round(moment.timestamp() * 1_000_000)) == "2026-11-22 14:03:25.123456"
+    assert [time_in_words(time) for time in (0, 1, 10**9, INFINITY - 1, INFINITY)] == [
+        "the beginning", "record 1", "record 1000000000", "the end", "the end",
+    ]  # fmt: skip
 
 
 @given(labels, labels, st.integers(0, 5), st.integers(0, 5))

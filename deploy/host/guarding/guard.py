@@ -114,6 +114,11 @@ class Guard:
         """The owner has found no message."""
         self.small.empty_at = self.large.empty_at = monotonic()
 
+    @property
+    def connected(self) -> int:
+        """Connections that have sent a whole message."""
+        return len(self._connections) - len(self._silent)
+
     def check(self) -> None:
         """Raises ThreadDied if the guard cannot go on."""
         if self._died is not None:

@@ -192,6 +192,10 @@ class LogDisk:
         times = self._times[first : first + limit if limit >= 0 else None]
         return [decode_entry(encode_number(t), self.entries[t], self.name) for t in times]
 
+    def count(self, start: int) -> int:
+        """The number of entries with time >= `start`."""
+        return len(self._times) - bisect_left(self._times, start)
+
     def carry_out(self, job: Job) -> object:
         assert isinstance(job, WriteGroup)
         done = job.again and job.entries and job.entries[-1].time == self.last_time

@@ -141,6 +141,13 @@ class InputLog:
                     break
             return entries
 
+    def count(self, start: int) -> int:
+        """The number of entries with time >= `start`; looks at each of their keys."""
+        with self._reported(), self._env.begin(db=self._entries) as txn, txn.cursor() as cursor:
+            if not cursor.set_range(_NUMBER.pack(start)):
+                return 0
+            return sum(1 for _ in cursor.iternext(values=False))
+
     def write(self, group: WriteGroup) -> bool:
         """Carry out a job durably. Returns whether entries below `group.trim` are left."""
         rows = [(_NUMBER.pack(entry.time), encode_entry(entry)) for entry in group.entries]

@@ -40,6 +40,7 @@ class PipedSource(ReceivedSource):
         before = self.accepted(PIPE)
         self.taken = before >> SUM_BITS
         """Records that the log had before this start."""
+        self.records = self.taken
         self._sum_taken = before % (1 << SUM_BITS)
         self._keep_bad = keep_bad
         self._seen = self._sum = 0

@@ -95,6 +95,9 @@ class Log(Protocol):
         """The first `limit` entries with time >= `start`, fewer if they are large; all of them if
         `limit` is negative."""
 
+    def count(self, start: int) -> int:
+        """The number of entries with time >= `start`."""
+
 
 class ReceivedSource(LiveSource):
     """The records of one front. One reader at a time: a new `read` ends the one before."""
@@ -117,6 +120,8 @@ class ReceivedSource(LiveSource):
         self._ahead_us = ahead_us
         self._accepted = log.sequences()
         self._acknowledged = dict(self._accepted)
+        self.records = sum(self._accepted.values())
+        """Records that were ever taken, by all calls of the command."""
         self._ended = dict.fromkeys(log.ended(), True)
         """Producers that have ended -> whether the log has it."""
         self._ending: list[tuple[str, int]] = []
@@ -248,6 +253,32 @@ class ReceivedSource(LiveSource):
         self._promise()
         return list(stored)
 
+    # For people who watch a run.
+
+    @property
+    def producers(self) -> int:
+        """How many producers have sent records."""
+        return len(self._accepted)
+
+    @property
+    def ended_producers(self) -> int:
+        """How many of them have ended."""
+        return len(self._ended)
+
+    def stored_from(self, time: int) -> int:
+        """How many records the log has from a time on."""
+        return self._log.count(time)
+
+    def waiting_s(self, time: int) -> float:
+        """How long ago the first record from a time on was taken, in seconds; 0: there is none."""
+        stored = self._log.read(time, 1)
+        first = next((t for t, _, _ in self._unread if t >= time), None)
+        return self.age_s(stored[0].time if stored else first)
+
+    def age_s(self, time: int | None) -> float:
+        """How long ago the record with this time was taken; 0 without a record, or a clock."""
+        return 0.0 if time is None else max(0.0, (self.now_us() - time) / 1e6)
+
     # For a front.
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
@@ -300,6 +331,7 @@ class ReceivedSource(LiveSource):
         assert time < INFINITY, f"a clock that shows {time}"
         self._next = time + 1
         self._accepted[producer] = sequence
+        self.records += 1
         self._incoming.append(Entry(time, producer, sequence, data))
         kept = _Packed(data) if len(data) >= LARGE else payload
         self._unread.append((time, kept, len(data)))

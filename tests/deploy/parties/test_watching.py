@@ -120,7 +120,7 @@ def test_the_first_malformed_message_is_told_and_then_counts(
 def test_a_long_replay_says_how_far_it_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    replay = Replay("front-0")
+    replay = Replay("front-0", "in.jsonl")
     with caplog.at_level(logging.INFO):
         replay.begin(0.0, since=1, furthest=0)
         replay.look(9.0, settled=1)
@@ -129,9 +129,9 @@ def test_a_long_replay_says_how_far_it_is(
         for now, settled in ((14.0, 120), (16.0, 151), (17.0, 160), (18.0, 201), (30.0, 300)):
             replay.look(now, settled)
     assert caplog.messages == [
-        "front-0 reads again from time 101 to 200",
+        "front-0 reads in.jsonl again from record 101 to record 200",
         "front-0 has caught up by 50 %",
-        "front-0 has caught up after 8.0 s, at time 200",
+        "front-0 has caught up after 8.0 s, at record 200",
     ]
 
 

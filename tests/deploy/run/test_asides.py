@@ -84,7 +84,7 @@ def test_what_is_read_again_is_set_aside_again_only_if_it_is_still_bad(tmp_path:
         path.write_bytes(whole)
         again = Asides(path)
         again.forget(record.time)
-        assert again.any_below(record.time) is (first > 0)
+        assert again.below(record.time) == first
         assert Asides(path).count == again.count == first
         again.add(records[first + 1 :])
         found = path.read_bytes().splitlines(keepends=True)

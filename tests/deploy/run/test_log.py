@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from driftline import Producer
 from tests.deploy.run.test_run_command import driftline
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -203,11 +204,71 @@ def test_the_last_figures_are_those_of_the_report_and_of_the_reference(killed: W
     figures = killed.events("progress")[-1]["fields"]
     report = json.loads((killed.output.parent / "report").read_text())
     lines = sum(len(file.read_text().splitlines()) for file in killed.output.glob("*.jsonl"))
-    assert figures["records"] == report["records"] == 600
+    assert figures["records"] == figures["records_in_call"] == report["records"] == 600
     assert figures["outputs"] == lines == 600, "one for each record, as the flow says"
-    assert (figures["under_way"], figures["state"]) == (0, "over")
+    assert (figures["under_way"], figures["lag_s"], figures["state"]) == (0, 0, "over")
+    size = (killed.output.parent / "in.jsonl").stat().st_size
+    assert figures["inputs"] == [
+        {"name": "in.jsonl", "records": 600, "position": size, "size": size, "percent": 100.0,
+         "waiting": None, "lag_s": 0}
+    ]  # fmt: skip
     over = killed.until("run-over")["fields"]
     assert (over["records"], over["restarts"]) == (600, 1)
+
+
+def test_the_next_call_says_how_it_goes_on_and_its_figures_are_those_of_all_calls(
+    tmp_path: Path,
+) -> None:
+    def call() -> Watched:
+        return Watched(tmp_path, "flow", 300, "--log-level", "debug")
+
+    with call() as run:
+        assert not run.events("resumed")
+        run.until("snapshot", time=50)
+        run.process.kill()
+        run.end()
+    with call() as run:
+        told = run.until("resumed")
+        start = run.until("load")["fields"]
+        assert told["fields"]["snapshot"] == start["snapshot"] > 0
+        assert (told["fields"]["ended"], told["fields"]["records_again"]) == ("killed", None)
+        assert "the call before did not end in good order" in told["message"]
+        assert f"in.jsonl is read again from record {start['time']} on" in told["message"]
+        assert run.end() == 0
+        figures = run.events("progress")[-1]["fields"]
+        assert (figures["records"], figures["outputs"]) == (300, 300)
+        assert figures["records_in_call"] == 301 - start["time"]
+    with call() as run:
+        assert run.end() == 0
+        told = run.until("resumed")
+        start = run.until("load")["fields"]
+        assert (told["fields"]["ended"]) == "input"
+        assert told["fields"]["records_again"] == 301 - start["time"]
+        figures = run.events("progress")[-1]["fields"]
+        assert (figures["records"], figures["outputs"]) == (300, 300)
+
+
+def test_a_live_run_without_producers_says_what_it_waits_for(tmp_path: Path) -> None:
+    with Watched(tmp_path, "flow", 0, source="tcp://127.0.0.1:*") as run:
+        address = run.until("input")["fields"]["address"]
+        with Producer(address, "one") as one:
+            one.send({"id": 1})
+            one.flush()
+            with Producer(address, "two") as two:
+                two.send({"id": 2})
+                two.end()
+            assert not run.events("no-producers")
+        told = run.until("no-producers")
+        assert (told["fields"]["producers"], told["fields"]["ended"]) == (2, 1)
+        assert "Ctrl-C, or SIGTERM, ends the run in good order" in told["message"]
+        figures = run.until("progress", records=2)["fields"]
+        [source] = figures["inputs"]
+        assert (source["waiting"], source["lag_s"], figures["lag_s"]) == (0, 0, 0)
+        with Producer(address, "one") as one:
+            run.until("producers-again")
+            one.end()
+        assert run.until("stream-over")["fields"]["records"] == 2
+        assert run.end() == 0
 
 
 def test_an_ordinary_run_is_told_in_a_few_lines_for_people(tmp_path: Path) -> None:

@@ -1,0 +1,106 @@
+"""How a call of a command goes on from an earlier one: how that ended, and what is read again.
+
+Takes the registry as the earlier call has left it. Gives one log line, or none at the first call.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from driftline.coordinator.coordinator import IN_GOOD_ORDER
+from driftline.coordinator.registry import FileRegistry
+from driftline.engine.events import about, log
+from driftline.engine.moments import time_in_words
+from driftline.engine.policy import Policy
+from driftline.engine.sources import LiveSource, Source
+from driftline.engine.sources.logs.received import ReceivedSource
+
+
+def last_sign(state: Path) -> float | None:
+    """When the registry of a run was last written, in seconds since 1970; None: there is none."""
+    try:
+        return (state / "registry").stat().st_mtime
+    except OSError:
+        return None
+
+
+class Resuming:
+    """How one call goes on. Precondition: the run is open, and no process of this call runs."""
+
+    def __init__(self, state: Path, policy: Policy, sign: float | None) -> None:
+        """`sign`: what `last_sign` gave before this call wrote anything."""
+        before = FileRegistry(state / "registry").read()
+        assert before is not None, "the run is open"
+        self._before = before
+        self._replay = policy.replay
+        self._sign = sign
+        self._inputs: list[str] = []
+        self._records: int | None = 0
+
+    def start(self, number: int) -> int:
+        """The time from which on the front of input `number` will be asked to read."""
+        snapshots = self._before.snapshots
+        return max(1, snapshots[0].offsets[number]) if snapshots and self._replay else 1
+
+    def read(self, number: int, source: Source | LiveSource, used: int | None) -> None:
+        """Note an input. `used`: the last record that earlier calls have used, if they noted it."""
+        start, records = self.start(number), None
+        since = f"from {time_in_words(start)} on" if start > 1 else "from the beginning"
+        if isinstance(source, ReceivedSource):
+            records = source.stored_from(start)
+            text = f"{records} stored records of {source.name} are read {since}"
+        else:
+            if used is not None and self._end[0] in ("asked", "input"):
+                records = max(0, used + 1 - start)
+            which = source.name if records is None else f"{records} records of {source.name}"
+            text = f"{which} {'is' if records is None else 'are'} read again {since}"
+        if records == 0:
+            text = f"nothing of {source.name} is read again"
+        self._inputs.append(text)
+        known = records is not None and self._records is not None
+        self._records = (self._records or 0) + (records or 0) if known else None
+
+    def tell(self, now: float) -> None:
+        """Tell how this call goes on, unless it is the first one; `now`: in seconds since 1970."""
+        before = self._before
+        if not before.incarnation:
+            return  # no call has come so far that it has read anything
+        number = before.snapshots[0].number if before.snapshots else 0
+        ended, how = self._end
+        sign, ago = self._sign or now, max(0.0, now - (self._sign or now))
+        log.info(
+            "goes on %s; %s (its last sign: %s, %s ago); %s",
+            f"from snapshot {number}" if number else "without a snapshot",
+            how,
+            datetime.fromtimestamp(sign).isoformat(" ", "seconds"),
+            _span(ago),
+            "; ".join(self._inputs),
+            extra=about(
+                "resumed",
+                snapshot=number,
+                ended=ended,
+                records_again=self._records,
+                last_sign_s_ago=ago,
+            ),
+        )
+
+    @property
+    def _end(self) -> tuple[str, str]:
+        """How the call before ended: for programs, for people."""
+        outcome = self._before.outcome
+        if outcome is None:
+            return "killed", "the call before did not end in good order"
+        if outcome.error:
+            return "error", f"the call before ended with an error, {outcome.error}"
+        if outcome.text == IN_GOOD_ORDER:
+            return "asked", "the call before was asked to end, and ended in good order"
+        return "input", "the call before came to the end of its input"
+
+
+def _span(seconds: float) -> str:
+    """A span of time, for people: seconds, or hours, minutes and seconds."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02} h"

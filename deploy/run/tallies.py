@@ -1,0 +1,113 @@
+"""The tally of an input: how many of its records a run has read, and how far that is.
+
+Records count once, whoever has read them: this call of the command or an earlier one, and however
+often. Those of earlier calls are known where times are numbers of records, and where a log has
+them; of other sources, that begin in their middle, only the records of this call are known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from driftline.deploy.parties.front import Front
+from driftline.engine.events import Field
+from driftline.engine.sources import FileSource, LiveSource, Source, ZipfSource
+from driftline.engine.sources.files.several import SeveralFiles
+from driftline.engine.sources.logs.received import ReceivedSource
+
+NUMBERED = FileSource, SeveralFiles, ZipfSource
+"""Sources whose times are the numbers of their records."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputFigures:
+    """How far one input is. None: unknown, or there is no such thing."""
+
+    name: str
+    records: int | None
+    """Records read, by all calls of the command."""
+    position: int | None
+    """Bytes of its files that have been read."""
+    size: int | None
+    """Bytes of its files."""
+    waiting: int | None
+    """Records that were taken from producers, or from a pipe, and that no front has read yet."""
+    lag_s: float
+    """For how long the oldest record that is not delivered has been there, in seconds."""
+
+    @property
+    def percent(self) -> float | None:
+        """How much of its files has been read."""
+        if self.position is None or self.size is None:
+            return None
+        return 100.0 * self.position / self.size if self.size else 100.0
+
+    def __str__(self) -> str:
+        if self.percent is not None:
+            return f"{self.name} {int(self.percent)} %"
+        return self.name if self.waiting is None else f"{self.name} {self.waiting} waiting"
+
+    def fields(self) -> dict[str, Field]:
+        """The same, for programs."""
+        percent = self.percent
+        return {
+            "name": self.name,
+            "records": self.records,
+            "position": self.position,
+            "size": self.size,
+            "percent": None if percent is None else round(percent, 1),
+            "waiting": self.waiting,
+            "lag_s": round(self.lag_s, 6),
+        }
+
+
+class Tally:
+    """The tally of one input."""
+
+    def __init__(
+        self,
+        front: Front,
+        source: Source | LiveSource,
+        start: int,
+        bad_before: int = 0,
+        *,
+        first: int = 1,
+    ) -> None:
+        """`start`: the time from which on this call reads; `bad_before`: records below it that
+        earlier calls have set aside; `first`: where the first call began, behind a savepoint.
+        Precondition: nothing was read yet."""
+        self.front = front
+        self._source = source
+        self._start = start
+        self._bad_before = bad_before
+        self._before: int | None = None
+        """Records before `start`, also bad ones."""
+        if start <= first:
+            self._before = 0
+        elif isinstance(source, ReceivedSource):
+            self._before = source.records - source.stored_from(start)
+        elif isinstance(source, NUMBERED):
+            self._before = start - first
+
+    @property
+    def records(self) -> int | None:
+        """Records read, by all calls of the command; None: unknown."""
+        before = self._before
+        if before is None or self.front.since not in (0, self._start):
+            return None  # an older snapshot had to be loaded
+        return before - self._bad_before + self.front.taken
+
+    def look(self, now: float) -> InputFigures:
+        """The figures now; `now`: seconds, monotonic."""
+        meter, source, records = self.front.meter, self._source, self.records
+        progress = source.progress()
+        position, size = (None, None) if progress is None else progress
+        lag_s, waiting = meter.oldest_s(now), None
+        if isinstance(source, ReceivedSource) and records is not None:
+            bad = self._bad_before + self.front.bad
+            waiting = max(0, source.records - records - bad)
+            if meter.oldest is not None:
+                lag_s = max(lag_s, source.age_s(meter.oldest))
+            elif waiting:
+                lag_s = source.waiting_s(max(self._start, self.front.furthest + 1))
+        return InputFigures(source.name, records, position, size, waiting, lag_s)

@@ -1,0 +1,97 @@
+"""Who waits for producers says so, and nobody can make it say so often."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from itertools import count
+
+import pytest
+
+from driftline.deploy.parties.presence import Presence
+from driftline.deploy.simulation.world.disks import LogDisk
+from driftline.engine.sources.logs.received import ReceivedSource
+
+
+@pytest.fixture(autouse=True)
+def told(caplog: pytest.LogCaptureFixture) -> Iterable[None]:
+    with caplog.at_level(logging.INFO):
+        yield
+
+
+def made() -> ReceivedSource:
+    ticks = count(10**15)
+    return ReceivedSource(LogDisk("log"), lambda: next(ticks), name="orders")
+
+
+def events(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [str(vars(record)["fields"]["event"]) for record in caplog.records]
+
+
+def test_nobody_is_missed_who_was_never_there(caplog: pytest.LogCaptureFixture) -> None:
+    presence = Presence(made())
+    for now in range(100):
+        presence.look(float(now), 0)
+    assert not caplog.messages
+
+
+def test_who_comes_back_at_once_was_not_away(caplog: pytest.LogCaptureFixture) -> None:
+    presence = Presence(made())
+    for step in range(100):
+        presence.look(step * 0.5, step % 2)
+    assert not caplog.messages
+
+
+def test_the_last_one_to_go_and_the_first_one_to_come_are_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    source = made()
+    presence = Presence(source)
+    for producer in "ab":
+        source.receive(producer, 1, producer)
+    source.end_of("a")
+    for now in range(20):
+        presence.look(float(now), max(0, 2 - now // 5))
+    presence.look(22.0, 1)
+    source.end_of("b")
+    presence.look(23.0, 0)
+    presence.look(24.0, 0)
+    assert events(caplog) == ["no-producers", "producers-again", "stream-over"]
+    assert caplog.messages[0].startswith(
+        "orders: no producer is connected, and the run waits for one. 1 of 2 producers"
+    )
+    assert caplog.messages[1:] == [
+        "orders: a producer is connected again, after 12 s",
+        "orders: the stream is over, as all 2 producers have ended; 2 records",
+    ]
+
+
+def test_a_run_that_goes_on_misses_those_of_earlier_calls(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = LogDisk("log")
+    before = ReceivedSource(log, lambda: 10**15)
+    before.receive("a", 1, "a")
+    while (group := before.group()) is not None:
+        before.written(group, bool(log.carry_out(group)))
+    presence = Presence(ReceivedSource(log, lambda: 10**15))
+    presence.look(0.0, 0)
+    presence.look(1.0, 0)
+    assert events(caplog) == ["no-producers"]
+
+
+def test_a_run_that_is_to_end_waits_for_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    source = made()
+    presence = Presence(source)
+    presence.look(0.0, 1)
+    source.stop()
+    presence.look(1.0, 0)
+    presence.look(9.0, 0)
+    assert not caplog.messages
+
+
+def test_strangers_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    presence = Presence(made())
+    for step in range(60 * 4):
+        presence.look(step * 0.25, int(step % 8 == 0))
+    assert len(caplog.messages) <= 12

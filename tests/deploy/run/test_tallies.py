@@ -1,0 +1,147 @@
+"""Figures of inputs count the records of all calls once, and say how far the input is."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from driftline.deploy.parties.front import Front
+from driftline.deploy.run.tallies import InputFigures, Tally
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.plan import plan
+from driftline.engine.policy import policy
+from driftline.engine.sources import BadRecord, ListSource, LiveSource, Source, open_source
+from driftline.engine.sources.logs.inputlog import InputLog
+from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.wire.messages import Header, Progress, Start, encode
+
+FLOW = Flow("tally")
+FLOW.source("in").sink()
+
+
+class Call:
+    """One call of a command: a front, its source and their tally."""
+
+    def __init__(self, source: Source | LiveSource, start: int, bad_before: int = 0) -> None:
+        self.aside: list[BadRecord] = []
+        ids = count(1)
+        self.front = Front(
+            0, 1, plan(FLOW), policy("exactly-once"), source, lambda: next(ids),
+            on_bad=self.aside.extend,
+        )  # fmt: skip
+        self.tally = Tally(self.front, source, start, bad_before)
+        self.sent = 0
+
+    def begin(self, offset: int, incarnation: int = 1) -> None:
+        """Begin an incarnation, and read all that there is."""
+        self.front.receive(encode(Header("master", incarnation, 0), Start(incarnation, offset, ())))
+        self.sent = 0
+        self.turn()
+
+    def turn(self) -> None:
+        while self.front.turn():
+            pass
+
+    def deliver(self, until: int) -> None:
+        self.sent += 1
+        header = Header("master", self.front.incarnation, self.sent)
+        self.front.receive(encode(header, Progress(until, until)))
+        self.turn()
+
+    def look(self, now: float = 0.0) -> InputFigures:
+        return self.tally.look(now)
+
+
+def test_records_of_a_file_count_once_whoever_has_read_them(tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    lines = ['{"id": 1}\n', "no record\n", '{"id": 3}\n', '{"id": 4}\n', '{"id": 5}\n']
+    file.write_text("".join(lines))
+    first = Call(open_source(file), 1)
+    assert first.look().records == 0
+    first.begin(1)
+    assert first.look().records == 4
+    first.begin(3, incarnation=2)
+    assert first.look().records == 4, "records 3, 4 and 5 were read again"
+    second = Call(open_source(file), 4, bad_before=1)
+    assert second.look().records == 2, "records 1 and 3"
+    second.begin(4)
+    figures = second.look()
+    assert (figures.records, second.front.taken) == (4, 2)
+    size = file.stat().st_size
+    assert (figures.position, figures.size, figures.percent) == (size, size, 100.0)
+    assert str(figures) == "in.jsonl 100 %"
+
+
+def test_a_call_that_has_to_go_back_behind_its_snapshot_does_not_know(tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_text('{"id": 1}\n' * 5)
+    call = Call(open_source(file), 4)
+    call.begin(2)
+    assert call.look().records is None
+    assert call.front.taken == 4
+
+
+def test_the_times_of_other_sources_are_no_numbers_of_records() -> None:
+    call = Call(ListSource(["a", "b", "c"]), 3)
+    call.begin(3)
+    assert call.look() == InputFigures("memory", None, None, None, None, 0.0)
+    assert str(call.look()) == "memory"
+
+
+class Clock:
+    us = 10**15
+
+    def __call__(self) -> int:
+        return self.us
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def write(source: ReceivedSource, log: InputLog) -> None:
+    while (group := source.group()) is not None:
+        source.written(group, log.write(group))
+
+
+def test_records_of_producers_wait_from_the_moment_at_which_they_are_taken(
+    tmp_path: Path, clock: Clock
+) -> None:
+    log = InputLog(tmp_path / "log", "flow")
+    source = ReceivedSource(log, clock, name="orders")
+    call = Call(source, 1)
+    times = []
+    for number in range(1, 6):
+        clock.us += 1_000_000
+        times.append(clock.us)
+        source.receive("p", number, number)
+    write(source, log)
+    clock.us += 2_000_000
+    figures = call.look()
+    assert (figures.records, figures.waiting, figures.lag_s) == (0, 5, 6.0)
+    assert str(figures) == "orders 5 waiting"
+    call.begin(1)
+    figures = call.look()
+    assert (figures.records, figures.waiting, figures.lag_s) == (5, 0, 6.0)
+    call.deliver(times[3])
+    assert call.look().lag_s == 3.0, "the fourth record is the oldest one"
+    call.deliver(times[4] + 1)
+    assert (call.look().waiting, call.look().lag_s) == (0, 0.0)
+    log.close()
+
+    log = InputLog(tmp_path / "log", "flow")
+    source = ReceivedSource(log, clock, name="orders")
+    second = Call(source, times[2])
+    assert (second.look().records, second.look().waiting) == (2, 3)
+    assert second.look().lag_s == 4.0, "nobody knows yet that the third one is delivered"
+    source.receive("q", 1, "more")
+    second.begin(times[2])
+    write(source, log)
+    assert (second.look().records, second.look().waiting) == (6, 0)
+    second.deliver(source.durable)
+    second.begin(times[2], incarnation=2)
+    assert (second.look().records, second.look().waiting, second.look().lag_s) == (6, 0, 0.0)
+    log.close()
