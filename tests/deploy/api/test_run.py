@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import count, islice
 from pathlib import Path
@@ -92,7 +93,7 @@ def test_the_same_call_goes_on_after_an_interruption(lmdb: bool, tmp_path: Path)
         nonlocal calls
         calls += 1
         if calls == 1000:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return order
 
     def flow() -> Flow:
