@@ -6,6 +6,7 @@ its text: two identities with the same text are the same.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
@@ -49,6 +50,21 @@ class Identity:
             found.append(f"the run begins from {start} instead of {earlier}")
         return found
 
+    def to_json(self) -> str:
+        """The identity as a line."""
+        return json.dumps(self.as_tuple())
+
+    @staticmethod
+    def from_json(line: str) -> Identity | None:
+        """Decode `to_json`; None for something else."""
+        try:
+            match _in_tuples(json.loads(line)):
+                case tuple(stored):
+                    return Identity.from_tuple(stored)
+        except (ValueError, TypeError):
+            pass
+        return None
+
     def as_tuple(self) -> tuple[object, ...]:
         """The identity as nested tuples, to be stored."""
         return astuple(self)
@@ -61,3 +77,7 @@ class Identity:
                 flow = Outline(name, groups, tuple(OperatorOutline(*each) for each in operators))
                 return Identity(flow, *others)  # type: ignore[arg-type]  # `as_tuple` made them
         raise ValueError(f"no identity: {stored!r}")
+
+
+def _in_tuples(value: object) -> object:
+    return tuple(map(_in_tuples, value)) if isinstance(value, list) else value

@@ -206,7 +206,7 @@ class _Interpreter:
         except BaseException as error:
             for take_back in reversed(self.undo):
                 take_back()
-            failure = Failure.of(vertex.name, key, made.value, error)
+            failure = Failure.of(vertex.name, key, made.value, error, vertex.line)
             yield Item(label, FAILURES, failure.payload())
             return
         finally:
@@ -226,7 +226,8 @@ class _Interpreter:
             group_of(key)  # raises for a value that cannot be a key
             key = key if is_plain(key) else travelled(key)
         except BaseException as error:
-            raise _Failed(Failure.of(f"key of {vertex.name}", None, value, error)) from None
+            name = f"key of {vertex.name}"
+            raise _Failed(Failure.of(name, None, value, error, vertex.key_line)) from None
         return key
 
     def apply(self, vertex: Vertex, label: Label, key: object, value: object) -> list[object]:

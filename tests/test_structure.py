@@ -25,7 +25,7 @@ LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in 
 
 ROOMS = {
     "engine": (
-        {"labels", "moments", "errors", "events"},
+        {"labels", "moments", "errors", "events", "interrupts"},
         {"durable", "locks", "policy"},
         {"lmdbs"},
         {"wire"},
@@ -75,6 +75,7 @@ DRIVERS = (
     "deploy/simulation",
     "engine/durable.py",
     "engine/flow/context.py",  # generators of random numbers that labels seed
+    "engine/interrupts.py",
     "engine/lmdbs.py",
     "engine/locks.py",
     "engine/moments.py",  # the calendar, for what people read

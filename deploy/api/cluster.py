@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from driftline.coordinator.registry import ClusterState, check_identity
+from driftline.deploy.host.forks import guard
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.front import Front
@@ -61,6 +62,7 @@ class Cluster:
         """`consumer`: opens the consumer of a barrier, by its name; `on_bad`: takes the bad records
         of each source, None to end the run at one; `delay_s`: virtual time of a message or a job.
         Raises FlowError for a flow that cannot run."""
+        guard()
         self.policy = policy
         self.chance = Random(seed)
         self.failed: DriftlineError | None = None

@@ -12,6 +12,7 @@ from driftline.engine.flow.code import functions_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import OF_A_FILE, LoadedAgain, load_flow
 from driftline.engine.flow.plan import plan
+from driftline.engine.interrupts import let_through
 
 
 def name_of(flow: Flow) -> str:
@@ -76,7 +77,8 @@ def _imported(spec: str, flow: Flow) -> Flow | None:
     pairs = zip(_functions(other), _functions(flow), strict=True)
     try:
         same = same_plan and all(_do_the_same(*pair, compared=set()) for pair in pairs)
-    except Exception:  # values whose comparison fails may differ
+    except BaseException as error:  # values whose comparison fails may differ
+        let_through(error)
         return None
     return other if same else None
 

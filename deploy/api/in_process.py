@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 
+from driftline.coordinator.identity import Identity
 from driftline.deploy.api.cluster import Cluster, Patience
 from driftline.deploy.api.inputs import IteratorSource
 from driftline.deploy.api.outputs import (
@@ -17,11 +18,14 @@ from driftline.deploy.api.outputs import (
     count_outputs,
 )
 from driftline.deploy.run.asides import Asides
+from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.outline import outline
 from driftline.engine.flow.plan import plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.order.steps import FAILURES
 from driftline.engine.policy import Policy
+from driftline.engine.sinks.directory import identity_in, reported
 from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.sources import BadRecord, LiveSource, Source
 from driftline.engine.wire.bundles import Item
@@ -77,8 +81,14 @@ class InProcessRun:
 
     def write_to(self, output: Path | Lmdb) -> RunSummary:
         """Run, and write the outputs to a directory, as JSON lines or in LMDB."""
-        inputs = "|".join(source.identity() for source in self._sources)
-        identity = f"{plan(self._flow).identity()}|{self._policy.name}|{self._nodes}|here, {inputs}"
+        identity = Identity(
+            outline(self._flow),
+            plan(self._flow).identity(),
+            self._policy.name,
+            self._nodes,
+            tuple(source.identity() for source in self._sources),
+        )
+        _check_outputs(output, identity)
         asides: list[Asides] = []
         if isinstance(output, Path):
             asides = [
@@ -88,7 +98,7 @@ class InProcessRun:
             for aside in asides:
                 aside.forget(0)  # all input is read again
         cluster = self._new_cluster(
-            consumer=consumers_in(output, self._flow, identity),
+            consumer=consumers_in(output, self._flow, identity.to_json()),
             delay_s=MESSAGE_TO_FILES_S,
             on_bad=[aside.add for aside in asides] if self._dead_letters else (),
         )
@@ -137,6 +147,19 @@ class InProcessRun:
     def _summary(self, cluster: Cluster, outputs: int, failed: int) -> RunSummary:
         seconds = monotonic() - self._began
         return RunSummary(cluster.taken, outputs, failed, sum(self._bad), seconds, processes=False)
+
+
+def _check_outputs(output: Path | Lmdb, identity: Identity) -> None:
+    """Raises StateMismatch if outputs are those of another run in one process, and says how."""
+    path = output if isinstance(output, Path) else Path(output.path)
+    with reported(path):
+        before = Identity.from_json(identity_in(path))
+    if before is not None and (differences := identity.differences(before)):
+        lines = "".join(f"\n  {text}" for text in differences)
+        raise StateMismatch(
+            f"{path} holds the outputs of another run:{lines}\nGo on with the run as it was, or "
+            "give another directory, or remove this one"
+        )
 
 
 def _progress(cluster: Cluster) -> Iterator[int]:

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import FrameType
 
 _PACKAGE = Path(os.path.abspath(__file__)).parents[2]
 """The folder `driftline`. It is not resolved, as the folders in it may be links."""
@@ -36,12 +37,38 @@ def hide_checkout() -> None:
         sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _ROOT]
 
 
+_FOR_THE_COMMAND = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+
+def _take_no_notice(number: int, frame: FrameType | None) -> None:
+    """Handle a signal for the whole group of processes: the command decides when children end."""
+
+
+def _take_notice_again() -> None:
+    """In a copy that a function forks: whoever has started it ends it, with SIGTERM for example."""
+    for number in _FOR_THE_COMMAND:
+        if signal.getsignal(number) is _take_no_notice:
+            signal.signal(number, signal.SIG_DFL)
+    _let_come()
+
+
+def _hold_back() -> None:
+    """Before a fork: a signal that comes at once must find the copy that takes notice again."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_COMMAND)
+
+
+def _let_come() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _FOR_THE_COMMAND)
+
+
 def _run() -> None:
-    # First of all: a signal for the whole group of processes is for the command, which decides when
-    # its children end. A handler, as programs that a function starts must not inherit SIG_IGN.
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    # First of all. A handler, as programs that a function starts must not inherit SIG_IGN.
+    for number in _FOR_THE_COMMAND:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.SIG_IGN):
-            signal.signal(number, lambda number, frame: None)
+            signal.signal(number, _take_no_notice)
+    os.register_at_fork(
+        before=_hold_back, after_in_parent=_let_come, after_in_child=_take_notice_again
+    )
 
     from runpy import run_module
 

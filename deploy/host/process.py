@@ -20,6 +20,7 @@ from time import monotonic, sleep
 from typing import TypeVar
 
 from driftline.coordinator.registry import FileRegistry, WriteState, check_identity
+from driftline.deploy.host import forks
 from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.lifeline import hold_on
 from driftline.deploy.host.limits import LIMITS, Limits
@@ -303,6 +304,7 @@ def _same_plan(config: ProcessConfig) -> Plan:
 def main(argument: str) -> int:
     """Run the process that a JSON text describes. Returns the exit status."""
     config = ProcessConfig.from_json(argument)
+    forks.guard()
     if config.lifeline >= 0:
         hold_on(config.lifeline)
     log_to_parent(config.name, config.log_level)
@@ -315,8 +317,6 @@ def main(argument: str) -> int:
     except DriftlineError as error:
         log.error("%s", error, extra=about("cannot-start", error=type(error).__name__))
         return CANNOT_START
-    except KeyboardInterrupt:
-        return 130
     except BaseException as error:
         told = about("died", error=type(error).__name__)
         log.critical("an unexpected error ends %s", config.name, exc_info=True, extra=told)

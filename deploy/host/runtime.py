@@ -26,6 +26,7 @@ from time import monotonic
 
 import zmq
 
+from driftline.deploy.host import forks
 from driftline.deploy.host.collector import Collector
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.events import Trouble, about, log
@@ -58,6 +59,7 @@ class Runtime:
         self._local: dict[str, LocalParty] = {}
         self._stores: dict[str, CarryOut] = {}
         self._disk = _Worker()
+        self._process = os.getpid()
         self._inboxes: list[tuple[zmq.Socket[bytes], Party]] = []
         self._drains: dict[object, Callable[[], None]] = {}
         """Socket -> takes the messages that have come there."""
@@ -119,18 +121,12 @@ class Runtime:
         self._local[other.name] = LocalParty(other, self.connect(_inproc(partner)))
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Loop until the condition holds.
-
-        If a user function forks, the copy of the process ends here when the function returns: it
-        has no sockets and no threads.
-        """
+        """Loop until the condition holds."""
         sys.setswitchinterval(SWITCH_S)
         self._collector = Collector()
-        more, process = False, os.getpid()
+        more = False
         while not until():
             more = self.step(more)
-            if os.getpid() != process:
-                os._exit(0)
 
     def step(self, more: bool = False, wait_s: float = 1.0) -> bool:
         """One turn; waits for input at most `wait_s`, and not at all if there is `more` to do.
@@ -158,6 +154,8 @@ class Runtime:
                 seat.party.tick_by = inf
                 seat.tick_at = seat.party.tick(now)
             more |= seat.party.turn()
+            if os.getpid() != self._process:  # a copy, of which nothing may leave
+                forks.leave()
             self.flush(seat.party)
         if self._collector is not None:
             self._collector.work(now)

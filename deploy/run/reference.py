@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from driftline.deploy.host.forks import guard
 from driftline.deploy.run.asides import Asides
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
@@ -43,7 +43,7 @@ def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead_le
         return good
 
     streams = [read(front) for front in range(len(inputs))]
-    process = os.getpid()
+    guard()
     with ExitStack() as stack:
         files = {
             sink: stack.enter_context((output / name).open("w", encoding="utf-8"))
@@ -51,8 +51,6 @@ def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead_le
             if sink != FAILURES
         }
         for item in interpret(flow, streams, dead_letters=dead_letters):
-            if os.getpid() != process:  # a function has forked, and its copy came back
-                os._exit(0)
             if item.sink not in files:
                 path = output / names[item.sink]
                 path.parent.mkdir(exist_ok=True)

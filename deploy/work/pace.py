@@ -16,6 +16,7 @@ from collections.abc import Callable
 from driftline.deploy.work.blocks import Batch
 from driftline.engine.flow.flow import Vertex
 from driftline.engine.flow.plan import Plan
+from driftline.engine.interrupts import let_through
 from driftline.engine.wire.label_columns import times
 
 TURN_S = 0.1
@@ -159,7 +160,8 @@ class Pace:
         if vertex.key is not None:
             try:
                 key = f", key {vertex.key(values[0])!r:.{RECORD_SHOWN}}"
-            except Exception as error:  # it becomes a failure when the element is applied
+            except BaseException as error:  # it becomes a failure when the element is applied
+                let_through(error)
                 key = f", key unknown ({type(error).__name__})"
         record = repr(values[0])[:RECORD_SHOWN]
         return f"{self._operator(port)}, label {list(labels[0])}{key}, record {record}"

@@ -35,6 +35,7 @@ from typing import TypeVar
 
 from driftline.engine.flow.flow import Flow, Vertex
 from driftline.engine.flow.users import is_of_python, is_users
+from driftline.engine.interrupts import let_through
 
 T = TypeVar("T")
 
@@ -146,7 +147,8 @@ class _Looks:
         self._depth += 1
         try:
             return self._once(value, self._new)
-        except Exception as error:  # of the user's own properties, iterators or `__repr__`
+        except BaseException as error:  # of the user's own properties, iterators or `__repr__`
+            let_through(error)
             return "no look", type(value).__qualname__, type(error).__name__
         finally:
             self._depth -= 1

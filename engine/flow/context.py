@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from driftline.engine.flow.users import line_of
+from driftline.engine.interrupts import let_through
 from driftline.engine.labels import Label
 from driftline.engine.wire.codec import pack, why_not
 
@@ -67,18 +68,24 @@ class Failure:
     error: str
     """Type and text of the exception."""
     line: str
-    """The line of the user's own code that raised, or that called what raised."""
+    """The line of the user's own code that raised, or that called what raised, or that made the
+    operator."""
 
     @staticmethod
-    def of(operator: str, key: object, record: object, error: BaseException) -> "Failure":
+    def of(
+        operator: str, key: object, record: object, error: BaseException, made_at: str = ""
+    ) -> "Failure":
         """Describe an exception, in the same words after any replay.
 
-        Raises `error` itself if it is a KeyboardInterrupt: that comes from outside.
+        `made_at`: the line that has made the operator, or its key. It stands in the place of a line
+        of a function if the exception has come through none.
+
+        Raises `error` itself if it is a Ctrl-C: that comes from outside.
         """
-        if isinstance(error, KeyboardInterrupt):
-            raise error
+        let_through(error)
         text = f"{type(error).__name__}: {_text_of(error)}"
-        return Failure(operator, shown(key), shown(record), text, line_of(error) or NO_LINE)
+        line = line_of(error) or made_at or NO_LINE
+        return Failure(operator, shown(key), shown(record), text, line)
 
     @staticmethod
     def of_output(operator: str, key: object, output: object, problem: str) -> "Failure":
@@ -91,7 +98,7 @@ class Failure:
 
 
 NO_LINE = "no line of the function: what it is given, or what it returns, does not fit"
-"""Stands in the place of a line if the exception has come through none."""
+"""Stands in the place of a line if none is known."""
 
 RETURNED = "what it returned"
 """Stands in the place of a line where an output, and not the function, is wrong."""
@@ -115,7 +122,8 @@ def shown(value: object) -> str:
     """A value as text for an error: short, and the same in every process and replay."""
     try:
         text = _REPR.repr(value) if why_not(value) else repr(value)
-    except Exception as error:
+    except BaseException as error:
+        let_through(error)
         text = f"<a {type(value).__name__} whose repr raises {type(error).__name__}>"
     return _stable(text[: 2 * RECORD_SHOWN])[:RECORD_SHOWN]
 
@@ -125,7 +133,8 @@ def _text_of(error: BaseException) -> str:
         return "maximum recursion depth exceeded"
     try:
         return _stable(str(error)[:ERROR_SHOWN])
-    except (Exception, SystemExit) as another:
+    except BaseException as another:
+        let_through(another)
         return f"making its text raises {type(another).__name__}"
 
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple, overload
 
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.context import Context
+from driftline.engine.flow.users import as_line, line_of_caller
 from driftline.engine.keygroups import GROUPS
 from driftline.engine.state.managed import State
 
@@ -54,6 +55,10 @@ class Vertex:
     key: Function | None = None
     states: tuple[State, ...] = ()
     fields: Fields = None
+    line: str = field(default="", compare=False, repr=False)
+    """The line of the user's own code that has made it."""
+    key_line: str = field(default="", compare=False, repr=False)
+    """The line that has made its key."""
 
     @property
     def keyed(self) -> bool:
@@ -74,6 +79,8 @@ class Flow:
     groups: int = GROUPS
     vertices: list[Vertex] = field(default_factory=list)
     """In topological order, by construction."""
+    line: str = field(default_factory=line_of_caller, init=False, compare=False, repr=False)
+    """The line of the user's own code that has made it."""
 
     @overload
     def source(
@@ -150,14 +157,16 @@ class Flow:
             FlowError: The flow is empty, has no sink, or an operator leads nowhere.
         """
         if not self.vertices:
-            raise FlowError(f"flow {self.name!r} is empty: begin with flow.source(name)")
+            at = as_line(self.line)
+            raise FlowError(f"flow {self.name!r} is empty: begin with flow.source(name){at}")
         if not self.sinks:
-            raise FlowError(f"flow {self.name!r} has no sink: end a stream with .sink(name)")
+            at = as_line(self.vertices[-1].line)
+            raise FlowError(f"flow {self.name!r} has no sink: end a stream with .sink(name){at}")
         for vertex in self.vertices:
             if vertex.kind != "sink" and not self.outputs_of(vertex.number):
                 raise FlowError(
                     f"{vertex.kind} {vertex.name!r} of flow {self.name!r} leads nowhere: "
-                    "end it with .sink(name) or leave it out"
+                    f"end it with .sink(name) or leave it out{as_line(vertex.line)}"
                 )
         return self
 
@@ -170,6 +179,7 @@ class Flow:
         key: Function | None = None,
         states: tuple[State, ...] = (),
         fields: Sequence[str] | None = None,
+        key_line: str = "",
     ) -> Vertex:
         number = len(self.vertices)
         if name is None:
@@ -181,7 +191,8 @@ class Flow:
         if kind in ("map", "flat_map", "filter", "scan", "process") and not callable(function):
             raise FlowError(f"{kind} {name!r} needs a function, not {function!r}")
         names = _fields(f"{kind} {name!r}", fields)
-        vertex = Vertex(number, kind, name, inputs, function, key, states, names)
+        line = line_of_caller()
+        vertex = Vertex(number, kind, name, inputs, function, key, states, names, line, key_line)
         self.vertices.append(vertex)
         return vertex
 
@@ -293,7 +304,7 @@ class Stream(Generic[T_co]):
         Raises:
             FlowError: `key` is none of these, or the stream has no such field.
         """
-        return KeyedStream(self, self._key_function(key))
+        return KeyedStream(self, self._key_function(key), line_of_caller())
 
     def sink(self, name: str = "output") -> None:
         """Add a sink: the elements of this stream are outputs of the flow.
@@ -349,6 +360,8 @@ class KeyedStream(Generic[K, T]):
 
     stream: Stream[T]
     key: Function
+    line: str = field(default="", compare=False, repr=False)
+    """The line of the user's own code that has made the key."""
 
     def scan(
         self,
@@ -417,9 +430,8 @@ class KeyedStream(Generic[K, T]):
             if state.name in declared:
                 raise FlowError(f"{kind} {shown!r} declares state {state.name!r} twice")
             declared[state.name] = state
-        vertex = flow._add(
-            kind, name, (before.number,), function, self.key, tuple(declared.values()), fields
-        )
+        of, given = (before.number,), tuple(declared.values())
+        vertex = flow._add(kind, name, of, function, self.key, given, fields, self.line)
         return Stream(flow, vertex)
 
 

@@ -15,7 +15,8 @@ from typing import get_type_hints
 
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.users import line_of
+from driftline.engine.flow.users import as_line, line_of
+from driftline.engine.interrupts import let_through
 
 OF_A_FILE = "driftline_flow_"
 """Prefix of the names of modules that are loaded from a file, before the name of the file."""
@@ -92,7 +93,8 @@ def _as_flow(value: object, name: str, where: str) -> Flow:
         made: object = value()
     except FlowError as error:
         raise _with_line(error) from None
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        let_through(error)
         raise FlowError(
             f"{where}:{name} fails: {type(error).__name__}: {error}{_line(error)}"
         ) from error
@@ -111,8 +113,7 @@ def _with_line(error: FlowError) -> FlowError:
 
 def _line(error: BaseException) -> str:
     """The user's own line that an exception has come through, as a line of a text."""
-    line = line_of(error, of_libraries=False)
-    return f"\n  at: {line}" if line else ""
+    return as_line(line_of(error, of_libraries=False))
 
 
 def _required(function: Callable[..., object]) -> list[str]:
@@ -141,7 +142,8 @@ def _returns(function: FunctionType) -> object:
     annotation: object = function.__annotations__.get("return")
     try:
         return get_type_hints(function).get("return")
-    except Exception:  # a name that only a type checker knows
+    except BaseException as error:  # a name that only a type checker knows
+        let_through(error)
         return Flow if annotation in ("Flow", "driftline.Flow") else None
 
 
@@ -160,7 +162,8 @@ def _load_module(where: str) -> ModuleType:
         if error.name == where.partition(".")[0]:
             raise FlowError(f"no flow {where!r}: give a module or the path of a .py file") from None
         raise FlowError(f"{where} cannot be loaded: {error}{_line(error)}") from error
-    except (Exception, SystemExit) as error:  # SystemExit: a module may call exit
+    except BaseException as error:
+        let_through(error)
         advice = ""
         if isinstance(error, ImportError) and "relative import" in str(error):
             advice = "; name a file of a package as a module: package.module"

@@ -5,9 +5,11 @@ Errors name a line of the user's own code; and only changes of that code count a
 
 from __future__ import annotations
 
+import sys
 import sysconfig
 import traceback
 from pathlib import Path
+from types import FrameType
 
 _DRIFTLINE = Path(__file__).parents[2]
 _OTHERS = tuple(
@@ -43,7 +45,42 @@ def line_of(error: BaseException, *, of_libraries: bool = True) -> str:
     own = [frame for frame in frames if is_users(frame.filename)]
     # Methods that `dataclasses` has made have no line that could be shown.
     chosen = [frame for frame in own if frame.line] or own or (frames if of_libraries else [])
-    if not chosen:
-        return ""
-    frame = chosen[0 if isinstance(error, RecursionError) else -1]
+    return _shown(chosen[0 if isinstance(error, RecursionError) else -1]) if chosen else ""
+
+
+def line_of_caller() -> str:
+    """The innermost line of the user's own code that is calling Driftline now.
+
+    Without such a line: that of the library that does. Empty if there is none.
+    """
+    frames = []
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and _is_ours(frame):
+        frame = frame.f_back
+    # Further out is who loads the module, and who runs the flow.
+    while frame is not None and not _is_ours(frame) and not _is_frozen(frame):
+        frames.append(frame)
+        frame = frame.f_back
+    own = [frame for frame in frames if is_users(frame.f_code.co_filename)]
+    for chosen in own or frames:
+        return _shown(traceback.extract_stack(chosen, limit=1)[0])
+    return ""
+
+
+def _is_ours(frame: FrameType) -> bool:
+    """Whether the frame is of the engine; also of a method that `dataclasses` has made there."""
+    return str(frame.f_globals.get("__name__")).startswith("driftline.engine.")
+
+
+def _is_frozen(frame: FrameType) -> bool:
+    """Whether the frame is of Python's import system."""
+    return frame.f_code.co_filename.startswith("<frozen ")
+
+
+def as_line(line: str) -> str:
+    """A line of the user's own code as the last line of an error; empty without one."""
+    return f"\n  at: {line}" if line else ""
+
+
+def _shown(frame: traceback.FrameSummary) -> str:
     return f"{frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}".removesuffix(": ")

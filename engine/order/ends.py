@@ -14,6 +14,7 @@ from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.flow.context import Failure
 from driftline.engine.flow.flow import Fields
 from driftline.engine.flow.plan import Port
+from driftline.engine.interrupts import let_through
 from driftline.engine.keygroups import Owners
 from driftline.engine.labels import Label
 from driftline.engine.order.steps import (
@@ -81,7 +82,8 @@ class Maker:
             if self.fields is not None:
                 self._check_fields(columns, values)
             return pack_nested(columns)
-        except Exception as error:  # a user's class may raise anything when it is compared
+        except BaseException as error:  # a user's class may raise anything when it is compared
+            let_through(error)
             raise PayloadError(str(error)) from None
 
     def _check_fields(self, columns: Columns, values: Values) -> None:
@@ -178,6 +180,7 @@ class Shuffle:
         assert port.vertex.key is not None
         self.name = f"key of {port.vertex.name}"
         self.key = port.vertex.key
+        self.made_at = port.vertex.key_line
         self.owners = owners
         self.outbounds = outbounds
         self.failures = failures
@@ -203,9 +206,10 @@ class Shuffle:
             if len(keys) < len(values):  # `map` ends at a StopIteration of the function
                 raise PayloadError("one of the elements has no key")
             return self.owners.of(keys)
-        except (PayloadError, KeyboardInterrupt):
+        except PayloadError:
             raise
         except BaseException as error:
+            let_through(error)
             raise PayloadError("one of the elements has no key") from error
 
     def _with_owners(self, batch: Elements) -> tuple[Elements, list[int]]:
@@ -215,7 +219,7 @@ class Shuffle:
             return self.owners.of([self.key(value)])[0]
 
         labels, values, signs = batch
-        found = called(owner, self.name, list(map(travelled, values)))
+        found = called(owner, self.name, list(map(travelled, values)), self.made_at)
         good = self.failures.sort_out(labels, found, signs)
         if good is not None:
             batch = chosen(batch, good)

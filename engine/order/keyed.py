@@ -132,7 +132,7 @@ class Keyed:
         if not self.can_keep(self.undo_log[before:]):
             self.to_serialise = True  # the failure may depend on values that were changed in place
         self.take_back(before)
-        return Failure.of(self.vertex.name, key, value, error)
+        return Failure.of(self.vertex.name, key, value, error, self.vertex.line)
 
     def _own(self, key: object, outputs: Values) -> Values:
         """Copies of outputs, so that nothing can change them; a Failure for one without a copy."""

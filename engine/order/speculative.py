@@ -49,6 +49,7 @@ from operator import itemgetter
 
 from driftline.engine.flow.context import Failure
 from driftline.engine.flow.flow import Vertex
+from driftline.engine.interrupts import let_through
 from driftline.engine.labels import Label
 from driftline.engine.order.applied import Applied, Arrived
 from driftline.engine.order.ends import Maker
@@ -122,9 +123,8 @@ class Speculative(Keyed):
             else:
                 states = map(self.table.__getitem__, batch.keys)
                 batch.results = list(map(self.apply, values, states))
-        except KeyboardInterrupt:
-            raise
-        except BaseException:
+        except BaseException as error:
+            let_through(error)
             self.take_back(0)
             return False
         if len(batch.results) < len(values):  # `map` takes StopIteration for its own end

@@ -88,6 +88,7 @@ class Stateless:
         functions_follow: bool = False,
     ) -> None:
         self.name = vertex.name
+        self.made_at = vertex.line
         self.function = function
         self.after = after
         self.failures = failures
@@ -95,7 +96,7 @@ class Stateless:
         """Whether the next functions see the outputs: then each output is copied for them."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
-        results = called(self.function_of, self.name, values)
+        results = called(self.function_of, self.name, values, self.made_at)
         good = self.failures.sort_out(labels, results, signs)
         if good is not None:
             values = list(compress(values, good))
@@ -151,8 +152,10 @@ class FlatMap(Stateless):
         return children(labels, results, signs)  # type: ignore[arg-type]
 
 
-def called(function: Function, name: str, values: Values) -> Values:
+def called(function: Function, name: str, values: Values, made_at: str) -> Values:
     """What a function returns for each value, or a Failure where it raises.
+
+    `name`, `made_at`: of the operator, and the line that has made it.
 
     The function is called exactly once for each value.
     """
@@ -164,7 +167,7 @@ def called(function: Function, name: str, values: Values) -> Values:
             for value in values[len(results) :] if results else values:
                 add(function(value))
         except BaseException as error:
-            add(Failure.of(name, None, values[len(results)], error))
+            add(Failure.of(name, None, values[len(results)], error, made_at))
     return results
 
 

@@ -99,6 +99,15 @@ class OutputDirectory:
             lock.release()
 
 
+def identity_in(directory: Path) -> str:
+    """The identity of the run whose outputs a directory holds; empty without one. Raises OSError.
+
+    Precondition: identities are lines.
+    """
+    file = directory / ".driftline" / IDENTITY
+    return file.read_text(encoding="utf-8").splitlines()[-1] if file.exists() else ""
+
+
 def is_of_spark(name: str) -> bool:
     """Whether a file is of `driftline spark run`, and may be beside the outputs of a run."""
     return _OF_SPARK.search(name) is not None

@@ -194,15 +194,37 @@ class ListState(State, Generic[V]):
         for value in values:
             self.append(value)
 
-    def pop(self) -> V:
-        """Remove and return the last value.
+    def pop(self, index: SupportsIndex = -1) -> V:
+        """Remove and return the last value, or the value at another place.
+
+        All values behind the place move, and count as changes.
 
         Raises:
-            IndexError: The list is empty.
+            IndexError: There is no such value.
         """
-        value = self.data.pop()
-        self.undo_log.append((self, len(self.data), value, MISSING))
+        if index == -1:
+            value = self.data.pop()
+            self.undo_log.append((self, len(self.data), value, MISSING))
+            return value
+        new = self.data[:]
+        value = new.pop(index)
+        self._replace(new)
         return value
+
+    def __delitem__(self, index: SupportsIndex | slice) -> None:
+        new = self.data[:]
+        del new[index]
+        self._replace(new)
+
+    def _replace(self, new: list[V]) -> None:
+        """Become a list that is not longer."""
+        old, changes = self.data, self.undo_log
+        for at, value in enumerate(new):
+            if value is not old[at]:
+                changes.append((self, at, old[at], value))
+        for at in reversed(range(len(new), len(old))):
+            changes.append((self, at, old[at], MISSING))
+        self.data = new
 
     def clear(self) -> None:
         """Remove all values, in O(1)."""

@@ -85,14 +85,23 @@ class PlainList:
         for value in values:
             self.append(value)
 
-    def pop(self) -> object:
-        value = self._values.pop()
-        self._undo.append(partial(self._values.append, value))
+    def pop(self, index: SupportsIndex = -1) -> object:
+        new = self._values[:]
+        value = new.pop(index)
+        self._replace(new)
         return thawed(value)
 
+    def __delitem__(self, index: SupportsIndex | slice) -> None:
+        new = self._values[:]
+        del new[index]
+        self._replace(new)
+
     def clear(self) -> None:
+        self._replace([])
+
+    def _replace(self, new: list[object]) -> None:
         self._undo.append(partial(setattr, self, "_values", self._values))
-        self._values = []
+        self._values = new
 
     def __getitem__(self, index: SupportsIndex | slice) -> object:
         selected = self._values[index]

@@ -73,8 +73,8 @@ class SerialisedList(ListState[V]):
     def append(self, value: V) -> None:
         super().append(cast(V, frozen(value)))
 
-    def pop(self) -> V:
-        return cast(V, thawed(super().pop()))
+    def pop(self, index: SupportsIndex = -1) -> V:
+        return cast(V, thawed(super().pop(index)))
 
     def __getitem__(self, index: SupportsIndex | slice) -> object:  # type: ignore[override]
         if isinstance(index, slice):

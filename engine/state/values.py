@@ -31,6 +31,7 @@ from itertools import chain
 import msgpack
 
 from driftline.engine.errors import PayloadError
+from driftline.engine.interrupts import let_through
 from driftline.engine.keygroups import canonical
 from driftline.engine.wire.codec import exact, pack, unpack, why_not
 
@@ -206,7 +207,8 @@ def _copy(value: object) -> object:
         pass
     try:
         return deepcopy(value)
-    except Exception:  # a generator, for example; it cannot travel and will become a failure
+    except BaseException as error:  # a generator, for example: it cannot travel
+        let_through(error)
         return value
 
 

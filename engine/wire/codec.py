@@ -24,6 +24,7 @@ from typing import TypeGuard
 import msgpack
 
 from driftline.engine.errors import MalformedMessage, PayloadError
+from driftline.engine.interrupts import let_through
 
 Columns = tuple[int, int, Sequence[object]]
 """(number of rows, bit mask of constant columns, columns). With the mask PLAIN, the third part is
@@ -142,7 +143,8 @@ def exact(value: object) -> bytes:
     except PayloadError as error:
         try:
             return repr(value).encode(errors="replace")
-        except Exception:  # nested too deep for repr, too
+        except BaseException as another:  # nested too deep for repr, too
+            let_through(another)
             return str(error).encode()
 
 
@@ -254,7 +256,8 @@ def pack_rows(rows: Sequence[object]) -> bytes:
     """The bytes of `encode_rows`. Raises PayloadError for a row that cannot travel."""
     try:
         return pack_nested(encode_rows(rows))
-    except Exception as error:  # comparing values of foreign types may raise anything
+    except BaseException as error:  # comparing values of foreign types may raise anything
+        let_through(error)
         raise PayloadError(next(filter(None, map(why_not, rows)), str(error))) from None
 
 

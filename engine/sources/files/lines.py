@@ -65,7 +65,8 @@ def _object(line: bytes) -> Row:
     except Malformed as malformed:
         return malformed
     except json.JSONDecodeError as error:
-        return Malformed(f"malformed JSON: {error.msg} at column {error.colno}", text)
+        what = error.msg.removesuffix(" at")
+        return Malformed(f"malformed JSON: {what} at column {error.colno}", text)
     except (ValueError, RecursionError) as error:
         return Malformed(f"malformed JSON: {error}", text)
     if not isinstance(value, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import count, islice
 from pathlib import Path
@@ -92,7 +93,7 @@ def test_the_same_call_goes_on_after_an_interruption(lmdb: bool, tmp_path: Path)
         nonlocal calls
         calls += 1
         if calls == 1000:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return order
 
     def flow() -> Flow:
@@ -118,12 +119,24 @@ def test_the_same_call_goes_on_after_an_interruption(lmdb: bool, tmp_path: Path)
     assert held() == after
 
 
-def test_a_directory_of_other_records_is_refused(tmp_path: Path) -> None:
-    run(running_totals(), [ORDERS], tmp_path)
-    with pytest.raises(StateMismatch, match="another flow, input, policy"):
-        run(running_totals(), [ORDERS[:-1]], tmp_path)
-    with pytest.raises(StateMismatch, match="another flow, input, policy"):
-        run(running_totals(), [iter(ORDERS)], tmp_path)  # who knows what it would have given?
+@pytest.mark.parametrize("lmdb", [False, True])
+def test_a_directory_of_another_run_is_refused_with_the_differences(
+    lmdb: bool, tmp_path: Path
+) -> None:
+    output = Lmdb(tmp_path) if lmdb else tmp_path
+    run(running_totals(), [ORDERS], output)
+    with pytest.raises(StateMismatch, match=r"another run:\n  the input of source 'orders' is "):
+        run(running_totals(), [ORDERS[:-1]], output)
+    with pytest.raises(StateMismatch, match="the input of source 'orders' is an iterator"):
+        run(running_totals(), [iter(ORDERS)], output)  # who knows what it would have given?
+    with pytest.raises(StateMismatch, match=r"run:\n  the number of nodes is 2 instead of 1\n"):
+        run(running_totals(), [ORDERS], output, nodes=2)
+    with pytest.raises(StateMismatch, match="the policy is none instead of exactly-once"):
+        run(running_totals(), [ORDERS], output, policy="none")
+    other = Flow("another")
+    other.source("orders").sink()
+    with pytest.raises(StateMismatch, match="the flow is named 'another' instead of"):
+        run(other, [ORDERS], output)
 
 
 def test_a_file_that_has_grown_or_is_mended_at_its_end_goes_on(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import msgpack
 import pytest
 
 import driftline.engine.reference
-from driftline import run_reference
+from driftline import FlowTest, run_reference
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.context import Failure
 from driftline.engine.flow.loading import load_flow
@@ -127,3 +127,49 @@ def test_python_libraries_and_driftline_are_not_the_users() -> None:
     assert not is_users("<frozen importlib._bootstrap>")
     assert is_users(__file__)
     assert is_users("<stdin>")
+
+
+NO_LINE_OF_A_FUNCTION = [
+    ("stream.key_by('nokey').scan(str.upper, ValueState('x'))", "KeyError: 'nokey'"),
+    ("stream.key_by(7).scan(str.upper, ValueState('x'))", "KeyError: 7"),
+    ("stream.map(len).map(math.sqrt).map(str.upper)", "TypeError"),
+    ("stream.key_by(len).scan(math.sqrt, ValueState('x'))", "TypeError"),
+]
+
+
+@pytest.mark.parametrize(("text", "error"), NO_LINE_OF_A_FUNCTION)
+def test_without_a_line_of_a_function_the_line_of_the_operator_is_named(
+    text: str, error: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "made.py"
+    path.write_text(
+        "import math\nfrom driftline import Flow, ValueState\nflow = Flow('made')\n"
+        f"stream = flow.source('in')\n{text}.sink()\n"
+    )
+    flow = load_flow(str(path))
+    [item] = run_reference(flow, [[{"a": 1}]], dead_letters=True)
+    assert isinstance(item.value, tuple)
+    failure = Failure(*item.value)
+    assert failure.error.startswith(error)
+    assert failure.line == f"{path}:5, in <module>: {text}.sink()"
+    with FlowTest(flow, dead_letters=True) as test:
+        test.send({"a": 1})
+        assert test.failures == [failure]
+
+
+UNFINISHED = [
+    ("flow = Flow('f')", 2, "is empty"),
+    ("flow = Flow('f')\nflow.source('in').map(str)", 3, "has no sink"),
+    ("flow = Flow('f')\nin_ = flow.source('in')\nin_.map(str)\nin_.sink()", 4, "leads nowhere"),
+]
+
+
+@pytest.mark.parametrize(("text", "number", "said"), UNFINISHED)
+def test_a_flow_that_is_not_finished_names_the_line_of_the_operator(
+    text: str, number: int, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "unfinished.py"
+    path.write_text(f"from driftline import Flow\n{text}\n")
+    with pytest.raises(FlowError, match=said) as error:
+        load_flow(str(path))
+    assert f"\n  at: {path}:{number}, in <module>: " in str(error.value)

@@ -20,6 +20,8 @@ from tests.engine.sources.files import bad, dump, everything, page, write
     [
         ('{"id": 1', "malformed JSON: Expecting ',' delimiter at column 9"),
         ("[1]", "expected a JSON object in each line, found a list"),
+        ('{"id": "a', "malformed JSON: Unterminated string starting at column 8"),
+        ('{"id": "\t"}', "malformed JSON: Invalid control character at column 9"),
         ('{"id": NaN}', "malformed JSON: NaN is not JSON"),
         ('{"id": 1, "n": ' + "9" * 5000 + "}", "malformed JSON: Exceeds the limit"),
         ('{"id": 1, "n": ' + "9" * 30 + "}", "cannot travel or be stored"),

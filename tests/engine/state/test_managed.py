@@ -35,6 +35,12 @@ def test_a_list_is_read_like_a_list() -> None:
         state[3]
     state[-1] = "z"
     assert list(state) == ["a", "b", "z"]
+    assert (state.pop(0), list(state)) == ("a", ["b", "z"])
+    state.extend("xy")
+    del state[:-2]
+    assert list(state) == ["x", "y"]
+    del state[0]
+    assert list(state) == ["y"]
 
 
 def test_states_of_different_keys_have_nothing_in_common() -> None:

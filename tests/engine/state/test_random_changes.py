@@ -27,7 +27,16 @@ from tests.engine.state.states import DECLARED
 from tests.engine.state.values import exact
 
 OFTEN = ["append", "append", "append", "put", "put", "set value", "add", "replace"]
-SELDOM = ["clear value", "pop", "clear list", "remove", "clear map", "clear total"]
+SELDOM = [
+    "clear value",
+    "pop",
+    "pop one",
+    "keep last",
+    "clear list",
+    "remove",
+    "clear map",
+    "clear total",
+]
 
 SLOTS: list[object] = ["a", "b", "c", 1, 2, (1, "a"), None]
 """Keys of a map; none of them equals another."""
@@ -117,6 +126,14 @@ class StateMachine(RuleBasedStateMachine):
                 self.list.pop()
         elif what == "pop":
             assert exact(self.list.pop()) == exact(twin.list.pop())
+        elif what == "pop one" and not -len(twin.list) <= index < len(twin.list):
+            with pytest.raises(IndexError):
+                self.list.pop(index)
+        elif what == "pop one":
+            assert exact(self.list.pop(index)) == exact(twin.list.pop(index))
+        elif what == "keep last":
+            del self.list[:index]
+            del twin.list[:index]
         elif what == "replace" and -len(twin.list) <= index < len(twin.list):
             self.list[index] = value
             twin.list[index] = value

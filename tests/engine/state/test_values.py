@@ -194,6 +194,8 @@ OPERATIONS: list[Callable[..., object]] = [
     lambda s, slot, value: s[1].get(),
     lambda s, slot, value: s[2].append(value),
     lambda s, slot, value: s[2].pop() if s[2] else None,
+    lambda s, slot, value: s[2].pop(0) if s[2] else None,
+    lambda s, slot, value: s[2].__delitem__(slice(None, -2)),
     lambda s, slot, value: s[2].__setitem__(0, value) if s[2] else None,
     lambda s, slot, value: s[2].clear(),
     lambda s, slot, value: list(s[2]),
