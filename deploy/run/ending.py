@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from driftline.coordinator.coordinator import IN_GOOD_ORDER
+from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import ClusterState, FileRegistry, RunOutcome, SnapshotRecord
 from driftline.deploy.run.survey import OUTPUT, DirectoryReport
 from driftline.engine.errors import DriftlineError
+from driftline.engine.moments import time_in_words
 from driftline.engine.policy import BY_TIME, POLICIES, Output, Policy
 from driftline.engine.sinks.lines import DEAD_LETTERS, count_set_aside
 
@@ -32,6 +33,18 @@ class How(StrEnum):
     INTERRUPTED = "interrupted"
     NOT_BEGUN = "not-begun"
     UNKNOWN = "unknown"
+
+
+def how_ended(run: ClusterState) -> How:
+    """How the last call ended that has written to the registry."""
+    match run.outcome:
+        case RunOutcome(error="", text=text) if text == IN_GOOD_ORDER:
+            return How.ASKED
+        case RunOutcome(error=""):
+            return How.COMPLETE
+        case RunOutcome():
+            return How.FAILED
+    return How.INTERRUPTED if run.incarnation else How.NOT_BEGUN
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,39 +115,38 @@ def ending_of(
     set_aside = 0 if output is None else count_set_aside(output)
     if any(report.mark is not None and report.mark.session > run.opened for report in reports):
         run = replace(run, outcome=None)  # of the call before: the last one did not get so far
-    how, text = _told(run, policy, snapshot, delivered)
+    how = how_ended(run)
+    error = f"{run.outcome.error}: {run.outcome.text}" if how is How.FAILED and run.outcome else ""
+    text = _told(how, error, policy, snapshot, delivered)
     if set_aside:
         letters = "1 dead letter is" if set_aside == 1 else f"{set_aside} dead letters are"
         text += f" {letters} in {output}/{DEAD_LETTERS}."
-    error = f"{run.outcome.error}: {run.outcome.text}" if how is How.FAILED and run.outcome else ""
     return Ending(how, text, error, snapshot, delivered, set_aside)
 
 
 def _told(
-    run: ClusterState, policy: Policy, snapshot: SnapshotRecord | None, delivered: int | None
-) -> tuple[How, str]:
+    how: How, error: str, policy: Policy, snapshot: SnapshotRecord | None, delivered: int | None
+) -> str:
     goes_on = f"The same command goes on {_from(policy, snapshot)}"
     replaying = "" if snapshot is None else ", without a replay"
-    until = "" if delivered is None else f", the last of them at time {delivered}"
+    until = "" if delivered is None else f", the last of them of {time_in_words(delivered)}"
     missing = f"Outputs may be missing{until and f' after those that are there{until}'}."
-    match run.outcome:
-        case RunOutcome(error="", text=text) if text == IN_GOOD_ORDER:
-            return How.ASKED, (
+    match how:
+        case How.ASKED:
+            return (
                 "ended on request, before the end of its input: what it had taken is delivered"
                 f"{until}. {goes_on}{replaying}."
             )
-        case RunOutcome(error=""):
-            return How.COMPLETE, (
-                f"complete: the run has come to the end of its input, and {_all(policy)}{until}."
-            )
-        case RunOutcome(error=error, text=text):
-            return How.FAILED, (
-                f"ended with an error, before the end of its input: {error}: {text}\n"
+        case How.COMPLETE:
+            return f"complete: the run has come to the end of its input, and {_all(policy)}{until}."
+        case How.FAILED:
+            return (
+                f"ended with an error, before the end of its input: {error}\n"
                 f"{missing} {goes_on}, once the cause is mended."
             )
-    if not run.incarnation:
-        return How.NOT_BEGUN, f"not begun: nothing has been worked off. {goes_on}."
-    return How.INTERRUPTED, (
+        case How.NOT_BEGUN:
+            return f"not begun: nothing has been worked off. {goes_on}."
+    return (
         "interrupted on its way: the run was killed, or ended at once by a second signal, or its "
         f"last call could not begin. {missing} {goes_on}."
     )
@@ -143,7 +155,7 @@ def _told(
 def _from(policy: Policy, snapshot: SnapshotRecord | None) -> str:
     if snapshot is None:
         return "from the beginning of its input"
-    of = f", of time {snapshot.time}" if policy.cut in BY_TIME else ""
+    of = f" (the state before {time_in_words(snapshot.time)})" if policy.cut in BY_TIME else ""
     return f"from snapshot {snapshot.number}{of}"
 
 

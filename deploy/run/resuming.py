@@ -8,13 +8,20 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
-from driftline.coordinator.coordinator import IN_GOOD_ORDER
 from driftline.coordinator.registry import FileRegistry
+from driftline.deploy.run.ending import How, how_ended
 from driftline.engine.events import about, log
 from driftline.engine.moments import time_in_words
 from driftline.engine.policy import Policy
 from driftline.engine.sources import LiveSource, Source
 from driftline.engine.sources.logs.received import ReceivedSource
+
+_HOW = {
+    How.ASKED: "the call before was asked to end, and ended in good order",
+    How.COMPLETE: "the call before came to the end of its input",
+    How.FAILED: "the call before ended with an error",
+    How.INTERRUPTED: "the call before did not end in good order",
+}
 
 
 def last_sign(state: Path) -> float | None:
@@ -33,6 +40,7 @@ class Resuming:
         before = FileRegistry(state / "registry").read()
         assert before is not None, "the run is open"
         self._before = before
+        self._how = how_ended(before)
         self._replay = policy.replay
         self._sign = sign
         self._inputs: list[str] = []
@@ -51,7 +59,7 @@ class Resuming:
             records = source.stored_from(start)
             text = f"{records} stored records of {source.name} are read {since}"
         else:
-            if used is not None and self._end[0] in ("asked", "input"):
+            if used is not None and self._how in (How.ASKED, How.COMPLETE):
                 records = max(0, used + 1 - start)
             which = source.name if records is None else f"{records} records of {source.name}"
             text = f"{which} {'is' if records is None else 'are'} read again {since}"
@@ -67,35 +75,22 @@ class Resuming:
         if not before.incarnation:
             return  # no call has come so far that it has read anything
         number = before.snapshots[0].number if before.snapshots else 0
-        ended, how = self._end
         sign, ago = self._sign or now, max(0.0, now - (self._sign or now))
         log.info(
             "goes on %s; %s (its last sign: %s, %s ago); %s",
             f"from snapshot {number}" if number else "without a snapshot",
-            how,
+            _HOW[self._how],
             datetime.fromtimestamp(sign).isoformat(" ", "seconds"),
             _span(ago),
             "; ".join(self._inputs),
             extra=about(
                 "resumed",
                 snapshot=number,
-                ended=ended,
+                ended=self._how.value,
                 records_again=self._records,
                 last_sign_s_ago=ago,
             ),
         )
-
-    @property
-    def _end(self) -> tuple[str, str]:
-        """How the call before ended: for programs, for people."""
-        outcome = self._before.outcome
-        if outcome is None:
-            return "killed", "the call before did not end in good order"
-        if outcome.error:
-            return "error", f"the call before ended with an error, {outcome.error}"
-        if outcome.text == IN_GOOD_ORDER:
-            return "asked", "the call before was asked to end, and ended in good order"
-        return "input", "the call before came to the end of its input"
 
 
 def _span(seconds: float) -> str:

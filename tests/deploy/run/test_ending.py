@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from driftline.coordinator.coordinator import IN_GOOD_ORDER
+from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import (
     ClusterState,
@@ -54,7 +54,7 @@ def outputs(*times: int) -> list[DirectoryReport]:
     ("outcome", "how", "words"),
     [
         (RunOutcome("r", "", ""), How.COMPLETE, "all outputs are delivered, the last of them"),
-        (RunOutcome("r", "", IN_GOOD_ORDER), How.ASKED, "snapshot 7, of time 500, without a repl"),
+        (RunOutcome("r", "", IN_GOOD_ORDER), How.ASKED, "record 500), without a replay"),
         (RunOutcome("r", "InputError", "line 3"), How.FAILED, "InputError: line 3"),
         (None, How.INTERRUPTED, "Outputs may be missing after those that are there"),
     ],
@@ -63,7 +63,7 @@ def test_the_outcome_is_told(outcome: RunOutcome | None, how: How, words: str) -
     ending = ending_of(state(outcome=outcome), outputs(-1, 499, 480), None)
     assert ending.how is how
     assert words in ending.text
-    assert "at time 499" in ending.text
+    assert "the last of them of record 499" in ending.text
     about = ending.as_json()
     assert (about["how"], about["snapshot"]) == (how.value, {"number": 7, "time": 500})
     assert about["delivered"] == 499

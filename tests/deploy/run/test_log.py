@@ -231,7 +231,7 @@ def test_the_next_call_says_how_it_goes_on_and_its_figures_are_those_of_all_call
         told = run.until("resumed")
         start = run.until("load")["fields"]
         assert told["fields"]["snapshot"] == start["snapshot"] > 0
-        assert (told["fields"]["ended"], told["fields"]["records_again"]) == ("killed", None)
+        assert (told["fields"]["ended"], told["fields"]["records_again"]) == ("interrupted", None)
         assert "the call before did not end in good order" in told["message"]
         assert f"in.jsonl is read again from record {start['time']} on" in told["message"]
         assert run.end() == 0
