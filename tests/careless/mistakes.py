@@ -105,10 +105,12 @@ misused.source("records").key_by("key").scan(
 
 def deepen(record: Record, number: ReducingState[int]) -> object:
     """Deeper than anything can travel, and even be shown."""
-    deep: object = number.add(1)
+    if number.add(1) % 8:
+        return record["key"]
+    deep: object = number.get(0)
     for _ in range(2000):
         deep = [deep]
-    return deep if number.get(0) % 3 else record["key"]
+    return deep
 
 
 nested = Flow("nested")

@@ -11,7 +11,7 @@ from driftline.deploy.simulation.seeds import run_one
 from driftline.engine.policy import policy
 from tests.careless.flows import ALL
 
-SEEDS = 25
+SEEDS = 12
 
 
 @pytest.mark.parametrize("ordering", ["speculative", "buffered"])

@@ -14,9 +14,9 @@ import pytest
 from driftline import Flow, FlowTest, run
 from driftline.deploy.host.collector import YOUNG_MAX, YOUNG_MIN, Collector
 
-RECORDS = 100_000
+RECORDS = 40_000
 TEXT_BYTES = 2_000
-"""Of a text that each cycle holds: all of them together are 200 MB."""
+"""Of a text that each cycle holds: all of them together are 80 MB."""
 
 FLOW = """
 import driftline

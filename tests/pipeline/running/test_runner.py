@@ -28,8 +28,8 @@ from tests.room import Room
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CASES, IN_ONE_JOB = 23, 9
-"""Random flows: 23 * 9, each with 1, 2 and 7 partitions. Nine share a job: jobs cost a second."""
+CASES, IN_ONE_JOB = 11, 9
+"""Random flows: 11 * 9, each with 1, 2 and 7 partitions. Nine share a job: jobs cost a second."""
 
 
 def as_lines(flow: Flow, items: list[Item]) -> list[str]:
