@@ -49,8 +49,9 @@ ASK_AFTER_S = 0.3
 ASK_AFTER_S_MAX = 5.0
 """The pause between two questions doubles up to this: the front may be busy."""
 
-HEARTBEAT_MS = 1000
-"""How often a connection is probed: a machine that vanishes closes no connection."""
+HEARTBEAT_MS, DEAD_AFTER_MS = 1000, 10_000
+"""How often a connection is probed, and for how long it may be silent: a machine that vanishes
+closes no connection. A front that takes no records at the moment does not answer, either."""
 
 
 class Producer:
@@ -95,9 +96,11 @@ class Producer:
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         # ZeroMQ drops its queue when a connection breaks: records wait in `_unacknowledged`.
-        self._socket.set_hwm(window)
+        self._socket.set(zmq.SNDHWM, window)
+        self._socket.set(zmq.RCVHWM, 0)  # else heartbeats can abort the process, see `guarding`
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+        self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, DEAD_AFTER_MS)
         try:
             self._socket.connect(address)
             self._wait(lambda: self._synced, timeout_s)

@@ -16,8 +16,8 @@ from driftline.deploy.parties.receiver import WINDOW, WINDOW_BYTES
 from driftline.engine.events import log
 from driftline.engine.sources.logs.received import ReceivedSource
 
-QUEUED_MAX = 64
-"""Messages of each producer that may wait in ZeroMQ's memory, besides the intake's window."""
+ANSWERS_MAX = 64
+"""Answers to each producer that may wait in ZeroMQ's memory."""
 
 DRAIN = 64
 """Messages that a turn takes at most."""
@@ -42,7 +42,8 @@ class IntakeSocket(Intake):
         inside = str(folder / f"{name}.router")
         self._context = zmq.Context()
         self.socket = self._context.socket(zmq.ROUTER)
-        self.socket.set_hwm(QUEUED_MAX)
+        self.socket.set(zmq.SNDHWM, ANSWERS_MAX)
+        self.socket.set(zmq.RCVHWM, 0)  # the guard bounds what comes, see there
         self.socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
         self.socket.setsockopt(zmq.BACKLOG, 2 * connections_max)
         self.socket.bind(f"ipc://{inside}")

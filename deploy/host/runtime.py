@@ -35,6 +35,15 @@ from driftline.engine.wire.party import Job, Party
 DRAIN = 64
 """Messages that a turn takes at most."""
 
+SLOW_S, LOOK_EVERY_S = 10.0, 1.0
+"""How long a job may take before that is told, in seconds; how often it is looked at."""
+
+SLOW = "slow disk"
+"""The key of a job that takes long among the obstacles of its party."""
+
+LINGER_MS = 500
+"""How long the messages of a closed socket may keep the process, at most."""
+
 SWITCH_S = 0.0005
 """How long the background thread may keep the interpreter while the loop wants it."""
 
@@ -148,6 +157,8 @@ class Runtime:
         self.turns += 1
         more = False
         now = monotonic()
+        if now >= self._disk.look_at:
+            self._disk.look(now)
         for seat in self._seats:
             seat.party.now = now
             if now >= min(seat.tick_at, seat.party.tick_by):
@@ -182,7 +193,7 @@ class Runtime:
             self._disk.put(party, job, carry_out)
         party.jobs.clear()
 
-    def close(self, linger_ms: int = 500) -> None:
+    def close(self, linger_ms: int = LINGER_MS) -> None:
         """Send all messages, finish all jobs, release the sockets."""
         for seat in self._seats:
             self.flush(seat.party)
@@ -208,6 +219,7 @@ class Runtime:
         """A socket that sends to an address; only one thread may use it."""
         socket: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
         socket.set_hwm(0)
+        socket.setsockopt(zmq.LINGER, LINGER_MS)
         socket.connect(address)
         return socket
 
@@ -287,6 +299,11 @@ class _Worker:
         self._thread: threading.Thread | None = None
         self._trouble: dict[tuple[str, str], Trouble] = {}
         """(party, kind of job) -> its failures."""
+        self._begun: tuple[float, Party, Job] | None = None
+        """The job under way, and when it was begun."""
+        self._tell_after = SLOW_S
+        self.look_at = 0.0
+        """When `look` is to be called."""
 
     def put(self, party: Party, job: Job, work: CarryOut) -> None:
         """Add a job of a party. `work` carries it out."""
@@ -295,12 +312,31 @@ class _Worker:
             self._thread.start()
         self._tasks.put((party, job, work))
 
+    def look(self, now: float) -> None:
+        """Tell of a job that takes long: a disk that is frozen gives no error."""
+        self.look_at = now + LOOK_EVERY_S
+        begun = self._begun
+        if begun is None or now - begun[0] < SLOW_S:
+            return
+        since, party, job = begun
+        took = now - since
+        text = f"{party.name} has waited for its disk for {took:.0f} s, to {job.what}"
+        party.obstacles[SLOW] = text
+        if took >= self._tell_after:
+            self._tell_after = 2 * took
+            told = about("job-slow", name=party.name, job=type(job).__name__, seconds=took)
+            log.warning("%s: is it frozen, or overloaded?", text, extra=told)
+
     def report(self) -> None:
         """Tell parties the results of their jobs. Raises ThreadDied."""
         while self._results:
             party, job, result = self._results.popleft()
             if isinstance(result, ThreadDied):
                 raise result
+            if party.obstacles.pop(SLOW, None) is not None:
+                self._tell_after = SLOW_S
+                told = about("job-slow-over", name=party.name, job=type(job).__name__)
+                log.warning("%s can %s again", party.name, job.what, extra=told)
             self._tell(party, job, result)
             party.done(job, result)
 
@@ -324,12 +360,14 @@ class _Worker:
     def _loop(self) -> None:
         while (task := self._tasks.get()) is not None:
             party, job, work = task
+            self._begun = monotonic(), party, job
             try:
                 result: object = work(job)
             except DriftlineError as error:
                 result = error
             except BaseException as error:
                 result = ThreadDied.of(error, f"{type(job).__name__} of {party.name}")
+            self._begun = None
             self._results.append((party, job, result))
             self.ring.send(b"")
             if isinstance(result, ThreadDied):

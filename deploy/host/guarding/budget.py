@@ -16,8 +16,10 @@ SETTLED_S = 1.0
 class Budget:
     """The bytes that may be on their way."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, each: int = 0) -> None:
+        """`each`: what ZeroMQ may need for a message besides its bytes; it counts, too."""
         self.limit = limit
+        self.each = each
         self.taken = 0
         """Bytes of all messages that the owner has taken."""
         self.empty_at = -inf
@@ -38,20 +40,25 @@ class Budget:
 
     def begin(self, size: int, reserves: bool) -> bool:
         """Whether a message may begin to pass. `reserves`: it counts from now on."""
-        under_way = self.under_way
-        if under_way > 0 and under_way + size > self.limit:
+        under_way, cost = self.under_way, size + self.each
+        if under_way > 0 and under_way + cost > self.limit:
             return False
-        self._begun += size if reserves else 0
+        self._begun += cost if reserves else 0
         return True
 
     def give_up(self, size: int) -> None:
         """A message that has begun and was reserved will not pass."""
-        self._begun -= size
+        self._begun -= size + self.each
 
     def finish(self, size: int, reserves: bool) -> None:
         """A message has passed as a whole."""
-        self._begun -= size if reserves else 0
-        self._passed += size
+        cost = size + self.each
+        self._begun -= cost if reserves else 0
+        self._passed += cost
+
+    def take(self, size: int) -> None:
+        """The owner has taken a message."""
+        self.taken += size + self.each
 
     def settle(self, now: float) -> None:
         """Count messages as lost that have passed long ago, if the owner has found none since."""

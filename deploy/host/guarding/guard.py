@@ -10,7 +10,9 @@ frame, or does not read what it is sent.
 Bounds: `connections_max` connections; if there are more, the one that has been silent longest goes,
 or the new one. `SMALL_BYTES` in small messages and `LARGE_BYTES` in large ones that the owner of
 the socket has not taken yet; a connection that wants to send more is not read. Small messages do
-not wait for large ones.
+not wait for large ones. The socket itself must have no high-water mark for what it receives: libzmq
+4.3.5 aborts the process if a connection with heartbeats breaks off while that mark holds it up
+(https://github.com/zeromq/libzmq/issues/4767).
 
 It is a thread with a loop of asyncio, as the loop of the process may be busy. `took` and `emptied`
 are called by the thread of the socket's owner, everything else happens in the thread of the guard.
@@ -49,6 +51,9 @@ SMALL_BYTES = 1 << 24
 LARGE_BYTES = 1 << 26
 """Bytes of large messages that ZeroMQ may hold, those included that have only begun."""
 
+EACH_BYTES = 1 << 12
+"""What ZeroMQ may need for a small message besides its bytes: the buffer in which it came."""
+
 LOOK_S = 0.25
 """How often connections are looked at."""
 
@@ -84,7 +89,7 @@ class Guard:
         self.handshake_s = handshake_s
         self.frame_s = frame_s
         self.connections_max = min(connections_max, _descriptors(connections_max))
-        self.small = Budget(SMALL_BYTES)
+        self.small = Budget(SMALL_BYTES, EACH_BYTES)
         self.large = Budget(LARGE_BYTES)
         self.buffer = memoryview(bytearray(SMALL))
         """Where all connections read, one at a time."""
@@ -108,7 +113,7 @@ class Guard:
 
     def took(self, size: int) -> None:
         """The owner has taken a message of so many bytes."""
-        (self.small if size <= SMALL else self.large).taken += size
+        self.budget(size).take(size)
 
     def emptied(self) -> None:
         """The owner has found no message."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
@@ -21,6 +23,8 @@ from driftline.deploy.host.guarding.zmtp import COMMAND_BYTES_MAX, Framing, Viol
 from tests.deploy.host.raw_peer import COMMAND, GREETING, LONG, MORE, READY, Peer, frame, head
 from tests.engine.sources.memory_disk import memory_disk
 
+ROOT = Path(__file__).resolve().parents[3]
+
 MESSAGE_MAX = 1 << 24
 SOON_MS = 5000
 
@@ -31,7 +35,7 @@ class Guarded:
     def __init__(self, directory: Path, address: str = "tcp://127.0.0.1:*", **limits: Any) -> None:
         self.context = zmq.Context()
         self.router = self.context.socket(zmq.ROUTER)
-        self.router.set_hwm(64)
+        self.router.set(zmq.RCVHWM, 0)
         inside = f"{directory}/router"
         self.router.bind(f"ipc://{inside}")
         self.guard = Guard(address, inside, name="it", message_bytes_max=MESSAGE_MAX, **limits)
@@ -284,3 +288,10 @@ def test_who_waits_for_room_too_long_goes(
         assert late.is_closed()
         assert "was not complete within 0.4 s" in caplog.text
         guarded.hears(first, b"still here")
+
+
+def test_producers_with_heartbeats_that_break_off_cannot_end_the_process(directory: Path) -> None:
+    """A mark for what the ROUTER receives made libzmq 4.3.5 abort."""
+    program = [sys.executable, "-m", "tests.deploy.host.heartbeats", str(directory)]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

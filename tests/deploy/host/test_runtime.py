@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from time import monotonic
 
 import pytest
 import zmq
 
+from driftline.deploy.host import runtime as module
 from driftline.deploy.host.runtime import Runtime, ThreadDied
 from driftline.engine.wire.messages import AskPromise, Message, encode
 from driftline.engine.wire.party import Job, Party
@@ -130,3 +133,36 @@ def test_a_party_that_dies_in_its_thread_ends_the_loop_of_its_partner(runtime: R
     runtime.flush(node)
     with pytest.raises(ThreadDied, match="consumer died: SystemExit"):
         until(runtime, node.heard)
+
+
+def test_what_was_sent_to_a_process_that_has_gone_holds_nobody_up(tmp_path: Path) -> None:
+    """A socket that was closed before keeps its messages for their receiver."""
+    runtime = Runtime()
+    with runtime.connect(f"ipc://{tmp_path}/gone") as socket:
+        socket.send(b"alive")
+    closing = threading.Thread(target=runtime.close, kwargs={"linger_ms": 0}, daemon=True)
+    closing.start()
+    closing.join(timeout=20)
+    assert not closing.is_alive()
+
+
+def test_a_disk_that_hangs_is_told_and_named_until_it_is_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "SLOW_S", 0.05)
+    monkeypatch.setattr(module, "LOOK_EVERY_S", 0.01)
+    frozen = threading.Event()
+    runtime = Runtime(lambda job: frozen.wait(LONG_S))
+    party = Listener("node-0")
+    runtime.add(party, "inproc://node-0")
+    party.jobs.append(Job())
+    with caplog.at_level("INFO"):
+        while not party.obstacle:
+            runtime.step(wait_s=0.01)
+        assert "node-0 has waited for its disk for 0 s, to carry out a job" in party.obstacle
+        assert "is it frozen, or overloaded?" in caplog.text
+        frozen.set()
+        until(runtime, party.results)
+    assert party.obstacle == ""
+    assert "node-0 can carry out a job again" in caplog.text
+    runtime.close(linger_ms=0)
