@@ -36,7 +36,7 @@ class Asides:
                 self._read(path.read_bytes())
         except OSError as error:
             raise Unavailable(f"{path}: {error.strerror}") from None
-        self._before = frozenset(self._times)
+        self._forgotten: set[int] = set()
         self.new = 0
         """Records set aside in this session, without those that an earlier one had set aside."""
 
@@ -55,6 +55,7 @@ class Asides:
             replace_file(self.path, b"".join(line for line in lines if _time(line) in kept))
         except OSError as error:
             raise Unavailable(f"{self.path}: {error.strerror}") from None
+        self._forgotten |= self._times - kept
         self._times = kept
 
     def below(self, time: int) -> int:
@@ -88,7 +89,7 @@ class Asides:
                     "%s cannot be read to its end: %s; nothing from record %d on is in the run",
                     *(record.file, record.reason, record.time),
                 )
-        first = [record for record in new if record.time not in self._before]
+        first = [record for record in new if record.time not in self._forgotten]
         self.new += len(first)
         self._letters.unreadable(monotonic(), first)
 

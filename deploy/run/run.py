@@ -174,7 +174,8 @@ def _run(
             given = source
             if isinstance(source, FileSource | SeveralFiles):
                 used = _used(i, source, config, process)
-                given = open_checked(source, used, aside, start)
+                checked = open_checked(source, used, aside, start)
+                given = checked if config.policy.replay else source  # else nothing is noted
             front = _front(i, given, aside, used, flow_plan, config, process, runtime)
             tallies.append(Tally(front, source, start, aside.below(start), first=first))
             resuming.read(i, source, None if used is None else used.used.last)
