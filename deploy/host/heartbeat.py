@@ -54,9 +54,12 @@ class Heartbeat:
         self._thread.join()
 
     def _loop(self) -> None:
-        with self._runtime.connect(self._members[0].addresses["master"]) as master:
+        master = self._runtime.connect(self._members[0].addresses["master"])
+        try:
             while not self._over.wait(HELLO_EVERY_S):
                 self.beat(monotonic(), master)
+        finally:  # else what a master that has ended does not take would keep the process for ever
+            master.close(linger=0)
 
     def beat(self, now: float, master: zmq.Socket[bytes]) -> None:
         """Send `Alive` for each member, if the loop is in the same turn as at the last call."""
