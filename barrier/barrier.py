@@ -91,6 +91,10 @@ class Barrier:
         """All nodes have worked off all elements below this time, by the master's tracker. In
         label order this does nothing."""
 
+    def settle(self, frontier: int) -> None:
+        """No snapshot will be as of an earlier time than this. Without label order this does
+        nothing."""
+
     def encode_ahead(self) -> bool:
         """Encode outputs of one time for a later `advance`. Returns whether there were any."""
         return False

@@ -104,7 +104,7 @@ class OrderedBarrier(Barrier):
         self.times: list[int] = []
         """A heap of the times in `pending`."""
         self.history: deque[tuple[int, int]] = deque([(start - 1, checksum)])
-        """(time, checksum over all blobs up to it), from the time of the next snapshot on."""
+        """(time, checksum over all blobs up to it), from the least time of the next snapshot on."""
         self._replay: _Replay | None = None
 
     def hold(
@@ -136,6 +136,11 @@ class OrderedBarrier(Barrier):
         self.released_to = max(self.released_to, released_to)
         if self._replay is not None and (self.complete or self.released_to >= self._replay.t_last):
             self._end_replay()
+
+    def settle(self, frontier: int) -> None:
+        history = self.history
+        while len(history) > 1 and history[1][0] < frontier:
+            history.popleft()
 
     def encode_ahead(self) -> bool:
         """Encode the outputs of one time before they are final; for an idle node.
@@ -188,10 +193,8 @@ class OrderedBarrier(Barrier):
 
         Precondition: times do not decrease.
         """
-        history = self.history
-        while len(history) > 1 and history[1][0] < time:
-            history.popleft()
-        return history[0][1]
+        self.settle(time)
+        return self.history[0][1]
 
     def validate(self) -> None:
         super().validate()

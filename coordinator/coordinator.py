@@ -65,7 +65,7 @@ MISSING_AFTER_S = 5.0
 """Default of the silence, in seconds, after which a node or front counts as missing."""
 
 HURRIED_EVERY_S = 0.5
-"""Seconds from one snapshot to the next that nodes ask for: it may be the disk that is slow."""
+"""Seconds from one snapshot to the next that members ask for: it may be the disk that is slow."""
 
 
 class Coordinator:
@@ -372,7 +372,7 @@ class Coordinator:
     # Snapshots.
 
     def hurry(self) -> None:
-        """A node asks for a snapshot before it is due, as much waits for it."""
+        """A node or front asks for a snapshot before it is due, as much waits for it."""
         self._next_snapshot = min(self._next_snapshot, self._begun_at + HURRIED_EVERY_S)
 
     def consider_snapshot(self, delivered: int) -> None:

@@ -89,6 +89,7 @@ class InProcessRun:
             tuple(source.identity() for source in self._sources),
         )
         _check_outputs(output, identity)
+        _, failed_before = count_outputs(output)
         asides: list[Asides] = []
         if isinstance(output, Path):
             asides = [
@@ -110,7 +111,8 @@ class InProcessRun:
             self._close(cluster)
         if asides:
             self._bad = [aside.count for aside in asides]
-        return self._summary(cluster, *count_outputs(output))
+        outputs, failed = count_outputs(output)
+        return self._summary(cluster, outputs, failed - failed_before)
 
     def _cluster(self, consumer: MergingConsumer) -> Cluster:
         on_bad = [partial(self._set_aside, front) for front in range(len(self._sources))]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from pathlib import Path
+from time import monotonic
 
+from driftline.deploy.parties.letters import DeadLetters
 from driftline.engine.flow.flow import Flow
 from driftline.engine.order.steps import FAILURES
 from driftline.engine.sinks import Consumer, JsonLinesConsumer, LmdbConsumer, MemoryConsumer
-from driftline.engine.sinks.lines import count_failures, count_lines
+from driftline.engine.sinks.lines import DEAD_LETTERS, count_failures, count_lines
 from driftline.engine.sinks.lmdb import read_items
 from driftline.engine.wire.bundles import Item
 
@@ -36,9 +38,9 @@ class RunSummary:
     outputs: int
     """Outputs in the list, directory or LMDB: of this call, and of interrupted earlier ones."""
     dead_letters: int
-    """Elements set aside because a function failed."""
+    """Elements that this call has set aside because a function failed."""
     bad_records: int
-    """Records set aside because they could not be read."""
+    """Records that this call has set aside because they could not be read."""
     seconds: float
     """How long the call took."""
     processes: bool
@@ -70,12 +72,19 @@ def consumers_in(output: Path | Lmdb, flow: Flow, identity: str) -> Callable[[st
     if isinstance(output, Lmdb):
         path = Path(output.path).absolute()
         return lambda barrier: LmdbConsumer(path, barrier, flow, identity)
-    return lambda barrier: JsonLinesConsumer(output, barrier, flow, identity)
+    letters = DeadLetters(f"{output}/{DEAD_LETTERS}")
+
+    def told(failures: Sequence[Item]) -> None:
+        letters.failed(monotonic(), failures)
+
+    return lambda barrier: JsonLinesConsumer(output, barrier, flow, identity, on_failures=told)
 
 
 def count_outputs(output: Path | Lmdb) -> tuple[int, int]:
     """(outputs, dead letters) in a directory. Precondition: no process writes to it."""
     if isinstance(output, Lmdb):
+        if not any(Path(output.path).glob("barrier-*")):
+            return 0, 0
         sinks = [item.sink for item in read_items(Path(output.path))]
         failed = sinks.count(FAILURES)
         return len(sinks) - failed, failed

@@ -28,6 +28,7 @@ from driftline.deploy.host.logs import insist, log_to_parent
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.consumer import ConsumerServer
+from driftline.deploy.parties.letters import DeadLetters
 from driftline.deploy.parties.master import Master
 from driftline.deploy.work.pace import CARELESS, Pace
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
@@ -37,6 +38,7 @@ from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.locks import Lock
 from driftline.engine.policy import Policy, policy
+from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.snapshots.store import LmdbStore, PartStore
 from driftline.engine.wire.marks import Mark
 from driftline.engine.wire.party import Job
@@ -188,12 +190,17 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         from driftline.engine.sinks.jsonl import JsonLinesConsumer
 
         barrier, mark = f"barrier-{config.index}", config.mark("output")
+        letters = DeadLetters(f"{config.output}/{DEAD_LETTERS}")
+        told = Path(config.output), barrier, flow, config.identity, mark
         consumer = _opened(
             config,
-            lambda: JsonLinesConsumer(Path(config.output), barrier, flow, config.identity, mark),
+            lambda: JsonLinesConsumer(*told, lambda found: letters.failed(monotonic(), found)),
         )
         runtime.host(ConsumerServer(lambda barrier: consumer), node)
-        node.more_figures = lambda: {"outputs": consumer.outputs}
+        node.more_figures = lambda: {
+            "outputs": consumer.outputs,
+            "dead_letters": consumer.failures,
+        }
     else:
         node.addresses["consumer"] = config.address("consumer")
     with Heartbeat(runtime, [node], config.limits.slow_after_s):

@@ -2,7 +2,8 @@
 
 Takes `Start`, `Progress`, `BeginEpoch`, `Committed`, `Drain` (master), `AskPromise` (master, node),
 and the messages that every member takes. Gives frames (nodes); a `Promise` for times without a
-frame (all trackers); `Prepared` for an epoch; `Drained`; and the messages that every member gives.
+frame (all trackers); `Prepared` for an epoch; `Drained`; `AskSnapshot` while the records kept for a
+replay take much memory; and the messages that every member gives.
 
 Invariants: times grow; frames and promises together cover all times below `next`, without a gap;
 after a `Start` with an offset the same records get the same labels again; the records under way fit
@@ -34,13 +35,14 @@ from driftline.engine.keygroups import owner, root_group
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.policy import Output, Policy
 from driftline.engine.sources import BadRecord, CachedSource, LiveSource, Source
-from driftline.engine.sources.cached import PackedRecord, packed
+from driftline.engine.sources.cached import KEPT_BYTES, PackedRecord, packed
 from driftline.engine.sources.source import time_of
 from driftline.engine.sources.used import CheckedSource, StoreUsed
 from driftline.engine.wire.codec import joined_rows
 from driftline.engine.wire.label_columns import encode_labels
 from driftline.engine.wire.messages import (
     AskPromise,
+    AskSnapshot,
     BeginEpoch,
     Committed,
     Drain,
@@ -60,6 +62,9 @@ BATCH = 24
 
 BATCH_BYTES = 1 << 21
 """Bytes from which on a turn takes no more records."""
+
+MANY_BYTES = KEPT_BYTES * 3 // 4
+"""Bytes kept for a replay from which on a front asks for a snapshot; more than a full window."""
 
 Record = PackedRecord | None
 
@@ -93,6 +98,7 @@ class Front(Member):
         self.policy = policy
         self.live = source if isinstance(source, LiveSource) else None
         self.source = source if isinstance(source, LiveSource) else CachedSource(source)
+        self._cached = self.source if isinstance(self.source, CachedSource) else None
         self._checked = source if isinstance(source, CheckedSource) and policy.replay else None
         """The source, if what is used of it has to be known at the next start."""
         self.new_id = new_id
@@ -183,6 +189,8 @@ class Front(Member):
         if self.draining:
             self.send("master", Drained(self._until, int(self.live is not None)))
         self._promise()
+        if self._cached is not None and self._cached.bytes > MANY_BYTES:
+            self.send("master", AskSnapshot())
         for node in self._others:  # nodes without a tracker: shows them whether a marker was lost
             self.send(node, Promise(self.index, 0, 0, 0))
 
@@ -308,6 +316,8 @@ class Front(Member):
         if bad and self.on_bad is not None:
             self.on_bad(bad)  # before a frame or a promise covers their times
         self._send(batches)
+        if self._cached is not None and not self.policy.replay:
+            self._cached.trim(self.next)
         if over:  # in a promise of its own: trackers need the largest time that was sent before it
             self._end, self.next = self.next, INFINITY
         if self._covered < self.next or self._durable < self._now_durable():

@@ -1,7 +1,8 @@
 """The watch: asks nodes and master how they are, for people who watch a run.
 
 Takes `Report` (nodes, master). Gives `AskReport` (nodes, master). It is no member of the run, which
-goes on without it. Invariant: `outputs` never shrinks, as nodes count what their consumers hold.
+goes on without it. Invariant: `outputs` and `dead_letters`
+never shrink, as nodes count what their consumers hold.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Watch(Party):
         self._ask_at = 0.0
         self._heard: dict[str, float] = {}
         """Node or master -> when it has answered last."""
-        self._outputs: dict[str, int] = {}
+        self._held: dict[tuple[str, str], int] = {}
+        """(figure, node) -> what the consumer of the node holds."""
 
     def tick(self, now: float) -> float:
         if self._every_s == inf:
@@ -54,8 +56,10 @@ class Watch(Party):
         self.reports[sender] = message
         self._heard[sender] = self.now
         self.addresses.update(message.addresses)
-        outputs = dict(message.figures).get("outputs", 0)
-        self._outputs[sender] = max(self._outputs.get(sender, 0), outputs)
+        figures = dict(message.figures)
+        for name in ("outputs", "dead_letters"):
+            held = self._held.get((name, sender), 0)
+            self._held[name, sender] = max(held, figures.get(name, 0))
 
     def channel_lost(self, sender: str) -> None:
         """Do nothing: all its messages are control messages."""
@@ -63,7 +67,12 @@ class Watch(Party):
     @property
     def outputs(self) -> int:
         """Outputs that consumers hold, in all runs of the output directory, at the last answers."""
-        return sum(self._outputs.values())
+        return self._sum("outputs")
+
+    @property
+    def dead_letters(self) -> int:
+        """Elements whose function failed, that consumers hold, in the same runs."""
+        return self._sum("dead_letters")
 
     def figure(self, name: str) -> int:
         """A figure of the master, as of its last answer; 0 if it has not said it."""
@@ -94,6 +103,9 @@ class Watch(Party):
         if master.state in (Phase.GATHERING.value, Phase.WAITING.value, Phase.DECIDING.value):
             return f"{doing}: {master.waits_for}"
         return _with(master.state, master.obstacles)
+
+    def _sum(self, figure: str) -> int:
+        return sum(held for (name, _), held in self._held.items() if name == figure)
 
     def _is_silent(self, name: str, now: float) -> bool:
         return now - self._heard.get(name, 0.0) > SILENT_AFTER_S

@@ -14,7 +14,9 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from time import monotonic
 
+from driftline.deploy.parties.letters import DeadLetters
 from driftline.engine.durable import make_directory, replace_file, sync_directory
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.events import log
@@ -26,6 +28,7 @@ class Asides:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._letters = DeadLetters(str(path))
         self._times: set[int] = set()
         """Times of all records in the file."""
         try:
@@ -33,6 +36,9 @@ class Asides:
                 self._read(path.read_bytes())
         except OSError as error:
             raise Unavailable(f"{path}: {error.strerror}") from None
+        self._forgotten: set[int] = set()
+        self.new = 0
+        """Records set aside in this session, without those that an earlier one had set aside."""
 
     @property
     def count(self) -> int:
@@ -49,6 +55,7 @@ class Asides:
             replace_file(self.path, b"".join(line for line in lines if _time(line) in kept))
         except OSError as error:
             raise Unavailable(f"{self.path}: {error.strerror}") from None
+        self._forgotten |= self._times - kept
         self._times = kept
 
     def below(self, time: int) -> int:
@@ -56,7 +63,10 @@ class Asides:
         return sum(aside < time for aside in self._times)
 
     def add(self, records: Sequence[BadRecord]) -> None:
-        """Write records durably, without those in the file already. Raises Unavailable."""
+        """Write records durably, without those in the file already. Raises Unavailable.
+
+        Those that no session had set aside before are told of.
+        """
         new = [record for record in records if record.time not in self._times]
         if not new:
             return
@@ -79,6 +89,13 @@ class Asides:
                     "%s cannot be read to its end: %s; nothing from record %d on is in the run",
                     *(record.file, record.reason, record.time),
                 )
+        first = [record for record in new if record.time not in self._forgotten]
+        self.new += len(first)
+        self._letters.unreadable(monotonic(), first)
+
+    def tell(self, now: float) -> None:
+        """Tell of the last ones, if it is time to; `now`: seconds, monotonic."""
+        self._letters.tell(now)
 
     def _read(self, data: bytes) -> None:
         whole = data[: data.rfind(b"\n") + 1]

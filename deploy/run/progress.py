@@ -14,9 +14,10 @@ from pathlib import Path
 
 from driftline.deploy.parties.meter import percentile
 from driftline.deploy.parties.watch import Watch
+from driftline.deploy.run.asides import Asides
 from driftline.deploy.run.tallies import InputFigures, Tally
 from driftline.engine.events import Field, Fields, about, log
-from driftline.engine.sinks.jsonl import outputs_in
+from driftline.engine.sinks.jsonl import delivered_to
 from driftline.engine.ui.progress import ProgressView
 
 RATE_OVER_S = 5.0
@@ -39,6 +40,12 @@ class Figures:
     """Those that this call has read."""
     outputs: int
     """Outputs that consumers hold, of all calls of the command, without dead letters."""
+    dead_letters: int
+    """Elements whose function failed, that this call has set aside."""
+    bad_records: int
+    """Records that could not be read, that this call has set aside."""
+    set_aside: int
+    """Both, of all calls of the command."""
     rate: float
     """Records per second, over the last seconds."""
     under_way: int
@@ -63,6 +70,8 @@ class Figures:
         parts = [
             f"{self.state}: {records}",
             f"{self.outputs} outputs",
+            *([_counted(self.dead_letters, "dead letter")] if self.dead_letters else ()),
+            *([_counted(self.bad_records, "bad record")] if self.bad_records else ()),
             f"{self.rate:.0f}/s",
             f"{self.under_way} under way",
             f"lag {self.lag_s:.1f} s",
@@ -81,6 +90,9 @@ class Figures:
             "records": self.records,
             "records_in_call": self.records_in_call,
             "outputs": self.outputs,
+            "dead_letters": self.dead_letters,
+            "bad_records": self.bad_records,
+            "set_aside": self.set_aside,
             "records_per_s": self.rate,
             "under_way": self.under_way,
             "lag_s": self.lag_s,
@@ -94,11 +106,12 @@ class Figures:
 class RunProgress:
     """The progress of one run, shown on a terminal or logged."""
 
-    def __init__(self, tallies: Sequence[Tally], output: Path) -> None:
+    def __init__(self, tallies: Sequence[Tally], asides: Sequence[Asides], output: Path) -> None:
         """Precondition: no node runs yet."""
         self._tallies = tallies
+        self._asides = asides
         self._output = output
-        self._outputs_before = outputs_in(output)
+        self._outputs_before, self._failures_before = delivered_to(output)
         """Nodes that are starting have not said yet what the consumers hold."""
         self._show_at = 0.0
         self._log_at = inf
@@ -110,6 +123,8 @@ class RunProgress:
         if now < self._show_at:
             return
         self._show_at = now + SHOWN_EVERY_S
+        for aside in self._asides:
+            aside.tell(now)
         figures = self.look(now, watch)
         if view.shown:
             for number, each in enumerate(figures.inputs):
@@ -124,10 +139,10 @@ class RunProgress:
 
     def end(self, now: float, watch: Watch, view: ProgressView) -> None:
         """Show the last figures. Precondition: all outputs are delivered, all nodes have ended."""
-        outputs = outputs_in(self._output)
-        last = self.look(now, watch)
+        outputs, failures = delivered_to(self._output)
+        last = self._look(now, watch, outputs, failures)
         inputs = tuple(replace(each, lag_s=0.0) for each in last.inputs)
-        last = replace(last, outputs=outputs, under_way=0, lag_s=0.0, state="over", inputs=inputs)
+        last = replace(last, under_way=0, lag_s=0.0, state="over", inputs=inputs)
         for number, each in enumerate(inputs):
             view.show(number, each.position, each.size, each.records)
         view.show_line(str(last))
@@ -135,6 +150,15 @@ class RunProgress:
 
     def look(self, now: float, watch: Watch) -> Figures:
         """The figures now; `now`: seconds, monotonic."""
+        return self._look(now, watch, watch.outputs, watch.dead_letters)
+
+    def dead_letters(self) -> int:
+        """Elements whose function failed in this call. Precondition: all nodes have ended."""
+        return delivered_to(self._output)[1] - self._failures_before
+
+    def _look(self, now: float, watch: Watch, outputs: int, failures: int) -> Figures:
+        """`outputs`, `failures`: that consumers hold."""
+        failures = max(failures, self._failures_before)
         fronts = [tally.front for tally in self._tallies]
         inputs = tuple(tally.look(now) for tally in self._tallies)
         known = [each.records for each in inputs if each.records is not None]
@@ -143,7 +167,10 @@ class RunProgress:
         return Figures(
             sum(known) if len(known) == len(inputs) else None,
             in_call,
-            max(self._outputs_before, watch.outputs),
+            max(outputs, self._outputs_before),
+            failures - self._failures_before,
+            sum(aside.new for aside in self._asides),
+            failures + sum(aside.count for aside in self._asides),
             self._rate(now, in_call),
             sum(front.meter.under_way for front in fronts),
             max(each.lag_s for each in inputs),
@@ -160,6 +187,10 @@ class RunProgress:
             read.popleft()
         since, before = read[0]
         return (records - before) / (now - since) if now > since else 0.0
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _shown(seconds: float) -> str:

@@ -48,7 +48,7 @@ from driftline.engine.flow.outline import outline
 from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Output, Policy
-from driftline.engine.sinks.lines import DEAD_LETTERS, count_failures
+from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.snapshots.savepoint import Savepoint
 from driftline.engine.sources import FileSource, LiveSource, Source
 from driftline.engine.sources.files.several import SeveralFiles
@@ -111,9 +111,9 @@ class RunReport:
     kills: int
     restarts: int
     bad_records: int
-    """Records that could not be read, set aside so far."""
+    """Records that could not be read, that this call has set aside."""
     dead_letters: int
-    """Elements whose function failed, set aside so far."""
+    """Elements whose function failed, that this call has set aside."""
     ended_by: Signal | None = None
     """The signal that has ended the run before its input; None if the input has ended."""
 
@@ -174,13 +174,14 @@ def _run(
             given = source
             if isinstance(source, FileSource | SeveralFiles):
                 used = _used(i, source, config, process)
-                given = open_checked(source, used, aside, start)
+                checked = open_checked(source, used, aside, start)
+                given = checked if config.policy.replay else source  # else nothing is noted
             front = _front(i, given, aside, used, flow_plan, config, process, runtime)
             tallies.append(Tally(front, source, start, aside.below(start), first=first))
             resuming.read(i, source, None if used is None else used.used.last)
         resuming.tell(time())
         fronts = [tally.front for tally in tallies]
-        progress = RunProgress(tallies, config.output)
+        progress = RunProgress(tallies, asides, config.output)
         started = monotonic()
         heartbeat = Heartbeat(runtime, fronts, config.limits.slow_after_s)
         noted = error_noted(config.state, process.lineage, process.run)
@@ -195,8 +196,8 @@ def _run(
             monotonic() - started,
             cluster.kills,
             cluster.restarts,
-            sum(aside.count for aside in asides),
-            count_failures(config.output),
+            sum(aside.new for aside in asides),
+            progress.dead_letters(),
             signals.asked if stop.text == IN_GOOD_ORDER else None,
         )
 

@@ -99,7 +99,11 @@ class Assembly:
             step.close(frontier)
 
     def settle(self, frontier: int) -> None:
-        """Elements below the frontier are final: move their changes to the changelogs."""
+        """Elements below the frontier are final: move their changes to the changelogs.
+
+        No snapshot will be as of an earlier time.
+        """
+        self.barrier.settle(frontier)
         for step in self.keyed.values():
             step.settle(frontier)
 

@@ -21,7 +21,7 @@ from driftline.engine.wire.messages import Bundle
 KEPT_BYTES = 1 << 26
 """Size of the blobs in a commit record at most."""
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +34,21 @@ class CommitRecord:
     """(name, bytes committed, checksum) of each file, of a consumer that writes files."""
     rows: tuple[int, int] = (0, 0)
     """(number of outputs, sum of their checksums); JSON lines have their checksums in `files`."""
+    failures: int = 0
+    """Number of dead letters; LMDB has them among its outputs."""
 
     @staticmethod
     def of(
         bundle: Bundle,
         files: tuple[tuple[str, int, int], ...] = (),
         rows: tuple[int, int] = (0, 0),
+        failures: int = 0,
     ) -> CommitRecord:
-        """The record to store with a bundle; `files` and `rows` include the bundle."""
+        """The record to store with a bundle; `files`, `rows` and `failures` include the bundle."""
         size = sum(map(len, bundle.blobs))
         blobs = bundle.blobs if size <= KEPT_BYTES else ()
-        return CommitRecord(bundle.groups, Last(bundle.t_last, bundle.checksum, blobs), files, rows)
+        last = Last(bundle.t_last, bundle.checksum, blobs)
+        return CommitRecord(bundle.groups, last, files, rows, failures)
 
     def of_groups(self, groups: tuple[int, int], where: str) -> Last:
         """The last bundle, for a barrier with these key groups; `where`: the consumer, for errors.
@@ -71,6 +75,7 @@ class CommitRecord:
                 self.last.blobs,
                 self.files,
                 self.rows,
+                self.failures,
             )
         )
         return crc32(data).to_bytes(4, "big") + data
@@ -90,5 +95,5 @@ class CommitRecord:
                 f"{where} was written by another version of Driftline: "
                 "go on with that one, or give another --output"
             )
-        _, groups, t_last, checksum, blobs, files, rows = parts
-        return CommitRecord(groups, Last(t_last, checksum, blobs), files, rows)
+        _, groups, t_last, checksum, blobs, files, rows, failures = parts
+        return CommitRecord(groups, Last(t_last, checksum, blobs), files, rows, failures)

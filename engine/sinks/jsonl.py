@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from zlib import crc32
 
@@ -33,6 +34,7 @@ from driftline.engine.sinks.commit_record import CommitRecord
 from driftline.engine.sinks.consumer import Last, items_of
 from driftline.engine.sinks.directory import OutputDirectory, reported
 from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
+from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.marks import NOBODY, Mark
 from driftline.engine.wire.messages import Bundle
 
@@ -49,6 +51,7 @@ class JsonLinesConsumer:
         flow: The flow, whose sinks name them.
         identity: Whose outputs they are: of which flow, on which input.
         mark: Which run's they are, and how new.
+        on_failures: Is given the dead letters of each bundle, often none, once it is stored.
 
     Raises:
         StateMismatch: If the directory holds outputs of another identity, or less than was
@@ -57,13 +60,20 @@ class JsonLinesConsumer:
     """
 
     def __init__(
-        self, directory: Path, barrier: str, flow: Flow, identity: str, mark: Mark = NOBODY
+        self,
+        directory: Path,
+        barrier: str,
+        flow: Flow,
+        identity: str,
+        mark: Mark = NOBODY,
+        on_failures: Callable[[Sequence[Item]], None] | None = None,
     ) -> None:
         self.directory = directory
         about = f"{ABOUT}\n{identity}"
         self._claim = OutputDirectory(directory, barrier, about, "*.jsonl", mark)
         number = self._claim.number
         self._record_path = self._claim.hidden / f"barrier-{number}.progress"
+        self._on_failures = on_failures
         self._lines = Lines(flow)
         self._sinks = len(flow.sinks)
         self.paths: dict[int, Path] = {FAILURES: directory / DEAD_LETTERS / f"{number}.jsonl"}
@@ -77,6 +87,8 @@ class JsonLinesConsumer:
         self.outputs = 0
         """Outputs delivered so far, without dead letters, in all runs that wrote to the directory;
         any thread may read it."""
+        self.failures = 0
+        """Dead letters delivered so far, in the same runs; any thread may read it."""
         self._writes = False
         """Whether the files were cut to what is committed, so that lines may be appended."""
         try:
@@ -92,7 +104,9 @@ class JsonLinesConsumer:
             before = self._committed()
             if bundle.t_last <= before.last.t_last:
                 return
-            texts = self._texts(bundle)
+            items = items_of(bundle, self._sinks)
+            failures = [item for item in items if item.sink == FAILURES]
+            texts = self._texts(items)
             self.discard()
             # If a step fails from here on, the record has to be read again.
             self._record = None
@@ -105,9 +119,12 @@ class JsonLinesConsumer:
                 self._append(sink, length, text)
                 files[name] = length + len(text), crc32(text, checksum)
             committed = tuple((name, *file) for name, file in files.items())
-            after = CommitRecord.of(bundle, committed, (rows, 0))
+            failed = before.failures + len(failures)
+            after = CommitRecord.of(bundle, committed, (rows, 0), failed)
             replace_file(self._record_path, after.encode())
-            self._record, self.outputs = after, rows
+            self._record, self.outputs, self.failures = after, rows, failed
+        if self._on_failures is not None:
+            self._on_failures(failures)
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
         """The last committed bundle."""
@@ -122,10 +139,10 @@ class JsonLinesConsumer:
         self._record = None
         self._claim.close()
 
-    def _texts(self, bundle: Bundle) -> dict[int, tuple[bytes, int]]:
+    def _texts(self, items: Sequence[Item]) -> dict[int, tuple[bytes, int]]:
         """Per sink: the text to append, and its number of lines."""
         lines: dict[int, list[bytes]] = {}
-        for item in items_of(bundle, self._sinks):
+        for item in items:
             lines.setdefault(item.sink, []).append(f"{self._lines.format(item)}\n".encode())
         return {sink: (b"".join(parts), len(parts)) for sink, parts in lines.items()}
 
@@ -168,6 +185,7 @@ class JsonLinesConsumer:
                 if sink != FAILURES:  # the file for dead letters is made with the first one
                     self._file(sink)
             self._record, self.outputs = record, record.rows[0]
+            self.failures = record.failures
             if self._writes:  # a delivery has failed
                 self._cut(record)
         return self._record
@@ -235,13 +253,14 @@ def damage_in(directory: Path, number: int) -> list[str]:
     return problems
 
 
-def outputs_in(directory: Path) -> int:
-    """Outputs delivered to a directory, without dead letters. Precondition: nobody writes there.
+def delivered_to(directory: Path) -> tuple[int, int]:
+    """(outputs, dead letters) delivered to a directory. Precondition: nobody writes there.
 
     Raises StateMismatch if a commit record is damaged, OSError.
     """
-    records = sorted((directory / ".driftline").glob("barrier-*.progress"))
-    return sum(CommitRecord.decode(r.read_bytes(), str(r)).rows[0] for r in records)
+    paths = sorted((directory / ".driftline").glob("barrier-*.progress"))
+    records = [CommitRecord.decode(path.read_bytes(), str(path)) for path in paths]
+    return sum(r.rows[0] for r in records), sum(r.failures for r in records)
 
 
 def bytes_after(directory: Path, record: CommitRecord) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
-from operator import itemgetter
 
 from driftline.engine.sources.source import BadRecord, Source, time_of
 from driftline.engine.wire.codec import pack_payload
@@ -40,8 +39,7 @@ class CachedSource:
     def __init__(self, source: Source, kept_bytes: int = KEPT_BYTES) -> None:
         self._source = source
         self._kept_bytes = kept_bytes
-        self._kept: deque[tuple[int, PackedRecord, int]] = deque()
-        """(time, record, bytes)"""
+        self._kept: deque[PackedRecord] = deque()
         self._from: int | None = None
         """All records from this time to the last one read are kept; None before the first read."""
         self._rest: Iterator[tuple[int, object] | BadRecord] = iter(())
@@ -63,11 +61,11 @@ class CachedSource:
             self.bytes = 0
             self._from = start
             self._rest = self._source.read(start)
-        return self._read(bisect_left(self._kept, start, key=itemgetter(0)))
+        return self._read(bisect_left(self._kept, start, key=time_of))
 
     def trim(self, time: int) -> None:
         """Forget kept records below this time."""
-        while self._kept and self._kept[0][0] < time:
+        while self._kept and time_of(self._kept[0]) < time:
             self._drop()
 
     def progress(self) -> tuple[int, int] | None:
@@ -77,24 +75,25 @@ class CachedSource:
         return self._source.identity()
 
     def _read(self, at: int) -> Iterator[PackedRecord]:
-        for _, record, _ in list(self._kept)[at:]:
-            yield record
+        yield from list(self._kept)[at:]
         for read in self._rest:
             record = packed(read)
             self._keep(record)
             yield record
 
     def _keep(self, record: PackedRecord) -> None:
-        if isinstance(record, BadRecord):
-            size = len(record.raw) + len(record.text)
-        else:
-            size = len(record[1])
-        self._kept.append((time_of(record), record, size + EACH_BYTES))
-        self.bytes += size + EACH_BYTES
+        self._kept.append(record)
+        self.bytes += _size(record)
         while self.bytes > self._kept_bytes:
             self._drop()
 
     def _drop(self) -> None:
-        time, _, size = self._kept.popleft()
-        self._from = time + 1
-        self.bytes -= size
+        record = self._kept.popleft()
+        self._from = time_of(record) + 1
+        self.bytes -= _size(record)
+
+
+def _size(record: PackedRecord) -> int:
+    if isinstance(record, BadRecord):
+        return len(record.raw) + len(record.text) + EACH_BYTES
+    return len(record[1]) + EACH_BYTES

@@ -25,7 +25,7 @@ Invariant: an older `Used` of a run is true, too; it only says less.
 
 from __future__ import annotations
 
-from collections import deque
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -75,6 +75,49 @@ class StoreUsed(Job):
     used: Used
 
 
+class Spans:
+    """Spans of records, in order: of each (time of the first record, of the last one, checksum over
+    all up to it). Each takes 24 bytes."""
+
+    def __init__(self) -> None:
+        self._numbers = array("q")
+        self._at = 0
+        """Where the first span begins; what is before it has been taken."""
+
+    def __len__(self) -> int:
+        return (len(self._numbers) - self._at) // 3
+
+    @property
+    def first(self) -> tuple[int, int, int]:
+        """The first span. Precondition: there is one."""
+        first, last, total = self._numbers[self._at : self._at + 3]
+        return first, last, total
+
+    def add(self, first: int, last: int, total: int) -> None:
+        """A span follows."""
+        self._numbers.extend((first, last, total))
+
+    def take(self) -> tuple[int, int, int]:
+        """Remove the first span. Precondition: there is one."""
+        taken = self.first
+        self._at += 3
+        if 2 * self._at >= len(self._numbers):
+            del self._numbers[: self._at]
+            self._at = 0
+        return taken
+
+    def clear(self) -> None:
+        """Remove all spans."""
+        self._numbers, self._at = array("q"), 0
+
+    def thin(self) -> None:
+        """Join spans by two, as there has been no snapshot for long. Precondition: their number is
+        even."""
+        old, joined = self._numbers[self._at :], array("q", bytes(24 * (len(self) // 2)))
+        joined[0::3], joined[1::3], joined[2::3] = old[0::6], old[4::6], old[5::6]
+        self._numbers, self._at = joined, 0
+
+
 class CheckedSource:
     """A source that reads from its beginning anyway; what a run has used of it is checked.
 
@@ -87,9 +130,8 @@ class CheckedSource:
         """What is compared whenever it is read."""
         self._below = 0, 0
         """(time of the last record, checksum) of the records before those in `_spans`."""
-        self._spans: deque[tuple[int, int, int]] = deque()
-        """(time of the first record, of the last one, checksum over all up to it) of each span of
-        records that were read; nearly always a span is one record."""
+        self._spans = Spans()
+        """Of the records that were read; nearly always a span is one record."""
         self._begun: tuple[int, Iterator[Record]] | None = None
         """The first time of a `read`, and its records, if `check` has begun it."""
 
@@ -130,10 +172,12 @@ class CheckedSource:
     def used(self, until: int) -> Used:
         """What there is below a time. Preconditions: all of it was read; times do not decrease."""
         spans = self._spans
-        while spans and spans[0][1] < until:
-            self._below = spans.popleft()[1:]
+        while spans and spans.first[1] < until:
+            self._below = spans.take()[1:]
         last, total = self._below
-        if spans and spans[0][0] < until:  # a span of several records: nothing is known within it
+        if (
+            spans and spans.first[0] < until
+        ):  # a span of several records: nothing is known within it
             until = last + 1
         return Used(max(until, last + 1), last, total)
 
@@ -163,8 +207,8 @@ class CheckedSource:
                 self._below = time, total
                 continue
             if len(self._spans) >= SPANS_MAX:
-                self._thin()
-            self._spans.append((time, time, total))
+                self._spans.thin()
+            self._spans.add(time, time, total)
             yield record
         if used.until:
             self._compare(used, last, total, INFINITY)
@@ -186,12 +230,6 @@ class CheckedSource:
         else:
             return
         raise StateMismatch(f"{self.name}: {problem}. {WAYS_OUT}")
-
-    def _thin(self) -> None:
-        """Join spans by two, as there has been no snapshot for long."""
-        spans = list(self._spans)
-        pairs = zip(spans[::2], spans[1::2], strict=True)
-        self._spans = deque((one[0], *other[1:]) for one, other in pairs)
 
 
 def _content(record: Record) -> bytes:

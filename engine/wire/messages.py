@@ -174,7 +174,7 @@ class Committed(Message):
 
 @message(25)
 class AskSnapshot(Message):
-    """Node to coordinator: take a snapshot now, as what waits for it takes much memory."""
+    """Node or front to coordinator: take a snapshot now, as what waits for it takes much memory."""
 
 
 # Incarnations (control) -----------------------------------------------------------------------

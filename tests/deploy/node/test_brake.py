@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from driftline.barrier.ordered import OrderedBarrier
 from driftline.deploy.node.brake import TELL_EVERY_S, Brake
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.front import Front
@@ -32,6 +33,12 @@ def flow() -> Flow:
         return f"{number}".rjust(100)
 
     made.source("numbers").key_by(lambda number: number % 5).scan(add, total).sink()
+    return made
+
+
+def without_state() -> Flow:
+    made = Flow("copies")
+    made.source("numbers").map(str).sink()
     return made
 
 
@@ -97,6 +104,18 @@ def test_an_epoch_that_is_open_for_long_is_ended_before_it_is_due() -> None:
     room.run(room.has(RECORDS // 2), 100_000)
     assert room.heard(AskSnapshot)
     assert room.master.coordinator.snapshots > 1
+
+
+def test_without_snapshots_a_node_keeps_no_checksums_of_what_is_delivered() -> None:
+    room = room_of("exactly-once", without_state(), interval=1e6)
+    most = 0
+    while not room.stopped():
+        room.step()
+        barriers = [node.barrier for node in nodes(room) if node.running]
+        most = max([most, *(len(b.history) for b in barriers if isinstance(b, OrderedBarrier))])
+    assert right(room, without_state())
+    assert room.master.coordinator.snapshots == 0
+    assert 1 < most < RECORDS / 5
 
 
 def test_a_disk_that_does_not_answer_holds_an_open_epoch_back() -> None:

@@ -11,8 +11,19 @@ from driftline.deploy.parties.window import WINDOW_BYTES
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
-from driftline.engine.sources import ListSource, QueueSource
-from driftline.engine.wire.messages import Frame, Header, Progress, Start, decode, encode
+from driftline.engine.sources import CachedSource, ListSource, QueueSource
+from driftline.engine.sources.cached import KEPT_BYTES
+from driftline.engine.wire.messages import (
+    AskSnapshot,
+    Committed,
+    Frame,
+    Header,
+    Message,
+    Progress,
+    Start,
+    decode,
+    encode,
+)
 
 SIZE = 1_000_000
 
@@ -32,6 +43,11 @@ class Sending:
         self.front = Front(0, 2, plan(flow), policy(name), source, lambda: next(ids))
         self.front.receive(encode(Header("master", 0, 0), Start(1, 0, ())))
         self.sent: list[int] = []
+        self.told = 0
+
+    def tell(self, message: Message) -> None:
+        self.told += 1
+        self.front.receive(encode(Header("master", 1, self.told), message))
 
     def go(self) -> None:
         """Let it send as much as it may."""
@@ -64,3 +80,41 @@ def test_a_record_larger_than_the_window_is_sent() -> None:
     sending.front.receive(encode(Header("master", 1, 1), Progress(2, 2)))
     sending.go()
     assert len(sending.sent) == 2
+
+
+def asks(front: Front) -> bool:
+    """Whether the front, with its regular messages, asks for a snapshot."""
+    front.outbox.clear()
+    front.repeat()
+    return any(isinstance(decode(data)[1], AskSnapshot) for _, data in front.outbox)
+
+
+def deliver(sending: Sending, until: int) -> int:
+    """All is delivered, record by record, up to a time. Returns the most bytes that were kept."""
+    assert isinstance(sending.front.source, CachedSource)
+    most = 0
+    for time in range(2, until + 1):
+        sending.tell(Progress(time, time))
+        sending.go()
+        most = max(most, sending.front.source.bytes)
+    return most
+
+
+def test_a_front_that_keeps_many_records_asks_for_a_snapshot_before_it_is_due() -> None:
+    sending = Sending(120, False, "exactly-once")
+    sending.go()
+    assert not asks(sending.front), "fewer are under way"
+    assert deliver(sending, 90) < 1.1 * KEPT_BYTES, "also if there is no snapshot"
+    assert asks(sending.front)
+    sending.tell(Committed(1, 0, 90, 90))
+    assert not asks(sending.front)
+
+
+def test_without_replays_a_front_keeps_no_records() -> None:
+    sending = Sending(120, False, "none")
+    assert deliver(sending, 90) < 2 * SIZE
+    assert not asks(sending.front)
+    assert sending.front.taken == 120
+    sending.front.receive(encode(Header("master", 2, 0), Start(2, -1, ())))
+    sending.go()
+    assert sending.front.taken == 120

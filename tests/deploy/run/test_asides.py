@@ -56,6 +56,26 @@ def test_a_record_is_set_aside_once_and_a_torn_line_is_written_again(tmp_path: P
         assert path.read_bytes() == whole
 
 
+def test_what_is_new_is_counted_and_told_once_also_if_it_was_forgotten_and_read_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = bad_records(tmp_path / "in.jsonl")
+    first = Asides(tmp_path / "aside.jsonl")
+    first.add(records[:2])
+    first.add(records[:2])  # a replay
+    assert first.new == 2
+    assert [message.split(" in ")[0] for message in caplog.messages] == ["2 dead letters"]
+    caplog.clear()
+    again = Asides(tmp_path / "aside.jsonl")
+    again.forget(records[1].time)
+    again.add(records[1:2])
+    assert (again.count, again.new, caplog.messages) == (2, 0, [])
+    again.add(records[2:])
+    assert (again.count, again.new) == (len(records), len(records) - 2)
+    assert "record" in caplog.text
+    assert records[-1].reason in caplog.text
+
+
 def test_a_file_that_ends_too_early_is_told_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -71,6 +71,41 @@ def test_with_dead_letters_they_are_set_aside_in_short_as_by_the_reference(
     assert max(map(len, aside)) < 2 * RAW_CHARS
 
 
+def test_a_run_tells_what_it_sets_aside_and_the_next_call_counts_what_is_new(
+    command: Command,
+) -> None:
+    flow = FLOW.replace('[record["id"]]', '[6 // (record["id"] - 6)]')
+    (command.directory / "flow.py").write_text(flow)
+    options = "--on-error", "dead-letter", "--log-json", "--log-level", "debug", "--json", "report"
+
+    def call() -> tuple[list[dict[str, object]], dict[str, object], dict[str, object]]:
+        """The warnings of dead letters, the last figures, and the report."""
+        done = command.run("out", "in.jsonl", *options)
+        assert done.returncode == 0, done.stderr
+        lines = [json.loads(line) for line in done.stderr.splitlines()]
+        told = [line["fields"] for line in lines if line["event"] == "dead-letters"]
+        figures = [line["fields"] for line in lines if line["event"] == "progress"]
+        return told, figures[-1], json.loads((command.directory / "report").read_text())
+
+    told, figures, report = call()
+    [failed] = [fields for fields in told if "operator" in fields]
+    assert (failed["count"], failed["label"]) == (1, "[6, 0]")
+    assert "ZeroDivisionError" in str(failed["error"])
+    assert 'record["id"] - 6' in str(failed["line"])
+    [bad] = [fields for fields in told if "file" in fields]
+    assert bad["file"] == "in.jsonl"
+    for found in (figures, report):
+        assert (found["dead_letters"], found["bad_records"]) == (1, 4)
+    assert figures["set_aside"] == 5
+    with (command.directory / "in.jsonl").open("a") as file:
+        file.write('{"id": 7}\n{"id": 6}\n')
+    told, figures, report = call()
+    assert [fields["label"] for fields in told] == ["[8, 0]"]
+    for found in (figures, report):
+        assert (found["dead_letters"], found["bad_records"]) == (1, 0)
+    assert figures["set_aside"] == 6
+
+
 @pytest.mark.parametrize("given", ["in.jsonl", "-"])
 def test_without_dead_letters_the_run_ends_with_the_record_and_the_reason(
     command: Command, given: str

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from driftline.engine.errors import PayloadError, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
+from driftline.engine.order.steps import FAILURES
 from driftline.engine.sinks import JsonLinesConsumer, Lines, MemoryConsumer
 from driftline.engine.sinks import jsonl as module
-from driftline.engine.sinks.jsonl import file_name
+from driftline.engine.sinks.jsonl import delivered_to, file_name
 from driftline.engine.wire.bundles import to_blob
 from driftline.engine.wire.messages import Bundle
 from tests.engine.sinks.bundles import (
@@ -56,6 +57,23 @@ def test_each_sink_has_a_file_and_dead_letters_have_one_once_there_are_any(tmp_p
     delivered(tmp_path, stream(9))
     assert written("json-lines", tmp_path) == expected(stream(9))
     assert (tmp_path / "dead-letters" / "0.jsonl").exists()
+
+
+def test_dead_letters_are_counted_and_given_on_once(tmp_path: Path) -> None:
+    bundles = stream(12)
+    wanted = [item.label for item in items(bundles) if item.sink == FAILURES]
+    given: list[tuple[int, ...]] = []
+    for count in (9, 12):  # the second consumer gets all bundles again
+        consumer = JsonLinesConsumer(
+            *(tmp_path, BARRIER, FLOW, "me"),
+            on_failures=lambda found: given.extend(item.label for item in found),
+        )
+        for bundle in bundles[:count]:
+            consumer.deliver(bundle)
+        assert consumer.failures == len(given) > 0
+        consumer.close()
+        assert delivered_to(tmp_path) == (consumer.outputs, consumer.failures)
+    assert given == wanted
 
 
 def test_the_files_of_all_barriers_merged_by_label_are_the_output(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -72,6 +73,18 @@ def test_a_checksum_says_no_more_than_what_is_known(
         assert found == after(records, found.until)
         known = found
     assert source.used(100) == after(records, 100)
+
+
+def test_a_record_is_marked_by_few_bytes_while_there_is_no_snapshot() -> None:
+    source = CheckedSource(ListSource(range(50_000)))
+    tracemalloc.start()
+    try:
+        read = sum(1 for _ in source.read(1))
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert read == 50_000
+    assert taken < 30 * read
 
 
 class Changing:
