@@ -135,7 +135,7 @@ def _output(report: DirectoryReport) -> DirectoryReport:
     size = sum(length for _, length, _ in progress.files)
     holds = f"{progress.rows[0]} outputs" if progress.rows[0] else f"{size} bytes"
     if after := jsonl.bytes_after(directory, progress):
-        holds += f", and {after} that are not delivered, which a run that goes on cuts off"
+        holds += f", and {after} bytes not yet delivered, which a run that goes on cuts off"
     t_last = progress.last.t_last
     return replace(report, mark=mark, t_last=t_last, damage=" ".join(damage), holds=holds)
 

@@ -36,6 +36,9 @@ from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
 from driftline.engine.wire.marks import NOBODY, Mark
 from driftline.engine.wire.messages import Bundle
 
+FOREIGN = "*.jsonl"
+"""Files that a directory without an identity must not hold."""
+
 ABOUT = "JSON lines"
 """The form of the outputs, as their identity names it."""
 
@@ -61,7 +64,7 @@ class JsonLinesConsumer:
     ) -> None:
         self.directory = directory
         about = f"{ABOUT}\n{identity}"
-        self._claim = OutputDirectory(directory, barrier, about, "*.jsonl", mark)
+        self._claim = OutputDirectory(directory, barrier, about, FOREIGN, mark)
         number = self._claim.number
         self._record_path = self._claim.hidden / f"barrier-{number}.progress"
         self._lines = Lines(flow)
