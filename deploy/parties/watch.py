@@ -33,6 +33,8 @@ class Watch(Party):
         self._heard: dict[str, float] = {}
         """Node or master -> when it has answered last."""
         self._outputs: dict[str, int] = {}
+        self._has_run = False
+        """Whether the run has been running in this call: until then it starts."""
 
     def tick(self, now: float) -> float:
         if self._every_s == inf:
@@ -53,6 +55,7 @@ class Watch(Party):
             return
         self.reports[sender] = message
         self._heard[sender] = self.now
+        self._has_run |= sender == "master" and message.state == Phase.RUNNING.value
         self.addresses.update(message.addresses)
         outputs = dict(message.figures).get("outputs", 0)
         self._outputs[sender] = max(self._outputs.get(sender, 0), outputs)
@@ -83,7 +86,7 @@ class Watch(Party):
             waiting = [name for name, state in nodes.items() if state == "waiting for the consumer"]
             doing = f"waiting for the consumer of {', '.join(waiting)}" if waiting else "running"
             return _with(doing, master.obstacles)
-        doing = "recovering" if self.figure("incarnation") > 1 else "starting"
+        doing = "recovering" if self._has_run else "starting"
         if master.state == Phase.LOADING.value:
             loading = [
                 f"{name} is {'silent' if self._is_silent(name, now) else state}"

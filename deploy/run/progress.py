@@ -15,6 +15,7 @@ from pathlib import Path
 from driftline.deploy.parties.meter import percentile
 from driftline.deploy.parties.watch import Watch
 from driftline.deploy.run.tallies import InputFigures, Tally
+from driftline.engine.counted import counted
 from driftline.engine.events import Field, Fields, about, log
 from driftline.engine.sinks.jsonl import outputs_in
 from driftline.engine.ui.progress import ProgressView
@@ -55,21 +56,21 @@ class Figures:
 
     def __str__(self) -> str:
         if self.records is None:
-            records = f"{self.records_in_call} records in this call"
-        elif self.records == self.records_in_call:
-            records = f"{self.records} records"
+            records = f"{counted(self.records_in_call, 'record')} in this call"
         else:
-            records = f"{self.records} records ({self.records_in_call} in this call)"
+            records = counted(self.records, "record")
+            if self.records != self.records_in_call:
+                records += f" ({self.records_in_call} in this call)"
         parts = [
-            f"{self.state}: {records}",
-            f"{self.outputs} outputs",
+            records,
+            counted(self.outputs, "output"),
             f"{self.rate:.0f}/s",
             f"{self.under_way} under way",
             f"lag {self.lag_s:.1f} s",
         ]
         if self.p50_s is not None and self.p99_s is not None:
             parts.append(f"p50 {_shown(self.p50_s)}, p99 {_shown(self.p99_s)}")
-        return ", ".join(parts)
+        return f"{', '.join(parts)}; {self.state}"
 
     def with_inputs(self) -> str:
         """The same, and how far each input is."""

@@ -149,6 +149,8 @@ class ReceivedSource(LiveSource):
         """How many times `read` was called: only the latest reader goes on."""
         self.waiting_bytes = 0
         """Size of the records in memory."""
+        self.connected: int | None = None
+        """Connections of producers; None: no producers send to it."""
         self.stopped = False
         """Whether this process takes no more records; the next one goes on."""
 
