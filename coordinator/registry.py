@@ -111,26 +111,31 @@ class Registry(Protocol):
         """
 
 
-WAYS_OUT = (
-    "Go on with the run as it was, or give another --output (and --state, if you do), or begin "
-    "anew with --fresh, which removes the state and the outputs"
-)
+ANEW = "begin anew with --fresh, which removes the state and the outputs"
+"""How to begin anew, where nothing is lost by it that could not be made again."""
 
 
 def check_identity(
-    state: ClusterState | None, identity: str, where: str, about: Identity | None = None
+    state: ClusterState | None,
+    identity: str,
+    where: str,
+    about: Identity | None = None,
+    anew: str = ANEW,
 ) -> ClusterState:
     """The state to go on from: `state`, or a new one of this identity if it is None.
 
-    `where`: the directory, for the error; `about`: the identity, to say what differs. Raises
-    StateMismatch if the state has another identity.
+    `where`: the directory, for the error; `about`: the identity, to say what differs; `anew`:
+    how to begin anew. Raises StateMismatch if the state has another identity.
     """
     if state is None:
         return ClusterState(identity, about=about)
     if state.identity != identity:
         differences = about.differences(state.about) if about and state.about else []
         lines = "".join(f"\n  {text}" for text in differences or ["the flow is another one"])
-        raise StateMismatch(f"{where} holds the state of another run:{lines}\n{WAYS_OUT}")
+        raise StateMismatch(
+            f"{where} holds the state of another run:{lines}\nGo on with the run as it was, or "
+            f"give another --output (and --state, if you do), or {anew}"
+        )
     return state
 
 

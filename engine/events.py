@@ -24,7 +24,7 @@ TOLD_EVERY_S = 30.0
 
 Field = str | int | float | bool | None
 
-Fields = list[dict[str, Field]]
+Fields = list[dict[str, Field | dict[str, Field]]]
 """A field that is a list: of inputs, for example."""
 
 

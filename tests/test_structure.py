@@ -25,7 +25,7 @@ LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in 
 
 ROOMS = {
     "engine": (
-        {"labels", "moments", "errors", "events", "interrupts"},
+        {"labels", "moments", "counted", "errors", "events", "interrupts"},
         {"durable", "locks", "policy"},
         {"lmdbs"},
         {"wire"},

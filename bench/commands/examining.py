@@ -12,7 +12,7 @@ from driftline.bench.commands.inputs import Corpus, corpus_options
 from driftline.bench.commands.verdict import judge
 from driftline.engine.policy import POLICIES
 from driftline.engine.ui.consoles import wide_console
-from driftline.engine.ui.options import json_option, plot_option
+from driftline.engine.ui.options import FiniteRange, json_option, plot_option
 from driftline.engine.ui.results import write_json
 
 
@@ -21,7 +21,7 @@ from driftline.engine.ui.results import write_json
               callback=options.whole_numbers, help="Numbers of node processes.")  # fmt: skip
 @click.option("--rates", default="50,200,500", show_default=True, metavar="R,R",
               callback=options.whole_numbers, help="Documents a second.")  # fmt: skip
-@click.option("--seconds", default=8.0, show_default=True, type=click.FloatRange(0.1),
+@click.option("--seconds", default=8.0, show_default=True, type=FiniteRange(0.1),
               help="Duration of each rate; the first quarter is warm-up.")  # fmt: skip
 @click.option("--saturated", default=8000, show_default=True, type=click.IntRange(0),
               help="Documents of the saturated runs, as fast as possible; 0: no such runs.",
@@ -69,7 +69,7 @@ def ordering(
 
 @click.command()
 @options.documents(20_000, "Documents of the index.")
-@click.option("--seconds", default=300.0, show_default=True, type=click.FloatRange(10.0),
+@click.option("--seconds", default=300.0, show_default=True, type=FiniteRange(10.0),
               help="Duration of the word count.")  # fmt: skip
 @options.nodes
 @corpus_options

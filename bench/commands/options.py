@@ -10,7 +10,7 @@ import click
 
 from driftline.bench.systems.cases import CHOICES, MICRO_BATCH
 from driftline.engine.policy import ORDERINGS, POLICIES
-from driftline.engine.ui.options import writable
+from driftline.engine.ui.options import FiniteRange, writable
 from driftline.pipeline.spark.session import check_spark
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -105,7 +105,7 @@ rate = click.option(
     "--rate",
     default=100.0,
     show_default=True,
-    type=click.FloatRange(0.1, 100_000),
+    type=FiniteRange(0.1, 100_000),
     help="Documents a second, arriving as a Poisson process.",
 )
 warmup = click.option(

@@ -27,6 +27,7 @@ from driftline.engine.sources.inputs import open_given_files, open_inputs
 from driftline.engine.sources.record import Shape
 from driftline.engine.ui.consoles import as_words
 from driftline.engine.ui.options import (
+    FiniteRange,
     flow_argument,
     inputs_option,
     json_option,
@@ -66,19 +67,19 @@ from driftline.engine.ui.results import write_json
               )  # fmt: skip
 @click.option("--window", default=WINDOW, show_default=True, type=click.IntRange(1),
               help="Records of a source that may be under way.")  # fmt: skip
-@click.option("--kill-every", type=click.FloatRange(0.1), metavar="S",
+@click.option("--kill-every", type=FiniteRange(0.1), metavar="S",
               help="Kill -9 a random node or the master every S seconds, as a test, until "
               "the run is asked to end. A run whose recoveries take longer gets nowhere.",
               )  # fmt: skip
 @click.option("--missing-after", default=MISSING_AFTER_S, show_default=True, metavar="S",
-              type=click.FloatRange(1),
+              type=FiniteRange(1),
               help="Seconds of silence after which a process counts as dead.")  # fmt: skip
 @click.option("--stalled-after", default=STALLED_AFTER_S, show_default=True, metavar="S",
-              type=click.FloatRange(1),
+              type=FiniteRange(1),
               help="Seconds after which work counts as lost if no node is busy.",
               )  # fmt: skip
 @click.option("--slow-after", default=SLOW_AFTER_S, show_default=True, metavar="S",
-              type=click.FloatRange(0.1),
+              type=FiniteRange(0.1),
               help="Seconds after which a warning names a function that still runs.")  # fmt: skip
 @click.option("--deaths", default=DEATHS_MAX, show_default=True, type=click.IntRange(1),
               help="Deaths of a process, without progress of the run, that end the run. Kills by "

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from contextlib import suppress
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -225,7 +226,8 @@ def _append_whole(file: int, line: bytes) -> None:
     try:
         write_at(file, line, length)
     except OSError:
-        os.ftruncate(file, length)
+        with suppress(OSError):  # a device has no length; its own error is the reason
+            os.ftruncate(file, length)
         raise
 
 

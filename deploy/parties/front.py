@@ -33,6 +33,7 @@ from driftline.engine.errors import DriftlineError, InputError
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import owner, root_group
 from driftline.engine.labels import INFINITY, Label
+from driftline.engine.moments import time_in_words
 from driftline.engine.policy import Output, Policy
 from driftline.engine.sources import BadRecord, CachedSource, LiveSource, Source
 from driftline.engine.sources.cached import KEPT_BYTES, PackedRecord, packed
@@ -218,9 +219,10 @@ class Front(Member):
                 Failed(
                     self.incarnation,
                     "SnapshotDamaged",
-                    f"{self.source.name}: a replay from time {self.next} is needed, but records "
-                    f"below {self.live.trimmed} were given up when newer snapshots were committed, "
-                    "which cannot be loaded any more: restore the state directory",
+                    f"{self.source.name}: a replay from {time_in_words(self.next)} on is needed, "
+                    f"but records before {time_in_words(self.live.trimmed)} were given up when "
+                    "newer snapshots were committed, which cannot be loaded any more: restore the "
+                    "state directory",
                 )
             )
             return

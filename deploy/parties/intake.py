@@ -134,6 +134,7 @@ class Intake(Receiver):
 
     def turn(self) -> bool:
         more = super().turn()
+        self.source.connected = self.connected
         self._presence.look(self.now, self.connected)
         if self._owed:
             self._answer()
@@ -211,6 +212,7 @@ class Intake(Receiver):
         if number != source.accepted(producer):
             return Kind.SYNC
         source.end_of(producer)
+        self._presence.ended(self.now, producer)
         return Kind.ENDED
 
     def _client(self, producer: str, session: int, route: bytes) -> _Client:

@@ -103,6 +103,12 @@ class Master(Party):
         """Whether this process cannot go on, but a new master can."""
         return self.coordinator.phase is Phase.BROKEN
 
+    def take_over(self) -> None:
+        """This master follows one that has died in the same call: that is a recovery, too."""
+        self.coordinator.recoveries += 1
+        reason = "the master has been restarted"
+        self.coordinator.chronicle.recovering(reason, self.coordinator.recoveries, 0.0, 0)
+
     @property
     def waits_for(self) -> str:
         """The state of the run, and what it waits for, for people."""

@@ -1,15 +1,18 @@
-"""The presence of producers, told: that none is connected, that one is again, that all have ended.
+"""The presence of producers, told: how many are connected, that one has ended, that all have.
 
-Takes the number of connections that have sent something, how many producers the source knows, and
-the time. Gives log lines: a moment after the last connection has gone, when there is one again, and
-once when the stream is over. Invariant: whoever connects however often, there are no more than
-twelve lines a minute.
+Takes the number of connections that have sent something, how many producers the source knows, ends
+of producers, and the time. Gives log lines: a moment after the number of connections has changed,
+when there is one again, when a producer ends, and once when the stream is over. Invariant: whoever
+connects however often, there are no more than twelve lines a minute about that, and six about ends.
 """
 
 from __future__ import annotations
 
+from logging import INFO
 from math import inf
 
+from driftline.deploy.parties.seldom import Seldom
+from driftline.engine.counted import counted
 from driftline.engine.events import about, log
 from driftline.engine.sources.logs.received import ReceivedSource
 
@@ -17,7 +20,7 @@ GONE_S = 1.0
 """Seconds without a connection before that is told: a producer may connect again at once."""
 
 PAUSE_S = 10.0
-"""Seconds between two absences that are told, at least."""
+"""Seconds between two absences, or numbers of connections, that are told, at least."""
 
 
 class Presence:
@@ -32,11 +35,19 @@ class Presence:
         self._told = False
         """Whether it was told that there is none."""
         self._tell_at = -inf
+        self._connected, self._since = 0, -inf
+        """The number of connections at the last look, and when it became that."""
+        self._shown = 0
+        """The number that was told last."""
+        self._ends = Seldom("producer-ended", f"{source.name}: a producer has ended", INFO)
         self._over = False
         """Whether it was told that the stream is over."""
 
     def look(self, now: float, connected: int) -> None:
         """Tell what has changed; `connected`: how many connections there are."""
+        self._ends.tell(now)
+        if connected != self._connected:
+            self._connected, self._since = connected, now
         if self._source.stopped:
             return  # the run is to end
         if self._source.closed:
@@ -50,12 +61,34 @@ class Presence:
                     *(self._source.name, took),
                     extra=told,
                 )
+                self._shown = connected
             self._here, self._told, self._gone_at = True, False, inf
+            if connected != self._shown and now >= max(self._since + GONE_S, self._tell_at):
+                self._tell_at = now + PAUSE_S
+                self._tell_number()
         elif self._here:
             self._here, self._gone_at = False, now
         elif not self._told and now >= max(self._gone_at + GONE_S, self._tell_at):
             self._told, self._tell_at = True, now + PAUSE_S
+            self._shown = 0
             self._tell_none()
+
+    def ended(self, now: float, producer: str) -> None:
+        """A producer has ended."""
+        source = self._source
+        number, ended, known = source.accepted(producer), source.ended_producers, source.producers
+        self._ends.add(now, f"{producer!r}, with record {number}; {ended} of {known} have")
+
+    def _tell_number(self) -> None:
+        number, fewer = self._connected, self._connected < self._shown
+        self._shown = number
+        log.info(
+            "%s: %s%s connected",
+            self._source.name,
+            "a connection of a producer has gone; " if fewer else "",
+            f"{counted(number, 'producer')} {'is' if number == 1 else 'are'}",
+            extra=about("producers-connected", name=self._source.name, connected=number),
+        )
 
     def _tell_none(self) -> None:
         name, known, ended = self._source.name, self._source.producers, self._source.ended_producers
@@ -73,7 +106,9 @@ class Presence:
         self._over = True
         name, known, records = self._source.name, self._source.producers, self._source.records
         log.info(
-            "%s: the stream is over, as all %d producers have ended; %d records",
-            *(name, known, records),
+            "%s: the stream is over, as %s ended; %s",
+            name,
+            "its producer has" if known == 1 else f"all {known} producers have",
+            counted(records, "record"),
             extra=about("stream-over", name=name, producers=known, records=records),
         )

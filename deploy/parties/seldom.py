@@ -6,6 +6,7 @@ lines a minute.
 
 from __future__ import annotations
 
+from logging import WARNING
 from math import inf
 
 from driftline.engine.events import about, log
@@ -17,10 +18,11 @@ PAUSE_S = 10.0
 class Seldom:
     """The lines about one kind of event."""
 
-    def __init__(self, event: str, what: str) -> None:
+    def __init__(self, event: str, what: str, level: int = WARNING) -> None:
         """`event`: its name in the fields of a line; `what`: who has done what."""
         self._event = event
         self._what = what
+        self._level = level
         self._last = ""
         self._count = 0
         """Events since the last line."""
@@ -38,6 +40,6 @@ class Seldom:
             return
         times = f" {self._count} times since the last such line, the last time" * (self._count > 1)
         told = about(self._event, count=self._count, reason=self._last)
-        log.warning("%s%s: %s", self._what, times, self._last, extra=told)
+        log.log(self._level, "%s%s: %s", self._what, times, self._last, extra=told)
         self._count = 0
         self._next_at = now + PAUSE_S

@@ -35,6 +35,8 @@ class Watch(Party):
         """Node or master -> when it has answered last."""
         self._held: dict[tuple[str, str], int] = {}
         """(figure, node) -> what the consumer of the node holds."""
+        self._has_run = False
+        """Whether the run has been running in this call: until then it starts."""
 
     def tick(self, now: float) -> float:
         if self._every_s == inf:
@@ -55,6 +57,7 @@ class Watch(Party):
             return
         self.reports[sender] = message
         self._heard[sender] = self.now
+        self._has_run |= sender == "master" and message.state == Phase.RUNNING.value
         self.addresses.update(message.addresses)
         figures = dict(message.figures)
         for name in ("outputs", "dead_letters"):
@@ -92,7 +95,7 @@ class Watch(Party):
             waiting = [name for name, state in nodes.items() if state == "waiting for the consumer"]
             doing = f"waiting for the consumer of {', '.join(waiting)}" if waiting else "running"
             return _with(doing, master.obstacles)
-        doing = "recovering" if self.figure("incarnation") > 1 else "starting"
+        doing = "recovering" if self._has_run else "starting"
         if master.state == Phase.LOADING.value:
             loading = [
                 f"{name} is {'silent' if self._is_silent(name, now) else state}"

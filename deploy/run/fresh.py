@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from driftline.coordinator.registry import ClusterState, FileRegistry
+from driftline.coordinator.registry import ANEW, ClusterState, FileRegistry
 from driftline.deploy.host.process import CLAIM_S, wait_for_others
 from driftline.deploy.run.looking import look
 from driftline.deploy.run.receivers import PIPED
@@ -60,6 +60,17 @@ def begin_anew(flow: Flow, state: Path, output: Path) -> None:
             _begin_anew(flow, state, output)
     except OSError as error:
         raise Unavailable(f"{error.filename or output}: {error.strerror}") from None
+
+
+def how_to_begin_anew(run: ClusterState | None, state: Path) -> str:
+    """The way to begin anew, for the refusal of a run; `run`: the contents of the registry."""
+    logs = _logs_of_producers(run, state)
+    if not logs:
+        return ANEW
+    return (
+        f"{ANEW}; but not the records in {', '.join(map(str, logs))}, as their producers have "
+        "forgotten them: if you can do without them, remove that by hand first"
+    )
 
 
 def _begin_anew(flow: Flow, state: Path, output: Path) -> None:
@@ -175,14 +186,7 @@ def _check_logs(run: ClusterState | None, state: Path) -> None:
 
     Standard input is given again from its beginning; producers forget what was acknowledged.
     """
-    piped = run.about.inputs if run is not None and run.about is not None else ()
-    logs = [
-        path
-        for path in sorted(state.glob(f"{LOG}-*"))
-        if (path / DATA).exists()
-        and (path / DATA).stat().st_size
-        and piped[int(path.name.partition("-")[2]) :][:1] != (PIPED,)
-    ]
+    logs = _logs_of_producers(run, state)
     reports = {report.role: report for report in look(state, None)} if logs else {}
     for path in logs:
         report = reports.get(path.name)
@@ -194,6 +198,18 @@ def _check_logs(run: ClusterState | None, state: Path) -> None:
                 f"{path} holds {what}: --fresh does not remove them. Remove {path} by hand if you "
                 "can do without them"
             )
+
+
+def _logs_of_producers(run: ClusterState | None, state: Path) -> list[Path]:
+    """The logs of inputs that may hold records that nobody can send again."""
+    piped = run.about.inputs if run is not None and run.about is not None else ()
+    return [
+        path
+        for path in sorted(state.glob(f"{LOG}-*"))
+        if (path / DATA).exists()
+        and (path / DATA).stat().st_size
+        and piped[int(path.name.removeprefix(f"{LOG}-")) :][:1] != (PIPED,)
+    ]
 
 
 # Removal.

@@ -1,7 +1,9 @@
 """Removes the leftovers of killed runs: folders of sockets, and drafts of files.
 
 The path of a folder of sockets is written into the state directory before the folder is made, so
-the next run finds it. Precondition of all functions: the caller has locked the state directory.
+the next run finds it. A run keeps a file in its folder locked; so the next start of any run removes
+the folders of those whose state directory is gone, too. Precondition of all functions: the caller
+has locked the state directory.
 """
 
 from __future__ import annotations
@@ -14,8 +16,18 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import time
+
+from driftline.engine.errors import Unavailable
+from driftline.engine.locks import Lock
 
 _PREFIX = "driftline-"
+
+_LOCK = "lock"
+"""The file in a folder of sockets that its run keeps locked."""
+
+YOUNG_S = 60.0
+"""Seconds for which a folder is left though it is not locked: a run may be about to lock it."""
 
 _DRAFT = re.compile(r"\..+\.(\d+)")
 """The names of the drafts of `engine.durable.replace_file`: .NAME.PID"""
@@ -31,12 +43,31 @@ def socket_folder(state: Path) -> Iterator[Path]:
             shutil.rmtree(before, ignore_errors=True)
     folder = Path(tempfile.gettempdir()) / f"{_PREFIX}{secrets.token_hex(6)}"
     note.write_text(str(folder))
+    _remove_deserted(folder.parent)
     folder.mkdir(mode=0o700)
+    lock = Lock(folder / _LOCK, f"another process has locked {folder}")
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        lock.release()
         note.unlink(missing_ok=True)
+
+
+def _remove_deserted(parent: Path) -> None:
+    """Remove our folders of runs that live no more, whichever state directory they had.
+
+    A folder without a lock is left: its run has just begun, or is of an earlier version.
+    """
+    for folder in parent.glob(f"{_PREFIX}*"):
+        with suppress(OSError, Unavailable):
+            is_ours = re.fullmatch(rf"{_PREFIX}[0-9a-f]{{12}}", folder.name) is not None
+            about = folder.lstat()
+            is_old = time() - about.st_mtime > YOUNG_S
+            if is_ours and is_old and about.st_uid == os.getuid() and (folder / _LOCK).is_file():
+                lock = Lock(folder / _LOCK, "its run lives")
+                shutil.rmtree(folder, ignore_errors=True)
+                lock.release()
 
 
 def clear_drafts(*directories: Path) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from driftline.deploy.host import child
 from driftline.deploy.run.survey import LOG, OUTPUT, STORE, USED, DirectoryReport
 from driftline.deploy.run.used_files import read_used
+from driftline.engine.counted import counted
 from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
 from driftline.engine.lmdbs import DATA, every_row, reported
 from driftline.engine.sinks import jsonl, lmdb
@@ -95,7 +96,9 @@ def _store(report: DirectoryReport) -> DirectoryReport:
                 mark = Mark.decode(value, name)
     newest = check_parts(store)
     size = sum(map(len, store.rows.values()))
-    return replace(report, mark=mark, newest=newest, holds=f"parts up to {newest}, {size} bytes")
+    return replace(
+        report, mark=mark, newest=newest, holds=f"parts up to {newest}, {counted(size, 'byte')}"
+    )
 
 
 def _log(report: DirectoryReport) -> DirectoryReport:
@@ -106,7 +109,7 @@ def _log(report: DirectoryReport) -> DirectoryReport:
         reserved=log.reserved,
         entries=log.entries,
         trimmed=log.trimmed,
-        holds=f"{log.entries} records",
+        holds=counted(log.entries, "record"),
     )
 
 
@@ -133,9 +136,11 @@ def _output(report: DirectoryReport) -> DirectoryReport:
         else:
             damage = jsonl.damage_in(directory, report.index)
     size = sum(length for _, length, _ in progress.files)
-    holds = f"{progress.rows[0]} outputs" if progress.rows[0] else f"{size} bytes"
+    holds = counted(progress.rows[0], "output") if progress.rows[0] else counted(size, "byte")
     if after := jsonl.bytes_after(directory, progress):
-        holds += f", and {after} that are not delivered, which a run that goes on cuts off"
+        holds += (
+            f", and {counted(after, 'byte')} not yet delivered, which a run that goes on cuts off"
+        )
     t_last = progress.last.t_last
     return replace(report, mark=mark, t_last=t_last, damage=" ".join(damage), holds=holds)
 

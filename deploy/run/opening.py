@@ -16,12 +16,16 @@ from pathlib import Path
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, FileRegistry, check_identity
 from driftline.deploy.host.process import wait_for_others
+from driftline.deploy.run.fresh import how_to_begin_anew
 from driftline.deploy.run.looking import look
 from driftline.deploy.run.survey import LOG, OUTPUT, STORE, DirectoryReport, problems
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
 from driftline.engine.flow.code import Code
+from driftline.engine.moments import time_in_words
 from driftline.engine.policy import Output, Policy
+from driftline.engine.sinks.directory import reported, what_lacks
+from driftline.engine.sinks.jsonl import FOREIGN
 
 LARGE = 1 << 30
 """Bytes of outputs from which on a warning says that checking them takes a while."""
@@ -46,27 +50,39 @@ def open_run(
     registry = FileRegistry(state / "registry")
     if state.is_dir():
         wait_for_others(state)
-    run = check_identity(registry.read(), identity.text, str(state), identity)
+    before = registry.read()
+    anew = how_to_begin_anew(before, state)
+    run = check_identity(before, identity.text, str(state), identity, anew)
     outputs_to = -1
     if run.version or state.is_dir() or (output / ".driftline").is_dir():
         found = run if run.version else None
         outputs_to = _compare(state, output, policy, found, identity.nodes, logs)
     if not run.version:
+        with reported(output):
+            lack = what_lacks(output, FOREIGN)
+        if lack:
+            raise StateMismatch(lack)
         run = run.next(lineage=secrets.token_hex(8), code=code)
         registry.write(run)
     elif run.code != code:
-        run = _with_code(run, code, policy, outputs_to, str(state), accept_changed_code)
+        run = _with_code(run, code, policy, outputs_to, str(state), accept_changed_code, anew)
         registry.write(run)
     return run
 
 
 def _with_code(
-    run: ClusterState, code: Code, policy: Policy, outputs_to: int, where: str, accept: bool
+    run: ClusterState,
+    code: Code,
+    policy: Policy,
+    outputs_to: int,
+    where: str,
+    accept: bool,
+    anew: str,
 ) -> ClusterState:
     """The registry's contents for a session with other code than the session before.
 
-    `outputs_to`: the consumer's greatest t_last. Raises StateMismatch if operators have changed and
-    that is not accepted.
+    `outputs_to`: the consumer's greatest t_last; `anew`: how to begin anew. Raises StateMismatch if
+    operators have changed and that is not accepted.
     """
     changed = code.changed(run.code)
     if run.code.python != code.python:
@@ -81,10 +97,10 @@ def _with_code(
     operators = f"operator{'s' * (len(changed) > 1)} {', '.join(map(repr, changed))}"
     if not accept:
         raise StateMismatch(
-            f"the code of {operators} has changed since the last snapshot in {where}. --fresh "
-            "begins anew: it removes the state and the outputs. --accept-changed-code goes on with "
-            "the new code: what the old code has put out stays. (In Python: fresh=True, "
-            "accept_changed_code=True.) Or give the old code back"
+            f"the code of {operators} has changed since the last snapshot in {where}. "
+            "--accept-changed-code goes on with the new code: what the old code has put out stays. "
+            f"Or give the old code back, or {anew}. (In Python: accept_changed_code=True, "
+            "fresh=True.)"
         )
     log.warning("%s", f"new code of {operators}: {_from_where(run, policy, outputs_to)}")
     return run.next(code=code, code_from=run.incarnation + 1)
@@ -95,12 +111,12 @@ def _from_where(run: ClusterState, policy: Policy, outputs_to: int) -> str:
     if policy.output is not Output.FRONTIER:
         return "it counts from the last snapshot on; outputs that have been delivered stay"
     first = max(1, run.snapshots[0].time if run.snapshots else 1)
-    text = f"it counts from record {first} on"
+    text = f"it counts from {time_in_words(first)} on"
     if outputs_to < first:
         return text
     return (
-        f"{text}. The state has the records {first} to {outputs_to} by the new code, but their "
-        "outputs are by the old code, and stay"
+        f"{text}. The state has all from {time_in_words(first)} to {time_in_words(outputs_to)} by "
+        "the new code, but its outputs are by the old code, and stay"
     )
 
 

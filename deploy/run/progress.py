@@ -16,6 +16,7 @@ from driftline.deploy.parties.meter import percentile
 from driftline.deploy.parties.watch import Watch
 from driftline.deploy.run.asides import Asides
 from driftline.deploy.run.tallies import InputFigures, Tally
+from driftline.engine.counted import counted
 from driftline.engine.events import Field, Fields, about, log
 from driftline.engine.sinks.jsonl import delivered_to
 from driftline.engine.ui.progress import ProgressView
@@ -62,23 +63,23 @@ class Figures:
 
     def __str__(self) -> str:
         if self.records is None:
-            records = f"{self.records_in_call} records in this call"
-        elif self.records == self.records_in_call:
-            records = f"{self.records} records"
+            records = f"{counted(self.records_in_call, 'record')} in this call"
         else:
-            records = f"{self.records} records ({self.records_in_call} in this call)"
+            records = counted(self.records, "record")
+            if self.records != self.records_in_call:
+                records += f" ({self.records_in_call} in this call)"
         parts = [
-            f"{self.state}: {records}",
-            f"{self.outputs} outputs",
-            *([_counted(self.dead_letters, "dead letter")] if self.dead_letters else ()),
-            *([_counted(self.bad_records, "bad record")] if self.bad_records else ()),
+            records,
+            counted(self.outputs, "output"),
+            *([counted(self.dead_letters, "dead letter")] if self.dead_letters else ()),
+            *([counted(self.bad_records, "bad record")] if self.bad_records else ()),
             f"{self.rate:.0f}/s",
             f"{self.under_way} under way",
             f"lag {self.lag_s:.1f} s",
         ]
         if self.p50_s is not None and self.p99_s is not None:
             parts.append(f"p50 {_shown(self.p50_s)}, p99 {_shown(self.p99_s)}")
-        return ", ".join(parts)
+        return f"{', '.join(parts)}; {self.state}"
 
     def with_inputs(self) -> str:
         """The same, and how far each input is."""
@@ -187,10 +188,6 @@ class RunProgress:
             read.popleft()
         since, before = read[0]
         return (records - before) / (now - since) if now > since else 0.0
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _shown(seconds: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import time_ns
 
-from driftline.deploy.host.guarding.listening import is_local
+from driftline.deploy.host.guarding.listening import fault_of, is_local
 from driftline.deploy.host.intake_socket import IntakeSocket
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.standard_input import StandardInput
@@ -33,9 +33,16 @@ def identity_of(given: Input | LiveSource) -> str:
 
 
 def check_reach(inputs: Iterable[object], *, let_anyone_send: bool) -> None:
-    """Whoever lets other machines send has to say so. Raises FlowError."""
+    """Addresses have to be right, and whoever lets other machines send has to say so.
+
+    Raises FlowError.
+    """
     for given in inputs:
-        if isinstance(given, str) and not is_local(given) and not let_anyone_send:
+        if not isinstance(given, str):
+            continue
+        if fault := fault_of(given):
+            raise FlowError(f"producers cannot be heard on {given}: {fault}")
+        if not is_local(given) and not let_anyone_send:
             raise FlowError(
                 f"{given} can be reached from other machines: anybody who reaches this port can "
                 "send records, and claim to be any producer. Listen at tcp://127.0.0.1:PORT, or "

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from driftline.coordinator.registry import FileRegistry
 from driftline.deploy.run.ending import How, how_ended
+from driftline.engine.counted import counted
 from driftline.engine.events import about, log
 from driftline.engine.moments import time_in_words
 from driftline.engine.policy import Policy
@@ -57,12 +58,15 @@ class Resuming:
         since = f"from {time_in_words(start)} on" if start > 1 else "from the beginning"
         if isinstance(source, ReceivedSource):
             records = source.stored_from(start)
-            text = f"{records} stored records of {source.name} are read {since}"
+            verb = "is" if records == 1 else "are"
+            text = f"{counted(records, 'stored record')} of {source.name} {verb} read {since}"
         else:
             if used is not None and self._how in (How.ASKED, How.COMPLETE):
                 records = max(0, used + 1 - start)
-            which = source.name if records is None else f"{records} records of {source.name}"
-            text = f"{which} {'is' if records is None else 'are'} read again {since}"
+            which = (
+                source.name if records is None else f"{counted(records, 'record')} of {source.name}"
+            )
+            text = f"{which} {'is' if records in (None, 1) else 'are'} read again {since}"
         if records == 0:
             text = f"nothing of {source.name} is read again"
         self._inputs.append(text)
@@ -94,8 +98,12 @@ class Resuming:
 
 
 def _span(seconds: float) -> str:
-    """A span of time, for people: seconds, or hours, minutes and seconds."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
+    """A span of time, for people: "45 s", "1 min 45 s", "2 h 0 min", "3 d 1 h"."""
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02} h"
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -40,7 +40,13 @@ from driftline.deploy.run.resuming import Resuming, last_sign
 from driftline.deploy.run.savepoints import restore_run
 from driftline.deploy.run.tallies import Tally
 from driftline.deploy.run.used_files import UsedFile, open_checked
-from driftline.engine.errors import DriftlineError, FunctionFailed, Unavailable, error_of
+from driftline.engine.errors import (
+    DriftlineError,
+    FunctionFailed,
+    InputError,
+    Unavailable,
+    error_of,
+)
 from driftline.engine.events import about, log
 from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
@@ -63,6 +69,12 @@ ENDING = (
     "no more records are taken; those that were are delivered, and a last snapshot is written. "
     "Another signal ends the run at once"
 )
+
+MEND = (
+    "Mend it (blank lines are not counted as records) and run the same command again, or set such "
+    "records aside: --on-error dead-letter (in Python dead_letters=True)."
+)
+"""What to do about a bad record."""
 
 END_S = 5.0
 """How long the last messages of the master may take; and how long nodes may take to end."""
@@ -417,6 +429,8 @@ def _error_of(stop: Stop, config: RunConfig) -> DriftlineError:
         given = config.inputs[int(label[2])]
         if isinstance(given, FileSource | SeveralFiles):
             text += f"\n  It comes from {given.place(int(label[1]))}."
+    if stop.error == InputError.__name__:
+        text += f"\n  {MEND}"
     if stop.error in ("StateMismatch", "SnapshotDamaged"):
         text += f" (state directory: {config.state}; outputs: {config.output})"
     return error_of(stop.error, text)

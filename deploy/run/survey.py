@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from driftline.coordinator.registry import ClusterState
+from driftline.engine.moments import time_in_words
 from driftline.engine.policy import Output, Policy, SnapshotCut
 from driftline.engine.wire.marks import Mark
 
@@ -189,8 +190,8 @@ class _Rules:
         if report.mark is None:
             return None
         if report.kind == LOG and report.reserved <= self.t_last:
-            old = f"is an old copy: it has given no time from {report.reserved} on, but there are"
-            return self._lost(report, f"{old} outputs up to {self.t_last}")
+            old = f"is an old copy: it ends before {time_in_words(report.reserved)}, but there are"
+            return self._lost(report, f"{old} outputs up to {time_in_words(self.t_last)}")
         if not self.state.snapshots:
             return None
         last = self.state.snapshots[0]
@@ -205,8 +206,8 @@ class _Rules:
         elif report.kind == LOG and report.index < len(last.offsets):
             offset = last.offsets[report.index]
             if report.reserved < offset:
-                old = f"is an old copy: it has given no time from {report.reserved} on, {knows}"
-                return self._lost(report, f"{old} that all up to {offset} is processed")
+                old = f"is an old copy: it ends before {time_in_words(report.reserved)}, {knows}"
+                return self._lost(report, f"{old} that all before {time_in_words(offset)} is done")
         elif report.kind == OUTPUT and self.policy.output is Output.COMMIT:
             epochs = last.number
             if report.t_last > epochs:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from driftline.deploy.parties.front import Front
+from driftline.engine.counted import counted
 from driftline.engine.events import Field
 from driftline.engine.sources import FileSource, LiveSource, Source, ZipfSource
 from driftline.engine.sources.files.several import SeveralFiles
@@ -17,6 +18,22 @@ from driftline.engine.sources.logs.received import ReceivedSource
 
 NUMBERED = FileSource, SeveralFiles, ZipfSource
 """Sources whose times are the numbers of their records."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerFigures:
+    """The producers of one input: connections, and those that have sent records, or ended."""
+
+    connected: int
+    known: int
+    ended: int
+
+    def __str__(self) -> str:
+        return counted(self.connected, "producer")
+
+    def fields(self) -> dict[str, Field]:
+        """The same, for programs."""
+        return {"connected": self.connected, "known": self.known, "ended": self.ended}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +51,25 @@ class InputFigures:
     """Records that were taken from producers, or from a pipe, and that no front has read yet."""
     lag_s: float
     """For how long the oldest record that is not delivered has been there, in seconds."""
+    producers: ProducerFigures | None = None
 
     @property
     def percent(self) -> float | None:
         """How much of its files has been read."""
         if self.position is None or self.size is None:
             return None
-        return 100.0 * self.position / self.size if self.size else 100.0
+        # A file that was replaced by a shorter one is not as long as what was read of it.
+        return min(100.0, 100.0 * self.position / self.size) if self.size else 100.0
 
     def __str__(self) -> str:
         if self.percent is not None:
             return f"{self.name} {int(self.percent)} %"
-        return self.name if self.waiting is None else f"{self.name} {self.waiting} waiting"
+        if self.waiting is None:
+            return self.name
+        text = f"{self.name} {self.waiting} waiting"
+        return text if self.producers is None else f"{text}, {self.producers}"
 
-    def fields(self) -> dict[str, Field]:
+    def fields(self) -> dict[str, Field | dict[str, Field]]:
         """The same, for programs."""
         percent = self.percent
         return {
@@ -58,6 +80,7 @@ class InputFigures:
             "percent": None if percent is None else round(percent, 1),
             "waiting": self.waiting,
             "lag_s": round(self.lag_s, 6),
+            "producers": None if self.producers is None else self.producers.fields(),
         }
 
 
@@ -102,7 +125,10 @@ class Tally:
         meter, source, records = self.front.meter, self._source, self.records
         progress = source.progress()
         position, size = (None, None) if progress is None else progress
-        lag_s, waiting = meter.oldest_s(now), None
+        lag_s, waiting, producers = meter.oldest_s(now), None, None
+        if isinstance(source, ReceivedSource) and source.connected is not None:
+            ended = source.ended_producers
+            producers = ProducerFigures(source.connected, source.producers, ended)
         if isinstance(source, ReceivedSource) and records is not None:
             bad = self._bad_before + self.front.bad
             waiting = max(0, source.records - records - bad)
@@ -110,4 +136,4 @@ class Tally:
                 lag_s = max(lag_s, source.age_s(meter.oldest))
             elif waiting:
                 lag_s = source.waiting_s(max(self._start, self.front.furthest + 1))
-        return InputFigures(source.name, records, position, size, waiting, lag_s)
+        return InputFigures(source.name, records, position, size, waiting, lag_s, producers)

@@ -17,6 +17,8 @@ from driftline.deploy.run.receivers import LOGGED
 from driftline.deploy.run.survey import DirectoryReport, problems
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.policy import POLICIES
+from driftline.engine.sinks.directory import reported, what_lacks
+from driftline.engine.sinks.jsonl import FOREIGN
 from driftline.engine.ui.options import json_option
 from driftline.engine.ui.results import write_json
 
@@ -55,7 +57,9 @@ def verify_run(directory: Path, state: Path | None) -> Verdict:
         texts.append(str(error))
     checked = look(state, output)
     if not checked and not registry.exists():
-        raise Unavailable(f"{directory} holds neither outputs nor the state of a run")
+        with reported(directory):
+            lack = what_lacks(directory, FOREIGN)
+        raise Unavailable(lack or f"{directory} holds neither outputs nor the state of a run")
     if not texts:
         texts = _problems(registry, run, checked, state, output)
     else:

@@ -37,8 +37,8 @@ class OutputDirectory:
     ) -> None:
         """Open the directory for a barrier.
 
-        `identity`: of flow, inputs and policy; `foreign`: a pattern of files that a directory
-        without an identity must not hold. Raises StateMismatch, Unavailable, MalformedMessage.
+        `identity`: of flow, inputs and policy; `foreign`: see `what_lacks`. Raises StateMismatch,
+        Unavailable, MalformedMessage.
         """
         self.path = path
         self.number = barrier_number(barrier)
@@ -46,16 +46,8 @@ class OutputDirectory:
         self._lock: Lock | None = None
         with reported(path):
             # In this order: a faster node of the same run writes the identity before its files.
-            others = sorted(
-                other
-                for other in path.glob(foreign)
-                if other != self.hidden and not is_of_spark(other.name)
-            )
-            if others and not (self.hidden / IDENTITY).exists():
-                raise StateMismatch(
-                    f"{path} holds {others[0].name}, which Driftline has not written: "
-                    "give another --output, or remove it"
-                )
+            if lack := what_lacks(path, foreign):
+                raise StateMismatch(lack)
             make_directory(self.hidden)
             self._check_identity(f"{_FORMAT}\n{identity}\n".encode())
             self._lock = self._locked(f"barrier-{self.number}")
@@ -93,10 +85,29 @@ class OutputDirectory:
             elif file.read_bytes() != identity:
                 raise StateMismatch(
                     f"{self.path} holds the outputs of another flow, input, policy, format or "
-                    "version of Driftline: give another --output, or remove this one"
+                    "version of Driftline: give another --output"
                 )
         finally:
             lock.release()
+
+
+def what_lacks(path: Path, foreign: str) -> str:
+    """A sentence if a directory holds files, but not what says whose outputs they are; else "".
+
+    `foreign`: a pattern of files that a directory without an identity must not hold. Raises
+    OSError.
+    """
+    hidden = path / ".driftline"
+    others = sorted(
+        other for other in path.glob(foreign) if other != hidden and not is_of_spark(other.name)
+    )
+    if not others or (hidden / IDENTITY).exists():
+        return ""
+    return (
+        f"{path} holds {others[0].name}, but {hidden / IDENTITY} is not there. If these are "
+        f"outputs of an earlier run, put {hidden} back from the back-up: without it nothing can go "
+        "on from them. If not, give another --output"
+    )
 
 
 def identity_in(directory: Path) -> str:

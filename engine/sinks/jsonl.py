@@ -38,6 +38,9 @@ from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.marks import NOBODY, Mark
 from driftline.engine.wire.messages import Bundle
 
+FOREIGN = "*.jsonl"
+"""Files that a directory without an identity must not hold."""
+
 ABOUT = "JSON lines"
 """The form of the outputs, as their identity names it."""
 
@@ -70,7 +73,7 @@ class JsonLinesConsumer:
     ) -> None:
         self.directory = directory
         about = f"{ABOUT}\n{identity}"
-        self._claim = OutputDirectory(directory, barrier, about, "*.jsonl", mark)
+        self._claim = OutputDirectory(directory, barrier, about, FOREIGN, mark)
         number = self._claim.number
         self._record_path = self._claim.hidden / f"barrier-{number}.progress"
         self._on_failures = on_failures

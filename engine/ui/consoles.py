@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from driftline.engine.counted import counted
+
 WIDTH = 140
 """Width of tables in columns if the output is no terminal."""
 
@@ -54,4 +56,11 @@ def tell(console: Console, report: Mapping[str, object]) -> None:
 
 def as_words(report: Mapping[str, object]) -> str:
     """A report as text: {"bad_records": 2, "outputs": 7} as "2 bad records, 7 outputs"."""
-    return ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in report.items())
+    return ", ".join(_in_words(name.replace("_", " "), value) for name, value in report.items())
+
+
+def _in_words(name: str, value: object) -> str:
+    is_plural = name.endswith("s") and " per " not in name
+    if is_plural and isinstance(value, int):
+        return counted(value, name.removesuffix("s"))
+    return f"{value} {name}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from math import isfinite
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +18,19 @@ from driftline.engine.errors import Unavailable
 from driftline.engine.sources.record import Shape
 from driftline.engine.ui.pictures import ENDINGS, check_matplotlib
 from driftline.engine.ui.results import make_writable
+
+
+class FiniteRange(click.FloatRange):
+    """A number within bounds; neither nan, which is within any, nor inf, which never comes."""
+
+    def convert(
+        self, value: float, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not isfinite(number):
+            self.fail(f"{value} is no finite number", param, ctx)
+        return number
+
 
 R = TypeVar("R")
 Command = TypeVar("Command", bound=Callable[..., object])

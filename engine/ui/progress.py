@@ -1,4 +1,4 @@
-"""The progress of a run on a terminal: a bar for each file that it reads, and a line of figures."""
+"""The progress of a run on a terminal: a bar for each file that it reads, and the figures."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
+
+from driftline.engine.counted import counted
 
 
 class ProgressView:
@@ -29,7 +31,7 @@ class ProgressView:
         self._tasks = [
             self._bars.add_task(name, total=None, records="", visible=False) for name in names
         ]
-        self._line = Text(no_wrap=True, overflow="ellipsis")
+        self._line = Text()  # in a narrow terminal it goes on in the next line
         # Standard error stays as it is: only log lines and this view write to it.
         self._live = Live(Group(self._bars, self._line), console=console, refresh_per_second=4)
 
@@ -56,7 +58,7 @@ class ProgressView:
                 self._tasks[number],
                 completed=position,
                 total=size,
-                records="" if records is None else f"{records} records",
+                records="" if records is None else counted(records, "record"),
                 visible=True,
             )
 

@@ -11,6 +11,7 @@ from driftline.engine.sources.inputs import open_files
 from driftline.engine.sources.record import Shape
 from driftline.engine.ui.consoles import tell, wide_console
 from driftline.engine.ui.options import (
+    FiniteRange,
     json_option,
     output_option,
     plot_option,
@@ -77,7 +78,7 @@ def corpus(
 
 @click.command()
 @click.argument("records", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--bucket-s", type=click.FloatRange(0, min_open=True), metavar="S",
+@click.option("--bucket-s", type=FiniteRange(0, min_open=True), metavar="S",
               help="Length of the buckets of the time line, in seconds.  [default: a power of ten, "
               "for at most 100 buckets]")  # fmt: skip
 @plot_option()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from driftline.coordinator.coordinator import HURRIED_EVERY_S
 from driftline.coordinator.phases import Phase
 from driftline.coordinator.registry import SnapshotRecord
 from driftline.engine.labels import INFINITY
@@ -74,6 +75,9 @@ def test_two_snapshots_are_never_under_way_together() -> None:
     cluster.coordinator.prepared("node-0", Prepared(1, 0))
     cluster.coordinator.prepare_failed("node-1", PrepareFailed(1, "disk full"))
     cluster.coordinator.consider_snapshot(60)
+    assert cluster.sent() == [], "the disk gets a moment"
+    cluster.pass_time(HURRIED_EVERY_S)
+    cluster.coordinator.consider_snapshot(60)
     assert cluster.sent() == [(node, Prepare(2, 60)) for node in cluster.nodes]
 
 
@@ -88,6 +92,7 @@ def test_a_snapshot_with_a_part_that_failed_is_given_up_when_all_have_answered()
     assert cluster.sent() == []
     cluster.coordinator.prepared("node-1", Prepared(1, 0))
     assert cluster.write() == []
+    cluster.pass_time(HURRIED_EVERY_S)
     cluster.coordinator.consider_snapshot(60)
     assert cluster.sent() == [(node, Prepare(2, 60)) for node in cluster.nodes]
     for node in cluster.nodes:

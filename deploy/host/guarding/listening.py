@@ -29,19 +29,31 @@ def is_local(address: str) -> bool:
         return host == "localhost"
 
 
+def fault_of(address: str) -> str:
+    """Why nobody can listen at an address, from its form alone; "" if its form is right."""
+    if address.startswith("ipc://"):
+        return "" if address != "ipc://" else "it has no path"
+    if not address.startswith("tcp://"):
+        return "unknown kind of address: it has to begin with tcp:// or ipc://"
+    port = _host_and_port(address)[1]
+    if port == _ANY or (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
+        return ""
+    return "no port: it has to end with one from 0 to 65535, as in tcp://127.0.0.1:5555"
+
+
 def listen(address: str) -> socket.socket:
     """A socket that listens at an address. Raises Unavailable."""
+    if fault := fault_of(address):
+        raise _unusable(address, fault)
     try:
         if address.startswith("tcp://"):
             return _listen_tcp(address)
-        if address.startswith("ipc://"):
-            return _listen_unix(address.removeprefix("ipc://"))
+        return _listen_unix(address.removeprefix("ipc://"))
     except OSError as error:
         reason = error.strerror or str(error)
         if error.errno == errno.EADDRINUSE:
             reason += "; is it in use by another run?"
         raise _unusable(address, reason) from None
-    raise _unusable(address, "it has to begin with tcp:// or ipc://")
 
 
 def bound_to(listener: socket.socket) -> str:
@@ -67,14 +79,16 @@ def _unusable(address: str, reason: str) -> Unavailable:
 
 
 def _host_and_port(address: str) -> tuple[str, str]:
-    host, _, port = address.partition("://")[2].rpartition(":")
+    """Host and port; the port is empty if there is none, as in tcp://[::1] and tcp://127.0.0.1."""
+    place = address.partition("://")[2]
+    host, colon, port = place.rpartition(":")
+    if not colon or port.endswith("]"):
+        return place.removeprefix("[").removesuffix("]"), ""
     return host.removeprefix("[").removesuffix("]"), port
 
 
 def _listen_tcp(address: str) -> socket.socket:
     host, port = _host_and_port(address)
-    if port != _ANY and not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
-        raise _unusable(address, "it has to end with a port from 0 to 65535")
     found = socket.getaddrinfo(
         "0.0.0.0" if host in (_ANY, "") else host,
         0 if port == _ANY else int(port),

@@ -13,6 +13,7 @@ from pathlib import Path
 import lmdb
 
 from driftline.engine.errors import InputError, StateMismatch, Unavailable
+from driftline.engine.moments import time_in_words
 from driftline.engine.sources.logs.entries import record_of
 from driftline.engine.sources.logs.inputlog import decode_beside, decode_entry, encode_number
 from driftline.engine.sources.source import BadRecord
@@ -39,9 +40,9 @@ class LoggedSource:
                     raise InputError(
                         self.name,
                         start,
-                        f"records before {first} are trimmed, as snapshots have them: begin with "
-                        "--from-snapshot and a savepoint of that time or later, which `driftline "
-                        "savepoint` writes",
+                        f"records before {time_in_words(first)} are trimmed, as snapshots have "
+                        "them: begin with --from-snapshot and a savepoint of that time or later, "
+                        "which `driftline savepoint` writes",
                     )
                 at_entry = cursor.set_range(encode_number(start))
                 while at_entry:

@@ -38,6 +38,7 @@ from typing import Protocol
 
 from driftline.engine.errors import PayloadError, StateMismatch
 from driftline.engine.labels import INFINITY
+from driftline.engine.moments import time_in_words
 from driftline.engine.sources.live import LiveSource
 from driftline.engine.sources.logs.entries import record_of
 from driftline.engine.sources.logs.inputlog import Entry, WriteGroup
@@ -148,6 +149,8 @@ class ReceivedSource(LiveSource):
         """How many times `read` was called: only the latest reader goes on."""
         self.waiting_bytes = 0
         """Size of the records in memory."""
+        self.connected: int | None = None
+        """Connections of producers; None: no producers send to it."""
         self.stopped = False
         """Whether this process takes no more records; the next one goes on."""
 
@@ -288,8 +291,8 @@ class ReceivedSource(LiveSource):
         """What `read` gives, as it was received."""
         if start < self._trim:
             raise StateMismatch(
-                f"{self._log.name} has no inputs from time {start} on any more, only from "
-                f"{self._trim} on: use the state that belongs to it, or remove both"
+                f"{self._log.name} has no inputs from {time_in_words(start)} on any more, "
+                f"only from {time_in_words(self._trim)} on: put back the state that belongs to it"
             )
         self._readings += 1
         self._position = start

@@ -93,6 +93,8 @@ def test_errors_of_processes_are_those_of_the_reference(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         run(IMPORTABLE, [bad], tmp_path / "other")
     assert (error.value.file, error.value.record) == ("bad.jsonl", 2)
+    assert "run the same command again, or set such records aside" in str(error.value)
+    assert "--on-error dead-letter" in str(error.value)
 
 
 def test_a_flow_has_a_name_only_where_others_can_import_it(tmp_path: Path) -> None:

@@ -26,6 +26,16 @@ from driftline.engine.wire.messages import (
 EVERYBODY = ("node-0", "front-0", "front-1")
 
 
+def test_a_master_that_follows_a_dead_one_tells_of_a_recovery(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    master = Master(1, plan(two_fronts), policy("exactly-once"), ClusterState("me"), 1.0, "run")
+    master.take_over()
+    assert caplog.messages == ["recovering: the master has been restarted"]
+    assert vars(caplog.records[0])["fields"]["event"] == "recovery"
+    assert master.coordinator.recoveries == 1
+
+
 class Running:
     """A master that runs, whose node has sent something that was never worked off; `idle`: not."""
 

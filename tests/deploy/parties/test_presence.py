@@ -56,14 +56,48 @@ def test_the_last_one_to_go_and_the_first_one_to_come_are_told(
     source.end_of("b")
     presence.look(23.0, 0)
     presence.look(24.0, 0)
-    assert events(caplog) == ["no-producers", "producers-again", "stream-over"]
-    assert caplog.messages[0].startswith(
+    assert events(caplog) == [
+        "producers-connected", "no-producers", "producers-again", "stream-over",
+    ]  # fmt: skip
+    assert caplog.messages[1].startswith(
         "orders: no producer is connected, and the run waits for one. 1 of 2 producers"
     )
-    assert caplog.messages[1:] == [
+    assert caplog.messages[2:] == [
         "orders: a producer is connected again, after 12 s",
         "orders: the stream is over, as all 2 producers have ended; 2 records",
     ]
+
+
+def test_one_of_several_that_goes_or_ends_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    source = made()
+    presence = Presence(source)
+    for producer in "ab":
+        source.receive(producer, 1, producer)
+    for now, connected in enumerate([2] * 20 + [1] * 20 + [3] * 20):
+        presence.look(float(now), connected)
+    source.end_of("a")
+    presence.ended(60.0, "a")
+    source.end_of("b")
+    presence.ended(60.0, "b")
+    presence.look(60.0, 3)
+    assert caplog.messages == [
+        "orders: 2 producers are connected",
+        "orders: a connection of a producer has gone; 1 producer is connected",
+        "orders: 3 producers are connected",
+        "orders: a producer has ended: 'a', with record 1; 1 of 2 have",
+        "orders: the stream is over, as all 2 producers have ended; 2 records",
+    ]
+    assert events(caplog)[-2:] == ["producer-ended", "stream-over"]
+
+
+def test_numbers_that_change_all_the_time_cannot_fill_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    source = made()
+    presence = Presence(source)
+    for step in range(60):
+        presence.look(float(step), 1 + step // 2 % 3)
+    assert 3 <= len(caplog.messages) <= 6
 
 
 def test_a_run_that_goes_on_misses_those_of_earlier_calls(

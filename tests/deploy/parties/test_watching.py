@@ -67,12 +67,14 @@ def test_a_watch_asks_master_and_nodes_and_says_what_the_run_does() -> None:
     asked = {to: decode(data)[1] for to, data in watch.outbox}
     assert asked == dict.fromkeys(("master", "node-1"), AskReport("ipc://watch"))
     hear(watch, 2.0, node_1=report("loading 40 %", outputs=5))
-    assert watch.state(2.0) == "recovering: node-1 is loading 40 %"
+    assert watch.state(2.0) == "starting: node-1 is loading 40 %", "an earlier call had others"
     hear(watch, 3.0, master=report(Phase.RUNNING.value, incarnation=2), node_1=report("running"))
     assert watch.state(3.0) == "running"
     assert watch.outputs == 5, "a node that has just started does not know yet"
     hear(watch, 3.5, node_1=report("waiting for the consumer", outputs=7))
     assert (watch.state(4.0), watch.outputs) == ("waiting for the consumer of node-1", 7)
+    hear(watch, 5.0, master=report(Phase.LOADING.value), node_1=report("loading 7 %", outputs=7))
+    assert watch.state(5.0) == "recovering: node-1 is loading 7 %"
     assert watch.state(9.0) == "waiting for the master"
 
 

@@ -61,11 +61,11 @@ def test_the_command_says_from_which_record_on_new_code_counts(tmp_path: Path) -
     status, said = run.end("--accept-changed-code")
     assert status == 0, said
     assert "new code of operator 'count': it counts from record 1 on" in said
-    assert "their outputs are by the old code, and stay" in said
+    assert "its outputs are by the old code, and stay" in said
     run.edit("newest")
     status, said = run.end("--accept-changed-code")
     assert status == 0, said
-    assert re.search("The state has the records 1 to [0-9]+ by the new code", said)
+    assert re.search("The state has all from record 1 to record [0-9]+ by the new code", said)
     run.check()
 
 

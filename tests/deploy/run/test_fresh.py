@@ -10,9 +10,9 @@ from unittest.mock import patch
 import pytest
 
 from driftline import Flow, FlowError, run
-from driftline.coordinator.registry import FileRegistry
+from driftline.coordinator.registry import ANEW, FileRegistry
 from driftline.deploy.run import fresh
-from driftline.deploy.run.fresh import begin_anew
+from driftline.deploy.run.fresh import begin_anew, how_to_begin_anew
 from driftline.deploy.run.leftovers import clear_drafts
 from driftline.deploy.run.receivers import PIPED, RECEIVED
 from driftline.engine.errors import StateMismatch, Unavailable
@@ -180,10 +180,13 @@ def test_records_that_nobody_can_send_again_stay(copy: Copy) -> None:
         copy.begin_anew()
     assert f"Remove {log} by hand" in str(error.value)
     assert copy.files() == before
+    run = FileRegistry(copy.state / "registry").read()
+    assert f"{log}, as their producers have forgotten them" in how_to_begin_anew(run, copy.state)
     (log / "data.mdb").write_bytes(b"damaged")
     with pytest.raises(StateMismatch, match="cannot be read"):
         copy.begin_anew()
     shutil.rmtree(log)
+    assert how_to_begin_anew(run, copy.state) == ANEW
     copy.begin_anew()
     assert copy.files() == set()
 

@@ -210,7 +210,7 @@ def test_the_last_figures_are_those_of_the_report_and_of_the_reference(killed: W
     size = (killed.output.parent / "in.jsonl").stat().st_size
     assert figures["inputs"] == [
         {"name": "in.jsonl", "records": 600, "position": size, "size": size, "percent": 100.0,
-         "waiting": None, "lag_s": 0}
+         "waiting": None, "lag_s": 0, "producers": None}
     ]  # fmt: skip
     over = killed.until("run-over")["fields"]
     assert (over["records"], over["restarts"]) == (600, 1)
@@ -242,7 +242,7 @@ def test_the_next_call_says_how_it_goes_on_and_its_figures_are_those_of_all_call
         assert run.end() == 0
         told = run.until("resumed")
         start = run.until("load")["fields"]
-        assert (told["fields"]["ended"]) == "input"
+        assert (told["fields"]["ended"]) == "complete"
         assert told["fields"]["records_again"] == 301 - start["time"]
         figures = run.events("progress")[-1]["fields"]
         assert (figures["records"], figures["outputs"]) == (300, 300)

@@ -16,6 +16,8 @@ from typing import TypedDict
 import pytest
 
 from driftline.deploy.producer import Producer
+from driftline.deploy.run.receivers import check_reach
+from driftline.engine.errors import FlowError
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.limits import RECORD_BYTES_MAX, RECORD_DEPTH_MAX
 from tests.deploy.host.raw_peer import GREETING, Peer
@@ -192,6 +194,23 @@ def test_records_at_the_limits_pass_through_a_run_and_its_recovery(tmp_path: Pat
         for number, record in enumerate(sent) if number % 3 == 0
     ]  # fmt: skip
     assert found == [one for key in wanted for one in key]
+
+
+@pytest.mark.parametrize(
+    ("address", "fault"),
+    [
+        ("tcp://127.0.0.1", "no port: it has to end with one from 0 to 65535"),
+        ("tcp://[::1]", "no port: it has to end with one from 0 to 65535"),
+        ("tcp://*:70000", "no port: it has to end with one from 0 to 65535"),
+        ("http://x", "unknown kind of address: it has to begin with tcp:// or ipc://"),
+        ("ipc://", "it has no path"),
+    ],
+)
+def test_an_address_that_is_none_is_not_said_to_be_reached(address: str, fault: str) -> None:
+    with pytest.raises(FlowError) as error:
+        check_reach([address], let_anyone_send=False)
+    assert str(error.value).startswith(f"producers cannot be heard on {address}: {fault}")
+    check_reach(["tcp://[::1]:5555", "ipc:///tmp/here"], let_anyone_send=False)
 
 
 def test_to_listen_beyond_this_machine_has_to_be_asked_for(tmp_path: Path) -> None:

@@ -102,8 +102,8 @@ def test_without_the_registry_whatever_is_a_runs_is_refused(policy: str) -> None
         ("strong-productions", {"role": "node-0", "newest": 16}, "its newest part is 16"),
         ("strong-productions", {"role": "node-1", "newest": 4}, "its newest part is 4"),
         ("two-phase", {"role": "output-1", "t_last": 8}, "has the outputs of epoch 8"),
-        ("two-phase", {"role": "input-0", "reserved": 39}, "no time from 39 on"),
-        ("exactly-once", {"role": "input-0", "reserved": 7}, "no time from 7 on"),
+        ("two-phase", {"role": "input-0", "reserved": 39}, "it ends before record 39"),
+        ("exactly-once", {"role": "input-0", "reserved": 7}, "it ends before record 7"),
     ],
 )
 def test_copies_from_within_a_session_are_told_by_their_numbers(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from driftline.deploy.parties.front import Front
-from driftline.deploy.run.tallies import InputFigures, Tally
+from driftline.deploy.run.tallies import InputFigures, ProducerFigures, Tally
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
@@ -72,6 +72,17 @@ def test_records_of_a_file_count_once_whoever_has_read_them(tmp_path: Path) -> N
     size = file.stat().st_size
     assert (figures.position, figures.size, figures.percent) == (size, size, 100.0)
     assert str(figures) == "in.jsonl 100 %"
+
+
+def test_a_file_that_was_replaced_by_a_shorter_one_is_not_read_more_than_once() -> None:
+    assert InputFigures("in.jsonl", 5, 1561, 10, None, 0.0).percent == 100.0
+
+
+def test_the_producers_of_an_input_are_among_its_figures() -> None:
+    producers = ProducerFigures(connected=2, known=3, ended=1)
+    figures = InputFigures("tcp://x", 5, None, None, 4, 0.0, producers)
+    assert str(figures) == "tcp://x 4 waiting, 2 producers"
+    assert figures.fields()["producers"] == {"connected": 2, "known": 3, "ended": 1}
 
 
 def test_a_call_that_has_to_go_back_behind_its_snapshot_does_not_know(tmp_path: Path) -> None:

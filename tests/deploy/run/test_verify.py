@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import lmdb
@@ -53,6 +54,24 @@ def test_what_is_right_is_said_to_be_right(ended: Place, tmp_path: Path) -> None
     assert "neither outputs nor the state" in nothing.stderr
 
 
+def test_outputs_whose_state_is_missing_are_never_to_be_removed(
+    ended: Place, tmp_path: Path
+) -> None:
+    place = ended.copy(tmp_path.name)
+    shutil.rmtree(place.output / ".driftline")
+    shutil.rmtree(place.state)
+    outputs = {file.name: file.read_bytes() for file in place.output.glob("*.jsonl")}
+    done = run("verify", str(place.output))
+    status, said = end(place)
+    assert (done.returncode, status) == (1, 1)
+    for told in (done.stderr, said):
+        assert "holds counts-0.jsonl, but " in told
+        assert f"put {place.output / '.driftline'} back from the back-up" in told
+        assert "remove" not in told
+    assert "node-0" not in said, "told before nodes are started"
+    assert {file.name: file.read_bytes() for file in place.output.glob("*.jsonl")} == outputs
+
+
 def test_a_change_of_the_same_length_in_a_line_is_noticed(ended: Place, tmp_path: Path) -> None:
     place = ended.copy(tmp_path.name)
     file = place.output / "counts-0.jsonl"
@@ -93,7 +112,7 @@ def test_what_is_not_committed_yet_is_no_damage(ended: Place, tmp_path: Path) ->
         file.write('{"t": [9999')
     done = run("verify", str(place.output), "--state", str(place.state))
     assert done.returncode == 0
-    assert "and 11 that are not delivered" in done.stdout
+    assert "and 11 bytes not yet delivered, which" in done.stdout
 
 
 def test_a_file_that_is_too_short_is_not_said_to_hold_more(ended: Place, tmp_path: Path) -> None:
@@ -102,7 +121,7 @@ def test_a_file_that_is_too_short_is_not_said_to_hold_more(ended: Place, tmp_pat
     done = run("verify", str(place.output), "--state", str(place.state))
     assert done.returncode == 1
     assert "has 5 bytes" in done.stdout
-    assert "not delivered" not in done.stdout
+    assert "not yet delivered" not in done.stdout
 
 
 def test_a_row_that_was_changed_is_noticed(tmp_path: Path) -> None:

@@ -4,13 +4,18 @@ from io import StringIO
 
 from rich.console import Console
 
-from driftline.engine.ui.consoles import new_table, should_be_zero, tell, wide_console
+from driftline.engine.ui.consoles import as_words, new_table, should_be_zero, tell, wide_console
 
 
 def test_a_report_is_one_line_however_narrow_the_console() -> None:
     out = StringIO()
     tell(Console(file=out, width=10), {"records": 12, "bad_records": 0, "records_per_s": 1.5})
     assert out.getvalue() == "12 records, 0 bad records, 1.5 records per s\n"
+
+
+def test_one_thing_is_not_told_as_several() -> None:
+    report = {"records": 1, "seconds": 1.0, "bad_records": 1, "dead_letters": 1, "kills": 2}
+    assert as_words(report) == "1 record, 1.0 seconds, 1 bad record, 1 dead letter, 2 kills"
 
 
 def test_tables_have_room_where_there_is_no_terminal() -> None:

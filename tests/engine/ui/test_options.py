@@ -13,6 +13,7 @@ from driftline.engine.sources import strict
 from driftline.engine.sources.inputs import open_shaped
 from driftline.engine.sources.record import Shape
 from driftline.engine.ui.options import (
+    FiniteRange,
     json_option,
     on_error_option,
     plot_option,
@@ -55,6 +56,19 @@ def test_options_are_listed_in_the_order_in_which_they_are_declared() -> None:
     names = ["--on-error", "--id-field", "--text-field", "--sections", "--json", "--plot"]
     places = [told(whole, "--help").index(name) for name in names]
     assert places == sorted(places)
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "0.5"])
+def test_a_number_has_to_be_finite_and_within_its_bounds(number: str) -> None:
+    @click.command()
+    @click.option("--after", type=FiniteRange(1))
+    def command(after: float) -> None:
+        click.echo(after)
+
+    assert told(command, "--after=1.5") == "1.5"
+    done = CliRunner().invoke(command, [f"--after={number}"])
+    assert done.exit_code == 2
+    assert "--after" in done.output
 
 
 def test_a_file_is_read_as_the_options_say(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from driftline.deploy.simulation.scenarios.flows import records
 from driftline.engine.errors import InputError, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
+from driftline.engine.moments import time_in_words
 from driftline.engine.order.steps import FAILURES
 from driftline.engine.reference import run_reference
 from driftline.engine.sinks import JsonLinesConsumer, LmdbConsumer
@@ -209,7 +210,7 @@ def test_what_producers_sent_is_audited_from_the_log(spark: SparkSession, tmp_pa
     log = InputLog(tmp_path / "log", "test")
     log.write(WriteGroup((), group.reserved, trim=time))
     log.close()
-    with pytest.raises(InputError, match=f"records before {time} are trimmed"):
+    with pytest.raises(InputError, match=f"records before {time_in_words(time)} are trimmed"):
         audit(flow, spark, [logged], [tmp_path / "o"])
     start = open_savepoint(tmp_path / "day-1")
     report = audit(flow, spark, [logged], [tmp_path / "o"], since=time, start=start)

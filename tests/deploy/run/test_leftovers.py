@@ -1,0 +1,62 @@
+"""Folders of sockets: those of runs that live stay, those of runs that were killed go."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from driftline.deploy.run import leftovers
+from driftline.deploy.run.leftovers import socket_folder
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def state(tmp_path: Path, name: str) -> Path:
+    (tmp_path / name).mkdir()
+    return tmp_path / name
+
+
+def deserted(temporary: Path, name: str, age_s: float, file: str = "lock") -> Path:
+    folder = temporary / name
+    folder.mkdir()
+    (folder / file).touch()
+    changed = folder.stat().st_mtime - age_s
+    os.utime(folder, (changed, changed))
+    return folder
+
+
+def test_a_folder_goes_if_it_is_ours_and_its_run_lives_no_more(
+    tmp_path: Path, temporary: Path
+) -> None:
+    gone = deserted(temporary, "driftline-0123456789ab", 1000)
+    kept = {
+        deserted(temporary, "driftline-0123456789ac", 1000, "of an earlier version"),
+        deserted(temporary, "driftline-0123456789ad", 0),
+        deserted(temporary, "driftline-of-a-user", 1000),
+        deserted(temporary, "others-0123456789ab", 1000),
+    }
+    with socket_folder(state(tmp_path, "state")) as folder:
+        assert {*temporary.iterdir()} == {*kept, folder}
+    assert not gone.exists()
+    assert {*temporary.iterdir()} == kept
+
+
+def test_the_folder_of_a_run_that_lives_stays(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "YOUNG_S", -1.0)
+    with (
+        socket_folder(state(tmp_path, "one")) as one,
+        socket_folder(state(tmp_path, "other")) as other,
+    ):
+        assert {*temporary.iterdir()} == {one, other}
+    assert not list(temporary.iterdir())
