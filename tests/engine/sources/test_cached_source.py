@@ -1,14 +1,15 @@
-"""What a front keeps for a replay is bounded in bytes; what does not fit is read again."""
+"""What a front keeps for a replay is bounded in bytes, as counted; the rest is read again."""
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
 
 from driftline.engine.errors import PayloadError
 from driftline.engine.sources import BadRecord, CachedSource, ListSource
-from driftline.engine.wire.codec import joined_rows, unpack_rows
+from driftline.engine.wire.codec import joined_rows, pack, unpack_rows
 
 LARGE = [f"{number} " + "x" * 10_000 for number in range(50)]
 
@@ -63,3 +64,52 @@ def test_a_record_larger_than_all_that_is_kept_is_read_each_time() -> None:
 def test_a_record_that_cannot_travel_is_named() -> None:
     with pytest.raises(PayloadError, match=r"at \['a'\] is of type object"):
         list(CachedSource(ListSource([{"a": object()}])).read(1))
+
+
+class Numbers:
+    """A source of long texts that counts how often it is read."""
+
+    name = "numbers"
+
+    def __init__(self, count: int, size: int = 0) -> None:
+        self.count = count
+        self.size = size
+        self.reads = 0
+
+    def read(self, start: int) -> Iterator[tuple[int, object]]:
+        self.reads += 1
+        for time in range(start, self.count + 1):
+            yield time, str(time).rjust(self.size)
+
+    def progress(self) -> tuple[int, int] | None:
+        return None
+
+    def identity(self) -> str:
+        return self.name
+
+
+@pytest.mark.parametrize("size", [0, 30, 300])
+def test_kept_records_take_the_memory_that_is_counted(size: int) -> None:
+    cached = CachedSource(Numbers(20_000, size))
+    tracemalloc.start()
+    try:
+        read = sum(1 for _ in cached.read(1))
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert read == 20_000
+    assert taken < 1.1 * cached.bytes
+
+
+def test_what_does_not_fit_is_read_again_and_the_latest_records_are_not() -> None:
+    source = Numbers(100, 50)
+    cached = CachedSource(source, kept_bytes=5000)
+    wanted = [(time, pack(str(time).rjust(50))) for time in range(1, 101)]
+    assert list(cached.read(1)) == wanted
+    assert cached.bytes <= 5000
+    assert list(cached.read(90)) == wanted[89:]
+    assert source.reads == 1
+    assert list(cached.read(2)) == wanted[1:]
+    assert source.reads == 2
+    cached.trim(101)
+    assert cached.bytes == 0
