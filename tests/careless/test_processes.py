@@ -33,7 +33,7 @@ def driftline_run(flow: str, documents: Path, output: Path, *options: str) -> li
         cwd=ROOT,
         check=True,
         capture_output=True,
-        timeout=120,
+        timeout=300,
     )
     lines = [line for file in output.rglob("*.jsonl") for line in file.read_text().splitlines()]
     return sorted(lines, key=lambda line: list(json.loads(line)["t"]))

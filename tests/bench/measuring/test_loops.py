@@ -16,7 +16,7 @@ def test_the_open_loop_keeps_its_schedule_although_the_system_is_late() -> None:
     assert system.under_way_max > 10, "a closed loop would have waited"
     assert result.documents == 20
     assert result.latency["p50_ms"] >= 50
-    assert result.lateness["p50_ms"] < 5
+    assert result.lateness["p50_ms"] < 25, "half of what the system takes"
     assert (result.lost, result.duplicated) == (0, 0)
 
 

@@ -146,7 +146,7 @@ class Fed:
         self.process.communicate()
 
     def end(self) -> tuple[int, str]:
-        _, said = self.process.communicate(timeout=90)
+        _, said = self.process.communicate(timeout=300)
         return self.process.returncode, said.decode()
 
 
@@ -208,7 +208,7 @@ def value(line: str) -> str:
 def driftline_fed(arguments: list[str | Path], data: bytes) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         [sys.executable, "-m", "driftline", *map(str, arguments)],
-        cwd=ROOT, input=data, capture_output=True, timeout=90, check=False,
+        cwd=ROOT, input=data, capture_output=True, timeout=300, check=False,
     )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ flow.source("lines").map(lambda record: 1 // (len(record["text"]) - 3), name="di
 """
 
 
-def driftline(*arguments: str | Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def driftline(*arguments: str | Path, timeout: float = 300) -> subprocess.CompletedProcess[str]:
     """Run the command line."""
     return subprocess.run(
         [sys.executable, "-m", "driftline", *map(str, arguments)],
