@@ -236,7 +236,7 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         missing_after_s=config.limits.missing_after_s,
         stalled_after_s=config.limits.stalled_after_s,
     )
-    if goes_on:
+    if goes_on and config.again:
         master.take_over()
     runtime = Runtime(carry_out)
     runtime.add(master, config.address("master"))

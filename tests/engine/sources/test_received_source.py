@@ -192,9 +192,9 @@ def test_trimming_spares_what_is_not_stored_and_is_not_read_again(front: Front) 
     front.commit()
     assert [entry.sequence for entry in front.log.read(0)] == [3]
     assert taken(front.source.read(1002)) == [(1002, 3)]
-    with pytest.raises(StateMismatch, match="only from 1002 on"):
+    with pytest.raises(StateMismatch, match="only from record 1002 on"):
         front.source.read(1001)
-    with pytest.raises(StateMismatch, match="only from 1002 on"):
+    with pytest.raises(StateMismatch, match="only from record 1002 on"):
         front.restarted(Clock()).source.read(1)
 
 
