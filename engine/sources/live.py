@@ -29,7 +29,7 @@ class LiveSource:
     """Records below this time survive any crash."""
 
     trimmed = 0
-    """Records below this time were removed."""
+    """Records below this time were given up: they are removed, or will be."""
 
     obstacle = ""
     """Why records cannot be made durable at the moment, for people; "" if they can."""

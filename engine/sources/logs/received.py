@@ -247,7 +247,6 @@ class ReceivedSource(LiveSource):
         assert group is self._group, "one group at a time"
         self._group = None
         self._trimmed = group.trim - 1 if left else group.trim
-        self.trimmed = max(self.trimmed, self._trimmed)
         self._floor = group.reserved
         stored = {entry.producer: entry.sequence for entry in group.entries}
         self._acknowledged.update(stored)
@@ -314,7 +313,7 @@ class ReceivedSource(LiveSource):
         return self._next
 
     def trim(self, time: int) -> None:
-        self._trim = max(self._trim, min(time, self.durable))
+        self._trim = self.trimmed = max(self._trim, min(time, self.durable))
 
     def validate(self) -> None:
         """Assert the invariants."""
