@@ -266,9 +266,8 @@ class _Replay:
         )
 
     def _until(self) -> str:
-        return (
-            "to the end" if self.t_last >= INFINITY - 1 else f"up to {time_in_words(self.t_last)}"
-        )
+        ends = self.t_last >= INFINITY - 1
+        return "to the end" if ends else f"up to {time_in_words(self.t_last)}"
 
     def _where(self) -> str:
         stored, replayed = (

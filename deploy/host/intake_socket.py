@@ -74,7 +74,7 @@ class IntakeSocket(Intake):
 
     def turn(self) -> bool:
         self._guard.check()
-        self.connected = self._guard.connected
+        self.source.connected = self._guard.connected
         more = super().turn()
         self._send_answers()
         return more

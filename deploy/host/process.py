@@ -218,7 +218,7 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         raise StateMismatch(
             f"{config.state} was replaced by that of another run while this one runs"
         )
-    goes_on = state.opened == config.session and state.outcome is None
+    takes_over = config.again and state.opened == config.session and state.outcome is None
     # Written with the first incarnation: by then all members have opened their directories.
     state = replace(state, opened=config.session)
 
@@ -236,7 +236,7 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         missing_after_s=config.limits.missing_after_s,
         stalled_after_s=config.limits.stalled_after_s,
     )
-    if goes_on and config.again:
+    if takes_over:
         master.take_over()
     runtime = Runtime(carry_out)
     runtime.add(master, config.address("master"))

@@ -122,8 +122,6 @@ class Intake(Receiver):
         self._dropped = Seldom("malformed-message", f"{name} dropped a malformed message")
         self._crowded = Seldom("producer-refused", f"{name} refused a new producer")
         self._presence = Presence(source)
-        self.connected = 0
-        """Connections that have sent something; its driver sets it."""
 
     # Called by the runtime.
 
@@ -134,8 +132,7 @@ class Intake(Receiver):
 
     def turn(self) -> bool:
         more = super().turn()
-        self.source.connected = self.connected
-        self._presence.look(self.now, self.connected)
+        self._presence.look(self.now, self.source.connected or 0)
         if self._owed:
             self._answer()
         return more

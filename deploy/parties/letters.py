@@ -7,8 +7,9 @@ time. Invariant: however many there are, no more than two lines a minute.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 
+from driftline.deploy.parties.seldom import Seldom
+from driftline.engine.counted import counted
 from driftline.engine.events import TOLD_EVERY_S, Field, about, log
 from driftline.engine.flow.context import Failure
 from driftline.engine.moments import time_in_words
@@ -16,17 +17,14 @@ from driftline.engine.sources import BadRecord
 from driftline.engine.wire.bundles import Item
 
 
-class DeadLetters:
+class DeadLetters(Seldom):
     """The lines of one process; `where`: the directory that has them."""
 
     def __init__(self, where: str) -> None:
-        self._where = where
-        self._count = 0
-        """Dead letters since the last line."""
-        self._last = ""
+        super().__init__("dead-letters", where, pause_s=TOLD_EVERY_S)
         self._fields: dict[str, Field] = {}
-        self._first = True
-        self._tell_at = -inf
+        """About the last dead letter."""
+        self._more = ""
 
     def failed(self, now: float, failures: Sequence[Item]) -> None:
         """Elements whose function has failed are stored, or none; `now`: seconds, monotonic."""
@@ -37,14 +35,14 @@ class DeadLetters:
         assert isinstance(value, tuple)
         last = Failure(*value)
         place = f"{time_in_words(label[0])} of input {label[1]}"
-        self._last = f"operator {last.operator!r} failed at {place}: {last.error}; at: {last.line}"
         self._fields = {
             "operator": last.operator,
             "label": str(list(label)),
             "error": last.error,
             "line": last.line,
         }
-        self._add(now, len(failures))
+        text = f"operator {last.operator!r} failed at {place}: {last.error}; at: {last.line}"
+        self.add(now, text, len(failures))
 
     def unreadable(self, now: float, records: Sequence[BadRecord]) -> None:
         """Records that cannot be taken are set aside, or none."""
@@ -52,22 +50,12 @@ class DeadLetters:
             self.tell(now)
             return
         last = records[-1]
-        self._last = f"{last.file}, {time_in_words(last.time)}: {last.reason}"
         self._fields = {"file": last.file, "record": last.time, "error": last.reason}
-        self._add(now, len(records))
+        self.add(now, f"{last.file}, {time_in_words(last.time)}: {last.reason}", len(records))
 
-    def tell(self, now: float) -> None:
-        """Log what there was since the last line, if it is time to."""
-        if not self._count or now < self._tell_at:
-            return
-        more = "" if self._first else " more"
-        what = f"1{more} dead letter" if self._count == 1 else f"{self._count}{more} dead letters"
-        which = "" if self._count == 1 else "the last one: "
-        told = about("dead-letters", count=self._count, directory=self._where, **self._fields)
-        log.warning("%s in %s: %s%s", what, self._where, which, self._last, extra=told)
-        self._count, self._first = 0, False
-        self._tell_at = now + TOLD_EVERY_S
-
-    def _add(self, now: float, count: int) -> None:
-        self._count += count
-        self.tell(now)
+    def _log(self, count: int, last: str) -> None:
+        letters = counted(count, f"{self._more}dead letter")
+        which = "the last one: " * (count > 1)
+        told = about(self._event, count=count, directory=self._what, **self._fields)
+        log.warning("%s in %s: %s%s", letters, self._what, which, last, extra=told)
+        self._more = "more "

@@ -12,25 +12,29 @@ from math import inf
 from driftline.engine.events import about, log
 
 PAUSE_S = 10.0
-"""Seconds between two lines, at least."""
+"""Seconds between two lines, at least, by default."""
 
 
 class Seldom:
     """The lines about one kind of event."""
 
-    def __init__(self, event: str, what: str, level: int = WARNING) -> None:
-        """`event`: its name in the fields of a line; `what`: who has done what."""
+    def __init__(
+        self, event: str, what: str, level: int = WARNING, pause_s: float = PAUSE_S
+    ) -> None:
+        """`event`: its name in the fields of a line; `what`: who has done what; `pause_s`: seconds
+        between two lines, at least."""
         self._event = event
         self._what = what
         self._level = level
+        self._pause_s = pause_s
         self._last = ""
         self._count = 0
         """Events since the last line."""
         self._next_at = -inf
 
-    def add(self, now: float, reason: str) -> None:
-        """It has happened. `now`: the time in seconds."""
-        self._count += 1
+    def add(self, now: float, reason: str, count: int = 1) -> None:
+        """It has happened, so many times. `now`: the time in seconds."""
+        self._count += count
         self._last = reason
         self.tell(now)
 
@@ -38,8 +42,11 @@ class Seldom:
         """Log what has happened since the last line, if it is time to."""
         if not self._count or now < self._next_at:
             return
-        times = f" {self._count} times since the last such line, the last time" * (self._count > 1)
-        told = about(self._event, count=self._count, reason=self._last)
-        log.log(self._level, "%s%s: %s", self._what, times, self._last, extra=told)
+        self._log(self._count, self._last)
         self._count = 0
-        self._next_at = now + PAUSE_S
+        self._next_at = now + self._pause_s
+
+    def _log(self, count: int, last: str) -> None:
+        times = f" {count} times since the last such line, the last time" * (count > 1)
+        told = about(self._event, count=count, reason=last)
+        log.log(self._level, "%s%s: %s", self._what, times, last, extra=told)

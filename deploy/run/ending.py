@@ -18,6 +18,7 @@ from pathlib import Path
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import ClusterState, FileRegistry, RunOutcome, SnapshotRecord
 from driftline.deploy.run.survey import OUTPUT, DirectoryReport
+from driftline.engine.counted import counted
 from driftline.engine.errors import DriftlineError
 from driftline.engine.moments import time_in_words
 from driftline.engine.policy import BY_TIME, POLICIES, Output, Policy
@@ -119,7 +120,7 @@ def ending_of(
     error = f"{run.outcome.error}: {run.outcome.text}" if how is How.FAILED and run.outcome else ""
     text = _told(how, error, policy, snapshot, delivered)
     if set_aside:
-        letters = "1 dead letter is" if set_aside == 1 else f"{set_aside} dead letters are"
+        letters = f"{counted(set_aside, 'dead letter')} {'is' if set_aside == 1 else 'are'}"
         text += f" {letters} in {output}/{DEAD_LETTERS}."
     return Ending(how, text, error, snapshot, delivered, set_aside)
 

@@ -175,10 +175,8 @@ class CheckedSource:
         while spans and spans.first[1] < until:
             self._below = spans.take()[1:]
         last, total = self._below
-        if (
-            spans and spans.first[0] < until
-        ):  # a span of several records: nothing is known within it
-            until = last + 1
+        if spans and spans.first[0] < until:
+            until = last + 1  # a span of several records: nothing is known within it
         return Used(max(until, last + 1), last, total)
 
     def note(self, used: Used) -> None:
