@@ -3,7 +3,7 @@
 LMDB maps its file into memory: reading a page behind the end of the file ends the process with
 SIGBUS. So a file that is shorter than its pages is extended before anything is read: a lost page is
 then empty, which LMDB or a checksum notices. (A sound file may be a little shorter, too, if
-its last pages were freed before they were written.)
+its last pages were freed before they were written.) Then the pages are checked (`lmdb_pages`).
 
 LMDB has no checksums: one changed bit in a root page may bring back an older tree, which is whole
 but wrong. So every transaction writes its number into the database (`seal`), and `every_row`
@@ -22,6 +22,7 @@ import lmdb
 
 from driftline.engine.durable import make_directory, sync_directory
 from driftline.engine.errors import DriftlineError, Unavailable
+from driftline.engine.lmdb_pages import check_pages
 
 DAMAGE = (
     lmdb.BadValsizeError,
@@ -77,6 +78,7 @@ def open_environment(path: Path, map_size: int, max_dbs: int = 0) -> lmdb.Enviro
         length = pages * env.stat()["psize"]
         if (path / DATA).stat().st_size < length:
             os.truncate(path / DATA, length)
+        check_pages(path / DATA, env.stat()["psize"])
         sync_directory(path)
     except BaseException:
         env.close()

@@ -26,7 +26,7 @@ LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in 
 ROOMS = {
     "engine": (
         {"labels", "moments", "counted", "errors", "events", "interrupts"},
-        {"durable", "locks", "policy"},
+        {"durable", "lmdb_pages", "locks", "policy"},
         {"lmdbs"},
         {"wire"},
         {"keygroups"},
@@ -77,6 +77,7 @@ DRIVERS = (
     "engine/flow/context.py",  # generators of random numbers that labels seed
     "engine/interrupts.py",
     "engine/lmdbs.py",
+    "engine/lmdb_pages.py",
     "engine/locks.py",
     "engine/moments.py",  # the calendar, for what people read
     "engine/sinks",

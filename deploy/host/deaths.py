@@ -79,8 +79,11 @@ _HINTS = {
     signal.SIGKILL: " (is there enough memory? The log of the kernel tells)",
     signal.SIGSEGV: " (code in C that a function calls, or a damaged file)",
     signal.SIGBUS: " (a file that has been truncated, or a full disk)",
-    signal.SIGABRT: " (code in C called abort)",
+    signal.SIGABRT: " (code in C called abort: a damaged file, for example)",
 }
+
+MAY_BE_DAMAGE = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT)
+"""Exit statuses of a process that a damaged file may have ended."""
 
 
 def how(status: int) -> str:

@@ -16,12 +16,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from time import monotonic
 from types import TracebackType
 from typing import Self
 
 from driftline.deploy.host import child
-from driftline.deploy.host.deaths import Deaths, how
+from driftline.deploy.host.deaths import MAY_BE_DAMAGE, Deaths, how
 from driftline.deploy.host.kills import Kills
 from driftline.deploy.host.lifeline import Lifeline
 from driftline.deploy.host.mouth import Mouth
@@ -103,13 +104,15 @@ class LocalCluster:
         at = self.deaths.died(name, now)
         if at is None:
             was = where_it_was(self.config, name)
-            raise Unavailable(
+            lines = [
                 f"{name} has died {self.deaths.limit} times in a row without the run getting any "
-                f"further, this time {how(status)}.\n"
-                + (f"  It was at: {was}\n" if was else "")
-                + ("  It said: " + said.replace("\n", "\n    ") if heard else "  It said nothing.")
-                + "\n  Once the cause is mended, the same command goes on."
-            )
+                f"further, this time {how(status)}.",
+                f"  It was at: {was}" if was else "",
+                "  It said: " + said.replace("\n", "\n    ") if heard else "  It said nothing.",
+                f"  Its files are in {self._files(name)}." if status in MAY_BE_DAMAGE else "",
+                "  Once the cause is mended, the same command goes on.",
+            ]
+            raise Unavailable("\n".join(filter(None, lines)))
         pause = at - now
         log.warning(
             "%s (pid %d) %s; it is started again%s",
@@ -117,6 +120,10 @@ class LocalCluster:
             extra=about("process-died", name=name, pid=pid, status=status, pause=pause),
         )
         return at
+
+    def _files(self, name: str) -> str:
+        """Where a process keeps its state: one of these files may be damaged."""
+        return str(Path(self.config.state) / ("registry" if name == "master" else name))
 
     def _start_again(self, name: str) -> None:
         self._start(name)
