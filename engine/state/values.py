@@ -23,7 +23,7 @@ Cost: a check for an immutable value; one encoding and a decoding for each use o
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from functools import partial
 from itertools import chain
@@ -67,6 +67,12 @@ _FROZEN, _TUPLE = 1, 2
 
 TUPLES_MAX = 100
 """Levels of nested tuples that a frozen value may have."""
+
+LEVELS_MAX = 1100
+"""Levels of a value that are looked at; msgpack encodes fewer."""
+
+MANY = 1000
+"""Values of a large level."""
 
 
 class Wire(bytes):
@@ -171,30 +177,38 @@ def as_it_is(value: object) -> object:
 
 def holds(kind: type, values: Iterable[object]) -> bool:
     """Whether a value of this type is among the values, or in sequences and dicts among them."""
-    return any(
-        isinstance(value, kind)
-        or (isinstance(value, (tuple, list)) and holds(kind, value))
-        or (isinstance(value, dict) and holds(kind, value.values()))
-        for value in values
-    )
+    return any(isinstance(value, kind) for level in _levels(values) for value in level)
 
 
 def _is_data(values: Sequence[object]) -> bool:
     """Whether all values, at any level, have exactly the types that `marshal` preserves."""
-    while True:
-        kinds = set(map(type, values))
+    for level in _levels(values):
+        kinds = set(map(type, level))
         if kinds <= ATOMS:
             return True
         if not kinds <= _DATA:
             return False
+    return False
+
+
+def _levels(values: Iterable[object]) -> Iterator[Iterable[object]]:
+    """The values, what they hold, what that holds, and so on.
+
+    A value may hold itself: there are LEVELS_MAX levels at most, and a large one has nothing twice.
+    """
+    level = values
+    for _ in range(LEVELS_MAX):
+        yield level
         inner: list[object] = []
-        for value in values:
+        for value in level:
             if isinstance(value, dict):
                 inner += value
                 inner += value.values()
             elif isinstance(value, (tuple, list)):
                 inner += value
-        values = inner
+        if not inner:
+            return
+        level = {id(value): value for value in inner}.values() if len(inner) > MANY else inner
 
 
 def _copy(value: object) -> object:

@@ -27,6 +27,7 @@ from driftline.engine.state.values import (
     copies,
     fresh,
     frozen,
+    holds,
     is_plain,
     kept_outputs,
     may_be_kept,
@@ -290,6 +291,20 @@ def test_values_and_slots_may_be_nested_deeper_than_a_function_can_call_itself()
     for _ in range(900):
         deep = (deep,)
     assert may_be_kept([deep], [deep]) == may_be_stored(deep)
+
+
+def test_a_value_that_holds_itself_is_no_endless_work() -> None:
+    """A parent in its children, for example: the reference cannot travel, and that is told."""
+    twice: list[object] = []
+    twice += [twice, (twice, 1)]
+    parent: dict[str, object] = {"children": []}
+    parent["children"] = [{"parent": parent}]
+    for value in (twice, parent):
+        assert len(kept_outputs([value], also_objects=True)) == 1
+        assert not holds(MapState, [value])
+        for put in (travelled, frozen):
+            with pytest.raises(PayloadError, match="nested more than 1000 deep"):
+                put(value)
 
 
 def test_one_key_of_a_map_has_one_form() -> None:
