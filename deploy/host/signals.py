@@ -4,6 +4,8 @@ While a run can end in good order, the first signal is only noted: the run sees 
 all is delivered and saved. A second one makes `check` raise, which the loop of the run calls: an
 exception out of a handler may come where it is swallowed. A third one, and a signal at any other
 time, is raised at once: SIGINT as KeyboardInterrupt, the others as SystemExit with status 128 + n.
+
+If the file of a flow ignores SIGCHLD, it is not ignored: how a process has ended would be unknown.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ class Signals:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             self._before = {each: signal.signal(each, self._take) for each in ASKED}
+            if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+                self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         return self
 
     def __exit__(

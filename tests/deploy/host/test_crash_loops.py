@@ -13,8 +13,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 
 FLOW = """
-import ctypes, os, sys, time
+import ctypes, os, signal, sys, time
 from driftline import Flow, ValueState
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # of no consequence for the command
 
 def killer(record, total):
     if record["text"] == "segfault":
