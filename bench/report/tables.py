@@ -1,8 +1,9 @@
 """The figures of a benchmark, as tables for people and as JSON for programs.
 
 Figures are medians over the runs, with the least and the largest run in brackets where one table
-shows the spread. A row is compared with the floor, and with `none`, which is Driftline without
-guarantees: always with those that have the same ends (see `systems.cases`).
+shows the spread; `max` is the largest latency of all runs. A row is compared with the floor, and
+with `none`, which is Driftline without guarantees: always with those that have the same ends (see
+`systems.cases`).
 
 In the JSON the rows with durable ends have an object of their own, `durable`, of the same form; it
 is None if there are none. The reason of a row that could not be measured is below the table.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 
 from rich.table import Table
 from rich.text import Text
@@ -71,9 +73,11 @@ class Latencies:
                 str(spread) if name in WITH_SPREAD else spread.middle(three_digits)
                 for name, spread in zip(LATENCY_FIGURES, spreads, strict=True)
             ]
-            _add(table, row, [*figures, row.lateness("p99_ms").middle(three_digits)], self.rows)
+            largest = "" if isnan(row.max_ms) else three_digits(row.max_ms)
+            late = row.late_p99.middle(three_digits)
+            _add(table, row, [*figures, largest, late], self.rows)
         notes = [
-            _runs(self.rows),
+            " ".join(filter(None, [_runs(self.rows), "max: the largest latency of all runs."])),
             "Latency counts from the time at which a document is due until its last output has "
             "arrived; late: the part of it before the producer handed the document over.",
         ]

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from driftline.bench.measuring.meter import LatencyResult, ThroughputResult, percentiles
 from driftline.bench.report.pictures import draw_latency, draw_throughput
-from driftline.bench.report.rows import ENOUGH_FOR_P99, LatencyRow, ThroughputRow
+from driftline.bench.report.rows import ENOUGH_FOR_P99, LATENCY_FIGURES, LatencyRow, ThroughputRow
 from driftline.bench.report.tables import Latencies, Throughputs
 from driftline.bench.systems.cases import FLOOR, MICRO_BATCH, Case
 
@@ -65,7 +65,7 @@ def shown(tables: list[Table]) -> list[str]:
 def test_the_json_of_latencies(latencies: Latencies) -> None:
     written = json.loads(json.dumps(latencies.as_json(), allow_nan=False))
     assert list(written) == ["rate", "documents", "nodes", "floor", "rows", "durable"]
-    figures = {"p50_ms": 1.7, "p75_ms": 2.55, "p95_ms": 3.23, "p99_ms": 3.366, "max_ms": 3.4}
+    figures = {"p50_ms": 1.7, "p75_ms": 2.55, "p95_ms": 3.23, "p99_ms": 3.366, "max_ms": 18.0}
     row = written["rows"][1]
     runs = row.pop("runs")
     assert row == {
@@ -122,16 +122,18 @@ def test_the_tables_of_latencies_compare_what_has_the_same_ends(latencies: Laten
     lines = shown(latencies.tables())
     assert lines[0] == "Latency in ms at 100 documents a second, 2 nodes"
     assert lines[3:10] == [
-        "floor 1.00 (0.80-1.20) 1.50 1.90 1.98 (1.58-2.38) 2.00 0.01",
-        "none 1.60 (1.50-1.80) 2.40 3.04 3.17 (2.97-3.56) 3.20 0.01",
-        "exactly-once state 50 1.70 (1.50-9.00) 2.55 3.23 3.37 (2.97-17.8) 3.40 0.01",
-        "two-phase state 1000 500 (480-520) 750 950 990 (950-1030) 1000 0.01",
+        "floor 1.00 (0.80-1.20) 1.50 1.90 1.98 (1.58-2.38) 2.40 0.01",
+        "none 1.60 (1.50-1.80) 2.40 3.04 3.17 (2.97-3.56) 3.60 0.01",
+        "exactly-once state 50 1.70 (1.50-9.00) 2.55 3.23 3.37 (2.97-17.8) 18.0 0.01",
+        "two-phase state 1000 500 (480-520) 750 950 990 (950-1030) 1040 0.01",
         "micro-batch state - - - - - -",
-        "floor inputs, outputs 5.00 (4.00-6.00) 7.50 9.50 9.90 (7.92-11.9) 10.0 0.01",
+        "floor inputs, outputs 5.00 (4.00-6.00) 7.50 9.50 9.90 (7.92-11.9) 12.0 0.01",
         "exactly-once inputs, state, outputs 1000 6.00 (5.00-7.00) 9.00 11.4 11.9 (9.90-13.9) "
-        "12.0 0.01",
+        "14.0 0.01",
     ]
-    assert "Medians of 3 runs, with the least and the largest of them." in lines
+    told = " ".join(lines)
+    assert "Medians of 3 runs, with the least and the largest of them." in told
+    assert "max: the largest latency of all runs." in told
     assert "To append 4 KiB and wait for the disk takes 1.25 ms here." in lines
     assert "micro-batch: no Java" in lines
     assert lines[-7:] == [
@@ -145,13 +147,22 @@ def test_the_tables_of_latencies_compare_what_has_the_same_ends(latencies: Laten
     ]
 
 
+def test_no_figure_of_a_row_is_above_its_largest_latency() -> None:
+    row = latency_row(Case("none", None), 40.0, 90.0, 30.0)
+    assert row.max_ms == 180.0
+    assert all(row.figure(name).most <= row.max_ms for name in LATENCY_FIGURES)
+    assert row.as_json()["max_ms"] == 180.0
+
+
 def test_a_row_with_too_few_latencies_has_no_99th_percentile() -> None:
     rows = [LatencyRow(Case(FLOOR, None), [run(1.0, count=PER_RUN)] * 2)]
     latencies = Latencies(100, 660, 2, rows)
     lines = shown(latencies.tables())
-    assert lines[3] == "floor 1.00 1.50 1.90 2.00 0.01"
+    assert lines[3] == "floor 1.00 1.50 1.90 2.00"
     assert "p99 needs 1,500 latencies in a row; here are 1,000" in " ".join(lines)
-    assert '"p99_ms": null' in json.dumps(latencies.as_json()["floor"])
+    written = json.dumps(latencies.as_json()["floor"])
+    assert written.count('"p99_ms": null') == written.count('"late_p99_ms": null') == 3
+    assert '_p99_ms": 0' not in written
 
 
 def test_the_table_of_throughputs_shows_the_spread(throughputs: Throughputs) -> None:
