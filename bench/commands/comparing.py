@@ -63,8 +63,8 @@ def latency(
 
     from driftline.bench.experiments.latency import latencies_of, measure_latency
     from driftline.bench.measuring.disk import sync_ms
+    from driftline.bench.report.check import wrong_rows
     from driftline.bench.report.pictures import draw_latency
-    from driftline.bench.report.promises import broken_promises
     from driftline.bench.report.raw import write_raw
     from driftline.bench.systems.cases import cases
     from driftline.bench.systems.setup import Setup
@@ -81,7 +81,7 @@ def latency(
     if raw is not None:
         write_raw(raw, rounds.runs)
         click.echo(f"raw records: {raw}")
-    judge(broken_promises(latencies.rows))
+    judge(wrong_rows(latencies.rows))
 
 
 @click.command()
@@ -114,8 +114,8 @@ def throughput(
     documents.
     """
     from driftline.bench.experiments.throughput import measure_throughput, throughputs_of
+    from driftline.bench.report.check import wrong_rows
     from driftline.bench.report.pictures import draw_throughput
-    from driftline.bench.report.promises import broken_promises
     from driftline.bench.systems.cases import cases
     from driftline.bench.systems.setup import Setup
 
@@ -127,7 +127,7 @@ def throughput(
     wide_console().print(*throughputs.tables(), sep="\n")
     draw_throughput(throughputs, plot)
     click.echo(f"picture: {plot}")
-    judge(broken_promises(throughputs.rows))
+    judge(wrong_rows(throughputs.rows))
 
 
 @click.command()
@@ -154,6 +154,7 @@ def floor(
     check_warmup(documents, warmup)
 
     from driftline.bench.experiments.floor import run_floor_latency, run_floor_throughput
+    from driftline.bench.report.check import wrong_rows
     from driftline.bench.report.rows import LatencyRow, ThroughputRow
     from driftline.bench.report.tables import Latencies, Throughputs
     from driftline.bench.systems.cases import FLOOR, Case
@@ -170,3 +171,4 @@ def floor(
         json_file, {"latency": results[0].as_json(), "throughput": results[1].as_json()}, indent=2
     )
     wide_console().print(*results[0].tables(), *results[1].tables(), sep="\n")
+    judge(problem for result in results for problem in wrong_rows(result.rows))

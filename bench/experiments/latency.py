@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from driftline.bench.experiments.rounds import Rounds, Turn, back_and_forth, run_rounds
-from driftline.bench.measuring.corpus import expected_records
+from driftline.bench.measuring.corpus import expected_outputs
 from driftline.bench.measuring.loops import System, open_loop, poisson_schedule
 from driftline.bench.measuring.meter import LatencyResult, Meter
 from driftline.bench.report.rows import LatencyRow, enough_for_p99
@@ -29,7 +29,7 @@ def measure_latency(
     console: Console,
 ) -> Rounds[Meter]:
     """Run all cases, `rounds` times in turn."""
-    expected = expected_records(setup.documents)
+    expected = expected_outputs(setup.documents)
 
     def measure(system: System, turn: Turn) -> tuple[Meter, str]:
         number, case = turn

@@ -16,7 +16,7 @@ from driftline.bench.report.spread import Spread, number
 from driftline.bench.systems.cases import Case
 
 LATENCY_FIGURES = ("p50_ms", "p75_ms", "p95_ms", "p99_ms")
-THROUGHPUT_FIGURES = ("documents_per_s", "records_per_s", "cpu_cores")
+THROUGHPUT_FIGURES = ("documents_per_s", "outputs_per_s", "cpu_cores")
 
 ENOUGH_FOR_P99 = 1500
 """Latencies that a row needs for a 99th percentile: 15 of them are above it."""
@@ -54,7 +54,7 @@ class LatencyRow:
 
     @property
     def lost(self) -> int:
-        """Lost records of all runs."""
+        """Lost outputs of all runs."""
         return sum(run.lost for run in self.runs)
 
     @property
@@ -124,7 +124,7 @@ class ThroughputRow:
 
     @property
     def lost(self) -> int:
-        """Lost records of all runs."""
+        """Lost outputs of all runs."""
         return sum(run.lost for run in self.runs)
 
     @property

@@ -18,6 +18,7 @@ from math import isnan
 from rich.table import Table
 from rich.text import Text
 
+from driftline.bench.report.check import check
 from driftline.bench.report.rows import (
     ENOUGH_FOR_P99,
     LATENCY_FIGURES,
@@ -33,12 +34,10 @@ from driftline.bench.report.spread import (
     ratio,
     three_digits,
 )
-from driftline.engine.ui.consoles import new_table, should_be_zero
+from driftline.engine.ui.consoles import new_table
 
 BASELINE = "none"
 """The policy that the overhead of the others is measured against."""
-
-COUNTS = ("lost", "duplicated")
 
 WITH_SPREAD = ("p50_ms", "p99_ms")
 """The percentiles whose spread a table shows."""
@@ -91,14 +90,12 @@ class Latencies:
         return _with_notes(table, notes, self.rows)
 
     def _comparison(self) -> Table:
-        table = _table(
-            "Medians compared, round by round", ["of floor", f"over {BASELINE}, ms", *COUNTS]
-        )
+        table = _table("Medians compared, round by round", ["of floor", f"over {BASELINE}, ms"])
         for row in self.rows:
             times = of_floor(row, self.rows).shown(three_digits)
             over = over_baseline(row, self.rows).shown(_signed, until=" to ")
-            _add(table, row, [times and f"x{times}", over, *_counts(row)], self.rows)
-        return table
+            _add(table, row, [times and f"x{times}", over], self.rows)
+        return _with_notes(table, [check(self.rows)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,18 +114,24 @@ class Throughputs:
         """For a terminal."""
         table = _table(
             f"Throughput, {self.nodes} nodes",
-            ["documents/s", "records/s", "cores", "of floor", f"of {BASELINE}", *COUNTS],
+            ["documents/s", "outputs/s", "cores", "of floor", f"of {BASELINE}"],
         )
         for row in self.rows:
             figures = [
                 row.figure("documents_per_s").shown("{:,.0f}".format),
-                row.figure("records_per_s").middle("{:,.0f}".format),
+                row.figure("outputs_per_s").middle("{:,.0f}".format),
                 row.figure("cpu_cores").middle("{:.2f}".format),
                 of_floor(row, self.rows).shown("{:.0%}".format),
                 of_baseline(row, self.rows).shown("{:.0%}".format),
             ]
-            _add(table, row, [*figures, *_counts(row)], self.rows)
-        return [_with_notes(table, [_runs(self.rows)], self.rows)]
+            _add(table, row, figures, self.rows)
+        notes = [
+            _runs(self.rows),
+            "outputs: a document has one for each of its different words; cores: processor cores "
+            "busy on average, with all processes, the producer and the consumer among them.",
+            check(self.rows),
+        ]
+        return [_with_notes(table, notes, self.rows)]
 
 
 def of_floor(row: Row, rows: Sequence[Row]) -> Spread:
@@ -211,7 +214,7 @@ def _add(table: Table, row: Row, figures: Sequence[str], rows: Sequence[Row]) ->
     table.add_row(case.policy, ", ".join(case.keeps), every, *figures, end_section=last)
 
 
-def _with_notes(table: Table, notes: Sequence[str], rows: Sequence[Row]) -> Table:
+def _with_notes(table: Table, notes: Sequence[str], rows: Sequence[Row] = ()) -> Table:
     """Put notes below a table, and the reasons of rows without figures: columns are too narrow."""
     reasons = [f"{row.case.policy}: {row.reason}" for row in rows if row.reason is not None]
     table.caption = Text("\n".join([*filter(None, notes), *reasons]))
@@ -226,7 +229,3 @@ def _runs(rows: Sequence[Row]) -> str:
 
 def _signed(ms: float) -> str:
     return ("-" if ms < 0 else "+") + three_digits(abs(ms))
-
-
-def _counts(row: Row) -> list[str]:
-    return [should_be_zero(row.lost), should_be_zero(row.duplicated)]

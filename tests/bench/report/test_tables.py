@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from driftline.bench.measuring.meter import LatencyResult, ThroughputResult, percentiles
+from driftline.bench.report.check import ALL_RIGHT
 from driftline.bench.report.pictures import draw_latency, draw_throughput
 from driftline.bench.report.rows import ENOUGH_FOR_P99, LATENCY_FIGURES, LatencyRow, ThroughputRow
 from driftline.bench.report.tables import Latencies, Throughputs
@@ -46,7 +47,7 @@ def latencies() -> Latencies:
 @pytest.fixture
 def throughputs() -> Throughputs:
     def row(case: Case, *rates: float) -> ThroughputRow:
-        return ThroughputRow(case, [ThroughputResult(r, 125 * r, 1.9, 0, 1) for r in rates])
+        return ThroughputRow(case, [ThroughputResult(r, 125 * r, 1.9, 0, 0) for r in rates])
 
     rows = [
         row(Case(FLOOR, None), 100.0, 200.0, 50.0),
@@ -101,10 +102,10 @@ def test_the_json_of_throughputs(throughputs: Throughputs) -> None:
         "policy": "exactly-once",
         "checkpoint_ms": 500,
         "documents_per_s": 30.0,
-        "records_per_s": 3750.0,
+        "outputs_per_s": 3750.0,
         "cpu_cores": 1.9,
         "lost": 0,
-        "duplicated": 3,
+        "duplicated": 0,
         "durable": ["state"],
         "of_floor": [0.3, 0.25, 0.6],
         "of_none": [0.6, 0.5, 1.0],
@@ -136,15 +137,22 @@ def test_the_tables_of_latencies_compare_what_has_the_same_ends(latencies: Laten
     assert "max: the largest latency of all runs." in told
     assert "To append 4 KiB and wait for the disk takes 1.25 ms here." in lines
     assert "micro-batch: no Java" in lines
-    assert lines[-7:] == [
-        "floor 0 0",
-        "none x1.60 (1.50-2.00) 0 0",
-        "exactly-once state 50 x1.70 (1.25-11.2) +0.10 (-0.30 to +7.40) 0 0",
-        "two-phase state 1000 x500 (400-650) +498 (+478 to +518) 21 0",
-        "micro-batch state - - - -",
-        "floor inputs, outputs 0 0",
-        "exactly-once inputs, state, outputs 1000 x1.20 (1.00-1.50) 0 0",
+    compared = lines.index("Medians compared, round by round")
+    assert lines[compared + 3 :] == [
+        "floor",
+        "none x1.60 (1.50-2.00)",
+        "exactly-once state 50 x1.70 (1.25-11.2) +0.10 (-0.30 to +7.40)",
+        "two-phase state 1000 x500 (400-650) +498 (+478 to +518)",
+        "micro-batch state - -",
+        "floor inputs, outputs",
+        "exactly-once inputs, state, outputs 1000 x1.20 (1.00-1.50)",
     ]
+
+
+def test_tables_say_that_outputs_were_checked_unless_a_row_is_wrong(latencies: Latencies) -> None:
+    right = Latencies(100, 660, 2, [row for row in latencies.rows if not row.lost])
+    assert ALL_RIGHT in " ".join(shown(right.tables()))
+    assert "lost" not in " ".join(shown(latencies.tables()))
 
 
 def test_no_figure_of_a_row_is_above_its_largest_latency() -> None:
@@ -167,11 +175,15 @@ def test_a_row_with_too_few_latencies_has_no_99th_percentile() -> None:
 
 def test_the_table_of_throughputs_shows_the_spread(throughputs: Throughputs) -> None:
     lines = shown(throughputs.tables())
+    assert lines[1].endswith("documents/s outputs/s cores of floor of none")
     assert lines[3:6] == [
-        "floor 100 (50-200) 12,500 1.90 0 3",
-        "none 50 (30-180) 6,250 1.90 50% (50%-90%) 0 3",
-        "exactly-once state 500 30 (25-90) 3,750 1.90 30% (25%-60%) 60% (50%-100%) 0 3",
+        "floor 100 (50-200) 12,500 1.90",
+        "none 50 (30-180) 6,250 1.90 50% (50%-90%)",
+        "exactly-once state 500 30 (25-90) 3,750 1.90 30% (25%-60%) 60% (50%-100%)",
     ]
+    notes = " ".join(lines[6:])
+    assert "outputs: a document has one for each of its different words; cores: " in notes
+    assert ALL_RIGHT in notes
 
 
 def test_the_pictures_are_written(
