@@ -25,8 +25,8 @@ from driftline.deploy.parties.window import WINDOW
 from driftline.engine.policy import ORDERINGS
 from driftline.engine.ui.consoles import new_table
 from driftline.engine.ui.pictures import (
-    COLOURS,
     INK,
+    colour_of_policy,
     dress_bars,
     new_figure,
     save,
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 POLICY = "exactly-once"
 WARMUP_SHARE = 4
 """One document in WARMUP_SHARE is warm-up."""
+
+OPACITY = (1.0, 0.45)
+"""Of the bars of each ordering: both are of one policy, so of one colour."""
 
 
 FIGURES = (
@@ -211,7 +214,8 @@ def _draw_panel(panel: "Axes", rows: Sequence[OrderingRow]) -> None:
             yerr=[[0.0] * len(mine), [row.p95_ms - row.p50_ms for row in mine]],
             ecolor=INK,
             capsize=3,
-            color=COLOURS[number],
+            color=colour_of_policy(POLICY),
+            alpha=OPACITY[number],
             label=ordering,
             zorder=2,
         )
