@@ -55,7 +55,8 @@ def latency(
     """Latency of the policies at a fixed rate, from the time at which a document is due.
 
     By default this takes four to five minutes: each of three rounds has a run of eight seconds for
-    each policy, checkpoint interval and kind of ends. Figures are medians of the runs.
+    each policy, checkpoint interval and kind of ends. Figures are medians of the runs, but `max`
+    is the largest latency of all.
     `micro-batch` is the same flow on Spark, which checkpoints every batch; it needs half a minute
     to warm up.
     """

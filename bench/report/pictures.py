@@ -86,7 +86,8 @@ def draw_latency(latencies: Latencies, path: Path) -> None:
     rounds = max((len(row.runs) for row in rows), default=0)
     figure.suptitle(
         f"{latencies.rate:g} documents a second, {latencies.nodes} nodes, "
-        f"all documents of {counted(rounds, 'run')}; pale: fewer than {STEADY} documents took longer",
+        f"all documents of {counted(rounds, 'run')}; "
+        f"pale: fewer than {STEADY} documents took longer",
         fontsize=10,
         color=INK,
     )
