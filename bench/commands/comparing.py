@@ -55,7 +55,8 @@ def latency(
     """Latency of the policies at a fixed rate, from the time at which a document is due.
 
     By default this takes four to five minutes: each of three rounds has a run of eight seconds for
-    each policy, checkpoint interval and kind of ends. Figures are medians of the runs.
+    each policy, checkpoint interval and kind of ends. Figures are medians of the runs, but `max`
+    is the largest latency of all.
     `micro-batch` is the same flow on Spark, which checkpoints every batch; it needs half a minute
     to warm up.
     """
@@ -63,8 +64,8 @@ def latency(
 
     from driftline.bench.experiments.latency import latencies_of, measure_latency
     from driftline.bench.measuring.disk import sync_ms
+    from driftline.bench.report.check import wrong_rows
     from driftline.bench.report.pictures import draw_latency
-    from driftline.bench.report.promises import broken_promises
     from driftline.bench.report.raw import write_raw
     from driftline.bench.systems.cases import cases
     from driftline.bench.systems.setup import Setup
@@ -81,7 +82,7 @@ def latency(
     if raw is not None:
         write_raw(raw, rounds.runs)
         click.echo(f"raw records: {raw}")
-    judge(broken_promises(latencies.rows))
+    judge(wrong_rows(latencies.rows))
 
 
 @click.command()
@@ -114,8 +115,8 @@ def throughput(
     documents.
     """
     from driftline.bench.experiments.throughput import measure_throughput, throughputs_of
+    from driftline.bench.report.check import wrong_rows
     from driftline.bench.report.pictures import draw_throughput
-    from driftline.bench.report.promises import broken_promises
     from driftline.bench.systems.cases import cases
     from driftline.bench.systems.setup import Setup
 
@@ -127,7 +128,7 @@ def throughput(
     wide_console().print(*throughputs.tables(), sep="\n")
     draw_throughput(throughputs, plot)
     click.echo(f"picture: {plot}")
-    judge(broken_promises(throughputs.rows))
+    judge(wrong_rows(throughputs.rows))
 
 
 @click.command()
@@ -154,6 +155,7 @@ def floor(
     check_warmup(documents, warmup)
 
     from driftline.bench.experiments.floor import run_floor_latency, run_floor_throughput
+    from driftline.bench.report.check import wrong_rows
     from driftline.bench.report.rows import LatencyRow, ThroughputRow
     from driftline.bench.report.tables import Latencies, Throughputs
     from driftline.bench.systems.cases import FLOOR, Case
@@ -170,3 +172,4 @@ def floor(
         json_file, {"latency": results[0].as_json(), "throughput": results[1].as_json()}, indent=2
     )
     wide_console().print(*results[0].tables(), *results[1].tables(), sep="\n")
+    judge(problem for result in results for problem in wrong_rows(result.rows))

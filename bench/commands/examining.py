@@ -51,7 +51,14 @@ def ordering(
             "least 10, by --seconds or --rates"
         )
 
-    from driftline.bench.experiments.ordering import as_json, draw, loads, measure_ordering, table
+    from driftline.bench.experiments.ordering import (
+        as_json,
+        draw,
+        loads,
+        measure_ordering,
+        table,
+        wrong_orderings,
+    )
 
     documents = corpus.load(max(saturated, round(max(rates) * seconds)))
     load = loads(documents, rates, seconds, saturated)
@@ -60,11 +67,7 @@ def ordering(
     wide_console().print(table(rows))
     draw(rows, plot)
     click.echo(f"picture: {plot}")
-    judge(
-        f"{row.ordering} has lost {row.lost} records and delivered {row.duplicated} twice"
-        for row in rows
-        if row.lost or row.duplicated
-    )
+    judge(wrong_orderings(rows))
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""The verdict at the end of a benchmark: whether all runs kept their guarantees."""
+"""The verdict at the end of a benchmark: whether all outputs of all runs were right."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from time import monotonic
 import psutil
 from rich.table import Table
 
-from driftline.bench.measuring.corpus import Documents, expected_records
+from driftline.bench.measuring.corpus import Documents, expected_outputs
 from driftline.bench.measuring.loops import closed_loop
 from driftline.bench.measuring.meter import Meter
 from driftline.bench.systems.consumers import PassingConsumer
@@ -108,7 +108,7 @@ def measure_memory(documents: Documents, nodes: int, seconds: float, seed: int) 
 
 def _index(documents: Documents, nodes: int) -> float:
     with Engine(documents, "exactly-once", nodes=nodes) as engine:
-        closed_loop(engine, Meter(expected_records(documents)), 4 * WINDOW)
+        closed_loop(engine, Meter(expected_outputs(documents)), 4 * WINDOW)
         return max(process.memory_info().rss / MIB for process in _nodes(engine))
 
 

@@ -7,7 +7,7 @@ the same time, of which the first quarter is warm-up.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import isfinite
+from math import isfinite, isnan, nan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,16 +15,18 @@ from rich.console import Console
 from rich.table import Table
 
 from driftline.bench.experiments.rounds import RunLines
-from driftline.bench.measuring.corpus import Documents, expected_records
+from driftline.bench.measuring.corpus import Documents, expected_outputs
 from driftline.bench.measuring.loops import closed_loop, open_loop, poisson_schedule
 from driftline.bench.measuring.meter import Meter, percentiles
+from driftline.bench.report.check import ALL_RIGHT, wrong
+from driftline.bench.report.rows import ENOUGH_FOR_P99, enough_for_p99
 from driftline.bench.systems.engine import Engine
 from driftline.deploy.parties.window import WINDOW
 from driftline.engine.policy import ORDERINGS
-from driftline.engine.ui.consoles import new_table, should_be_zero
+from driftline.engine.ui.consoles import new_table
 from driftline.engine.ui.pictures import (
-    COLOURS,
     INK,
+    colour_of_policy,
     dress_bars,
     new_figure,
     save,
@@ -38,6 +40,9 @@ POLICY = "exactly-once"
 WARMUP_SHARE = 4
 """One document in WARMUP_SHARE is warm-up."""
 
+OPACITY = (1.0, 0.45)
+"""Of the bars of each ordering: both are of one policy, so of one colour."""
+
 
 FIGURES = (
     "nodes",
@@ -49,8 +54,6 @@ FIGURES = (
     "late",
     "reapplied",
     "frames/document",
-    "lost",
-    "duplicated",
 )
 
 
@@ -64,6 +67,7 @@ class OrderingRow:
     p50_ms: float
     p95_ms: float
     p99_ms: float
+    """NaN if there are too few latencies."""
     documents_per_s: float
     late: float
     """Share of elements that came after a later element of their key had been applied."""
@@ -83,7 +87,11 @@ class Load:
     documents: Documents
 
     def __str__(self) -> str:
-        return "saturated" if self.rate is None else f"{self.rate:g} documents/s"
+        return _named(self.rate)
+
+
+def _named(rate: float | None) -> str:
+    return "saturated" if rate is None else f"{rate:g} documents/s"
 
 
 def loads(
@@ -113,7 +121,7 @@ def measure_ordering(
 def measure(ordering: str, nodes: int, load: Load, seed: int) -> OrderingRow:
     """Measure one run."""
     documents = load.documents
-    meter = Meter(expected_records(documents), warmup=len(documents) // WARMUP_SHARE)
+    meter = Meter(expected_outputs(documents), warmup=len(documents) // WARMUP_SHARE)
     with Engine(documents, POLICY, nodes=nodes, ordering=ordering) as engine:
         if load.rate is None:
             closed_loop(engine, meter, WINDOW)
@@ -121,14 +129,15 @@ def measure(ordering: str, nodes: int, load: Load, seed: int) -> OrderingRow:
             open_loop(engine, meter, poisson_schedule(len(documents), load.rate, seed))
         figures = engine.figures()
     elements = max(1, figures["elements"])
-    latency = percentiles(meter.latencies_ms())
+    latencies = meter.latencies_ms()
+    latency = percentiles(latencies)
     return OrderingRow(
         ordering,
         nodes,
         load.rate,
         latency["p50_ms"],
         latency["p95_ms"],
-        latency["p99_ms"],
+        latency["p99_ms"] if enough_for_p99(len(latencies)) else nan,
         meter.throughput_result(0.0).documents_per_s,
         figures["late"] / elements,
         figures["reapplied"] / elements,
@@ -136,6 +145,11 @@ def measure(ordering: str, nodes: int, load: Load, seed: int) -> OrderingRow:
         meter.lost,
         meter.duplicated,
     )
+
+
+def wrong_orderings(rows: Sequence[OrderingRow]) -> list[str]:
+    """A sentence for each row with an output that is lost or came twice."""
+    return wrong((f"{row.ordering}, nodes: {row.nodes}, {_named(row.rate)}", row) for row in rows)
 
 
 def as_json(rows: Sequence[OrderingRow]) -> dict[str, object]:
@@ -154,25 +168,27 @@ def _rounded(row: Mapping[str, object]) -> dict[str, object]:
 def table(rows: Sequence[OrderingRow]) -> Table:
     """The rows as a table for a terminal; latencies in ms."""
     shown = new_table(f"Ordering under {POLICY}, latency in ms", ["ordering"], FIGURES)
+    notes = [] if wrong_orderings(rows) else [ALL_RIGHT]
+    if any(isnan(row.p99_ms) for row in rows):
+        notes.insert(0, f"p99 needs {ENOUGH_FOR_P99:,} latencies: give more --seconds.")
+    shown.caption = "\n".join(notes)
     for number, row in enumerate(rows):
         shown.add_row(
             row.ordering,
             str(row.nodes),
             "saturated" if row.rate is None else f"{row.rate:g}",
-            *(f"{ms:.2f}" for ms in (row.p50_ms, row.p95_ms, row.p99_ms)),
+            *("" if isnan(ms) else f"{ms:.2f}" for ms in (row.p50_ms, row.p95_ms, row.p99_ms)),
             f"{row.documents_per_s:,.0f}",
             f"{row.late:.2%}",
             f"{row.reapplied:.2%}",
             f"{row.frames_per_document:.2f}",
-            should_be_zero(row.lost),
-            should_be_zero(row.duplicated),
             end_section=number + 1 < len(rows) and rows[number + 1].nodes != row.nodes,
         )
     return shown
 
 
 def draw(rows: Sequence[OrderingRow], path: Path) -> None:
-    """Draw a panel per number of nodes; a bar shows the median, its line the 99th percentile."""
+    """Draw a panel per number of nodes; a bar shows the median, its line the 95th percentile."""
     nodes = sorted({row.nodes for row in rows})
     figure = new_figure(1.6 + 3.4 * len(nodes), 4.2)
     panels: list[Axes] = list(figure.subplots(1, len(nodes), sharey=True, squeeze=False)[0])
@@ -180,7 +196,7 @@ def draw(rows: Sequence[OrderingRow], path: Path) -> None:
         _draw_panel(panel, [row for row in rows if row.nodes == count])
         panel.set_title("1 node" if count == 1 else f"{count} nodes")
         panel.set_xlabel("documents per second")
-    panels[0].set_ylabel("latency in ms: 50th to 99th percentile")
+    panels[0].set_ylabel("latency in ms: 50th to 95th percentile")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     save(figure, path)
@@ -195,10 +211,11 @@ def _draw_panel(panel: "Axes", rows: Sequence[OrderingRow]) -> None:
             [rates.index(row.rate) + 0.4 * (number - 0.5) for row in mine],
             middles,
             width=0.37,
-            yerr=[[0.0] * len(mine), [row.p99_ms - row.p50_ms for row in mine]],
+            yerr=[[0.0] * len(mine), [row.p95_ms - row.p50_ms for row in mine]],
             ecolor=INK,
             capsize=3,
-            color=COLOURS[number],
+            color=colour_of_policy(POLICY),
+            alpha=OPACITY[number],
             label=ordering,
             zorder=2,
         )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from driftline.bench.experiments.rounds import Rounds, Turn, in_turn, run_rounds
-from driftline.bench.measuring.corpus import expected_records
+from driftline.bench.measuring.corpus import expected_outputs
 from driftline.bench.measuring.loops import System, closed_loop
 from driftline.bench.measuring.meter import Meter, ThroughputResult
 from driftline.bench.report.rows import ThroughputRow
@@ -36,7 +36,7 @@ def measure_throughput(
     setup: Setup, cases: Sequence[Case], rounds: int, console: Console
 ) -> Rounds[ThroughputResult]:
     """Run all cases, `rounds` times in turn."""
-    expected = expected_records(setup.documents)
+    expected = expected_outputs(setup.documents)
 
     def measure(system: System, turn: Turn) -> tuple[ThroughputResult, str]:
         _, case = turn

@@ -52,6 +52,6 @@ def _repeated(documents: Documents) -> Iterator[tuple[str, str]]:
             yield f"{document}~{turn}", text
 
 
-def expected_records(documents: Documents) -> list[int]:
-    """The number of change records of each document: one for each distinct word."""
+def expected_outputs(documents: Documents) -> list[int]:
+    """The number of outputs of each document: one for each distinct word."""
     return [len(set(words_of_text(text))) for _, text in documents]

@@ -28,10 +28,10 @@ class System(Protocol):
         """Hand over document `number`, without waiting until the system is ready for it."""
 
     def receive(self) -> Sequence[Arrival]:
-        """Read and decode records that have arrived, a bounded number, without blocking."""
+        """Read and decode outputs that have arrived, a bounded number, without blocking."""
 
     def wait(self, timeout_ms: int) -> None:
-        """Sleep until a record has arrived, but no longer than `timeout_ms`."""
+        """Sleep until an output has arrived, but no longer than `timeout_ms`."""
 
 
 def open_loop(
@@ -44,7 +44,7 @@ def open_loop(
 ) -> LatencyResult:
     """Send document i `schedule_s[i]` after the start, however late the system is.
 
-    Ends when all records have arrived, or none has for `patience_s` after the last document; then
+    Ends when all outputs have arrived, or none has for `patience_s` after the last document; then
     reads for `settle_s` more, for late duplicates.
     """
     with _undisturbed():
@@ -93,7 +93,7 @@ def closed_loop(
 
 
 def _take(system: System, meter: Meter) -> bool:
-    """Count the records that have arrived. Returns whether there were any."""
+    """Count the outputs that have arrived. Returns whether there were any."""
     arrivals = system.receive()
     for number, keys, at in arrivals:
         meter.arrived(number, keys, at)
@@ -101,7 +101,7 @@ def _take(system: System, meter: Meter) -> bool:
 
 
 def _drain(system: System, meter: Meter, patience_s: float) -> None:
-    """Read until all documents are complete, or no record has come for `patience_s`."""
+    """Read until all documents are complete, or no output has come for `patience_s`."""
     last_sign = perf_counter()
     while meter.under_way and perf_counter() < last_sign + patience_s:
         system.wait(100)
@@ -110,7 +110,7 @@ def _drain(system: System, meter: Meter, patience_s: float) -> None:
 
 
 def _settle(system: System, meter: Meter, settle_s: float) -> None:
-    """Read for `settle_s` more: records that come now are duplicates, or late."""
+    """Read for `settle_s` more: outputs that come now are duplicates, or late."""
     end = perf_counter() + settle_s
     while perf_counter() < end:
         system.wait(10)

@@ -1,11 +1,11 @@
-"""The meter: the time at which each document was due, and its last record arrived.
+"""The meter: the time at which each document was due, and its last output arrived.
 
 Latency counts from the due time of the schedule, whenever the producer was able to hand the
 document over: a producer that a stalled system holds up would otherwise leave out the very
 documents that waited (coordinated omission). *Lateness* is the part of it before the hand-over.
 
 There is one `Meter` per run; `measuring.loops` drive a system under it. The meter knows nothing of
-words: a document is a number with a count of expected records, a record is a key that occurs once
+words: a document is a number with a count of expected outputs, an output is a key that occurs once
 per document.
 
     >>> meter = Meter(expected=[2])
@@ -17,7 +17,7 @@ per document.
     >>> [round(ms, 6) for ms in meter.lateness_ms()]
     [1.0]
 
-Cost: one set update for each message of records; a document that is complete holds no set.
+Cost: one set update for each message of outputs; a document that is complete holds no set.
 """
 
 from collections import Counter
@@ -26,18 +26,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 Arrival = tuple[int, Sequence[object], float]
-"""(number of a document, keys (words) of some of its records, time after decoding them)"""
+"""(number of a document, keys (words) of some of its outputs, time after decoding them)"""
 
 
 class Sent(NamedTuple):
-    """A document that was handed over, and the arrival of its records."""
+    """A document that was handed over, and the arrival of its outputs."""
 
     document: int
     at_s: float  # due time, since that of the first document
     lateness_ms: float  # from the due time to the hand-over
-    latency_ms: float | None  # from the due time; None if records are missing, or it has no words
-    lost: int  # records that are missing
-    duplicated: int  # records that arrived again
+    latency_ms: float | None  # from the due time; None if outputs are missing, or it has no words
+    lost: int  # outputs that are missing
+    duplicated: int  # outputs that arrived again
     warmup: bool
 
 
@@ -56,10 +56,10 @@ class LatencyResult:
 
 @dataclass(frozen=True, slots=True)
 class ThroughputResult:
-    """The figures of a closed-loop run, from the first hand-over to the last record."""
+    """The figures of a closed-loop run, from the first hand-over to the last output."""
 
     documents_per_s: float
-    records_per_s: float
+    outputs_per_s: float
     cpu_cores: float  # busy cores on average, all processes together
     lost: int
     duplicated: int
@@ -69,17 +69,17 @@ class Meter:
     """Times and counts of one run."""
 
     def __init__(self, expected: Sequence[int], warmup: int = 0) -> None:
-        self.expected = expected  # records of each document
+        self.expected = expected  # outputs of each document
         self.warmup = warmup  # documents before this one don't count for the statistics
-        self.complete = 0  # documents whose records have all arrived
-        self.records = 0  # distinct records that arrived
+        self.complete = 0  # documents whose outputs have all arrived
+        self.outputs = 0  # distinct outputs that arrived
         self.first_sent_s = 0.0
         self.last_arrival_s = 0.0
         self._due_s: list[float] = []
         self._sent_s: list[float] = []  # hand-over of document i; documents are sent in order
         self._latency_s: list[float | None] = [None] * len(expected)
         self._seen: dict[int, set[object]] = {}  # keys so far of documents that are under way
-        self._again: Counter[int] = Counter()  # records of each document that arrived again
+        self._again: Counter[int] = Counter()  # outputs of each document that arrived again
 
     def handed_over(self, number: int, now: float, due: float) -> None:
         """Document `number` is sent now. Precondition: documents come in order, from 0."""
@@ -90,14 +90,14 @@ class Meter:
         self._due_s.append(due)
         if self.expected[number]:
             self._seen[number] = set()
-        else:  # no words, so no records to wait for
+        else:  # no words, so no outputs to wait for
             self.complete += 1
 
     def arrived(self, number: int, keys: Sequence[object], now: float) -> None:
-        """Records of document `number` have arrived."""
+        """Outputs of document `number` have arrived."""
         seen = self._seen.get(number)
         if seen is None:
-            assert number < len(self._sent_s), f"records of document {number}, which was not sent"
+            assert number < len(self._sent_s), f"outputs of document {number}, which was not sent"
             self._again[number] += len(keys)
             return
         before = len(seen)
@@ -105,7 +105,7 @@ class Meter:
         fresh = len(seen) - before
         if fresh < len(keys):
             self._again[number] += len(keys) - fresh
-        self.records += fresh
+        self.outputs += fresh
         self.last_arrival_s = now
         if len(seen) >= self.expected[number]:
             del self._seen[number]
@@ -124,12 +124,12 @@ class Meter:
 
     @property
     def lost(self) -> int:
-        """Missing records of documents handed over; at the end of a run, its lost records."""
+        """Missing outputs of documents handed over; at the end of a run, its lost outputs."""
         return sum(self.expected[number] - len(seen) for number, seen in self._seen.items())
 
     @property
     def duplicated(self) -> int:
-        """Records that arrived again."""
+        """Outputs that arrived again."""
         return self._again.total()
 
     def documents(self) -> Iterator[Sent]:
@@ -173,7 +173,7 @@ class Meter:
         elapsed = self.last_arrival_s - self.first_sent_s
         return ThroughputResult(
             documents_per_s=self.complete / elapsed if elapsed > 0 else 0.0,
-            records_per_s=self.records / elapsed if elapsed > 0 else 0.0,
+            outputs_per_s=self.outputs / elapsed if elapsed > 0 else 0.0,
             cpu_cores=cpu_cores,
             lost=self.lost,
             duplicated=self.duplicated,
@@ -183,7 +183,7 @@ class Meter:
         """Check the invariants; for tests."""
         assert self.complete + self.under_way == self.sent <= len(self.expected)
         assert all(0 <= len(seen) < self.expected[i] for i, seen in self._seen.items())
-        assert self.records + self.lost == sum(self.expected[: self.sent])
+        assert self.outputs + self.lost == sum(self.expected[: self.sent])
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:

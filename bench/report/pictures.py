@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Literal
 
 from driftline.bench.report.rows import LatencyRow, ThroughputRow
 from driftline.bench.report.tables import Latencies, Throughputs
-from driftline.bench.systems.cases import Case
+from driftline.bench.systems.cases import FLOOR, Case
+from driftline.engine.counted import counted
 from driftline.engine.ui.pictures import (
     INK,
-    colours_of,
+    colour_of_policy,
     dress_bars,
     dress_curves,
     new_figure,
@@ -85,7 +86,8 @@ def draw_latency(latencies: Latencies, path: Path) -> None:
     rounds = max((len(row.runs) for row in rows), default=0)
     figure.suptitle(
         f"{latencies.rate:g} documents a second, {latencies.nodes} nodes, "
-        f"all documents of {rounds} runs; pale: fewer than {STEADY} documents took longer",
+        f"all documents of {counted(rounds, 'run')}; "
+        f"pale: fewer than {STEADY} documents took longer",
         fontsize=10,
         color=INK,
     )
@@ -95,7 +97,6 @@ def draw_latency(latencies: Latencies, path: Path) -> None:
 def draw_throughput(throughputs: Throughputs, path: Path) -> None:
     """Draw a bar for each row, from zero to the median of its runs, with the runs' spread."""
     rows = [row for row in throughputs.rows if row.runs]
-    colours = colours_of(row.case.policy for row in rows if not row.case.is_floor)
     figure = new_figure(max(5.0, 1.8 + 1.1 * len(rows)), 4.4)
     panel = figure.subplots()
     spreads = [row.figure("documents_per_s") for row in rows]
@@ -103,7 +104,7 @@ def draw_throughput(throughputs: Throughputs, path: Path) -> None:
         range(len(rows)),
         [spread.median for spread in spreads],
         width=0.72,
-        color=[colours.get(row.case.policy, FLOOR_BAR) for row in rows],
+        color=[colour_of_policy(row.case.policy) for row in rows],
         yerr=[
             [spread.median - spread.least for spread in spreads],
             [spread.most - spread.median for spread in spreads],
@@ -128,20 +129,17 @@ def draw_throughput(throughputs: Throughputs, path: Path) -> None:
     rounds = max((len(row.runs) for row in rows), default=0)
     panel.set_title(
         f"{throughputs.documents:,} documents, {throughputs.nodes} nodes; "
-        f"median, least and largest of {rounds} runs"
+        f"median, least and largest of {counted(rounds, 'run')}"
     )
     dress_bars(panel)
     save(figure, path)
 
 
-FLOOR_BAR = "#BBBBBB"
-
-
 class _Styles:
-    """A colour for each policy, a line style for each checkpoint interval; the floor is dashed."""
+    """The colour of each policy, a line style for each checkpoint interval; the floor is dashed."""
 
     def __init__(self, cases: Sequence[Case]) -> None:
-        self.colours = colours_of(case.policy for case in cases if not case.is_floor)
+        self.policies = list(dict.fromkeys(case.policy for case in cases if not case.is_floor))
         found = {case.checkpoint_ms for case in cases if case.checkpoint_ms is not None}
         self.intervals = sorted(found, reverse=True)
         self.cases = dict.fromkeys(
@@ -151,16 +149,13 @@ class _Styles:
 
     def of(self, policy: str, checkpoint_ms: int | None) -> tuple[str, LineStyle]:
         """Colour and style of a line."""
-        if policy not in self.colours:
-            return INK, DASHED
+        colour = colour_of_policy(policy)
         if checkpoint_ms is None:
-            return self.colours[policy], SOLID
-        place = self.intervals.index(checkpoint_ms)
-        return self.colours[policy], STYLES[place % len(STYLES)]
+            return colour, DASHED if policy == FLOOR else SOLID
+        return colour, STYLES[self.intervals.index(checkpoint_ms) % len(STYLES)]
 
     def _place(self, case: Case) -> tuple[int, int]:
-        policies = list(self.colours)
-        place = -1 if case.is_floor else policies.index(case.policy)
+        place = -1 if case.is_floor else self.policies.index(case.policy)
         return place, case.checkpoint_ms or 0
 
 

@@ -9,8 +9,8 @@ written after all runs, so writing is not measured.
      "warmup": false}
 
 `at_s` is the time at which the document was due, `lateness_ms` how much later it was handed over;
-`latency_ms` counts from the due time to the last output. `lost` and `duplicated` count records
-(words) of the document; a document with lost records, or without words, has no latency.
+`latency_ms` counts from the due time to the last output. `lost` and `duplicated` count outputs
+(words) of the document; a document with lost outputs, or without words, has no latency.
 """
 
 import json

@@ -1,8 +1,9 @@
 """The figures of a benchmark, as tables for people and as JSON for programs.
 
 Figures are medians over the runs, with the least and the largest run in brackets where one table
-shows the spread. A row is compared with the floor, and with `none`, which is Driftline without
-guarantees: always with those that have the same ends (see `systems.cases`).
+shows the spread; `max` is the largest latency of all runs. A row is compared with the floor, and
+with `none`, which is Driftline without guarantees: always with those that have the same ends (see
+`systems.cases`).
 
 In the JSON the rows with durable ends have an object of their own, `durable`, of the same form; it
 is None if there are none. The reason of a row that could not be measured is below the table.
@@ -12,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 
 from rich.table import Table
 from rich.text import Text
 
+from driftline.bench.report.check import check
 from driftline.bench.report.rows import (
     ENOUGH_FOR_P99,
     LATENCY_FIGURES,
@@ -31,12 +34,10 @@ from driftline.bench.report.spread import (
     ratio,
     three_digits,
 )
-from driftline.engine.ui.consoles import new_table, should_be_zero
+from driftline.engine.ui.consoles import new_table
 
 BASELINE = "none"
 """The policy that the overhead of the others is measured against."""
-
-COUNTS = ("lost", "duplicated")
 
 WITH_SPREAD = ("p50_ms", "p99_ms")
 """The percentiles whose spread a table shows."""
@@ -71,9 +72,11 @@ class Latencies:
                 str(spread) if name in WITH_SPREAD else spread.middle(three_digits)
                 for name, spread in zip(LATENCY_FIGURES, spreads, strict=True)
             ]
-            _add(table, row, [*figures, row.lateness("p99_ms").middle(three_digits)], self.rows)
+            largest = "" if isnan(row.max_ms) else three_digits(row.max_ms)
+            late = row.late_p99.middle(three_digits)
+            _add(table, row, [*figures, largest, late], self.rows)
         notes = [
-            _runs(self.rows),
+            " ".join(filter(None, [_runs(self.rows), "max: the largest latency of all runs."])),
             "Latency counts from the time at which a document is due until its last output has "
             "arrived; late: the part of it before the producer handed the document over.",
         ]
@@ -87,14 +90,12 @@ class Latencies:
         return _with_notes(table, notes, self.rows)
 
     def _comparison(self) -> Table:
-        table = _table(
-            "Medians compared, round by round", ["of floor", f"over {BASELINE}, ms", *COUNTS]
-        )
+        table = _table("Medians compared, round by round", ["of floor", f"over {BASELINE}, ms"])
         for row in self.rows:
             times = of_floor(row, self.rows).shown(three_digits)
             over = over_baseline(row, self.rows).shown(_signed, until=" to ")
-            _add(table, row, [times and f"x{times}", over, *_counts(row)], self.rows)
-        return table
+            _add(table, row, [times and f"x{times}", over], self.rows)
+        return _with_notes(table, [check(self.rows)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +114,24 @@ class Throughputs:
         """For a terminal."""
         table = _table(
             f"Throughput, {self.nodes} nodes",
-            ["documents/s", "records/s", "cores", "of floor", f"of {BASELINE}", *COUNTS],
+            ["documents/s", "outputs/s", "cores", "of floor", f"of {BASELINE}"],
         )
         for row in self.rows:
             figures = [
                 row.figure("documents_per_s").shown("{:,.0f}".format),
-                row.figure("records_per_s").middle("{:,.0f}".format),
+                row.figure("outputs_per_s").middle("{:,.0f}".format),
                 row.figure("cpu_cores").middle("{:.2f}".format),
                 of_floor(row, self.rows).shown("{:.0%}".format),
                 of_baseline(row, self.rows).shown("{:.0%}".format),
             ]
-            _add(table, row, [*figures, *_counts(row)], self.rows)
-        return [_with_notes(table, [_runs(self.rows)], self.rows)]
+            _add(table, row, figures, self.rows)
+        notes = [
+            _runs(self.rows),
+            "outputs: a document has one for each of its different words; cores: processor cores "
+            "busy on average, with all processes, the producer and the consumer among them.",
+            check(self.rows),
+        ]
+        return [_with_notes(table, notes, self.rows)]
 
 
 def of_floor(row: Row, rows: Sequence[Row]) -> Spread:
@@ -207,7 +214,7 @@ def _add(table: Table, row: Row, figures: Sequence[str], rows: Sequence[Row]) ->
     table.add_row(case.policy, ", ".join(case.keeps), every, *figures, end_section=last)
 
 
-def _with_notes(table: Table, notes: Sequence[str], rows: Sequence[Row]) -> Table:
+def _with_notes(table: Table, notes: Sequence[str], rows: Sequence[Row] = ()) -> Table:
     """Put notes below a table, and the reasons of rows without figures: columns are too narrow."""
     reasons = [f"{row.case.policy}: {row.reason}" for row in rows if row.reason is not None]
     table.caption = Text("\n".join([*filter(None, notes), *reasons]))
@@ -222,7 +229,3 @@ def _runs(rows: Sequence[Row]) -> str:
 
 def _signed(ms: float) -> str:
     return ("-" if ms < 0 else "+") + three_digits(abs(ms))
-
-
-def _counts(row: Row) -> list[str]:
-    return [should_be_zero(row.lost), should_be_zero(row.duplicated)]

@@ -38,7 +38,7 @@ def words_by_document(bundle: Bundle) -> Iterator[tuple[str, Sequence[object]]]:
     for blob in bundle.blobs:
         words, ids, _, _ = payload_columns(blob, 4)
         start = 0
-        for document, records in groupby(ids):  # several documents under policies without order
-            end = start + len(list(records))
+        for document, outputs in groupby(ids):  # several documents under policies without order
+            end = start + len(list(outputs))
             yield str(document), words[start:end]
             start = end

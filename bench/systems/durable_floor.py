@@ -45,7 +45,7 @@ class DurableFloor(Floor):
         self._tasks.put((number, self.packed(number)))
 
     def receive(self) -> list[Arrival]:
-        """The records that have become durable."""
+        """The outputs that have become durable."""
         numbers, arrivals = self.numbers, []
         while self.inbox.poll(0):
             for document, words, at in unpack_told(self.inbox.recv()):

@@ -43,7 +43,7 @@ class Ends(Protocol):
 
     source: LiveSource
     arrivals: list[Arrival]
-    """The records that have arrived and that the meter has not taken."""
+    """The outputs that have arrived and that the meter has not taken."""
 
     def attach(self, runtime: Runtime, config: ProcessConfig) -> None:
         """Take part in a runtime, whose first party is the front."""
@@ -59,7 +59,7 @@ class Ends(Protocol):
 
 
 class CountingConsumer(PassingConsumer):
-    """Collects the arrivals of records for the meter."""
+    """Collects the arrivals of outputs for the meter."""
 
     def __init__(self, documents: Documents, arrivals: list[Arrival]) -> None:
         super().__init__()

@@ -114,14 +114,14 @@ class Engine(Running):
         self.ends.put(record, self.runtime)
 
     def receive(self) -> list[Arrival]:
-        """The records that have arrived since the last call."""
+        """The outputs that have arrived since the last call."""
         self.runtime.step(more=True)
         arrivals = self.ends.arrivals.copy()
         self.ends.arrivals.clear()
         return arrivals
 
     def wait(self, timeout_ms: int) -> None:
-        """Sleep until a record has arrived, but no longer than `timeout_ms`."""
+        """Sleep until an output has arrived, but no longer than `timeout_ms`."""
         if not self.ends.arrivals:
             self.runtime.step(wait_s=timeout_ms / 1000)
 

@@ -52,7 +52,7 @@ class Floor(Running):
         self._processes: list[subprocess.Popen[bytes]] = []
         self._inboxes: list[zmq.Socket[bytes]] = []
         self.inbox = open_socket(self._context, zmq.PULL)
-        """Where the loop hears of records."""
+        """Where the loop hears of outputs."""
 
     def start(self) -> None:
         """Start the workers. Raises Unavailable if they have not started within START_S."""
@@ -105,7 +105,7 @@ class Floor(Running):
         self._processes.append(start_module(module, arguments))
 
     def receive(self) -> list[Arrival]:
-        """The records that have arrived, for the meter."""
+        """The outputs that have arrived, for the meter."""
         numbers = self.numbers
         return [
             (numbers[document], words, perf_counter()) for document, words, _, _ in self.changes()

@@ -20,7 +20,7 @@ from time import monotonic, perf_counter
 
 import zmq
 
-from driftline.bench.measuring.corpus import Documents, expected_records
+from driftline.bench.measuring.corpus import Documents, expected_outputs
 from driftline.bench.measuring.meter import Arrival
 from driftline.bench.systems.microbatch_worker import READY
 from driftline.bench.systems.running import Running, start_module
@@ -86,7 +86,7 @@ class MicroBatch(Running):
             some = [(f"warm-up {number}.{i}", text) for i, text in enumerate(islice(texts, size))]
             for document in some:
                 self._append(*document)
-            missing = sum(expected_records(some))
+            missing = sum(expected_outputs(some))
             while missing > 0:
                 missing -= len(self._outputs(self._next(deadline)))
 
@@ -121,7 +121,7 @@ class MicroBatch(Running):
         self._append(*self.documents[number])
 
     def receive(self) -> list[Arrival]:
-        """The records that have arrived: at most one batch. Raises Refused if Spark has failed."""
+        """The outputs that have arrived: at most one batch. Raises Refused if Spark has failed."""
         if not self._results.poll(0):
             return []
         outputs = self._outputs(self._next(monotonic()))

@@ -41,5 +41,5 @@ class Setup:
 
 
 def patience_s(case: Case) -> float:
-    """Seconds without a record after which a run is over: a batch takes seconds under load."""
+    """Seconds without an output after which a run is over: a batch takes seconds under load."""
     return 60.0 if case.micro_batch else 10.0

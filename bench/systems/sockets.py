@@ -20,7 +20,7 @@ READY = b""
 """First message of a worker: its inbox is open."""
 
 Told = Sequence[tuple[str, Sequence[object], float]]
-"""(document, words of its records, time at which they were durable), in seconds"""
+"""(document, words of its outputs, time at which they were durable), in seconds"""
 
 RECONNECT_MS = 5
 """Short, as some inboxes are opened after their senders have connected."""

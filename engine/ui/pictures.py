@@ -18,6 +18,18 @@ ENDINGS = (".png", ".svg", ".pdf")
 # Okabe and Ito: colour-blind readers can distinguish them, also in grey.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 INK = "#333333"
+POLICY_COLOURS = {
+    "floor": "#888888",
+    "none": "#E69F00",
+    "at-least-once": "#009E73",
+    "exactly-once": "#0072B2",
+    "two-phase": "#D55E00",
+    "strong-productions": "#CC79A7",
+    "micro-batch": "#56B4E9",
+    "micro-batch, real-time": "#F0E442",
+}
+"""Of the rows of benchmarks: a policy has the same colour in all pictures."""
+
 _GRID, _FINE_GRID = "#DDDDDD", "#F0F0F0"
 
 
@@ -38,6 +50,11 @@ def colours_of(names: Iterable[str]) -> dict[str, str]:
     """Name -> colour, by the order of the first occurrences of the names."""
     distinct = dict.fromkeys(names)
     return {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(distinct)}
+
+
+def colour_of_policy(name: str) -> str:
+    """The colour of a policy, the floor or micro-batches; INK for names that are not known."""
+    return POLICY_COLOURS.get(name, INK)
 
 
 def dress_curves(panel: Axes) -> None:

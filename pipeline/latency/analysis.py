@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from driftline.engine.errors import Unavailable
-from driftline.engine.ui.consoles import new_table
+from driftline.engine.ui.consoles import new_table, should_be_zero
 from driftline.pipeline.spark.failures import explained
 from driftline.pipeline.spark.session import literal
 
@@ -157,8 +157,8 @@ class Analysis:
                 f"{series.whole.documents:,}",
                 *(f"{series.whole.percentiles.get(name, nan):.2f}" for name in PERCENTILES),
                 "" if series.whole.late_p99_ms is None else f"{series.whole.late_p99_ms:.2f}",
-                str(series.whole.lost),
-                str(series.whole.duplicated),
+                should_be_zero(series.whole.lost),
+                should_be_zero(series.whole.duplicated),
             )
         return table
 

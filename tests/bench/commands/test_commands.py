@@ -1,7 +1,7 @@
 """The commands of the benchmark: their JSON has one form, and what cannot be is said at once."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,9 @@ from click.testing import CliRunner, Result
 
 from driftline.bench.commands import bench
 from driftline.bench.experiments.profile import STEPS
-from driftline.bench.systems.cases import MICRO_BATCH, REAL_TIME
+from driftline.bench.experiments.rounds import Rounds
+from driftline.bench.measuring.meter import ThroughputResult
+from driftline.bench.systems.cases import MICRO_BATCH, REAL_TIME, Case
 from driftline.bench.systems.microbatch import Refused
 from driftline.engine.errors import Unavailable
 from driftline.engine.policy import POLICIES
@@ -61,13 +63,28 @@ def test_throughput_compares_every_round_with_the_floor(run: Run, tmp_path: Path
     done = run("throughput --documents 60 --repeat 1 --policies exactly-once --json t.json")
     assert done.exit_code == 0, done.output
     written = json.loads((tmp_path / "t.json").read_text())
-    figures = ["documents_per_s", "records_per_s", "cpu_cores"]
+    figures = ["documents_per_s", "outputs_per_s", "cpu_cores"]
     (row,) = written["rows"]
     assert all(figure > 0 for of in (written["floor"], row) for figure in map(of.get, figures))
     assert (row["policy"], row["checkpoint_ms"]) == ("exactly-once", 1000)
     assert (row["lost"], row["duplicated"]) == (0, 0)
     share = row["documents_per_s"] / written["floor"]["documents_per_s"]
     assert row["of_floor"] == pytest.approx([share] * 3, abs=0.002)
+
+
+@pytest.mark.parametrize("policy", ["none", "exactly-once"])
+def test_a_lost_output_is_an_error_whatever_the_policy(
+    run: Run, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    def lossy(setup: object, cases: Sequence[Case], *_: object) -> Rounds[ThroughputResult]:
+        return Rounds([(case, ThroughputResult(9.0, 99.0, 1.0, 3, 0)) for case in cases[1:]])
+
+    monkeypatch.setattr("driftline.bench.experiments.throughput.measure_throughput", lossy)
+    done = run(f"throughput --documents 9 --policies {policy}")
+    assert done.exit_code == 1
+    assert f"driftline: {policy}" in done.output
+    assert "3 outputs are lost and 0 came twice, though nothing was killed" in done.output
+    assert "none lost" not in done.output
 
 
 def test_ordering_runs_both_orderings(run: Run, tmp_path: Path) -> None:
@@ -81,6 +98,9 @@ def test_ordering_runs_both_orderings(run: Run, tmp_path: Path) -> None:
         ("buffered", None),
     ]
     assert all(row["frames_per_document"] > 0 for row in rows)
+    assert all(row["p50_ms"] > 0 and row["p99_ms"] is None for row in rows)
+    assert "p99 needs 1,500 latencies" in done.output
+    assert "none lost and none twice" in " ".join(done.output.split())
     assert all(
         row["late"] == row["reapplied"] == 0 for row in rows if row["ordering"] != "speculative"
     )

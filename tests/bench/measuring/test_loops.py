@@ -52,7 +52,7 @@ def test_the_closed_loop_keeps_its_window() -> None:
     result = closed_loop(system, Meter([2] * 50), window=7, settle_s=0.0)
     assert system.under_way_max == 7
     assert 0 < result.documents_per_s <= 7 / 0.001
-    assert result.records_per_s == pytest.approx(2 * result.documents_per_s)
+    assert result.outputs_per_s == pytest.approx(2 * result.documents_per_s)
     assert (result.lost, result.duplicated) == (0, 0)
 
 

@@ -13,7 +13,7 @@ def sent(meter: Meter) -> Meter:
     return meter
 
 
-def test_latency_runs_from_the_due_time_to_the_last_record() -> None:
+def test_latency_runs_from_the_due_time_to_the_last_output() -> None:
     meter = sent(Meter([2, 1]))
     meter.arrived(0, ["a"], 0.5)
     meter.arrived(1, ["a"], 1.125)
@@ -56,17 +56,17 @@ def test_a_lost_record_is_counted_and_its_document_has_no_latency() -> None:
     "batches",
     [[["a", "b"], ["a"]], [["a"], ["a"], ["b"]], [["a", "a", "b"]], [["b"], ["a", "b"]]],
 )
-def test_a_record_that_comes_again_is_counted_before_and_after_completion(
+def test_an_output_that_comes_again_is_counted_before_and_after_completion(
     batches: list[list[str]],
 ) -> None:
     meter = sent(Meter([2]))
     for batch in batches:
         meter.arrived(0, batch, 1.0)
-    assert (meter.records, meter.lost, meter.duplicated) == (2, 0, 1)
+    assert (meter.outputs, meter.lost, meter.duplicated) == (2, 0, 1)
     meter.validate()
 
 
-def test_a_duplicate_does_not_stand_in_for_a_lost_record() -> None:
+def test_a_duplicate_does_not_stand_in_for_a_lost_output() -> None:
     meter = sent(Meter([2]))
     meter.arrived(0, ["a"], 1.0)
     meter.arrived(0, ["a"], 1.0)
@@ -78,7 +78,7 @@ def test_a_document_without_words_is_complete_at_once() -> None:
     assert (meter.complete, meter.under_way, meter.latencies_ms()) == (1, 0, [])
 
 
-def test_records_of_a_document_that_was_not_sent_are_an_error() -> None:
+def test_outputs_of_a_document_that_was_not_sent_are_an_error() -> None:
     with pytest.raises(AssertionError, match="document 0, which was not sent"):
         Meter([1]).arrived(0, ["a"], 1.0)
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from driftline.bench.measuring.corpus import expected_records
+from driftline.bench.measuring.corpus import expected_outputs
 from driftline.bench.measuring.loops import System, open_loop
 from driftline.bench.measuring.meter import Arrival, Meter
 from driftline.bench.systems.cases import FLOOR, Case
@@ -45,7 +45,7 @@ class Watched:
 
 
 def stored_in(system: DurableFloor | Engine) -> set[tuple[str, object]]:
-    """(document, word) of all records in the files; the last line may be torn."""
+    """(document, word) of all outputs in the files; the last line may be torn."""
     if isinstance(system, DurableFloor):
         return {
             (document, word)
@@ -80,7 +80,7 @@ def unpacked(file: Path) -> list[Any]:
     ids=str,
 )
 def test_what_has_arrived_is_on_the_disk(case: Case) -> None:
-    meter = Meter(expected_records(DOCUMENTS))
+    meter = Meter(expected_outputs(DOCUMENTS))
     with Setup(DOCUMENTS, 2, "speculative").start(case) as system:
         assert isinstance(system, DurableFloor | Engine)
         watched = Watched(system)

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from driftline.bench.experiments.floor import run_floor_latency, run_floor_throughput
-from driftline.bench.measuring.corpus import expected_records
+from driftline.bench.measuring.corpus import expected_outputs
 from driftline.bench.systems.floor import Changes, Floor
 from driftline.engine.errors import Unavailable
 
@@ -48,7 +48,7 @@ def test_the_changes_are_those_of_a_plain_index(workers: int) -> None:
     with Floor(documents, workers) as floor:
         for number in range(len(documents)):
             floor.send(number)
-        changes = all_changes(floor, sum(expected_records(documents)))
+        changes = all_changes(floor, sum(expected_outputs(documents)))
         pids = [process.pid for process in floor._processes]
         directory = Path(floor._directory.name)
 
@@ -76,7 +76,7 @@ def test_the_changes_are_those_of_a_plain_index(workers: int) -> None:
 def test_a_latency_run_measures_every_document_after_the_warm_up() -> None:
     documents = some_documents(50)
     result = run_floor_latency(documents, rate=200, warmup=10)
-    assert result.documents == sum(count > 0 for count in expected_records(documents)[10:])
+    assert result.documents == sum(count > 0 for count in expected_outputs(documents)[10:])
     assert 0 < result.latency["p50_ms"] <= result.latency["max_ms"]
     assert (result.lost, result.duplicated) == (0, 0)
 
@@ -85,7 +85,7 @@ def test_a_latency_run_measures_every_document_after_the_warm_up() -> None:
 def test_a_throughput_run_loses_nothing(workers: int) -> None:
     result = run_floor_throughput(some_documents(60), workers=workers, window=16)
     assert result.documents_per_s > 0
-    assert result.records_per_s > result.documents_per_s
+    assert result.outputs_per_s > result.documents_per_s
     assert (result.lost, result.duplicated) == (0, 0)
 
 

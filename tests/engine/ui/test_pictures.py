@@ -3,8 +3,9 @@
 import pytest
 
 from driftline.engine.errors import Unavailable
+from driftline.engine.policy import POLICIES
 from driftline.engine.ui import pictures
-from driftline.engine.ui.pictures import COLOURS, colours_of
+from driftline.engine.ui.pictures import COLOURS, INK, colour_of_policy, colours_of
 
 
 def test_without_matplotlib_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,3 +18,9 @@ def test_a_name_has_one_colour_and_colours_come_again_when_there_are_no_more() -
     assert colours_of(["b", "a", "b"]) == {"b": COLOURS[0], "a": COLOURS[1]}
     many = [str(number) for number in range(len(COLOURS) + 1)]
     assert list(colours_of(many).values()) == [*COLOURS, COLOURS[0]]
+
+
+def test_every_policy_has_a_colour_of_its_own() -> None:
+    colours = {colour_of_policy(name) for name in POLICIES}
+    assert len(colours - {INK}) == len(POLICIES)
+    assert colour_of_policy("a policy of another version") == INK
