@@ -14,6 +14,7 @@ import secrets
 import struct
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic, sleep
@@ -186,26 +187,27 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     runtime = Runtime(store.carry_out)
     node.address = runtime.add(node, config.address(f"node-{config.index}-{process}"))
     node.addresses["master"] = config.address("master")
+    letters = DeadLetters(f"{config.output}/{DEAD_LETTERS}")
     if config.output:
         from driftline.engine.sinks.jsonl import JsonLinesConsumer
 
         barrier, mark = f"barrier-{config.index}", config.mark("output")
-        letters = DeadLetters(f"{config.output}/{DEAD_LETTERS}")
         told = Path(config.output), barrier, flow, config.identity, mark
         consumer = _opened(
             config,
             lambda: JsonLinesConsumer(*told, lambda found: letters.failed(monotonic(), found)),
         )
-        runtime.host(ConsumerServer(lambda barrier: consumer), node)
+        runtime.host(ConsumerServer(lambda barrier: consumer, letters), node)
         node.more_figures = lambda: {
             "outputs": consumer.outputs,
             "dead_letters": consumer.failures,
         }
     else:
         node.addresses["consumer"] = config.address("consumer")
-    with Heartbeat(runtime, [node], config.limits.slow_after_s):
-        runtime.run(lambda: node.ended)
-    runtime.close()
+    with closing(letters):
+        with Heartbeat(runtime, [node], config.limits.slow_after_s):
+            runtime.run(lambda: node.ended)
+        runtime.close()
     return STOPPED
 
 

@@ -1,7 +1,8 @@
 """Log lines about dead letters: the first at once, then how many there were, and the last one.
 
 Takes: failures that a consumer has stored, or bad records that were set aside, each once; and the
-time. Invariant: however many there are, no more than two lines a minute.
+time. Invariant: each is counted in a line, and however many there are, there are no more than two
+lines a minute, and one at the end.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ class DeadLetters(Seldom):
     def failed(self, now: float, failures: Sequence[Item]) -> None:
         """Elements whose function has failed are stored, or none; `now`: seconds, monotonic."""
         if not failures:
-            self.tell(now)
             return
         label, value = failures[-1].label, failures[-1].value
         assert isinstance(value, tuple)
@@ -47,7 +47,6 @@ class DeadLetters(Seldom):
     def unreadable(self, now: float, records: Sequence[BadRecord]) -> None:
         """Records that cannot be taken are set aside, or none."""
         if not records:
-            self.tell(now)
             return
         last = records[-1]
         self._fields = {"file": last.file, "record": last.time, "error": last.reason}

@@ -79,6 +79,10 @@ class Presence:
         number, ended, known = source.accepted(producer), source.ended_producers, source.producers
         self._ends.add(now, f"{producer!r}, with record {number}; {ended} of {known} have")
 
+    def close(self) -> None:
+        """Tell what was not told yet: nobody will look again."""
+        self._ends.close()
+
     def _tell_number(self) -> None:
         number, fewer = self._connected, self._connected < self._shown
         self._shown = number

@@ -129,3 +129,17 @@ def test_strangers_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None
     for step in range(60 * 4):
         presence.look(step * 0.25, int(step % 8 == 0))
     assert len(caplog.messages) <= 12
+
+
+def test_ends_that_nobody_has_looked_at_since_are_told_at_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    source = made()
+    presence = Presence(source)
+    for producer in "abc":
+        source.receive(producer, 1, producer)
+    for producer in "abc":
+        source.end_of(producer)
+        presence.ended(1.0, producer)
+    presence.close()
+    assert [vars(record)["fields"]["count"] for record in caplog.records] == [1, 2]

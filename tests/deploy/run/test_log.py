@@ -51,6 +51,12 @@ def fill(record, held):
 states = Flow("states")
 states.source("records").key_by(lambda r: r["id"]).scan(fill, ValueState("held")).sink()
 
+def refuse(record):
+    raise ValueError("never " + str(record["id"]))
+
+failing = Flow("failing")
+failing.source("records").map(refuse).sink()
+
 unwritable = Flow("unwritable")
 unwritable.source("records").map(lambda r: {r["id"]: 1}).sink()
 """
@@ -304,6 +310,15 @@ def test_a_full_disk_under_the_snapshots_is_told_once(tmp_path: Path) -> None:
         assert "cannot write its part of a snapshot" in told["message"]
         assert run.end() == 0, "no output waits for a snapshot"
         assert len(run.events("job-failed")) == 1
+
+
+def test_every_dead_letter_of_a_burst_is_in_a_line(tmp_path: Path) -> None:
+    with Watched(tmp_path, "failing", 20, "--on-error", "dead-letter", "--window", "1") as run:
+        assert run.end() == 0
+        told = [line["fields"] for line in run.events("dead-letters")]
+        assert sum(fields["count"] for fields in told) == 20
+        assert len(told) == 2
+        assert "never 19" in told[-1]["error"]
 
 
 def test_a_consumer_that_refuses_says_why(tmp_path: Path) -> None:
