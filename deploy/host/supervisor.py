@@ -29,6 +29,7 @@ from driftline.deploy.host.mouth import Mouth
 from driftline.deploy.host.process import CANNOT_START, STOPPED, ProcessConfig, where_it_was
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import about, log
+from driftline.engine.visible import visible
 
 MODULE = "driftline.deploy.host.process"
 """The module that a process runs."""
@@ -103,7 +104,7 @@ class LocalCluster:
             raise Unavailable(f"{name} cannot start: {said}")
         at = self.deaths.died(name, now)
         if at is None:
-            was = where_it_was(self.config, name)
+            was = visible(where_it_was(self.config, name))
             lines = [
                 f"{name} has died {self.deaths.limit} times in a row without the run getting any "
                 f"further, this time {how(status)}.",

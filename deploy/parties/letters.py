@@ -15,6 +15,7 @@ from driftline.engine.events import TOLD_EVERY_S, Field, about, log
 from driftline.engine.flow.context import Failure
 from driftline.engine.moments import time_in_words
 from driftline.engine.sources import BadRecord
+from driftline.engine.visible import visible
 from driftline.engine.wire.bundles import Item
 
 
@@ -42,7 +43,7 @@ class DeadLetters(Seldom):
             "line": last.line,
         }
         text = f"operator {last.operator!r} failed at {place}: {last.error}; at: {last.line}"
-        self.add(now, text, len(failures))
+        self.add(now, visible(text), len(failures))
 
     def unreadable(self, now: float, records: Sequence[BadRecord]) -> None:
         """Records that cannot be taken are set aside, or none."""
@@ -50,7 +51,8 @@ class DeadLetters(Seldom):
             return
         last = records[-1]
         self._fields = {"file": last.file, "record": last.time, "error": last.reason}
-        self.add(now, f"{last.file}, {time_in_words(last.time)}: {last.reason}", len(records))
+        text = f"{last.file}, {time_in_words(last.time)}: {last.reason}"
+        self.add(now, visible(text), len(records))
 
     def _log(self, count: int, last: str) -> None:
         letters = counted(count, f"{self._more}dead letter")

@@ -67,3 +67,14 @@ def test_what_comes_before_the_end_is_told_at_the_end(caplog: pytest.LogCaptureF
     letters.close()
     assert [getattr(record, FIELDS)["count"] for record in caplog.records] == [1, 19]
     assert "the last one: operator 'divide' failed at record 19 " in caplog.messages[1]
+
+
+def test_an_error_with_line_ends_is_one_line_and_is_whole_in_the_fields(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    letters = DeadLetters("out/dead-letters")
+    error = "ValueError: unknown tea\n12:00:00.000 info    run     \x1b[8m"
+    payload = Failure("divide", "None", "0", error, "f.py:3: 12 / n").payload()
+    letters.failed(1.0, [Item((3, 1), FAILURES, payload)])
+    assert r"unknown tea\n12:00:00.000 info    run     \x1b[8m; at: f.py:3" in caplog.messages[0]
+    assert getattr(caplog.records[0], FIELDS)["error"] == error

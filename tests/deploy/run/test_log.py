@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 TIMEOUT_S = 120
 
 FLOW = """
-import hashlib, sys, time
+import hashlib, logging, sys, time
 from driftline import Flow, ValueState
 
 def count(record, total):
@@ -56,6 +56,13 @@ def refuse(record):
 
 failing = Flow("failing")
 failing.source("records").map(refuse).sink()
+
+def unknown(record):
+    logging.getLogger("mine").warning("about " + record["name"])
+    raise ValueError("unknown " + record["name"])
+
+forged = Flow("forged")
+forged.source("records").map(unknown).sink()
 
 unwritable = Flow("unwritable")
 unwritable.source("records").map(lambda r: {r["id"]: 1}).sink()
@@ -287,6 +294,29 @@ def test_an_ordinary_run_is_told_in_a_few_lines_for_people(tmp_path: Path) -> No
     assert 3 <= len(lines) <= 6, lines
     for line in lines:
         assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3} (info   ) (run    |master ) .+", line), line
+
+
+@pytest.mark.parametrize("options", [(), ("--on-error", "dead-letter")])
+def test_a_record_writes_no_lines_and_steers_no_terminal(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    forged = "15:04:05.123 info    run     all is well"
+    name = f"tea\n{forged}\r{forged}\x1b]0;title\x07\u2028{forged}\x9b8m"
+    (tmp_path / "flows.py").write_text(FLOW)
+    (tmp_path / "in.jsonl").write_text(json.dumps({"name": name}) + "\n")
+    done = driftline("run", f"{tmp_path / 'flows.py'}:forged", "--input", tmp_path / "in.jsonl",
+                     "--output", tmp_path / "out", "--log-file", tmp_path / "log",
+                     *options)  # fmt: skip
+    assert done.returncode == (0 if options else 1), done.stderr
+    for text in (done.stderr, (tmp_path / "log").read_text(encoding="utf-8")):
+        lines = text.splitlines()
+        assert all(line.isprintable() for line in lines)
+        assert not [line for line in lines if line.startswith(forged[:12])]
+        assert sum("unknown tea" in line for line in lines) == 1
+        assert sum("about tea" in line for line in lines) >= 1
+    told = driftline("verify", tmp_path / "out").stdout
+    assert all(line.isprintable() for line in told.splitlines())
+    assert not [line for line in told.splitlines() if line.startswith(forged[:12])]
 
 
 def test_a_full_disk_under_the_outputs_is_told_while_the_run_stands_still(tmp_path: Path) -> None:
