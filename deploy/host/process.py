@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from io import TextIOWrapper
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TypeVar
@@ -320,6 +321,8 @@ def main(argument: str) -> int:
     if config.lifeline >= 0:
         hold_on(config.lifeline)
     log_to_parent(config.name, config.log_level)
+    if isinstance(sys.stdout, TextIOWrapper):  # a pipe, in which lines must not wait for others
+        sys.stdout.reconfigure(line_buffering=True)
     sys.path += [path for path in config.paths if path not in sys.path]
     try:
         flow_plan = _same_plan(config)

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 TIMEOUT_S = 120
 
 FLOW = """
-import hashlib, logging, sys, time
+import hashlib, logging, subprocess, sys, time
 from driftline import Flow, ValueState
 
 def count(record, total):
@@ -63,6 +63,16 @@ def unknown(record):
 
 forged = Flow("forged")
 forged.source("records").map(unknown).sink()
+
+def chatter(record):
+    print("said of", record["id"])
+    if record["id"] == 2:
+        subprocess.run(["echo", "a program said"], check=True)
+        sys.stdout.write("x" * 50_000_000 + "\\n" * 1_000_000)
+    return 1
+
+chatty = Flow("chatty")
+chatty.source("records").map(chatter).sink()
 
 unwritable = Flow("unwritable")
 unwritable.source("records").map(lambda r: {r["id"]: 1}).sink()
@@ -211,6 +221,24 @@ def test_what_user_code_prints_is_a_line_of_its_process(killed: Watched) -> None
     printed = killed.events("print")
     assert {line["message"] for line in printed} == {"a word of the user"}
     assert {line["process"] for line in printed} <= {"node-0", "node-1"}
+
+
+def test_what_functions_print_to_standard_output_is_lines_of_their_node(tmp_path: Path) -> None:
+    (tmp_path / "flows.py").write_text(FLOW)
+    (tmp_path / "in.jsonl").write_text("".join(f'{{"id": {n}}}\n' for n in range(5)))
+    command = ("run", f"{tmp_path / 'flows.py'}:chatty", "--input", tmp_path / "in.jsonl")
+    done = driftline(*command, "--output", tmp_path / "out", "--log-json")
+    assert done.returncode == 0, done.stderr
+    assert not done.stdout
+    assert len(done.stderr) < 1_000_000
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    told = [line for line in lines if line["event"] == "print"]
+    assert {(line["process"], line["level"]) for line in told} == {("node-0", "info")}
+    messages = [line["message"] for line in told]
+    assert [m for m in messages if m.startswith("said of")] == [f"said of {n}" for n in range(5)]
+    assert "a program said" in messages
+    quiet = driftline(*command, "--output", tmp_path / "quiet", "--log-level", "warning")
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
 
 
 def test_the_last_figures_are_those_of_the_report_and_of_the_reference(killed: Watched) -> None:
