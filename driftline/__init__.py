@@ -117,16 +117,17 @@ def main() -> None:
 def _status() -> object:
     """Run the command line. Returns the exit status, if it is a number."""
     from driftline.engine.errors import DriftlineError
+    from driftline.engine.visible import complain
 
     try:
         return _group().main(standalone_mode=False)
     except DriftlineError as error:
-        print(f"driftline: {error}", file=sys.stderr)
+        complain(str(error))
         return 1
     except BrokenPipeError:
         return 141
     except OSError as error:
-        print(f"driftline: {error.filename or 'the system'}: {error.strerror}", file=sys.stderr)
+        complain(f"{error.filename or 'the system'}: {error.strerror}")
         return 1
     except Exception as error:
         import click

@@ -17,6 +17,7 @@ from driftline.deploy.api.outputs import (
     consumers_in,
     count_outputs,
 )
+from driftline.deploy.parties.letters import DeadLetters
 from driftline.deploy.run.asides import Asides
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
@@ -98,17 +99,22 @@ class InProcessRun:
             ]
             for aside in asides:
                 aside.forget(0)  # all input is read again
+        letters = DeadLetters(f"{output}/{DEAD_LETTERS}")
+        told: list[DeadLetters | Asides] = [letters, *asides]
         cluster = self._new_cluster(
-            consumer=consumers_in(output, self._flow, identity.to_json()),
+            consumer=consumers_in(output, self._flow, identity.to_json(), letters),
             delay_s=MESSAGE_TO_FILES_S,
             on_bad=[aside.add for aside in asides] if self._dead_letters else (),
         )
         self._connect(cluster)
         try:
             for _ in _progress(cluster):
-                pass
+                for lines in told:
+                    lines.tell(monotonic())
         finally:
             self._close(cluster)
+            for lines in told:
+                lines.close()
         if asides:
             self._bad = [aside.count for aside in asides]
         outputs, failed = count_outputs(output)

@@ -12,7 +12,7 @@ from driftline.deploy.parties.letters import DeadLetters
 from driftline.engine.flow.flow import Flow
 from driftline.engine.order.steps import FAILURES
 from driftline.engine.sinks import Consumer, JsonLinesConsumer, LmdbConsumer, MemoryConsumer
-from driftline.engine.sinks.lines import DEAD_LETTERS, count_failures, count_lines
+from driftline.engine.sinks.lines import count_failures, count_lines
 from driftline.engine.sinks.lmdb import read_items
 from driftline.engine.wire.bundles import Item
 
@@ -67,12 +67,13 @@ class MergingConsumer(MemoryConsumer):
             yield heappop(self._heap)[2]
 
 
-def consumers_in(output: Path | Lmdb, flow: Flow, identity: str) -> Callable[[str], Consumer]:
+def consumers_in(
+    output: Path | Lmdb, flow: Flow, identity: str, letters: DeadLetters
+) -> Callable[[str], Consumer]:
     """A function that opens the consumer of a barrier, by its name: JSON lines or LMDB."""
     if isinstance(output, Lmdb):
         path = Path(output.path).absolute()
         return lambda barrier: LmdbConsumer(path, barrier, flow, identity)
-    letters = DeadLetters(f"{output}/{DEAD_LETTERS}")
 
     def told(failures: Sequence[Item]) -> None:
         letters.failed(monotonic(), failures)

@@ -81,6 +81,7 @@ class IntakeSocket(Intake):
 
     def close(self, linger_ms: int = 500) -> None:
         """Release the address."""
+        super().close()
         self._context.destroy(linger=linger_ms)
         self._guard.close()
 

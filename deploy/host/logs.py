@@ -23,6 +23,7 @@ from rich.console import Console
 from driftline.engine.durable import write_at
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import FIELDS, about, log
+from driftline.engine.visible import visible_json, visible_lines
 
 BEGIN = b"\x1e"
 """RS, which comes before each log line of a child."""
@@ -45,7 +46,8 @@ class LineFormatter(logging.Formatter):
     """A record as text for people, ``15:04:05.123 warning node-0  text``, or as a JSON object.
 
     The object has ``time`` (ISO 8601, UTC), ``level``, ``process``, ``logger``, ``event``,
-    ``message`` and ``fields``. `process`: the name of this process.
+    ``message`` and ``fields``. Whatever a message has in it, one record is one line, with others
+    that are indented after it in the form for people. `process`: the name of this process.
     """
 
     def __init__(self, as_json: bool, process: str = OURSELVES) -> None:
@@ -63,7 +65,7 @@ class LineFormatter(logging.Formatter):
         level = record.levelname.lower()
         if not self.as_json:
             time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S.%f")[:-3]
-            return f"{time} {level:<7} {process:<7} {message}"
+            return f"{time} {level:<7} {process:<7} {visible_lines(message)}"
         fields = dict(getattr(record, FIELDS, {}))
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
@@ -74,7 +76,7 @@ class LineFormatter(logging.Formatter):
             "message": message,
             "fields": fields,
         }
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return visible_json(json.dumps(line, ensure_ascii=False, default=str))
 
 
 _installed: list[logging.Handler] = []

@@ -1,10 +1,11 @@
-"""The standard error of a child: a pipe, and a thread that reads it to its end.
+"""What a child says, to standard error or standard output: a pipe, and a thread that reads it.
 
-The thread reads whatever comes, at once, so the child never waits for long. Log lines (`logs`) are
-told as they are. Other text, such as a traceback or what user code prints, is told as warnings of
-that process with the event ``print``: at most `SHOWN_MAX` lines in a second, and how many lines
-were left out. The last ones are among them, as a traceback ends with its cause. Memory is bounded,
-and no file is written, so a full disk silences nobody.
+The thread reads whatever comes, at once, so the child never waits for long. Log lines (`logs`) come
+to standard error, and are told as they are. Other text is told as lines of that process with the
+event ``print``: as warnings what comes to standard error, such as a traceback, and as information
+what user code prints to standard output. Of each, at most `SHOWN_MAX` lines are told in a second,
+and how many lines were left out. The last ones are among them, as a traceback ends with its cause.
+Memory is bounded, and no file is written, so a full disk silences nobody.
 """
 
 from __future__ import annotations
@@ -46,12 +47,14 @@ PIPE_BYTES = 1 << 20
 
 
 class Mouth:
-    """What one process says. `fd`: for its standard error, until `started`."""
+    """What one process says. `fd`: for its standard error or output, until `started`."""
 
-    def __init__(self, process: str) -> None:
+    def __init__(self, process: str, *, printed: bool = False) -> None:
+        """`printed`: its standard output, where nothing is a log line."""
         self.last: deque[str] = deque(maxlen=SHOWN_MAX)
         """The last lines, for the error that ends the run."""
         self._process = process
+        self._printed = printed
         self._from, self.fd = os.pipe()
         if hasattr(fcntl, "F_SETPIPE_SZ"):
             with suppress(OSError):
@@ -100,7 +103,7 @@ class Mouth:
             whole, end, self._begun = whole + end + self._begun, b"\n", b""
         if not end:
             return
-        text, *lines = whole.split(BEGIN)
+        text, *lines = [whole] if self._printed else whole.split(BEGIN)
         self._take_text(text)
         for line in lines:
             said, _, text = line.partition(b"\n")
@@ -154,8 +157,9 @@ class Mouth:
             self._say(said)
 
     def _say(self, text: str, **fields: int) -> None:
+        level = logging.INFO if self._printed else logging.WARNING
         record = log.makeRecord(
-            log.name, logging.WARNING, __file__, 0, text, (), None,
+            log.name, level, __file__, 0, text, (), None,
             extra={FIELDS: {"event": "print", **fields}},
         )  # fmt: skip
         record.processName = self._process

@@ -14,7 +14,9 @@ import secrets
 import struct
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from io import TextIOWrapper
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TypeVar
@@ -186,26 +188,27 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     runtime = Runtime(store.carry_out)
     node.address = runtime.add(node, config.address(f"node-{config.index}-{process}"))
     node.addresses["master"] = config.address("master")
+    letters = DeadLetters(f"{config.output}/{DEAD_LETTERS}")
     if config.output:
         from driftline.engine.sinks.jsonl import JsonLinesConsumer
 
         barrier, mark = f"barrier-{config.index}", config.mark("output")
-        letters = DeadLetters(f"{config.output}/{DEAD_LETTERS}")
         told = Path(config.output), barrier, flow, config.identity, mark
         consumer = _opened(
             config,
             lambda: JsonLinesConsumer(*told, lambda found: letters.failed(monotonic(), found)),
         )
-        runtime.host(ConsumerServer(lambda barrier: consumer), node)
+        runtime.host(ConsumerServer(lambda barrier: consumer, letters), node)
         node.more_figures = lambda: {
             "outputs": consumer.outputs,
             "dead_letters": consumer.failures,
         }
     else:
         node.addresses["consumer"] = config.address("consumer")
-    with Heartbeat(runtime, [node], config.limits.slow_after_s):
-        runtime.run(lambda: node.ended)
-    runtime.close()
+    with closing(letters):
+        with Heartbeat(runtime, [node], config.limits.slow_after_s):
+            runtime.run(lambda: node.ended)
+        runtime.close()
     return STOPPED
 
 
@@ -319,6 +322,8 @@ def main(argument: str) -> int:
     if config.lifeline >= 0:
         hold_on(config.lifeline)
     log_to_parent(config.name, config.log_level)
+    if isinstance(sys.stdout, TextIOWrapper):  # a pipe, in which lines must not wait for others
+        sys.stdout.reconfigure(line_buffering=True)
     sys.path += [path for path in config.paths if path not in sys.path]
     try:
         flow_plan = _same_plan(config)

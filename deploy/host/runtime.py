@@ -20,6 +20,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from math import ceil, inf
 from time import monotonic
@@ -393,6 +394,7 @@ class LocalParty:
         self._partner = partner
         self._tasks: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._died: ThreadDied | None = None
+        self._tick_at = 0.0
         self._thread = threading.Thread(target=self._loop, daemon=True)
         self._thread.start()
 
@@ -410,10 +412,20 @@ class LocalParty:
         self._tasks.put(None)
         self._thread.join(timeout=10)
 
+    def _next(self) -> bytes | None:
+        """The next message, None at the end. Until it comes the party has its ticks."""
+        while True:
+            now = monotonic()
+            if now >= self._tick_at:
+                self._party.now = now
+                self._tick_at = self._party.tick(now)
+            with suppress(queue.Empty):
+                return self._tasks.get(timeout=max(0.0, self._tick_at - now))
+
     def _loop(self) -> None:
         party = self._party
         try:
-            while (data := self._tasks.get()) is not None:
+            while (data := self._next()) is not None:
                 party.now = monotonic()
                 party.receive(data)
                 for _, answer in party.outbox:

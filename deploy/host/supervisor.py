@@ -29,6 +29,7 @@ from driftline.deploy.host.mouth import Mouth
 from driftline.deploy.host.process import CANNOT_START, STOPPED, ProcessConfig, where_it_was
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import about, log
+from driftline.engine.visible import visible
 
 MODULE = "driftline.deploy.host.process"
 """The module that a process runs."""
@@ -54,6 +55,9 @@ class LocalCluster:
         self._in_vain = Kills()
         self._asked_again = False
         self._mouths: dict[str, Mouth] = {}
+        """What a process says on standard error, the last lines of which are kept."""
+        self._printed: dict[str, Mouth] = {}
+        """What its functions print to standard output."""
 
     def __enter__(self) -> Self:
         for name in ["master", *(f"node-{i}" for i in range(self.config.nodes))]:
@@ -96,14 +100,14 @@ class LocalCluster:
     def _died(self, name: str, status: int, now: float) -> float:
         """When to start a process that has died again. Raises Unavailable."""
         pid, mouth = self._processes[name].pid, self._mouths[name]
-        mouth.wait(SAID_WITHIN_S)
+        self._hear_out(name)
         heard = "\n".join(mouth.last)
         said = heard or "it said nothing"
         if status == CANNOT_START:
             raise Unavailable(f"{name} cannot start: {said}")
         at = self.deaths.died(name, now)
         if at is None:
-            was = where_it_was(self.config, name)
+            was = visible(where_it_was(self.config, name))
             lines = [
                 f"{name} has died {self.deaths.limit} times in a row without the run getting any "
                 f"further, this time {how(status)}.",
@@ -120,6 +124,11 @@ class LocalCluster:
             extra=about("process-died", name=name, pid=pid, status=status, pause=pause),
         )
         return at
+
+    def _hear_out(self, name: str) -> None:
+        """Wait until all that a process has said before its end is told."""
+        self._printed[name].wait(SAID_WITHIN_S)
+        self._mouths[name].wait(SAID_WITHIN_S)
 
     def _files(self, name: str) -> str:
         """Where a process keeps its state: one of these files may be damaged."""
@@ -183,7 +192,7 @@ class LocalCluster:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            self._mouths[name].wait(SAID_WITHIN_S)
+            self._hear_out(name)
         for lifeline in self._lifelines.values():
             lifeline.cut()
         self._lifelines.clear()
@@ -202,17 +211,20 @@ class LocalCluster:
             again=name in self._processes,
         )
         mouth = self._mouths[name] = Mouth(name)
-        self._processes[name] = self._popen(config, mouth.fd)
+        printed = self._printed[name] = Mouth(name, printed=True)
+        self._processes[name] = self._popen(config, printed.fd, mouth.fd)
         lifeline.started()
         mouth.started()
+        printed.started()
         self.deaths.started(name, monotonic())
 
-    def _popen(self, config: ProcessConfig, stderr: int) -> subprocess.Popen[bytes]:
+    def _popen(self, config: ProcessConfig, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
         with _deaf_to_interrupts():
             return subprocess.Popen(
                 child.command(MODULE, config.to_json()),
                 env=child.environment(),
                 stdin=subprocess.DEVNULL,
+                stdout=stdout,
                 stderr=stderr,
                 pass_fds=[config.lifeline],
             )

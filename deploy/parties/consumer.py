@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from driftline.deploy.parties.letters import DeadLetters
 from driftline.engine.errors import DriftlineError, MalformedMessage, Unavailable
 from driftline.engine.events import Trouble, about, log
 from driftline.engine.sinks.consumer import Consumer
@@ -32,9 +33,13 @@ from driftline.engine.wire.party import Party
 
 
 class ConsumerServer(Party):
-    """Serves any number of barriers. `make`: opens the consumer of a barrier, by its name."""
+    """Serves any number of barriers.
 
-    def __init__(self, make: Callable[[str], Consumer]) -> None:
+    `make`: opens the consumer of a barrier, by its name; `letters`: the lines about dead letters
+    that the consumers store.
+    """
+
+    def __init__(self, make: Callable[[str], Consumer], letters: DeadLetters | None = None) -> None:
         super().__init__("consumer")
         self.fences: dict[str, int] = {}
         """Barrier -> the highest incarnation that has sent a `FetchLast`."""
@@ -45,6 +50,7 @@ class ConsumerServer(Party):
         """Barriers whose last bundle could not be stored: that the consumer can be read is no
         sign that it works."""
         self._make = make
+        self._letters = letters
         self._consumers: dict[str, Consumer] = {}
 
     def handle(self, sender: str, message: Message) -> None:
@@ -70,6 +76,11 @@ class ConsumerServer(Party):
         else:
             if message.barrier in self.trouble:
                 self._works_again(message)
+
+    def tick(self, now: float) -> float:
+        if self._letters is not None:
+            self._letters.tell(now)
+        return super().tick(now)
 
     def channel_lost(self, sender: str) -> None:
         """Nothing to do: the messages of consumers are not numbered."""

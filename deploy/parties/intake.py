@@ -137,6 +137,10 @@ class Intake(Receiver):
             self._answer()
         return more
 
+    def close(self) -> None:
+        for lines in (self._dropped, self._crowded, self._presence):
+            lines.close()
+
     def stored(self, producers: Sequence[str]) -> None:
         for producer in producers:
             client = self._clients.get(producer) or self._strangers.get(producer)

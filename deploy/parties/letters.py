@@ -1,7 +1,8 @@
 """Log lines about dead letters: the first at once, then how many there were, and the last one.
 
 Takes: failures that a consumer has stored, or bad records that were set aside, each once; and the
-time. Invariant: however many there are, no more than two lines a minute.
+time. Invariant: each is counted in a line, and however many there are, there are no more than two
+lines a minute, and one at the end.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from driftline.engine.events import TOLD_EVERY_S, Field, about, log
 from driftline.engine.flow.context import Failure
 from driftline.engine.moments import time_in_words
 from driftline.engine.sources import BadRecord
+from driftline.engine.visible import visible
 from driftline.engine.wire.bundles import Item
 
 
@@ -29,7 +31,6 @@ class DeadLetters(Seldom):
     def failed(self, now: float, failures: Sequence[Item]) -> None:
         """Elements whose function has failed are stored, or none; `now`: seconds, monotonic."""
         if not failures:
-            self.tell(now)
             return
         label, value = failures[-1].label, failures[-1].value
         assert isinstance(value, tuple)
@@ -42,16 +43,16 @@ class DeadLetters(Seldom):
             "line": last.line,
         }
         text = f"operator {last.operator!r} failed at {place}: {last.error}; at: {last.line}"
-        self.add(now, text, len(failures))
+        self.add(now, visible(text), len(failures))
 
     def unreadable(self, now: float, records: Sequence[BadRecord]) -> None:
         """Records that cannot be taken are set aside, or none."""
         if not records:
-            self.tell(now)
             return
         last = records[-1]
         self._fields = {"file": last.file, "record": last.time, "error": last.reason}
-        self.add(now, f"{last.file}, {time_in_words(last.time)}: {last.reason}", len(records))
+        text = f"{last.file}, {time_in_words(last.time)}: {last.reason}"
+        self.add(now, visible(text), len(records))
 
     def _log(self, count: int, last: str) -> None:
         letters = counted(count, f"{self._more}dead letter")

@@ -8,6 +8,7 @@ connects however often, there are no more than twelve lines a minute about that,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from logging import INFO
 from math import inf
 
@@ -21,6 +22,10 @@ GONE_S = 1.0
 
 PAUSE_S = 10.0
 """Seconds between two absences, or numbers of connections, that are told, at least."""
+
+
+NAMES_MAX = 5
+"""Producers that a line names; of the others it has the number."""
 
 
 class Presence:
@@ -79,6 +84,10 @@ class Presence:
         number, ended, known = source.accepted(producer), source.ended_producers, source.producers
         self._ends.add(now, f"{producer!r}, with record {number}; {ended} of {known} have")
 
+    def close(self) -> None:
+        """Tell what was not told yet: nobody will look again."""
+        self._ends.close()
+
     def _tell_number(self) -> None:
         number, fewer = self._connected, self._connected < self._shown
         self._shown = number
@@ -92,12 +101,20 @@ class Presence:
 
     def _tell_none(self) -> None:
         name, known, ended = self._source.name, self._source.producers, self._source.ended_producers
-        log.info(
+        missed = self._source.not_ended(NAMES_MAX)
+        told = about(
+            "no-producers",
+            name=name,
+            producers=known,
+            ended=ended,
+            not_ended=[{"name": producer} for producer in missed],
+        )
+        log.warning(
             "%s: no producer is connected, and the run waits for one. %d of %d producers that have "
-            "sent records have ended (Producer.end); the stream is over once all have. Ctrl-C, or "
-            "SIGTERM, ends the run in good order",
-            *(name, ended, known),
-            extra=about("no-producers", name=name, producers=known, ended=ended),
+            "sent records have ended (Producer.end)%s; the stream is over once all have. Ctrl-C, "
+            "or SIGTERM, ends the run in good order",
+            *(name, ended, known, _not_ended(missed, known - ended - len(missed))),
+            extra=told,
         )
 
     def _tell_over(self) -> None:
@@ -112,3 +129,11 @@ class Presence:
             counted(records, "record"),
             extra=about("stream-over", name=name, producers=known, records=records),
         )
+
+
+def _not_ended(names: Sequence[str], more: int) -> str:
+    """The producers that have not ended, as part of a sentence; `more`: those without a name."""
+    if not names:
+        return ""
+    others = f" and {more} more" * (more > 0)
+    return f", not {', '.join(map(repr, names))}{others}"

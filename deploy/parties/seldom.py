@@ -1,7 +1,8 @@
 """Log lines about what strangers may do at will: one line at once, then a count every 10 s at most.
 
-Takes what happens, and the time. Invariant: however often it happens, there are no more than six
-lines a minute.
+Takes what happens, and the time: who has made it calls `tell` again and again, whether something
+happens or not, and `close` at the end. So everything that happens is in a line. Invariant: however
+often it happens, there are no more than six lines a minute, and one at the end.
 """
 
 from __future__ import annotations
@@ -40,11 +41,15 @@ class Seldom:
 
     def tell(self, now: float) -> None:
         """Log what has happened since the last line, if it is time to."""
-        if not self._count or now < self._next_at:
-            return
-        self._log(self._count, self._last)
-        self._count = 0
-        self._next_at = now + self._pause_s
+        if self._count and now >= self._next_at:
+            self._next_at = now + self._pause_s
+            self.close()
+
+    def close(self) -> None:
+        """Log what has happened since the last line, whatever the time: nobody will ask again."""
+        count, self._count = self._count, 0
+        if count:
+            self._log(count, self._last)
 
     def _log(self, count: int, last: str) -> None:
         times = f" {count} times since the last such line, the last time" * (count > 1)

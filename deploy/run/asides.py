@@ -97,6 +97,10 @@ class Asides:
         """Tell of the last ones, if it is time to; `now`: seconds, monotonic."""
         self._letters.tell(now)
 
+    def close(self) -> None:
+        """Tell of those that were not told of yet."""
+        self._letters.close()
+
     def _read(self, data: bytes) -> None:
         whole = data[: data.rfind(b"\n") + 1]
         for number, line in enumerate(whole.split(b"\n")[:-1], 1):

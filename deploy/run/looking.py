@@ -3,7 +3,8 @@
 A process of its own does the reading, ``python -m driftline.deploy.run.looking STATE OUTPUT``: LMDB
 has no checksums over its own pages, so damaged pages may end the process that reads them. For each
 directory the process prints a line of JSON before it reads, and another one with the report. The
-last line shows which directory has ended the process.
+last line shows which directory has ended the process. A process that others have ended, such as the
+kernel for want of memory, has shown nothing: another one reads everything again.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from driftline.deploy.run.survey import LOG, OUTPUT, STORE, USED, DirectoryRepor
 from driftline.deploy.run.used_files import read_used
 from driftline.engine.counted import counted
 from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
+from driftline.engine.events import about, log
 from driftline.engine.lmdbs import DATA, every_row, reported
 from driftline.engine.sinks import jsonl, lmdb
 from driftline.engine.sinks.commit_record import CommitRecord
@@ -34,20 +36,18 @@ from driftline.engine.wire.marks import MARK, Mark
 DAMAGE = (signal.SIGBUS, signal.SIGSEGV, signal.SIGABRT)
 """Signals by which damage ends a process that reads it; SIGKILL is sent by others."""
 
+TRIES = 5
+"""How many processes read before a start, if others end them."""
+
 
 def look(state: Path, output: Path | None) -> list[DirectoryReport]:
     """A report on each directory of a run.
 
     `state`: the state directory, which may be missing; `output`: the output directory, None to
-    leave it out. Raises Unavailable if the process that reads them fails.
+    leave it out. Raises Unavailable if the process that reads them fails, or is ended by others
+    each time.
     """
-    done = subprocess.run(
-        child.command("driftline.deploy.run.looking", state, "" if output is None else output),
-        env=child.environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
+    done = _read_by_another(state, output)
     reports: dict[str, DirectoryReport] = {}
     role = ""
     for line in done.stdout.splitlines():
@@ -55,15 +55,44 @@ def look(state: Path, output: Path | None) -> list[DirectoryReport]:
         role = fields["role"]
         mark = fields.pop("mark")
         reports[role] = DirectoryReport(mark=None if mark is None else Mark(**mark), **fields)
-    by = signal.Signals(-done.returncode).name if done.returncode < 0 else ""
     if role and -done.returncode in DAMAGE:
-        damage = f"{reports[role]} is damaged: reading it ends in {by}"
+        damage = f"{reports[role]} is damaged: reading it ends in {_signal(done)}"
         reports[role] = replace(reports[role], damage=damage, deadly=True)
     elif done.returncode:
         last_line = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        why = f"the process for it was ended by {by}" if by else " ".join(last_line)
-        raise Unavailable(f"{state} cannot be looked at: {why}")
+        raise Unavailable(f"{state} cannot be looked at: {_ended_by(done) or ' '.join(last_line)}")
     return list(reports.values())
+
+
+def _read_by_another(state: Path, output: Path | None) -> subprocess.CompletedProcess[bytes]:
+    """A process that has read everything, or has failed. Raises Unavailable."""
+    for number in range(1, TRIES + 1):
+        done = subprocess.run(
+            child.command("driftline.deploy.run.looking", state, "" if output is None else output),
+            env=child.environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        if done.returncode >= 0 or -done.returncode in DAMAGE:
+            return done
+        if number < TRIES:
+            told = about("looking-again", signal=_signal(done), tries=number)
+            log.warning("%s is looked at again: %s", state, _ended_by(done), extra=told)
+    raise Unavailable(
+        f"{state} cannot be looked at: {_ended_by(done)}, {TRIES} times in a row; is there too "
+        "little memory?"
+    )
+
+
+def _ended_by(done: subprocess.CompletedProcess[bytes]) -> str:
+    by = _signal(done)
+    return by and f"the process that reads it was ended by {by}"
+
+
+def _signal(done: subprocess.CompletedProcess[bytes]) -> str:
+    """The name of the signal that has ended a process; empty if there was none."""
+    return signal.Signals(-done.returncode).name if done.returncode < 0 else ""
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from driftline.deploy.host.forks import guard
@@ -35,11 +35,12 @@ def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead_le
     def read(front: int) -> list[tuple[int, object]]:
         good: list[tuple[int, object]] = []
         records = inputs[front].read(1)
-        for record in records if dead_letters else strict(records):
-            if isinstance(record, BadRecord):
-                asides[front].add([record])
-            else:
-                good.append(record)
+        with closing(asides[front]) as aside:
+            for record in records if dead_letters else strict(records):
+                if isinstance(record, BadRecord):
+                    aside.add([record])
+                else:
+                    good.append(record)
         return good
 
     streams = [read(front) for front in range(len(inputs))]

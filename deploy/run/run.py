@@ -174,6 +174,8 @@ def _run(
             Asides(config.output / DEAD_LETTERS / f"input-{i}.jsonl")
             for i in range(len(config.inputs))
         ]
+        for aside in asides:
+            stack.callback(aside.close)
         sources = [
             _received(i, each, config, process, runtime, receivers, signals)
             if isinstance(each, str | Piped)

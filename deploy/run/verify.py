@@ -21,6 +21,7 @@ from driftline.engine.sinks.directory import reported, what_lacks
 from driftline.engine.sinks.jsonl import FOREIGN
 from driftline.engine.ui.options import json_option
 from driftline.engine.ui.results import write_json
+from driftline.engine.visible import visible_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def verify(directory: Path, state: Path | None, json_file: Path | None) -> int:
         result = "DAMAGED" if report.damage else "ok"
         click.echo(f"{result:7}  {report}: {report.holds or 'unreadable'}")
     for text in filter(None, [*verdict.problems, verdict.note, verdict.ending.text]):
-        click.echo(text)
+        click.echo(visible_lines(text))
     checked = [
         {"role": report.role, "path": report.path, "holds": report.holds, "damage": report.damage}
         for report in verdict.checked

@@ -21,6 +21,7 @@ from driftline.engine.sources.record import Shape
 from driftline.engine.ui.consoles import bars
 from driftline.engine.ui.options import json_option, reading_options
 from driftline.engine.ui.results import write_json
+from driftline.engine.visible import complain
 
 SEEDS_AT_ONCE = 20
 """Seeds that a process takes at a time."""
@@ -70,7 +71,7 @@ def simulate(
         first_scenario = scenario(first if seed is None else seed, flow, policy, files)
         note = check_flow(first_scenario, "--input FILE gives it other records")
         if note and flow is not None:
-            click.echo(f"driftline: {note}", err=True)
+            complain(note)
         if seed is None:
             report = run_all(range(first, first + seeds), flow, policy, files)
         else:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from driftline.deploy.simulation.simulation import Outcome
+from driftline.engine.visible import visible_lines
 
 FAULTS = (
     "crash",
@@ -78,7 +79,7 @@ def show(report: Report, took_s: float) -> None:
     console.print(table)
     for command, problem in report.failures[:SHOWN_MAX]:
         console.print(f"\n[red]failed[/]: {command}", highlight=False, soft_wrap=True)
-        console.print(f"  {problem}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"  {visible_lines(problem)}", highlight=False, markup=False, soft_wrap=True)
     if len(report.failures) > SHOWN_MAX:
         console.print(f"\nand {len(report.failures) - SHOWN_MAX} more failures")
 

@@ -9,6 +9,7 @@ from typing import Any
 from driftline.engine.flow.users import line_of
 from driftline.engine.interrupts import let_through
 from driftline.engine.labels import Label
+from driftline.engine.visible import visible
 from driftline.engine.wire.codec import pack, why_not
 
 RECORD_SHOWN = 200
@@ -108,7 +109,8 @@ FAILURE_FIELDS = ("operator", "key", "record", "error", "line")
 
 def describe(label: Label, payload: tuple[str, ...]) -> str:
     """The error message for a failure that has become final; `payload`: of the failure."""
-    operator, key, value, error, line = payload
+    operator, *texts = payload
+    key, value, error, line = map(visible, texts)
     name = "output" if line == RETURNED else "record"
     return (
         f"operator {operator!r} failed at label {list(label)}, key {key}: {error}\n"

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from driftline.engine.counted import counted
+from driftline.engine.visible import visible
 
 
 class ProgressView:
@@ -29,7 +30,8 @@ class ProgressView:
             console=console,
         )
         self._tasks = [
-            self._bars.add_task(name, total=None, records="", visible=False) for name in names
+            self._bars.add_task(visible(name), total=None, records="", visible=False)
+            for name in names
         ]
         self._line = Text()  # in a narrow terminal it goes on in the next line
         # Standard error stays as it is: only log lines and this view write to it.
@@ -64,4 +66,4 @@ class ProgressView:
 
     def show_line(self, text: str) -> None:
         """Update the line."""
-        self._line.plain = text
+        self._line.plain = visible(text)

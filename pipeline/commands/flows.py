@@ -23,6 +23,7 @@ from driftline.engine.ui.options import (
     reading_options,
 )
 from driftline.engine.ui.results import write_json
+from driftline.engine.visible import complain
 from driftline.pipeline.audit.found import shares_of
 from driftline.pipeline.commands.options import (
     Sessions,
@@ -162,7 +163,7 @@ def audit(
             )
         write_json(json_file, report.as_json())
     except (DriftlineError, OSError) as error:
-        click.echo(f"driftline: the audit could not be done: {error}", err=True)
+        complain(f"the audit could not be done: {error}")
         raise SystemExit(2) from None
     click.echo(report.text())
     if not report.clean:

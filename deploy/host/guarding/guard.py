@@ -205,6 +205,8 @@ class Guard:
         for connection in list(self._connections):
             connection.abort()
         await asyncio.sleep(0)
+        self._closed.close()
+        self._troubled.close()
 
     def _connection(self) -> Connection:
         return Connection(self, self._loop)

@@ -33,7 +33,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from enum import Enum
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Protocol
 
 from driftline.engine.errors import PayloadError, StateMismatch
@@ -266,6 +266,10 @@ class ReceivedSource(LiveSource):
     def ended_producers(self) -> int:
         """How many of them have ended."""
         return len(self._ended)
+
+    def not_ended(self, most: int) -> list[str]:
+        """The first producers that have sent records and not ended, `most` of them."""
+        return list(islice((each for each in self._accepted if each not in self._ended), most))
 
     def stored_from(self, time: int) -> int:
         """How many records the log has from a time on."""

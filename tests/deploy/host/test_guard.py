@@ -133,6 +133,18 @@ def test_a_peer_that_breaks_a_rule_is_closed(
     assert guarded.guard.large.under_way == 0
 
 
+def test_connections_closed_before_the_end_are_told_at_the_end(
+    make: Callable[..., Guarded], caplog: pytest.LogCaptureFixture
+) -> None:
+    guarded = make()
+    for _ in range(3):
+        with Peer(guarded.address, shaken=False) as peer:
+            peer.send(b"GET / HTTP/1.1\r\n\r\n" + bytes(64))
+            assert peer.is_closed()
+    guarded.guard.close()
+    assert [vars(record)["fields"]["count"] for record in caplog.records] == [1, 2]
+
+
 def test_a_peer_that_does_not_read_is_closed(
     guarded: Guarded, caplog: pytest.LogCaptureFixture
 ) -> None:

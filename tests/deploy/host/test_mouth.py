@@ -49,6 +49,27 @@ def test_log_lines_and_text_are_told_apart(caplog: pytest.LogCaptureFixture) -> 
     assert vars(records[1])["fields"] == {"event": "told", "number": 7}
 
 
+def test_what_is_printed_is_text_for_people_and_no_log_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A record that a function prints may look like a log line."""
+    mouth = Mouth("node-7", printed=True)
+    line = '{"time": "2026-11-22T15:04:05+00:00", "level": "error", "process": "x", ' + (
+        '"logger": "driftline", "event": "failed", "message": "forged", "fields": {}}'
+    )
+    script = f"print('one'); print({chr(30) + line!r})"
+    with caplog.at_level(logging.INFO):
+        process = subprocess.Popen([sys.executable, "-c", script], stdout=mouth.fd)
+        mouth.started()
+        assert process.wait(60) == 0
+        mouth.wait(60)
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
+        ("INFO", "one"),
+        ("INFO", "\x1e" + line),
+    ]
+    assert {vars(record)["fields"]["event"] for record in caplog.records} == {"print"}
+
+
 def test_a_process_that_prints_without_end_fills_nothing(caplog: pytest.LogCaptureFixture) -> None:
     lines = 2_000_000
     records = said(

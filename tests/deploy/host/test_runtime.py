@@ -103,6 +103,28 @@ def test_a_party_in_a_thread_of_its_own_answers_its_partner(runtime: Runtime) ->
     assert node.heard == [("consumer", AskPromise(7))]
 
 
+class Ticking(Listener):
+    """Notes when it has had three ticks."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.third = threading.Event()
+        self._ticks = 0
+
+    def tick(self, now: float) -> float:
+        self._ticks += 1
+        if self._ticks == 3:
+            self.third.set()
+        return now + 0.001
+
+
+def test_a_party_in_a_thread_of_its_own_has_ticks_while_no_message_comes(runtime: Runtime) -> None:
+    node, consumer = Listener("node-0"), Ticking("consumer")
+    runtime.add(node, "inproc://node-0")
+    runtime.host(consumer, node)
+    assert consumer.third.wait(LONG_S)
+
+
 class Dying(Listener):
     """Meets what nobody has thought of."""
 

@@ -32,10 +32,11 @@ class Scripted(LocalCluster):
         )
         self.script = script
 
-    def _popen(self, config: ProcessConfig, stderr: int) -> subprocess.Popen[bytes]:
+    def _popen(self, config: ProcessConfig, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [sys.executable, "-c", self.script],
             stdin=subprocess.PIPE,
+            stdout=stdout,
             stderr=stderr,
             pass_fds=[config.lifeline],
         )

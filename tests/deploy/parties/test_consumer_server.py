@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from driftline.deploy.parties.consumer import ConsumerServer
+from driftline.deploy.parties.letters import DeadLetters
 from driftline.engine.errors import (
     DriftlineError,
     MalformedMessage,
@@ -14,6 +15,7 @@ from driftline.engine.errors import (
     Unavailable,
 )
 from driftline.engine.sinks import Last, MemoryConsumer
+from driftline.engine.sources import BadRecord
 from driftline.engine.wire.messages import (
     Bundle,
     BundleStored,
@@ -223,3 +225,16 @@ def test_each_barrier_gets_its_consumer_once_and_all_are_closed(dialogue: Dialog
     dialogue.server.close()
     dialogue.server.close()
     assert dialogue.consumer.closed == 2
+
+
+def test_dead_letters_are_told_though_no_more_bundles_come(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    letters = DeadLetters("out/dead-letters")
+    server = ConsumerServer(lambda barrier: Failing(), letters)
+    for now in (1.0, 1.1, 1.2):
+        letters.unreadable(now, [BadRecord(7, "in.jsonl", "no JSON", "x")])
+    now = 1.2
+    while now < 50:
+        now = server.tick(now)
+    assert [vars(record)["fields"]["count"] for record in caplog.records] == [1, 2]

@@ -26,8 +26,8 @@ def test_the_first_failure_is_told_at_once_the_others_as_a_number_with_the_last_
     letters.failed(5.0, [failure(3)])
     for now in range(6, 35):
         letters.failed(float(now), [failure(now), failure(now + 1)])
-    letters.failed(35.0, [])  # no more failures, but it is time
-    letters.failed(99.0, [])
+    letters.tell(35.0)  # no more failures, but it is time
+    letters.tell(99.0)
     last = "operator 'divide' failed at record {} of input 1: ZeroDivisionError: by zero; at: {}"
     line = "f.py:3: 12 / n"
     assert caplog.messages == [
@@ -57,3 +57,24 @@ def test_bad_records_are_told_with_their_file_and_reason(caplog: pytest.LogCaptu
         f"2 dead letters {where}: the last one: in.jsonl, record 7: no JSON",
         f"1 more dead letter {where}: in.jsonl, record 9: no text",
     ]
+
+
+def test_what_comes_before_the_end_is_told_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    letters = DeadLetters("out/dead-letters")
+    for number in range(20):
+        letters.failed(5.0 + 0.06 * number, [failure(number)])
+    letters.close()
+    letters.close()
+    assert [getattr(record, FIELDS)["count"] for record in caplog.records] == [1, 19]
+    assert "the last one: operator 'divide' failed at record 19 " in caplog.messages[1]
+
+
+def test_an_error_with_line_ends_is_one_line_and_is_whole_in_the_fields(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    letters = DeadLetters("out/dead-letters")
+    error = "ValueError: unknown tea\n12:00:00.000 info    run     \x1b[8m"
+    payload = Failure("divide", "None", "0", error, "f.py:3: 12 / n").payload()
+    letters.failed(1.0, [Item((3, 1), FAILURES, payload)])
+    assert r"unknown tea\n12:00:00.000 info    run     \x1b[8m; at: f.py:3" in caplog.messages[0]
+    assert getattr(caplog.records[0], FIELDS)["error"] == error

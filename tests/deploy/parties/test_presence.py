@@ -60,12 +60,29 @@ def test_the_last_one_to_go_and_the_first_one_to_come_are_told(
         "producers-connected", "no-producers", "producers-again", "stream-over",
     ]  # fmt: skip
     assert caplog.messages[1].startswith(
-        "orders: no producer is connected, and the run waits for one. 1 of 2 producers"
+        "orders: no producer is connected, and the run waits for one. 1 of 2 producers that have "
+        "sent records have ended (Producer.end), not 'b'; the stream is over once all have."
     )
+    assert caplog.records[1].levelname == "WARNING"
     assert caplog.messages[2:] == [
         "orders: a producer is connected again, after 12 s",
         "orders: the stream is over, as all 2 producers have ended; 2 records",
     ]
+
+
+def test_of_many_producers_that_are_missed_five_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    source = made()
+    presence = Presence(source)
+    for number in range(9):
+        source.receive(f"p{number}\x1b", 1, number)
+    source.end_of("p1\x1b")
+    for now, connected in enumerate((1, 0, 0)):
+        presence.look(float(now), connected)
+    named = [f"p{number}\x1b" for number in (0, 2, 3, 4, 5)]
+    assert f"not {', '.join(map(repr, named))} and 3 more;" in caplog.messages[-1]
+    fields = vars(caplog.records[-1])["fields"]
+    assert [each["name"] for each in fields["not_ended"]] == named
+    assert (fields["producers"], fields["ended"]) == (9, 1)
 
 
 def test_one_of_several_that_goes_or_ends_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -129,3 +146,17 @@ def test_strangers_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None
     for step in range(60 * 4):
         presence.look(step * 0.25, int(step % 8 == 0))
     assert len(caplog.messages) <= 12
+
+
+def test_ends_that_nobody_has_looked_at_since_are_told_at_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    source = made()
+    presence = Presence(source)
+    for producer in "abc":
+        source.receive(producer, 1, producer)
+    for producer in "abc":
+        source.end_of(producer)
+        presence.ended(1.0, producer)
+    presence.close()
+    assert [vars(record)["fields"]["count"] for record in caplog.records] == [1, 2]

@@ -212,3 +212,13 @@ def test_sequences_as_keys_are_refused_before_there_is_a_dict() -> None:
         decode_request(pack((MAGIC, Kind.RECORD, "p", 1, 1, record)))
     plain = {1: 2, 2.5: 3, b"4": 5, None: 6, "7": 8}
     assert decode_request(pack((MAGIC, Kind.RECORD, "p", 1, 1, plain)))[-1] == plain
+
+
+def test_malformed_messages_before_the_end_are_told_at_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench()
+    for _ in range(5):
+        bench.intake.take([b"route", b"nonsense"])
+    bench.intake.close()
+    assert [vars(record)["fields"]["count"] for record in caplog.records] == [1, 4]

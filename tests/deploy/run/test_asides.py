@@ -110,3 +110,16 @@ def test_what_is_read_again_is_set_aside_again_only_if_it_is_still_bad(tmp_path:
         found = path.read_bytes().splitlines(keepends=True)
         wanted = whole.splitlines(keepends=True)
         assert found == wanted[:first] + wanted[first + 1 :]
+
+
+def test_records_set_aside_just_before_the_end_are_told_at_the_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    asides = Asides(tmp_path / "input-0.jsonl")
+    for record in bad_records(tmp_path / "in.jsonl"):
+        asides.add([record])
+    told = len(caplog.records)
+    asides.close()
+    counts = [vars(record)["fields"]["count"] for record in caplog.records]
+    assert told == 1
+    assert sum(counts) == asides.count > 1

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 TIMEOUT_S = 120
 
 FLOW = """
-import hashlib, sys, time
+import hashlib, logging, subprocess, sys, time
 from driftline import Flow, ValueState
 
 def count(record, total):
@@ -50,6 +50,29 @@ def fill(record, held):
 
 states = Flow("states")
 states.source("records").key_by(lambda r: r["id"]).scan(fill, ValueState("held")).sink()
+
+def refuse(record):
+    raise ValueError("never " + str(record["id"]))
+
+failing = Flow("failing")
+failing.source("records").map(refuse).sink()
+
+def unknown(record):
+    logging.getLogger("mine").warning("about " + record["name"])
+    raise ValueError("unknown " + record["name"])
+
+forged = Flow("forged")
+forged.source("records").map(unknown).sink()
+
+def chatter(record):
+    print("said of", record["id"])
+    if record["id"] == 2:
+        subprocess.run(["echo", "a program said"], check=True)
+        sys.stdout.write("x" * 50_000_000 + "\\n" * 1_000_000)
+    return 1
+
+chatty = Flow("chatty")
+chatty.source("records").map(chatter).sink()
 
 unwritable = Flow("unwritable")
 unwritable.source("records").map(lambda r: {r["id"]: 1}).sink()
@@ -200,6 +223,24 @@ def test_what_user_code_prints_is_a_line_of_its_process(killed: Watched) -> None
     assert {line["process"] for line in printed} <= {"node-0", "node-1"}
 
 
+def test_what_functions_print_to_standard_output_is_lines_of_their_node(tmp_path: Path) -> None:
+    (tmp_path / "flows.py").write_text(FLOW)
+    (tmp_path / "in.jsonl").write_text("".join(f'{{"id": {n}}}\n' for n in range(5)))
+    command = ("run", f"{tmp_path / 'flows.py'}:chatty", "--input", tmp_path / "in.jsonl")
+    done = driftline(*command, "--output", tmp_path / "out", "--log-json")
+    assert done.returncode == 0, done.stderr
+    assert not done.stdout
+    assert len(done.stderr) < 1_000_000
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    told = [line for line in lines if line["event"] == "print"]
+    assert {(line["process"], line["level"]) for line in told} == {("node-0", "info")}
+    messages = [line["message"] for line in told]
+    assert [m for m in messages if m.startswith("said of")] == [f"said of {n}" for n in range(5)]
+    assert "a program said" in messages
+    quiet = driftline(*command, "--output", tmp_path / "quiet", "--log-level", "warning")
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+
+
 def test_the_last_figures_are_those_of_the_report_and_of_the_reference(killed: Watched) -> None:
     figures = killed.events("progress")[-1]["fields"]
     report = json.loads((killed.output.parent / "report").read_text())
@@ -260,6 +301,7 @@ def test_a_live_run_without_producers_says_what_it_waits_for(tmp_path: Path) -> 
             assert not run.events("no-producers")
         told = run.until("no-producers")
         assert (told["fields"]["producers"], told["fields"]["ended"]) == (2, 1)
+        assert (told["level"], told["fields"]["not_ended"]) == ("warning", [{"name": "one"}])
         assert "Ctrl-C, or SIGTERM, ends the run in good order" in told["message"]
         figures = run.until("progress", records=2)["fields"]
         [source] = figures["inputs"]
@@ -280,6 +322,29 @@ def test_an_ordinary_run_is_told_in_a_few_lines_for_people(tmp_path: Path) -> No
     assert 3 <= len(lines) <= 6, lines
     for line in lines:
         assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3} (info   ) (run    |master ) .+", line), line
+
+
+@pytest.mark.parametrize("options", [(), ("--on-error", "dead-letter")])
+def test_a_record_writes_no_lines_and_steers_no_terminal(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    forged = "15:04:05.123 info    run     all is well"
+    name = f"tea\n{forged}\r{forged}\x1b]0;title\x07\u2028{forged}\x9b8m"
+    (tmp_path / "flows.py").write_text(FLOW)
+    (tmp_path / "in.jsonl").write_text(json.dumps({"name": name}) + "\n")
+    done = driftline("run", f"{tmp_path / 'flows.py'}:forged", "--input", tmp_path / "in.jsonl",
+                     "--output", tmp_path / "out", "--log-file", tmp_path / "log",
+                     *options)  # fmt: skip
+    assert done.returncode == (0 if options else 1), done.stderr
+    for text in (done.stderr, (tmp_path / "log").read_text(encoding="utf-8")):
+        lines = text.splitlines()
+        assert all(line.isprintable() for line in lines)
+        assert not [line for line in lines if line.startswith(forged[:12])]
+        assert sum("unknown tea" in line for line in lines) == 1
+        assert sum("about tea" in line for line in lines) >= 1
+    told = driftline("verify", tmp_path / "out").stdout
+    assert all(line.isprintable() for line in told.splitlines())
+    assert not [line for line in told.splitlines() if line.startswith(forged[:12])]
 
 
 def test_a_full_disk_under_the_outputs_is_told_while_the_run_stands_still(tmp_path: Path) -> None:
@@ -304,6 +369,15 @@ def test_a_full_disk_under_the_snapshots_is_told_once(tmp_path: Path) -> None:
         assert "cannot write its part of a snapshot" in told["message"]
         assert run.end() == 0, "no output waits for a snapshot"
         assert len(run.events("job-failed")) == 1
+
+
+def test_every_dead_letter_of_a_burst_is_in_a_line(tmp_path: Path) -> None:
+    with Watched(tmp_path, "failing", 20, "--on-error", "dead-letter", "--window", "1") as run:
+        assert run.end() == 0
+        told = [line["fields"] for line in run.events("dead-letters")]
+        assert sum(fields["count"] for fields in told) == 20
+        assert len(told) == 2
+        assert "never 19" in told[-1]["error"]
 
 
 def test_a_consumer_that_refuses_says_why(tmp_path: Path) -> None:
