@@ -130,7 +130,7 @@ def ending_of(
     if run is None or run.about is None:
         text = "how far the run has come is not known without its registry"
         return Ending(How.UNKNOWN, text)
-    policy = POLICIES[run.about.policy]
+    policy, inputs = POLICIES[run.about.policy], run.about.inputs
     delivered = _delivered(policy, reports)
     snapshot = run.snapshots[0] if run.snapshots else None
     set_aside = 0 if output is None else count_set_aside(output)
@@ -138,7 +138,7 @@ def ending_of(
         run = replace(run, outcome=None)  # of the call before: the last one did not get so far
     how = how_ended(run)
     error = f"{run.outcome.error}: {run.outcome.text}" if how is How.FAILED and run.outcome else ""
-    goes_on = _goes_on(how, policy, snapshot, run.about.inputs)
+    goes_on = _goes_on(how, policy, snapshot, inputs)
     text = _told(how, error, policy, goes_on, delivered)
     if set_aside:
         letters = f"{counted(set_aside, 'dead letter')} {'is' if set_aside == 1 else 'are'}"
