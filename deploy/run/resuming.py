@@ -63,8 +63,8 @@ class Resuming:
             verb = "is" if records == 1 else "are"
             text = f"{counted(records, 'stored record')} of {source.name} {verb} read {since}"
         else:
-            noted = used is not None and self._policy.replay
-            if used is not None and noted and self._how in (How.ASKED, How.COMPLETE):
+            well = self._how in (How.ASKED, How.COMPLETE)
+            if used is not None and well and self._policy.replay:  # else nothing is noted
                 records = max(0, used + 1 - start)
             which = (
                 source.name if records is None else f"{counted(records, 'record')} of {source.name}"
