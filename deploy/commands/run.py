@@ -16,6 +16,8 @@ from driftline.deploy.host.limits import Limits
 from driftline.deploy.host.logs import insist
 from driftline.deploy.parties.master import STALLED_AFTER_S
 from driftline.deploy.parties.window import WINDOW
+from driftline.deploy.run.ending import after_good_order
+from driftline.deploy.run.receivers import identity_of
 from driftline.deploy.run.reference import run_reference_to
 from driftline.deploy.run.run import RunConfig, run_flow
 from driftline.engine.events import about, log
@@ -143,6 +145,7 @@ def run(
     loaded = load_flow(flow)
     insist()
     ended_by: Signals | None = None
+    then = ""
     if reference:
         if start is not None:
             raise click.UsageError("--reference cannot begin from a savepoint")
@@ -172,6 +175,7 @@ def run(
         )
         done = run_flow(loaded, config, console)
         ended_by, report = done.ended_by, done.as_json()
+        then = after_good_order(config.policy, list(map(identity_of, config.inputs)))
     write_json(json_file, report | {"ended_by": None if ended_by is None else ended_by.name})
     figures = {name: value for name, value in report.items() if isinstance(value, (int, float))}
     what = "the run is over" if ended_by is None else "the run has stopped"
@@ -189,8 +193,8 @@ def run(
         log.warning("bad records and failed elements are in %s", where, extra=told)
     if ended_by is not None:
         log.info(
-            "ended in good order by %s: the same command goes on from here, and replays nothing",
-            ended_by.name,
+            "ended in good order by %s: the same command %s",
+            *(ended_by.name, then),
             extra=about("ended-in-good-order", signal=ended_by.name),
         )
         raise SystemExit(128 + ended_by)

@@ -15,6 +15,9 @@ A run ends in good order in four steps: `drain` makes each front say up to where
 the coordinator names the largest of these times; all fronts send, and promise, up to that time;
 once everything below it is delivered, a last snapshot is taken. So the next start replays nothing.
 
+Snapshots say from where on a live source is needed. Without replays none of its records is needed
+once its outputs are delivered: the front gives these up as it goes, and goes on behind them.
+
 At low load a frame holds one record. Under load a turn takes as many records as the window allows,
 and sends one frame to each node, tracked under the smallest time in it. A record is packed once, by
 itself: so its size is known before it is sent.
@@ -56,6 +59,7 @@ from driftline.engine.wire.messages import (
     Progress,
     Promise,
     Start,
+    Stop,
 )
 
 BATCH = 24
@@ -66,6 +70,9 @@ BATCH_BYTES = 1 << 21
 
 MANY_BYTES = KEPT_BYTES * 3 // 4
 """Bytes kept for a replay from which on a front asks for a snapshot; more than a full window."""
+
+TRIM_EVERY_S = 1.0
+"""How often a live source gives up records without replays, in seconds: its log is written then."""
 
 Record = PackedRecord | None
 
@@ -137,6 +144,10 @@ class Front(Member):
         """Whether the run is to end in good order."""
         self._until = INFINITY
         """No record with this time, or a later one, is sent."""
+        self._end = INFINITY
+        """All records of a source that has ended are below this time."""
+        self._trim_at = 0.0
+        """When a live source gives up delivered records next; only without replays."""
 
     def drain(self) -> None:
         """End the run in good order, as soon as all that has been taken is delivered."""
@@ -173,6 +184,8 @@ class Front(Member):
             self._start(message)
         else:
             super().handle(sender, message)
+            if isinstance(message, Stop) and self.outcome is not None and not self.outcome.error:
+                self._give_up(self.next)
 
     def note_used(self, until: int) -> None:
         """Make durable which records below this time were used, if the source may change.
@@ -213,6 +226,8 @@ class Front(Member):
         self.addresses.update(message.addresses)
         if message.offset >= 0:
             self.next = max(1, message.offset)
+        elif self.live is not None:
+            self.next = max(self.next, self.live.trimmed)
         self.since = self.since or self.next
         if self.live is not None and self.next < self.live.trimmed:
             self.report(
@@ -256,6 +271,14 @@ class Front(Member):
         self.settled = message.delivered if by_delivery else message.processed
         self._delivered = message.delivered
         self.window.settle(self.settled)
+        if self.now >= self._trim_at:
+            self._trim_at = self.now + TRIM_EVERY_S
+            self._give_up(self._delivered)
+
+    def _give_up(self, time: int) -> None:
+        """Nobody needs the records below this time without replays: they are delivered."""
+        if self.live is not None and not self.policy.replay:
+            self.live.trim(min(time, self._end))  # not INFINITY: the log goes on behind its end
 
     def _read(self) -> Iterator[Record]:
         """The records from `next` on."""

@@ -17,11 +17,12 @@ from pathlib import Path
 
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import ClusterState, FileRegistry, RunOutcome, SnapshotRecord
+from driftline.deploy.run.receivers import LOGGED
 from driftline.deploy.run.survey import OUTPUT, DirectoryReport
 from driftline.engine.counted import counted
 from driftline.engine.errors import DriftlineError
 from driftline.engine.moments import time_in_words
-from driftline.engine.policy import BY_TIME, POLICIES, Output, Policy
+from driftline.engine.policy import BY_TIME, POLICIES, Output, Policy, SnapshotCut
 from driftline.engine.sinks.lines import DEAD_LETTERS, count_set_aside
 
 
@@ -58,7 +59,7 @@ class Ending:
     error: str = ""
     """Of a run that failed: the kind of the error, and what it says."""
     snapshot: SnapshotRecord | None = None
-    """The snapshot from which the same command goes on; None: from the beginning of the input. Its
+    """The snapshot from which the same command goes on; None: it begins with an empty state. Its
     time is 0 if it is not cut by time."""
     delivered: int | None = None
     """The time of the last output that the consumer has; None if there is none, or if outputs are
@@ -77,6 +78,25 @@ class Ending:
             "delivered": self.delivered,
             "set_aside": self.set_aside,
         }
+
+
+def asked_to_end(policy: Policy) -> str:
+    """What a run does that is asked to end."""
+    snapshot = "" if policy.cut is SnapshotCut.NONE else ", and a last snapshot is written"
+    return (
+        f"no more records are taken; those that were are delivered{snapshot}. Another signal ends "
+        "the run at once"
+    )
+
+
+def after_good_order(policy: Policy, inputs: Sequence[str]) -> str:
+    """What the same command does after a run that ended in good order on request.
+
+    `inputs`: the identities of its inputs.
+    """
+    if policy.replay:
+        return "goes on from here, and replays nothing"
+    return _anew(inputs, asked=True)
 
 
 @contextmanager
@@ -110,7 +130,7 @@ def ending_of(
     if run is None or run.about is None:
         text = "how far the run has come is not known without its registry"
         return Ending(How.UNKNOWN, text)
-    policy = POLICIES[run.about.policy]
+    policy, inputs = POLICIES[run.about.policy], run.about.inputs
     delivered = _delivered(policy, reports)
     snapshot = run.snapshots[0] if run.snapshots else None
     set_aside = 0 if output is None else count_set_aside(output)
@@ -118,25 +138,22 @@ def ending_of(
         run = replace(run, outcome=None)  # of the call before: the last one did not get so far
     how = how_ended(run)
     error = f"{run.outcome.error}: {run.outcome.text}" if how is How.FAILED and run.outcome else ""
-    text = _told(how, error, policy, snapshot, delivered)
+    goes_on = _goes_on(how, policy, snapshot, inputs)
+    text = _told(how, error, policy, goes_on, delivered)
     if set_aside:
         letters = f"{counted(set_aside, 'dead letter')} {'is' if set_aside == 1 else 'are'}"
         text += f" {letters} in {output}/{DEAD_LETTERS}."
     return Ending(how, text, error, snapshot, delivered, set_aside)
 
 
-def _told(
-    how: How, error: str, policy: Policy, snapshot: SnapshotRecord | None, delivered: int | None
-) -> str:
-    goes_on = f"The same command goes on {_from(policy, snapshot)}"
-    replaying = "" if snapshot is None else ", without a replay"
+def _told(how: How, error: str, policy: Policy, goes_on: str, delivered: int | None) -> str:
     until = "" if delivered is None else f", the last of them of {time_in_words(delivered)}"
     missing = f"Outputs may be missing{until and f' after those that are there{until}'}."
     match how:
         case How.ASKED:
             return (
                 "ended on request, before the end of its input: what it had taken is delivered"
-                f"{until}. {goes_on}{replaying}."
+                f"{until}. {goes_on}."
             )
         case How.COMPLETE:
             return f"complete: the run has come to the end of its input, and {_all(policy)}{until}."
@@ -153,11 +170,28 @@ def _told(
     )
 
 
-def _from(policy: Policy, snapshot: SnapshotRecord | None) -> str:
+def _goes_on(
+    how: How, policy: Policy, snapshot: SnapshotRecord | None, inputs: Sequence[str]
+) -> str:
+    if not policy.replay:
+        return f"The same command {_anew(inputs, asked=how is How.ASKED)}"
     if snapshot is None:
-        return "from the beginning of its input"
+        return "The same command goes on from the beginning of its input"
     of = f" (the state before {time_in_words(snapshot.time)})" if policy.cut in BY_TIME else ""
-    return f"from snapshot {snapshot.number}{of}"
+    replaying = ", without a replay" if how is How.ASKED else ""
+    return f"The same command goes on from snapshot {snapshot.number}{of}{replaying}"
+
+
+def _anew(inputs: Sequence[str], *, asked: bool) -> str:
+    """How a command begins that keeps no snapshots; `asked`: it was asked to end before."""
+    received = [each for each in inputs if each in LOGGED]
+    does = ["begins with an empty state"]
+    if len(received) < len(inputs):
+        does.append(f"reads its {'files' if received else 'input'} from the beginning again")
+    if received:
+        again = "no received record again" if asked else "the received records that its log has"
+        does.append(f"reads {again}")
+    return f"{', '.join(does[:-1])}, and {does[-1]}"
 
 
 def _all(policy: Policy) -> str:

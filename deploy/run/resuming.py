@@ -42,26 +42,29 @@ class Resuming:
         assert before is not None, "the run is open"
         self._before = before
         self._how = how_ended(before)
-        self._replay = policy.replay
+        self._policy = policy
         self._sign = sign
         self._inputs: list[str] = []
         self._records: int | None = 0
 
-    def start(self, number: int) -> int:
-        """The time from which on the front of input `number` will be asked to read."""
+    def start(self, number: int, source: Source | LiveSource) -> int:
+        """The time from which on the front of input `number` will read."""
+        if not self._policy.replay:
+            return max(1, source.trimmed) if isinstance(source, LiveSource) else 1
         snapshots = self._before.snapshots
-        return max(1, snapshots[0].offsets[number]) if snapshots and self._replay else 1
+        return max(1, snapshots[0].offsets[number]) if snapshots else 1
 
     def read(self, number: int, source: Source | LiveSource, used: int | None) -> None:
         """Note an input. `used`: the last record that earlier calls have used, if they noted it."""
-        start, records = self.start(number), None
+        start, records = self.start(number, source), None
         since = f"from {time_in_words(start)} on" if start > 1 else "from the beginning"
         if isinstance(source, ReceivedSource):
             records = source.stored_from(start)
             verb = "is" if records == 1 else "are"
             text = f"{counted(records, 'stored record')} of {source.name} {verb} read {since}"
         else:
-            if used is not None and self._how in (How.ASKED, How.COMPLETE):
+            well = self._how in (How.ASKED, How.COMPLETE)
+            if used is not None and well and self._policy.replay:  # else nothing is noted
                 records = max(0, used + 1 - start)
             which = (
                 source.name if records is None else f"{counted(records, 'record')} of {source.name}"
@@ -79,10 +82,11 @@ class Resuming:
         if not before.incarnation:
             return  # no call has come so far that it has read anything
         number = before.snapshots[0].number if before.snapshots else 0
+        without = "without a snapshot" if self._policy.replay else "with an empty state"
         sign, ago = self._sign or now, max(0.0, now - (self._sign or now))
         log.info(
             "goes on %s; %s (its last sign: %s, %s ago); %s",
-            f"from snapshot {number}" if number else "without a snapshot",
+            f"from snapshot {number}" if number else without,
             _HOW[self._how],
             datetime.fromtimestamp(sign).isoformat(" ", "seconds"),
             _span(ago),

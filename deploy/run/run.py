@@ -31,7 +31,7 @@ from driftline.deploy.host.supervisor import LocalCluster
 from driftline.deploy.parties.front import Front
 from driftline.deploy.parties.watch import Watch
 from driftline.deploy.run.asides import Asides
-from driftline.deploy.run.ending import error_noted
+from driftline.deploy.run.ending import asked_to_end, error_noted
 from driftline.deploy.run.fresh import begin_anew
 from driftline.deploy.run.leftovers import clear_drafts, socket_folder
 from driftline.deploy.run.opening import open_run
@@ -65,11 +65,6 @@ from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.ui.progress import ProgressView
 from driftline.engine.wire.marks import Mark
 from driftline.engine.wire.messages import Stop
-
-ENDING = (
-    "no more records are taken; those that were are delivered, and a last snapshot is written. "
-    "Another signal ends the run at once"
-)
 
 MEND = (
     "Mend it (blank lines are not counted as records) and run the same command again, or set such "
@@ -186,7 +181,7 @@ def _run(
         first = 1 if config.start is None else config.start.time
         tallies = []
         for i, (source, aside) in enumerate(zip(sources, asides, strict=True)):
-            start, used = resuming.start(i), None
+            start, used = resuming.start(i, source), None
             given = source
             if isinstance(source, FileSource | SeveralFiles):
                 used = _used(i, source, config, process)
@@ -318,9 +313,17 @@ def _received(
         keep_bad=config.dead_letters,
         asked_to_end=lambda: signals.asked is not None,
     )
+    if not config.policy.replay:
+        receivers.callback(_let_go, input_log, receiver.source)
     receivers.callback(receiver.close)
     announce(receiver)
     return receiver.source
+
+
+def _let_go(input_log: InputLog, source: ReceivedSource) -> None:
+    """Remove what the front has given up: without snapshots the log says where a run goes on."""
+    with suppress(Unavailable):  # how the run ended matters more; the next call says what it reads
+        input_log.trim(source.trimmed)
 
 
 def _front(
@@ -389,7 +392,8 @@ def _drive(
             signals.check()
             if signals.asked is not None and not fronts[0].draining:
                 name = signals.asked.name
-                log.info("%s: %s", name, ENDING, extra=about("asked-to-end", signal=name))
+                told = about("asked-to-end", signal=name)
+                log.info("%s: %s", name, asked_to_end(config.policy), extra=told)
                 for front in fronts:
                     front.drain()
             now = monotonic()

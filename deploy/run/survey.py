@@ -125,6 +125,8 @@ def _replayable(policy: Policy, state: ClusterState, reports: Sequence[Directory
     """Whether a lost state is computed again, with the same outputs or with some twice."""
     if policy.output not in (Output.AT_ONCE, Output.FRONTIER) or state.base:
         return False
+    if not policy.replay:
+        return True  # every call begins with an empty state
     return not any(report.trimmed for report in reports if report.kind == LOG)
 
 
@@ -221,6 +223,8 @@ class _Rules:
     def _lost(self, report: DirectoryReport, predicate: str) -> Problem:
         if report.kind == STORE and self.replayable:
             remedy = "its state is computed again, from the beginning of the input"
+            if not self.policy.replay:
+                remedy = f"with {self.policy.name} every call begins with an empty state"
             return Problem(f"{report} {predicate}; {remedy}", fatal=False)
         return Problem(f"{report} {predicate}. {self._ways_out(report)}")
 

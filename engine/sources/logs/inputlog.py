@@ -246,8 +246,8 @@ class InputLog:
             ) from None
         except lmdb.MapFullError:
             raise Unavailable(
-                f"input log {self.name} is full; it is trimmed when a snapshot is committed: "
-                "does the flow take any?"
+                f"input log {self.name} is full; it is trimmed when a snapshot is committed, or, "
+                "with the policy none, when outputs are delivered: does the flow get so far?"
             ) from None
         except (lmdb.Error, OSError) as error:
             raise Unavailable(f"input log {self.name}: {reason(error)}") from None

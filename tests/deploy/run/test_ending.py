@@ -23,6 +23,7 @@ from driftline.coordinator.registry import (
 )
 from driftline.deploy.producer import Producer
 from driftline.deploy.run.ending import How, ending_of, error_noted
+from driftline.deploy.run.receivers import PIPED, RECEIVED
 from driftline.deploy.run.survey import DirectoryReport
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.outline import Outline
@@ -33,9 +34,12 @@ BY_TIME = [SnapshotRecord(7, 500, (500,))]
 
 
 def state(
-    policy: str = "exactly-once", outcome: RunOutcome | None = None, snapshots: int = 1
+    policy: str = "exactly-once",
+    outcome: RunOutcome | None = None,
+    snapshots: int = 1,
+    inputs: tuple[str, ...] = ("in",),
 ) -> ClusterState:
-    about = Identity(Outline("f", 128, ()), "digest", policy, 1, ("in",))
+    about = Identity(Outline("f", 128, ()), "digest", policy, 1, inputs)
     return ClusterState(
         about.text,
         version=3,
@@ -77,8 +81,32 @@ def test_no_more_is_promised_than_the_policy_does() -> None:
     assert none.delivered is None, "outputs do not leave by time"
     twice = ending_of(state("at-least-once", complete), outputs(499), None)
     assert "a failure repeats some" in twice.text
-    asked = ending_of(state("none", RunOutcome("r", "", IN_GOOD_ORDER), snapshots=0), [], None)
-    assert "goes on from the beginning of its input." in asked.text
+
+
+ASKED, KILLED = RunOutcome("r", "", IN_GOOD_ORDER), None
+ANEW = "The same command begins with an empty state"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "inputs", "words"),
+    [
+        (ASKED, ("in",), f"{ANEW}, and reads its input from the beginning again."),
+        (KILLED, ("in",), f"{ANEW}, and reads its input from the beginning again."),
+        (ASKED, (RECEIVED,), f"{ANEW}, and reads no received record again."),
+        (KILLED, (PIPED,), f"{ANEW}, and reads the received records that its log has."),
+        (
+            ASKED,
+            ("in", RECEIVED),
+            f"{ANEW}, reads its files from the beginning again, and reads no received record "
+            "again.",
+        ),
+    ],
+)
+def test_without_snapshots_nothing_but_its_input_logs_goes_on(
+    outcome: RunOutcome | None, inputs: tuple[str, ...], words: str
+) -> None:
+    run = state("none", outcome, snapshots=0, inputs=inputs)
+    assert words in ending_of(run, [], None).text
 
 
 def test_a_run_without_registry_or_record_is_not_called_complete() -> None:
