@@ -236,6 +236,8 @@ class Front(Member):
         self._epochs.clear()
         self._asked = 0
         self.settled = self._delivered = 0
+        if not self.policy.replay:
+            self.meter.give_up()
         self._replay.begin(self.now, self.next, self.furthest)
         if self.draining:
             self._begin_drain()
