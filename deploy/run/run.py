@@ -389,6 +389,7 @@ def _drive(
                 for front in fronts:
                     front.drain()
             now = monotonic()
+            progress.tell(now, watch, view)  # at once when the nodes have answered
             if now >= kill_at and signals.asked is None:  # kills may be too quick for a good end
                 cluster.kill_one(chance)
                 kill_at = now + (config.kill_every_s or 0.0)
@@ -398,7 +399,6 @@ def _drive(
             cluster.supervise(
                 max(front.settled for front in fronts), max(front.furthest for front in fronts)
             )
-            progress.tell(now, watch, view)
             if not cluster.master_ended:
                 master_ended_at = None
             elif master_ended_at is None:
