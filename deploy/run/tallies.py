@@ -44,7 +44,7 @@ class InputFigures:
     records: int | None
     """Records read, by all calls of the command."""
     position: int | None
-    """Bytes of its files that have been read."""
+    """Bytes of its files whose records are delivered, about."""
     size: int | None
     """Bytes of its files."""
     waiting: int | None
@@ -55,7 +55,7 @@ class InputFigures:
 
     @property
     def percent(self) -> float | None:
-        """How much of its files has been read."""
+        """How much of its files is delivered."""
         if self.position is None or self.size is None:
             return None
         # A file that was replaced by a shorter one is not as long as what was read of it.
@@ -105,6 +105,8 @@ class Tally:
         self._bad_before = bad_before
         self._before: int | None = None
         """Records before `start`, also bad ones."""
+        self._position = 0
+        """The largest position that was given."""
         if start <= first:
             self._before = 0
         elif isinstance(source, ReceivedSource):
@@ -120,11 +122,22 @@ class Tally:
             return None  # an older snapshot had to be loaded
         return before - self._bad_before + self.front.taken
 
+    def _progress(self) -> tuple[int | None, int | None]:
+        """(bytes whose records are delivered, size of the files), if there are any."""
+        progress = self._source.progress()
+        if progress is None:
+            return None, None
+        taken, size = progress
+        # Where the oldest record under way is in the file is not known: all count as equally long.
+        last, under_way = self.front.furthest, self.front.meter.under_way
+        delivered = taken * (last - under_way) // last if under_way else taken
+        self._position = max(self._position, delivered)
+        return self._position, size
+
     def look(self, now: float) -> InputFigures:
         """The figures now; `now`: seconds, monotonic."""
         meter, source, records = self.front.meter, self._source, self.records
-        progress = source.progress()
-        position, size = (None, None) if progress is None else progress
+        position, size = self._progress()
         lag_s, waiting, producers = meter.oldest_s(now), None, None
         if isinstance(source, ReceivedSource) and source.connected is not None:
             ended = source.ended_producers

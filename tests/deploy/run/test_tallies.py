@@ -11,6 +11,7 @@ from driftline.deploy.parties.front import Front
 from driftline.deploy.run.tallies import InputFigures, ProducerFigures, Tally
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
+from driftline.engine.labels import INFINITY
 from driftline.engine.policy import policy
 from driftline.engine.sources import BadRecord, ListSource, LiveSource, Source, open_source
 from driftline.engine.sources.logs.inputlog import InputLog
@@ -70,8 +71,30 @@ def test_records_of_a_file_count_once_whoever_has_read_them(tmp_path: Path) -> N
     figures = second.look()
     assert (figures.records, second.front.taken) == (4, 2)
     size = file.stat().st_size
+    assert (figures.position, figures.size, figures.percent) == (30, size, 60.0), "3 of 5"
+    second.deliver(INFINITY)
+    figures = second.look()
     assert (figures.position, figures.size, figures.percent) == (size, size, 100.0)
     assert str(figures) == "in.jsonl 100 %"
+
+
+def test_a_file_is_as_far_as_its_records_are_delivered(tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_text("".join(f'{{"id": {n}}}\n' for n in range(1000, 2000)))
+    call = Call(open_source(file), 1)
+    call.begin(1)
+    shown = []
+    for delivered in range(1, 1001, 50):
+        call.deliver(delivered)
+        percent = call.look().percent
+        assert percent is not None
+        shown.append(percent)
+        assert percent == pytest.approx((delivered - 1) / 10, abs=8)
+    assert shown == sorted(shown)
+    call.begin(1, incarnation=2)
+    assert call.look().percent == shown[-1], "a replay takes nothing back"
+    call.deliver(INFINITY)
+    assert call.look().percent == 100.0
 
 
 def test_a_file_that_was_replaced_by_a_shorter_one_is_not_read_more_than_once() -> None:
