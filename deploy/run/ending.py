@@ -17,7 +17,7 @@ from pathlib import Path
 
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import ClusterState, FileRegistry, RunOutcome, SnapshotRecord
-from driftline.deploy.run.survey import OUTPUT, DirectoryReport
+from driftline.deploy.run.survey import LOG, OUTPUT, DirectoryReport
 from driftline.engine.counted import counted
 from driftline.engine.errors import DriftlineError
 from driftline.engine.moments import time_in_words
@@ -118,7 +118,8 @@ def ending_of(
         run = replace(run, outcome=None)  # of the call before: the last one did not get so far
     how = how_ended(run)
     error = f"{run.outcome.error}: {run.outcome.text}" if how is How.FAILED and run.outcome else ""
-    text = _told(how, error, policy, snapshot, delivered)
+    waiting = sum(report.waiting for report in reports if report.kind == LOG)
+    text = _told(how, error, policy, snapshot, delivered, waiting)
     if set_aside:
         letters = f"{counted(set_aside, 'dead letter')} {'is' if set_aside == 1 else 'are'}"
         text += f" {letters} in {output}/{DEAD_LETTERS}."
@@ -126,7 +127,12 @@ def ending_of(
 
 
 def _told(
-    how: How, error: str, policy: Policy, snapshot: SnapshotRecord | None, delivered: int | None
+    how: How,
+    error: str,
+    policy: Policy,
+    snapshot: SnapshotRecord | None,
+    delivered: int | None,
+    waiting: int,
 ) -> str:
     goes_on = f"The same command goes on {_from(policy, snapshot)}"
     replaying = "" if snapshot is None else ", without a replay"
@@ -134,9 +140,14 @@ def _told(
     missing = f"Outputs may be missing{until and f' after those that are there{until}'}."
     match how:
         case How.ASKED:
+            what, rest = "what it had taken is delivered", ""
+            if waiting and snapshot is not None:  # a file was beside its live input
+                what = "what it had read is delivered"
+                verb = "waits" if waiting == 1 else "wait"
+                rest = f"; {counted(waiting, 'record')} {verb} in its input log"
             return (
-                "ended on request, before the end of its input: what it had taken is delivered"
-                f"{until}. {goes_on}{replaying}."
+                f"ended on request, before the end of its input: {what}{until}{rest}. "
+                f"{goes_on}{replaying}."
             )
         case How.COMPLETE:
             return f"complete: the run has come to the end of its input, and {_all(policy)}{until}."

@@ -153,11 +153,13 @@ class RunProgress:
             log.info("%s", figures.with_inputs(), extra=about("progress", **figures.fields()))
 
     def end(self, now: float, watch: Watch, view: ProgressView) -> None:
-        """Show the last figures. Precondition: all outputs are delivered, all nodes have ended."""
+        """Show the last figures. Precondition: the run is over, and all nodes have ended."""
+        for tally in self._tallies:
+            tally.front.count_delivered()
         outputs, failures = delivered_to(self._output)
         last = self._look(now, watch, outputs, failures)
         inputs = tuple(replace(each, lag_s=0.0) for each in last.inputs)
-        last = replace(last, under_way=0, lag_s=0.0, state="over", inputs=inputs)
+        last = replace(last, lag_s=0.0, state="over", inputs=inputs)
         for number, each in enumerate(inputs):
             view.show(number, each.position, each.size, each.records)
         view.show_line(str(last))
@@ -167,9 +169,18 @@ class RunProgress:
         """The figures now; `now`: seconds, monotonic."""
         return self._look(now, watch, watch.outputs, watch.dead_letters)
 
-    def dead_letters(self) -> int:
-        """Elements whose function failed in this call. Precondition: all nodes have ended."""
-        return delivered_to(self._output)[1] - self._failures_before
+    def delivered(self) -> tuple[int, int]:
+        """(outputs, dead letters) delivered by this call. Precondition: all nodes have ended."""
+        outputs, failures = delivered_to(self._output)
+        return outputs - self._outputs_before, failures - self._failures_before
+
+    def waiting(self, now: float) -> dict[str, int]:
+        """Input -> records that wait in its log for the next call; without inputs that have none.
+
+        Precondition: `end` was called.
+        """
+        inputs = (tally.look(now) for tally in self._tallies)
+        return {each.name: each.waiting for each in inputs if each.waiting}
 
     def _look(self, now: float, watch: Watch, outputs: int, failures: int) -> Figures:
         """`outputs`, `failures`: that consumers hold."""

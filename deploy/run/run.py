@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from signal import Signals as Signal
 from time import monotonic, time
 
 from rich.console import Console
@@ -36,6 +35,7 @@ from driftline.deploy.run.leftovers import clear_drafts, socket_folder
 from driftline.deploy.run.opening import open_run
 from driftline.deploy.run.progress import RunProgress
 from driftline.deploy.run.receivers import announce, check_reach, identity_of, receiver_of
+from driftline.deploy.run.report import RunReport
 from driftline.deploy.run.resuming import Resuming, last_sign
 from driftline.deploy.run.savepoints import restore_run
 from driftline.deploy.run.tallies import Tally
@@ -69,6 +69,13 @@ ENDING = (
     "no more records are taken; those that were are delivered, and a last snapshot is written. "
     "Another signal ends the run at once"
 )
+
+MAY_WAIT = (
+    "no more records are taken; those that were are delivered, but for records of %s that are "
+    "later than the place in the file: they wait in the input log for the next call. A last "
+    "snapshot is written. Another signal ends the run at once"
+)
+"""The same if a file is beside a live input."""
 
 MEND = (
     "Mend it (blank lines are not counted as records) and run the same command again, or set such "
@@ -111,34 +118,6 @@ class RunConfig:
     """Go on, if there is a state, though operators have other code than in the session before."""
     fresh: bool = False
     """Remove the state and the outputs of an earlier run first."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunReport:
-    """Figures of a run that is over."""
-
-    records: int
-    """Records that this call has read."""
-    seconds: float
-    kills: int
-    restarts: int
-    bad_records: int
-    """Records that could not be read, that this call has set aside."""
-    dead_letters: int
-    """Elements whose function failed, that this call has set aside."""
-    ended_by: Signal | None = None
-    """The signal that has ended the run before its input; None if the input has ended."""
-
-    def as_json(self) -> dict[str, object]:
-        """The report of `--json`."""
-        return {
-            "records": self.records,
-            "seconds": round(self.seconds, 3),
-            "kills": self.kills,
-            "restarts": self.restarts,
-            "bad_records": self.bad_records,
-            "dead_letters": self.dead_letters,
-        }
 
 
 def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
@@ -203,13 +182,16 @@ def _run(
             _note_used(fronts, config.policy, well=not stop.error)
             if stop.error:
                 raise _error_of(stop, config)
+        outputs, failures = progress.delivered()
         return RunReport(
             sum(front.taken for front in fronts),
+            outputs,
             monotonic() - started,
             cluster.kills,
             cluster.restarts,
             sum(aside.new for aside in asides),
-            progress.dead_letters(),
+            failures,
+            progress.waiting(monotonic()),
             signals.asked if stop.text == IN_GOOD_ORDER else None,
         )
 
@@ -385,7 +367,7 @@ def _drive(
             signals.check()
             if signals.asked is not None and not fronts[0].draining:
                 name = signals.asked.name
-                log.info("%s: %s", name, ENDING, extra=about("asked-to-end", signal=name))
+                log.info("%s: %s", name, _ending(fronts), extra=about("asked-to-end", signal=name))
                 for front in fronts:
                     front.drain()
             now = monotonic()
@@ -410,6 +392,12 @@ def _drive(
         if not outcomes[0].error:
             progress.end(monotonic(), watch, view)
     return outcomes[0]
+
+
+def _ending(fronts: Sequence[Front]) -> str:
+    """What a signal does, for people."""
+    live = [front.source.name for front in fronts if front.live is not None]
+    return MAY_WAIT % " and ".join(live) if 0 < len(live) < len(fronts) else ENDING
 
 
 def _await_nodes(runtime: Runtime, cluster: LocalCluster) -> None:
