@@ -1,4 +1,4 @@
-"""The tally of an input: how many of its records a run has read, and how far that is.
+"""The tally of an input: how many of its records a run has read, and how far they are delivered.
 
 Records count once, whoever has read them: this call of the command or an earlier one, and however
 often. Those of earlier calls are known where times are numbers of records, and where a log has
