@@ -54,6 +54,7 @@ from driftline.engine.flow.outline import outline
 from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Output, Policy
+from driftline.engine.sinks.jsonl import last_time_in
 from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.snapshots.savepoint import Savepoint
 from driftline.engine.sources import FileSource, LiveSource, Source
@@ -157,6 +158,9 @@ def _run(
             else each
             for i, each in enumerate(config.inputs)
         ]
+        # Beside others a file may have ended long before the last output.
+        by_time = config.policy.output is Output.FRONTIER and len(config.inputs) == 1
+        delivered = last_time_in(config.output) if by_time else 0
         resuming = Resuming(config.state, config.policy, sign)
         first = 1 if config.start is None else config.start.time
         tallies = []
@@ -168,7 +172,12 @@ def _run(
                 checked = open_checked(source, used, aside, start)
                 given = checked if config.policy.replay else source  # else nothing is noted
             front = _front(i, given, aside, used, flow_plan, config, process, runtime)
-            tallies.append(Tally(front, source, start, aside.below(start), first=first))
+            bad, bad_delivered = aside.below(start), aside.below(delivered + 1)
+            tally = Tally(
+                front, source, start, bad,
+                first=first, delivered=delivered, bad_delivered=bad_delivered,
+            )  # fmt: skip
+            tallies.append(tally)
             resuming.read(i, source, None if used is None else used.used.last)
         resuming.tell(time())
         fronts = [tally.front for tally in tallies]

@@ -95,9 +95,13 @@ class Tally:
         bad_before: int = 0,
         *,
         first: int = 1,
+        delivered: int = 0,
+        bad_delivered: int = 0,
     ) -> None:
         """`start`: the time from which on this call reads; `bad_before`: records below it that
-        earlier calls have set aside; `first`: where the first call began, behind a savepoint.
+        earlier calls have set aside; `first`: where the first call began, behind a savepoint;
+        `delivered`: up to which time earlier calls have delivered outputs, if that is known;
+        `bad_delivered`: records up to there that were set aside.
         Precondition: nothing was read yet."""
         self.front = front
         self._source = source
@@ -107,6 +111,11 @@ class Tally:
         """Records before `start`, also bad ones."""
         self._position = 0
         """The largest position that was given."""
+        self._least = 0
+        """Records that earlier calls have read, at least: a call that was killed has read more than
+        the snapshot knows of, and outputs of these records count already."""
+        if delivered >= start:
+            self._least = self._records_to(delivered, first) - bad_delivered
         if start <= first:
             self._before = 0
         elif isinstance(source, ReceivedSource):
@@ -120,7 +129,14 @@ class Tally:
         before = self._before
         if before is None or self.front.since not in (0, self._start):
             return None  # an older snapshot had to be loaded
-        return before - self._bad_before + self.front.taken
+        good = before - self._bad_before + self.front.taken
+        return max(good, self._least)
+
+    def _records_to(self, time: int, first: int) -> int:
+        """How many records there are up to a time, also bad ones; 0 if that is not known."""
+        if isinstance(self._source, ReceivedSource):
+            return self._source.records - self._source.stored_from(time + 1)
+        return time + 1 - first if isinstance(self._source, NUMBERED) else 0
 
     def _progress(self) -> tuple[int | None, int | None]:
         """(bytes whose records are delivered, size of the files), if there are any."""
