@@ -110,6 +110,12 @@ class Barrier:
         raise NotImplementedError
 
     @property
+    def stored_units(self) -> int:
+        """The consumer has all outputs of the units up to here, also where they have none."""
+        waits = self.ready or self.outstanding is not None
+        return self.t_last if waits else max(self.t_last, self.released_to)
+
+    @property
     def delivering(self) -> int:
         """The least t_last of the consumer once it has stored all outputs released so far."""
         if self.ready:

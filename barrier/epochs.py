@@ -16,6 +16,7 @@ the loop for a tenth of a millisecond per document.
 
 from __future__ import annotations
 
+from driftline.barrier.awaited import Awaited
 from driftline.barrier.barrier import ADVICE, Barrier
 from driftline.engine.errors import StateMismatch
 from driftline.engine.order.steps import Signs, Values
@@ -40,8 +41,9 @@ class EpochBarrier(Barrier):
         """Bytes of the blobs in `open` and `sealing`."""
         self.sealed: dict[int, tuple[bytes, ...]] = {}
         """Epoch -> its blobs, pre-committed and not yet committed."""
-        self.processed = 0
-        """All nodes have worked off all elements below this time."""
+        self._awaited = Awaited()
+        self._ended = 0
+        """The newest epoch that a chain has ended."""
 
     def hold(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
@@ -53,10 +55,18 @@ class EpochBarrier(Barrier):
         self.open.setdefault(self.chain, []).append(blob)
 
     def progress(self, processed: int) -> None:
-        self.processed = max(self.processed, processed)
+        self._awaited.add(processed, self._last_epoch)
+
+    @property
+    def _last_epoch(self) -> int:
+        """No output that this barrier has taken is in a later epoch."""
+        if self.open:
+            return self._ended + 1  # a chain may have begun it, while others are in the one before
+        return max(self.sealing or self.sealed, default=self.released_to)
 
     def seal(self, chain: int, epoch: int) -> None:
         """A chain has ended its open epoch."""
+        self._ended = max(self._ended, epoch)
         self.sealing.setdefault(epoch, []).extend(self.open.pop(chain, ()))
 
     def pre_commit(self, epoch: int) -> tuple[tuple[int, tuple[bytes, ...]], ...]:
@@ -76,7 +86,7 @@ class EpochBarrier(Barrier):
 
         `pre_committed`: the result of its `pre_commit`; some of the outputs may not have left.
         """
-        self.released_to = epoch
+        self.released_to = self._ended = epoch
         if isinstance(pre_committed, tuple):
             self.sealed = dict(pre_committed)
             self.commit(epoch)
@@ -105,4 +115,4 @@ class EpochBarrier(Barrier):
 
     @property
     def delivered(self) -> int:
-        return self.processed if self.empty and self.connected else 0
+        return self._awaited.delivered(self.stored_units) if self.connected else 0

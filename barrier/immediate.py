@@ -7,6 +7,7 @@ output is dropped after a recovery: outputs can come twice (at-least-once) or be
 
 from __future__ import annotations
 
+from driftline.barrier.awaited import Awaited
 from driftline.barrier.barrier import Barrier
 from driftline.engine.order.steps import Signs, Values
 from driftline.engine.wire.bundles import to_blob
@@ -18,8 +19,7 @@ class ImmediateBarrier(Barrier):
 
     def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
         super().__init__(name, groups, dead_letters)
-        self.processed = 0
-        """All nodes have worked off all elements below this time."""
+        self._awaited = Awaited()
         self._last_bytes = 0
         """Bytes of the bundle with the largest number, which no output has left yet."""
 
@@ -36,11 +36,11 @@ class ImmediateBarrier(Barrier):
         self._queue(self.released_to, blob)
 
     def progress(self, processed: int) -> None:
-        self.processed = max(self.processed, processed)
+        self._awaited.add(processed, self.released_to)
 
     @property
     def delivered(self) -> int:
-        return self.processed if self.empty and self.connected else 0
+        return self._awaited.delivered(self.stored_units) if self.connected else 0
 
     def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
         super().last(t_last, checksum, blobs)

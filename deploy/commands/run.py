@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from signal import Signals
 
@@ -20,10 +21,11 @@ from driftline.deploy.run.ending import after_good_order
 from driftline.deploy.run.receivers import identity_of
 from driftline.deploy.run.reference import run_reference_to
 from driftline.deploy.run.run import RunConfig, run_flow
+from driftline.engine.counted import counted
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import ORDERINGS, POLICIES, policy
-from driftline.engine.sinks.lines import DEAD_LETTERS
+from driftline.engine.sinks.lines import DEAD_LETTERS, count_lines
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources.inputs import open_given_files, open_inputs
 from driftline.engine.sources.record import Shape
@@ -146,6 +148,7 @@ def run(
     insist()
     ended_by: Signals | None = None
     then = ""
+    waiting: Mapping[str, int] = {}
     if reference:
         if start is not None:
             raise click.UsageError("--reference cannot begin from a savepoint")
@@ -153,7 +156,7 @@ def run(
             raise click.UsageError("--reference has no state: nothing to remove, or to go on from")
         files = open_given_files(loaded, inputs, shape, "--reference")
         records = run_reference_to(loaded, files, output, dead_letters)
-        report: dict[str, object] = {"records": records}
+        report: dict[str, object] = {"records": records, "outputs": count_lines(output)}
     else:
         config = RunConfig(
             flow,
@@ -174,9 +177,10 @@ def run(
             fresh=fresh,
         )
         done = run_flow(loaded, config, console)
-        ended_by, report = done.ended_by, done.as_json()
+        ended_by, waiting, report = done.ended_by, done.waiting, done.as_json()
         then = after_good_order(config.policy, list(map(identity_of, config.inputs)))
-    write_json(json_file, report | {"ended_by": None if ended_by is None else ended_by.name})
+    signal = None if ended_by is None else ended_by.name
+    write_json(json_file, report | {"waiting": dict(waiting), "ended_by": signal})
     figures = {name: value for name, value in report.items() if isinstance(value, (int, float))}
     what = "the run is over" if ended_by is None else "the run has stopped"
     log.info("%s: %s", what, as_words(report), extra=about("run-over", **figures))
@@ -191,6 +195,13 @@ def run(
         where = output / DEAD_LETTERS
         told = about("set-aside", directory=str(where))
         log.warning("bad records and failed elements are in %s", where, extra=told)
+    for name, records in waiting.items():
+        log.info(
+            "%s of %s %s in the input log: the next call goes on with %s",
+            *(counted(records, "record"), name),
+            *(("waits", "it") if records == 1 else ("wait", "them")),
+            extra=about("records-wait", name=name, records=records),
+        )
     if ended_by is not None:
         log.info(
             "ended in good order by %s: the same command %s",

@@ -37,7 +37,7 @@ from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import owner, root_group
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.moments import time_in_words
-from driftline.engine.policy import Output, Policy
+from driftline.engine.policy import BY_TIME, Output, Policy
 from driftline.engine.sources import BadRecord, CachedSource, LiveSource, Source
 from driftline.engine.sources.cached import KEPT_BYTES, PackedRecord, packed
 from driftline.engine.sources.source import time_of
@@ -148,6 +148,8 @@ class Front(Member):
         """All records of a source that has ended are below this time."""
         self._trim_at = 0.0
         """When a live source gives up delivered records next; only without replays."""
+        self._over_at = INFINITY
+        """A run that is asked to end is over once all records below this time are delivered."""
 
     def drain(self) -> None:
         """End the run in good order, as soon as all that has been taken is delivered."""
@@ -178,7 +180,9 @@ class Front(Member):
             self.source.trim(message.trim)
             self.note_used(message.offset)
         elif isinstance(message, Drain):
-            self._until = max(self._until, message.time)
+            self._over_at = message.time
+            # What was sent is in the last snapshot of a policy with markers; no more is needed.
+            self._until = max(self.next, message.time)
             self._asked = max(self._asked, message.time)
         elif isinstance(message, Start):
             self._start(message)
@@ -186,6 +190,16 @@ class Front(Member):
             super().handle(sender, message)
             if isinstance(message, Stop) and self.outcome is not None and not self.outcome.error:
                 self._give_up(self.next)
+
+    def count_delivered(self) -> None:
+        """Count in `taken` only what is delivered: later calls count what waits in an input log.
+
+        Precondition: the run is over, and without an error.
+        """
+        by_time = self.policy.cut in BY_TIME  # else the last snapshot has all that was sent
+        self.meter.look(self.now, self._over_at if by_time else INFINITY)
+        self.taken -= self.meter.under_way
+        self.meter.give_up()
 
     def note_used(self, until: int) -> None:
         """Make durable which records below this time were used, if the source may change.
@@ -251,7 +265,10 @@ class Front(Member):
         self._epochs.clear()
         self._asked = 0
         self.settled = self._delivered = 0
+        if not self.policy.replay:
+            self.meter.give_up()
         self._replay.begin(self.now, self.next, self.furthest)
+        self._over_at = INFINITY
         if self.draining:
             self._begin_drain()
 

@@ -17,8 +17,8 @@ SAMPLES_MAX = 8192
 """Latencies that are kept, at most: the newest ones."""
 
 HANDED_MAX = 1 << 16
-"""Records under way that are remembered, at most: beyond, policies whose outputs wait for a
-snapshot have no latencies for some records."""
+"""Records under way that are remembered one by one, at most: where outputs wait for a snapshot,
+later ones are under way until the last of them is delivered, and have no latencies."""
 
 
 class Meter:
@@ -27,12 +27,16 @@ class Meter:
     def __init__(self) -> None:
         self._handed: deque[tuple[int, float]] = deque()
         """(time of the record, when it was handed over)"""
+        self._more, self._more_to = 0, 0
+        """Records behind those, and the time of the last one."""
         self._latencies: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
         """(when it was delivered, its latency)"""
 
     def hand(self, time: int, now: float) -> None:
         """A record is handed to a node, for the first time; `now`: seconds, monotonic."""
-        if len(self._handed) < HANDED_MAX:
+        if self._more or len(self._handed) >= HANDED_MAX:
+            self._more, self._more_to = self._more + 1, time
+        else:
             self._handed.append((time, now))
 
     def look(self, now: float, delivered: int) -> None:
@@ -40,11 +44,18 @@ class Meter:
         handed = self._handed
         while handed and handed[0][0] < delivered:
             self._latencies.append((now, now - handed.popleft()[1]))
+        if self._more and self._more_to < delivered:
+            self._more = 0
+
+    def give_up(self) -> None:
+        """The records under way are lost: what was handed over will not be delivered."""
+        self._handed.clear()
+        self._more = 0
 
     @property
     def under_way(self) -> int:
         """Records that were handed over and are not delivered."""
-        return len(self._handed)
+        return len(self._handed) + self._more
 
     @property
     def oldest(self) -> int | None:

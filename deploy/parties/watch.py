@@ -33,6 +33,8 @@ class Watch(Party):
         self._ask_at = 0.0
         self._heard: dict[str, float] = {}
         """Node or master -> when it has answered last."""
+        self._unanswered: set[str] = set()
+        """Nodes, and the master, that were asked and have not answered since."""
         self._held: dict[tuple[str, str], int] = {}
         """(figure, node) -> what the consumer of the node holds."""
         self._has_run = False
@@ -50,12 +52,19 @@ class Watch(Party):
         """Ask everybody now."""
         for name in self.addresses:
             if name == "master" or name.startswith("node-"):
+                self._unanswered.add(name)
                 self.send(name, AskReport(self.address))
+
+    @property
+    def answered(self) -> bool:
+        """Whether everybody has answered since the last question."""
+        return not self._unanswered
 
     def handle(self, sender: str, message: Message) -> None:
         if not isinstance(message, Report):
             return
         self.reports[sender] = message
+        self._unanswered.discard(sender)
         self._heard[sender] = self.now
         self._has_run |= sender == "master" and message.state == Phase.RUNNING.value
         self.addresses.update(message.addresses)

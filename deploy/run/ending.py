@@ -18,7 +18,7 @@ from pathlib import Path
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import ClusterState, FileRegistry, RunOutcome, SnapshotRecord
 from driftline.deploy.run.receivers import LOGGED
-from driftline.deploy.run.survey import OUTPUT, DirectoryReport
+from driftline.deploy.run.survey import LOG, OUTPUT, DirectoryReport
 from driftline.engine.counted import counted
 from driftline.engine.errors import DriftlineError
 from driftline.engine.moments import time_in_words
@@ -80,12 +80,18 @@ class Ending:
         }
 
 
-def asked_to_end(policy: Policy) -> str:
-    """What a run does that is asked to end."""
+def asked_to_end(policy: Policy, beside_file: Sequence[str] = ()) -> str:
+    """What a run does that is asked to end. `beside_file`: names of live inputs beside a file."""
     snapshot = "" if policy.cut is SnapshotCut.NONE else ", and a last snapshot is written"
+    but = ""
+    if beside_file:
+        but = (
+            f" (but for records of {' and '.join(beside_file)} that are later than the place in "
+            "the file: they wait in the input log for the next call)"
+        )
     return (
-        f"no more records are taken; those that were are delivered{snapshot}. Another signal ends "
-        "the run at once"
+        f"no more records are taken; those that were are delivered{but}{snapshot}. Another signal "
+        "ends the run at once"
     )
 
 
@@ -139,22 +145,27 @@ def ending_of(
     how = how_ended(run)
     error = f"{run.outcome.error}: {run.outcome.text}" if how is How.FAILED and run.outcome else ""
     goes_on = _goes_on(how, policy, snapshot, inputs)
-    text = _told(how, error, policy, goes_on, delivered)
+    waiting = sum(report.waiting for report in reports if report.kind == LOG)
+    text = _told(how, error, policy, goes_on, delivered, waiting)
     if set_aside:
         letters = f"{counted(set_aside, 'dead letter')} {'is' if set_aside == 1 else 'are'}"
         text += f" {letters} in {output}/{DEAD_LETTERS}."
     return Ending(how, text, error, snapshot, delivered, set_aside)
 
 
-def _told(how: How, error: str, policy: Policy, goes_on: str, delivered: int | None) -> str:
+def _told(
+    how: How, error: str, policy: Policy, goes_on: str, delivered: int | None, waiting: int
+) -> str:
     until = "" if delivered is None else f", the last of them of {time_in_words(delivered)}"
     missing = f"Outputs may be missing{until and f' after those that are there{until}'}."
     match how:
         case How.ASKED:
-            return (
-                "ended on request, before the end of its input: what it had taken is delivered"
-                f"{until}. {goes_on}."
-            )
+            what, rest = "what it had taken is delivered", ""
+            if waiting:  # a file was beside its live input
+                what = "what it had read is delivered"
+                verb = "waits" if waiting == 1 else "wait"
+                rest = f"; {counted(waiting, 'record')} {verb} in its input log"
+            return f"ended on request, before the end of its input: {what}{until}{rest}. {goes_on}."
         case How.COMPLETE:
             return f"complete: the run has come to the end of its input, and {_all(policy)}{until}."
         case How.FAILED:

@@ -15,14 +15,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from driftline.coordinator.registry import FileRegistry
 from driftline.deploy.host import child
 from driftline.deploy.run.survey import LOG, OUTPUT, STORE, USED, DirectoryReport
 from driftline.deploy.run.used_files import read_used
 from driftline.engine.counted import counted
-from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
+from driftline.engine.errors import DriftlineError, SnapshotDamaged, StateMismatch, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.lmdbs import DATA, every_row, reported
 from driftline.engine.sinks import jsonl, lmdb
@@ -131,13 +133,19 @@ def _store(report: DirectoryReport) -> DirectoryReport:
 
 
 def _log(report: DirectoryReport) -> DirectoryReport:
-    log = check_log(Path(report.path))
+    path = Path(report.path)
+    run = None
+    with suppress(StateMismatch):  # which is told of the registry itself
+        run = FileRegistry(path.parent / "registry").read()
+    offset = run.snapshots[0].offsets[report.index] if run is not None and run.snapshots else 0
+    log = check_log(path, offset)
     return replace(
         report,
         mark=log.mark,
         reserved=log.reserved,
         entries=log.entries,
         trimmed=log.trimmed,
+        waiting=log.later,
         holds=counted(log.entries, "record"),
     )
 

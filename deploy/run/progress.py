@@ -1,7 +1,9 @@
 """The progress of a run, in figures that are true: from its fronts, and from answers of its nodes.
 
 On a terminal they are a line that changes, below bars for files; elsewhere a log line every 10 s.
-Records and outputs are those of all calls of the command for the same output directory.
+All figures of a line are of one moment: nodes are asked when a line is due, and the fronts are
+looked at once they have answered. Records and outputs are those of all calls of the command for
+the same output directory.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ RATE_OVER_S = 5.0
 
 SHOWN_EVERY_S = 0.25
 """Seconds between two looks."""
+
+ANSWERS_WITHIN_S = 0.3
+"""How long a line waits for the answers of nodes that are busy, or dead: a turn takes 0.1 s."""
 
 LOGGED_EVERY_S = 10.0
 """Seconds between two log lines."""
@@ -114,36 +119,47 @@ class RunProgress:
         self._output = output
         self._outputs_before, self._failures_before = delivered_to(output)
         """Nodes that are starting have not said yet what the consumers hold."""
-        self._show_at = 0.0
-        self._log_at = inf
+        self._look_at = 0.0
+        self._line_at = -inf
+        """When the next line is due."""
+        self._answers_by = inf
+        """When the line that is due is told at the latest; inf: none is due."""
         self._read: deque[tuple[float, int]] = deque()
         """(time, records read by then) of the last seconds"""
 
     def tell(self, now: float, watch: Watch, view: ProgressView) -> None:
         """Show the figures, or log them, if it is time; `now`: seconds, monotonic."""
-        if now < self._show_at:
-            return
-        self._show_at = now + SHOWN_EVERY_S
-        for aside in self._asides:
-            aside.tell(now)
-        figures = self.look(now, watch)
+        if now >= self._look_at:
+            self._look_at = now + SHOWN_EVERY_S
+            self._rate(now)
+            for aside in self._asides:
+                aside.tell(now)
+        every_s = SHOWN_EVERY_S if view.shown else LOGGED_EVERY_S
+        if self._line_at == -inf and not view.shown:
+            self._line_at = now + every_s
+        if now >= self._line_at and self._answers_by == inf:
+            self._line_at, self._answers_by = now + every_s, now + ANSWERS_WITHIN_S
+            watch.ask()
+        if self._answers_by < inf and (watch.answered or now >= self._answers_by):
+            self._answers_by = inf
+            self._tell(self.look(now, watch), view)
+
+    def _tell(self, figures: Figures, view: ProgressView) -> None:
         if view.shown:
             for number, each in enumerate(figures.inputs):
                 view.show(number, each.position, each.size, each.records)
             view.show_line(str(figures))
-            return
-        if self._log_at == inf:
-            self._log_at = now + LOGGED_EVERY_S
-        if now >= self._log_at:
-            self._log_at = now + LOGGED_EVERY_S
+        else:
             log.info("%s", figures.with_inputs(), extra=about("progress", **figures.fields()))
 
     def end(self, now: float, watch: Watch, view: ProgressView) -> None:
-        """Show the last figures. Precondition: all outputs are delivered, all nodes have ended."""
+        """Show the last figures. Precondition: the run is over, and all nodes have ended."""
+        for tally in self._tallies:
+            tally.front.count_delivered()
         outputs, failures = delivered_to(self._output)
         last = self._look(now, watch, outputs, failures)
         inputs = tuple(replace(each, lag_s=0.0) for each in last.inputs)
-        last = replace(last, under_way=0, lag_s=0.0, state="over", inputs=inputs)
+        last = replace(last, lag_s=0.0, state="over", inputs=inputs)
         for number, each in enumerate(inputs):
             view.show(number, each.position, each.size, each.records)
         view.show_line(str(last))
@@ -153,9 +169,18 @@ class RunProgress:
         """The figures now; `now`: seconds, monotonic."""
         return self._look(now, watch, watch.outputs, watch.dead_letters)
 
-    def dead_letters(self) -> int:
-        """Elements whose function failed in this call. Precondition: all nodes have ended."""
-        return delivered_to(self._output)[1] - self._failures_before
+    def delivered(self) -> tuple[int, int]:
+        """(outputs, dead letters) delivered by this call. Precondition: all nodes have ended."""
+        outputs, failures = delivered_to(self._output)
+        return outputs - self._outputs_before, failures - self._failures_before
+
+    def waiting(self, now: float) -> dict[str, int]:
+        """Input -> records that wait in its log for the next call; without inputs that have none.
+
+        Precondition: `end` was called.
+        """
+        inputs = (tally.look(now) for tally in self._tallies)
+        return {each.name: each.waiting for each in inputs if each.waiting}
 
     def _look(self, now: float, watch: Watch, outputs: int, failures: int) -> Figures:
         """`outputs`, `failures`: that consumers hold."""
@@ -163,16 +188,15 @@ class RunProgress:
         fronts = [tally.front for tally in self._tallies]
         inputs = tuple(tally.look(now) for tally in self._tallies)
         known = [each.records for each in inputs if each.records is not None]
-        in_call = sum(front.taken for front in fronts)
         latencies = [latency for front in fronts for latency in front.meter.recent(now)]
         return Figures(
             sum(known) if len(known) == len(inputs) else None,
-            in_call,
+            self._in_call,
             max(outputs, self._outputs_before),
             failures - self._failures_before,
             sum(aside.new for aside in self._asides),
             failures + sum(aside.count for aside in self._asides),
-            self._rate(now, in_call),
+            self._rate(now),
             sum(front.meter.under_way for front in fronts),
             max(each.lag_s for each in inputs),
             percentile(latencies, 50),
@@ -181,8 +205,13 @@ class RunProgress:
             inputs,
         )
 
-    def _rate(self, now: float, records: int) -> float:
-        read = self._read
+    @property
+    def _in_call(self) -> int:
+        """Records that this call has read."""
+        return sum(tally.front.taken for tally in self._tallies)
+
+    def _rate(self, now: float) -> float:
+        read, records = self._read, self._in_call
         read.append((now, records))
         while read[0][0] < now - RATE_OVER_S and len(read) > 2:
             read.popleft()

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from signal import Signals as Signal
 from time import monotonic, time
 
 from rich.console import Console
@@ -37,6 +36,7 @@ from driftline.deploy.run.leftovers import clear_drafts, socket_folder
 from driftline.deploy.run.opening import open_run
 from driftline.deploy.run.progress import RunProgress
 from driftline.deploy.run.receivers import announce, check_reach, identity_of, receiver_of
+from driftline.deploy.run.report import RunReport
 from driftline.deploy.run.resuming import Resuming, last_sign
 from driftline.deploy.run.savepoints import restore_run
 from driftline.deploy.run.tallies import Tally
@@ -55,6 +55,7 @@ from driftline.engine.flow.outline import outline
 from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Output, Policy
+from driftline.engine.sinks.jsonl import last_time_in
 from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.snapshots.savepoint import Savepoint
 from driftline.engine.sources import FileSource, LiveSource, Source
@@ -109,34 +110,6 @@ class RunConfig:
     """Remove the state and the outputs of an earlier run first."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunReport:
-    """Figures of a run that is over."""
-
-    records: int
-    """Records that this call has read."""
-    seconds: float
-    kills: int
-    restarts: int
-    bad_records: int
-    """Records that could not be read, that this call has set aside."""
-    dead_letters: int
-    """Elements whose function failed, that this call has set aside."""
-    ended_by: Signal | None = None
-    """The signal that has ended the run before its input; None if the input has ended."""
-
-    def as_json(self) -> dict[str, object]:
-        """The report of `--json`."""
-        return {
-            "records": self.records,
-            "seconds": round(self.seconds, 3),
-            "kills": self.kills,
-            "restarts": self.restarts,
-            "bad_records": self.bad_records,
-            "dead_letters": self.dead_letters,
-        }
-
-
 def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     """Run a flow until all input is processed and delivered. Raises DriftlineError if it fails.
 
@@ -177,6 +150,9 @@ def _run(
             else each
             for i, each in enumerate(config.inputs)
         ]
+        # Beside others a file may have ended long before the last output.
+        by_time = config.policy.output is Output.FRONTIER and len(config.inputs) == 1
+        delivered = last_time_in(config.output) if by_time else 0
         resuming = Resuming(config.state, config.policy, sign)
         first = 1 if config.start is None else config.start.time
         tallies = []
@@ -188,7 +164,12 @@ def _run(
                 checked = open_checked(source, used, aside, start)
                 given = checked if config.policy.replay else source  # else nothing is noted
             front = _front(i, given, aside, used, flow_plan, config, process, runtime)
-            tallies.append(Tally(front, source, start, aside.below(start), first=first))
+            bad, bad_delivered = aside.below(start), aside.below(delivered + 1)
+            tally = Tally(
+                front, source, start, bad,
+                first=first, delivered=delivered, bad_delivered=bad_delivered,
+            )  # fmt: skip
+            tallies.append(tally)
             resuming.read(i, source, None if used is None else used.used.last)
         resuming.tell(time())
         fronts = [tally.front for tally in tallies]
@@ -202,13 +183,16 @@ def _run(
             _note_used(fronts, config.policy, well=not stop.error)
             if stop.error:
                 raise _error_of(stop, config)
+        outputs, failures = progress.delivered()
         return RunReport(
             sum(front.taken for front in fronts),
+            outputs,
             monotonic() - started,
             cluster.kills,
             cluster.restarts,
             sum(aside.new for aside in asides),
-            progress.dead_letters(),
+            failures,
+            progress.waiting(monotonic()),
             signals.asked if stop.text == IN_GOOD_ORDER else None,
         )
 
@@ -392,11 +376,13 @@ def _drive(
             signals.check()
             if signals.asked is not None and not fronts[0].draining:
                 name = signals.asked.name
+                beside = _beside_file(fronts)
                 told = about("asked-to-end", signal=name)
-                log.info("%s: %s", name, asked_to_end(config.policy), extra=told)
+                log.info("%s: %s", name, asked_to_end(config.policy, beside), extra=told)
                 for front in fronts:
                     front.drain()
             now = monotonic()
+            progress.tell(now, watch, view)  # at once when the nodes have answered
             if now >= kill_at and signals.asked is None:  # kills may be too quick for a good end
                 cluster.kill_one(chance)
                 kill_at = now + (config.kill_every_s or 0.0)
@@ -406,7 +392,6 @@ def _drive(
             cluster.supervise(
                 max(front.settled for front in fronts), max(front.furthest for front in fronts)
             )
-            progress.tell(now, watch, view)
             if not cluster.master_ended:
                 master_ended_at = None
             elif master_ended_at is None:
@@ -418,6 +403,12 @@ def _drive(
         if not outcomes[0].error:
             progress.end(monotonic(), watch, view)
     return outcomes[0]
+
+
+def _beside_file(fronts: Sequence[Front]) -> list[str]:
+    """The names of the live inputs, if there is a file, too."""
+    live = [front.source.name for front in fronts if front.live is not None]
+    return live if len(live) < len(fronts) else []
 
 
 def _await_nodes(runtime: Runtime, cluster: LocalCluster) -> None:

@@ -57,6 +57,8 @@ class DirectoryReport:
     """Of a log: how many records it holds."""
     trimmed: int = 0
     """Of a log: its entries with smaller times were removed."""
+    waiting: int = 0
+    """Of a log: how many records it holds that the newest snapshot does not have."""
     t_last: int = -1
     """Of outputs: the consumer has everything up to this time, epoch or production."""
     holds: str = ""

@@ -1,4 +1,4 @@
-"""The tally of an input: how many of its records a run has read, and how far that is.
+"""The tally of an input: how many of its records a run has read, and how far they are delivered.
 
 Records count once, whoever has read them: this call of the command or an earlier one, and however
 often. Those of earlier calls are known where times are numbers of records, and where a log has
@@ -44,7 +44,7 @@ class InputFigures:
     records: int | None
     """Records read, by all calls of the command."""
     position: int | None
-    """Bytes of its files that have been read."""
+    """Bytes of its files whose records are delivered, about."""
     size: int | None
     """Bytes of its files."""
     waiting: int | None
@@ -55,7 +55,7 @@ class InputFigures:
 
     @property
     def percent(self) -> float | None:
-        """How much of its files has been read."""
+        """How much of its files is delivered."""
         if self.position is None or self.size is None:
             return None
         # A file that was replaced by a shorter one is not as long as what was read of it.
@@ -95,9 +95,13 @@ class Tally:
         bad_before: int = 0,
         *,
         first: int = 1,
+        delivered: int = 0,
+        bad_delivered: int = 0,
     ) -> None:
         """`start`: the time from which on this call reads; `bad_before`: records below it that
-        earlier calls have set aside; `first`: where the first call began, behind a savepoint.
+        earlier calls have set aside; `first`: where the first call began, behind a savepoint;
+        `delivered`: up to which time earlier calls have delivered outputs, if that is known;
+        `bad_delivered`: records up to there that were set aside.
         Precondition: nothing was read yet."""
         self.front = front
         self._source = source
@@ -105,6 +109,13 @@ class Tally:
         self._bad_before = bad_before
         self._before: int | None = None
         """Records before `start`, also bad ones."""
+        self._position = 0
+        """The largest position that was given."""
+        self._least = 0
+        """Records that earlier calls have read, at least: a call that was killed has read more than
+        the snapshot knows of, and outputs of these records count already."""
+        if delivered >= start:
+            self._least = self._records_to(delivered, first) - bad_delivered
         if start <= first:
             self._before = 0
         elif isinstance(source, ReceivedSource):
@@ -118,13 +129,31 @@ class Tally:
         before = self._before
         if before is None or self.front.since not in (0, self._start):
             return None  # an older snapshot had to be loaded
-        return before - self._bad_before + self.front.taken
+        good = before - self._bad_before + self.front.taken
+        return max(good, self._least)
+
+    def _records_to(self, time: int, first: int) -> int:
+        """How many records there are up to a time, also bad ones; 0 if that is not known."""
+        if isinstance(self._source, ReceivedSource):
+            return self._source.records - self._source.stored_from(time + 1)
+        return time + 1 - first if isinstance(self._source, NUMBERED) else 0
+
+    def _progress(self) -> tuple[int | None, int | None]:
+        """(bytes whose records are delivered, size of the files), if there are any."""
+        progress = self._source.progress()
+        if progress is None:
+            return None, None
+        taken, size = progress
+        # Where the oldest record under way is in the file is not known: all count as equally long.
+        last, under_way = self.front.furthest, self.front.meter.under_way
+        delivered = taken * (last - under_way) // last if under_way else taken
+        self._position = max(self._position, delivered)
+        return self._position, size
 
     def look(self, now: float) -> InputFigures:
         """The figures now; `now`: seconds, monotonic."""
         meter, source, records = self.front.meter, self._source, self.records
-        progress = source.progress()
-        position, size = (None, None) if progress is None else progress
+        position, size = self._progress()
         lag_s, waiting, producers = meter.oldest_s(now), None, None
         if isinstance(source, ReceivedSource) and source.connected is not None:
             ended = source.ended_producers

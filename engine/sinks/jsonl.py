@@ -261,9 +261,21 @@ def delivered_to(directory: Path) -> tuple[int, int]:
 
     Raises StateMismatch if a commit record is damaged, OSError.
     """
-    paths = sorted((directory / ".driftline").glob("barrier-*.progress"))
-    records = [CommitRecord.decode(path.read_bytes(), str(path)) for path in paths]
+    records = _records_in(directory)
     return sum(r.rows[0] for r in records), sum(r.failures for r in records)
+
+
+def last_time_in(directory: Path) -> int:
+    """Up to which time, or unit of the policy, a directory has outputs; 0 if it has none.
+
+    Precondition and errors: see `delivered_to`.
+    """
+    return max((record.last.t_last for record in _records_in(directory)), default=0)
+
+
+def _records_in(directory: Path) -> list[CommitRecord]:
+    paths = sorted((directory / ".driftline").glob("barrier-*.progress"))
+    return [CommitRecord.decode(path.read_bytes(), str(path)) for path in paths]
 
 
 def bytes_after(directory: Path, record: CommitRecord) -> int:

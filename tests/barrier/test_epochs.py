@@ -172,3 +172,30 @@ def test_a_bounded_run_has_delivered_only_when_its_last_epoch_has_been() -> None
     assert barrier.delivered == 0
     barrier.stored(bundle.t_last)
     assert barrier.delivered == INFINITY
+
+
+def test_what_is_made_later_does_not_hold_back_what_is_delivered() -> None:
+    barrier = epochs()
+    connected(barrier)
+    barrier.chain = 0
+    for epoch in range(1, 4):
+        barrier.hold(0, [(epoch * 10, 0)], ["x"], None)
+        barrier.progress(epoch * 10 + 1)
+        barrier.seal(0, epoch)
+        barrier.hold(0, [(epoch * 10 + 5, 0)], ["of the next epoch"], None)
+        barrier.progress(epoch * 10 + 6)
+        barrier.seal(1, epoch)
+        barrier.pre_commit(epoch)
+        assert barrier.delivered == (epoch * 10 - 9 if epoch > 1 else 0)
+        barrier.commit(epoch)
+        bundle = barrier.take_bundle(1)
+        assert bundle is not None
+        barrier.stored(bundle.t_last)
+        assert barrier.delivered == epoch * 10 + 1
+
+
+def test_of_records_without_outputs_none_waits_for_an_epoch() -> None:
+    barrier = epochs()
+    connected(barrier)
+    barrier.progress(5)
+    assert barrier.delivered == 5

@@ -47,3 +47,25 @@ def test_at_once_everything_is_delivered_when_the_run_is_complete_and_nothing_wa
     assert barrier.delivered == 0
     barrier.stored(bundle.t_last)
     assert barrier.delivered == INFINITY
+
+
+def test_what_is_made_later_does_not_hold_back_what_is_delivered() -> None:
+    barrier = ImmediateBarrier("barrier-0", GROUPS)
+    connected(barrier)
+    for time in range(1, 5):  # there is always an output under way: never is nothing waiting
+        barrier.hold(0, [(time, 0)], ["x"], None)
+        bundle = barrier.take_bundle(1)
+        assert bundle is not None
+        barrier.hold(0, [(time + 10, 0)], ["y"], None)
+        barrier.progress(time + 1)
+        assert barrier.delivered == (time if time > 1 else 0)
+        barrier.stored(bundle.t_last)
+        rest = barrier.take_bundle(1)
+        assert rest is not None
+        assert barrier.delivered == (time if time > 1 else 0), "its last output is under way"
+        barrier.hold(0, [(time + 20, 0)], ["z"], None)
+        barrier.stored(rest.t_last)
+        assert barrier.delivered == time + 1
+        last = barrier.take_bundle(1)
+        assert last is not None
+        barrier.stored(last.t_last)

@@ -15,6 +15,9 @@ from typing import Protocol
 
 BUFFER_BYTES = 2**16
 
+LEAST_BYTES, PARTS = 2**10, 2**6
+"""A small file is read in so many parts, if they have so many bytes: progress shows them."""
+
 
 class Broken(Exception):
     """The file cannot be read after this point. Never leaves `engine.sources`."""
@@ -25,22 +28,27 @@ class Buffers:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.consumed = 0  # bytes read from the disk, compressed or not
+        self.read = 0
+        """Bytes read from the disk, compressed or not."""
+        self.consumed = 0
+        """Those of them that are worked off: of the buffers before the latest one."""
 
     def __iter__(self) -> Iterator[bytes]:
         try:
             with self.path.open("rb") as file:
-                raw = self._counted(iter(lambda: file.read(BUFFER_BYTES), b""))
+                part = max(LEAST_BYTES, self.path.stat().st_size // PARTS)
+                raw = self._counted(iter(lambda: file.read(min(BUFFER_BYTES, part)), b""))
                 make = decompressor(self.path)
                 yield from raw if make is None else _decompressed(raw, make)
         except (OSError, zlib.error) as error:
             raise Broken(f"the file cannot be read on: {error}") from None
 
     def _counted(self, raw: Iterator[bytes]) -> Iterator[bytes]:
-        self.consumed = 0
+        self.read = self.consumed = 0
         for buffer in raw:
-            self.consumed += len(buffer)
+            self.read += len(buffer)
             yield buffer
+            self.consumed = self.read
 
 
 class _Decompressor(Protocol):

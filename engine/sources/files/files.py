@@ -81,7 +81,7 @@ def open_source(
         beginning = next(iter(buffers), b"")
     except Broken as broken:
         beginning = b""
-        if not buffers.consumed and path.stat().st_size:
+        if not buffers.read and path.stat().st_size:
             raise Unavailable(f"{path}: {broken}") from None
     rows = _format(path, beginning)
     if rows is page_rows and not path.stat().st_size:
@@ -165,7 +165,7 @@ class FileSource:
         return f"record {time} of {self.path}"
 
     def progress(self) -> tuple[int, int] | None:
-        """(bytes that the latest `read` has taken from the disk, size of the file)"""
+        """(bytes on disk that the latest `read` has worked off, size of the file)"""
         return self._buffers.consumed, self.path.stat().st_size
 
     def identity(self) -> str:

@@ -261,21 +261,23 @@ class LogContents:
     reserved: int
     trimmed: int
     entries: int
+    later: int
+    """Entries from a given time on."""
 
 
-def check_log(path: Path) -> LogContents:
-    """Read and check the whole log; changes nothing.
+def check_log(path: Path, start: int = 0) -> LogContents:
+    """Read and check the whole log; changes nothing. `start`: from which time on `later` counts.
 
     Raises StateMismatch if it is damaged, Unavailable.
     """
     name = str(path)
     about: dict[bytes, bytes] = {}
-    entries = 0
+    entries = later = 0
     with reported(f"input log {path}", StateMismatch):
         for db, key, value in every_row(path, b"about", b"producers", b"entries"):
             if db == b"entries":
-                decode_entry(key, value, name)
                 entries += 1
+                later += decode_entry(key, value, name).time >= start
             elif db == b"producers":
                 decode_beside(key, value, name)
             else:
@@ -284,7 +286,7 @@ def check_log(path: Path) -> LogContents:
     reserved, trimmed = (
         decode_beside(key, about[key], name) if key in about else 0 for key in (_RESERVED, _TRIMMED)
     )
-    return LogContents(mark, reserved, trimmed, entries)
+    return LogContents(mark, reserved, trimmed, entries, later)
 
 
 def encode_number(number: int) -> bytes:

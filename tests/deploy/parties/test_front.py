@@ -107,3 +107,14 @@ def test_what_a_snapshot_is_made_of_is_noted() -> None:
     again.said()
     again.tell(Committed(1, 0, 0, 2))
     assert again.front.jobs == [], "without replay every call reads all"
+
+
+@pytest.mark.parametrize(("mode", "under_way"), [("none", 0), ("at-least-once", 2)])
+def test_records_that_no_replay_brings_again_are_not_under_way(mode: str, under_way: int) -> None:
+    talk = Talk(["a", "b"], mode, keeps_bad=False)
+    talk.said()
+    assert talk.front.meter.under_way == 2
+    offset = 1 if talk.front.policy.replay else -1
+    talk.front.receive(encode(Header("master", 2, 0), Start(2, offset, ())))
+    talk.said()
+    assert talk.front.meter.under_way == under_way

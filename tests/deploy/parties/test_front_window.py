@@ -10,12 +10,14 @@ from driftline.deploy.parties.front import BATCH_BYTES, Front
 from driftline.deploy.parties.window import WINDOW_BYTES
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
+from driftline.engine.labels import INFINITY
 from driftline.engine.policy import policy
 from driftline.engine.sources import CachedSource, ListSource, QueueSource
 from driftline.engine.sources.cached import KEPT_BYTES
 from driftline.engine.wire.messages import (
     AskSnapshot,
     Committed,
+    Drain,
     Frame,
     Header,
     Message,
@@ -118,3 +120,19 @@ def test_without_replays_a_front_keeps_no_records() -> None:
     sending.front.receive(encode(Header("master", 2, 0), Start(2, -1, ())))
     sending.go()
     assert sending.front.taken == 120
+
+
+@pytest.mark.parametrize("name", ["exactly-once", "at-least-once"])
+def test_a_live_front_sends_no_more_than_a_run_that_ends_beside_a_file_needs(name: str) -> None:
+    talk = Sending(100, live=True, name=name)
+    talk.go()
+    sent = talk.front.taken
+    assert sent < 100, "the window is full"
+    talk.front.drain()
+    talk.tell(Drain(1))
+    talk.tell(Progress(INFINITY, INFINITY))
+    talk.go()
+    assert talk.front.taken == sent
+    talk.tell(Drain(talk.front.next + 3))
+    talk.go()
+    assert talk.front.taken == sent + 3

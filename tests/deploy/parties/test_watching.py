@@ -29,6 +29,24 @@ def test_a_latency_ends_with_the_delivery() -> None:
     assert percentile([], 50) is None
 
 
+def test_records_count_as_under_way_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("driftline.deploy.parties.meter.HANDED_MAX", 3)
+    meter = Meter()
+    for time in range(1, 8):
+        meter.hand(time, now=float(time))
+    assert meter.under_way == 7
+    meter.look(now=10.0, delivered=3)
+    meter.hand(8, now=10.0)
+    assert (meter.under_way, meter.oldest) == (6, 3)
+    meter.look(now=11.0, delivered=9)
+    assert (meter.under_way, sorted(meter.recent(11.0))) == (0, [8.0, 8.0, 9.0])
+    meter.hand(9, now=11.0)
+    meter.look(now=12.0, delivered=10)
+    assert meter.recent(12.0)[-1] == 1.0, "they are remembered one by one again"
+
+
 def report(state: str, waits_for: str = "", outputs: int = 0, **figures: int) -> Report:
     return Report((*figures.items(), ("outputs", outputs)), state, waits_for, ())
 

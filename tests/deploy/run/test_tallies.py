@@ -11,6 +11,7 @@ from driftline.deploy.parties.front import Front
 from driftline.deploy.run.tallies import InputFigures, ProducerFigures, Tally
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
+from driftline.engine.labels import INFINITY
 from driftline.engine.policy import policy
 from driftline.engine.sources import BadRecord, ListSource, LiveSource, Source, open_source
 from driftline.engine.sources.logs.inputlog import InputLog
@@ -24,14 +25,23 @@ FLOW.source("in").sink()
 class Call:
     """One call of a command: a front, its source and their tally."""
 
-    def __init__(self, source: Source | LiveSource, start: int, bad_before: int = 0) -> None:
+    def __init__(
+        self,
+        source: Source | LiveSource,
+        start: int,
+        bad_before: int = 0,
+        delivered: int = 0,
+        bad_delivered: int = 0,
+    ) -> None:
         self.aside: list[BadRecord] = []
         ids = count(1)
         self.front = Front(
             0, 1, plan(FLOW), policy("exactly-once"), source, lambda: next(ids),
             on_bad=self.aside.extend,
         )  # fmt: skip
-        self.tally = Tally(self.front, source, start, bad_before)
+        self.tally = Tally(
+            self.front, source, start, bad_before, delivered=delivered, bad_delivered=bad_delivered
+        )
         self.sent = 0
 
     def begin(self, offset: int, incarnation: int = 1) -> None:
@@ -70,8 +80,53 @@ def test_records_of_a_file_count_once_whoever_has_read_them(tmp_path: Path) -> N
     figures = second.look()
     assert (figures.records, second.front.taken) == (4, 2)
     size = file.stat().st_size
+    assert (figures.position, figures.size, figures.percent) == (30, size, 60.0), "3 of 5"
+    second.deliver(INFINITY)
+    figures = second.look()
     assert (figures.position, figures.size, figures.percent) == (size, size, 100.0)
     assert str(figures) == "in.jsonl 100 %"
+
+
+def test_records_whose_outputs_are_there_count_before_they_are_read_again(tmp_path: Path) -> None:
+    """A call that was killed has read more than its last snapshot knows of."""
+    file = tmp_path / "in.jsonl"
+    file.write_text("no record\n" + '{"id": 1}\n' * 9)
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join([*lines[:5], "no record\n", *lines[6:]]))
+    call = Call(open_source(file), 4, bad_before=1, delivered=7, bad_delivered=2)
+    assert call.look().records == 5
+    call.begin(4)
+    assert call.look().records == 8
+    log = InputLog(tmp_path / "log", "flow")
+    source = ReceivedSource(log, Clock(), name="orders")
+    for number in range(1, 6):
+        source.receive("p", number, number)
+    write(source, log)
+    times = [entry.time for entry in log.read(1)]
+    call = Call(source, times[1], delivered=times[3])
+    assert (call.look().records, call.look().waiting) == (4, 1)
+    call.begin(times[1])
+    assert (call.look().records, call.look().waiting) == (5, 0)
+    log.close()
+
+
+def test_a_file_is_as_far_as_its_records_are_delivered(tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_text("".join(f'{{"id": {n}}}\n' for n in range(1000, 2000)))
+    call = Call(open_source(file), 1)
+    call.begin(1)
+    shown = []
+    for delivered in range(1, 1001, 50):
+        call.deliver(delivered)
+        percent = call.look().percent
+        assert percent is not None
+        shown.append(percent)
+        assert percent == pytest.approx((delivered - 1) / 10, abs=8)
+    assert shown == sorted(shown)
+    call.begin(1, incarnation=2)
+    assert call.look().percent == shown[-1], "a replay takes nothing back"
+    call.deliver(INFINITY)
+    assert call.look().percent == 100.0
 
 
 def test_a_file_that_was_replaced_by_a_shorter_one_is_not_read_more_than_once() -> None:

@@ -133,6 +133,16 @@ def test_sections_are_documents_with_titles_and_numbers_of_their_own(tmp_path: P
     ]
 
 
+def test_the_progress_of_a_small_file_counts_what_was_used_of_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl", "".join(f'{{"id": {n}}}\n' for n in range(1000, 3000)))
+    source, size = open_source(path), path.stat().st_size
+    for number, _ in enumerate(source.read(1), 1):
+        progress = source.progress()
+        assert progress is not None
+        assert number / 2000 - 0.06 <= progress[0] / size <= number / 2000
+    assert source.progress() == (size, size)
+
+
 def test_progress_ends_at_the_size_and_identity_tells_inputs_apart(tmp_path: Path) -> None:
     path = write(tmp_path / "x.jsonl.bz2", "".join(f'{{"id": {n}}}\n' for n in range(50_000)))
     source = open_source(path)

@@ -1,0 +1,40 @@
+"""The report of a run that is over: figures of one call of the command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from signal import Signals as Signal
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """Figures of a run that is over."""
+
+    records: int
+    """Records that this call has read, without those that wait."""
+    outputs: int
+    """Outputs that this call has delivered, without dead letters."""
+    seconds: float
+    kills: int
+    restarts: int
+    bad_records: int
+    """Records that could not be read, that this call has set aside."""
+    dead_letters: int
+    """Elements whose function failed, that this call has set aside."""
+    waiting: Mapping[str, int]
+    """Input -> records that wait in its log for the next call."""
+    ended_by: Signal | None = None
+    """The signal that has ended the run before its input; None if the input has ended."""
+
+    def as_json(self) -> dict[str, object]:
+        """The report of `--json`, but for what waits."""
+        return {
+            "records": self.records,
+            "outputs": self.outputs,
+            "seconds": round(self.seconds, 3),
+            "kills": self.kills,
+            "restarts": self.restarts,
+            "bad_records": self.bad_records,
+            "dead_letters": self.dead_letters,
+        }
