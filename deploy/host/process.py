@@ -143,7 +143,7 @@ def new_id() -> int:
 def claim(path: Path) -> Lock:
     """Lock a file until it is released or this process ends; wait for a process that is ending.
 
-    Raises Unavailable if a process of another run holds it.
+    Raises InUse if a process of another run holds it, Unavailable.
     """
     taken = (
         f"{path.parent} is in use by another run: wait for its end, or give another "
@@ -157,7 +157,7 @@ def claim(path: Path) -> Lock:
 
 
 def wait_for_others(state: Path) -> None:
-    """Wait until all processes of an earlier run have ended. Raises Unavailable."""
+    """Wait until all processes of an earlier run have ended. Raises InUse, Unavailable."""
     for file in [state / "master.lock", *sorted(state.glob("node-*.lock"))]:
         if file.exists():
             claim(file).release()

@@ -20,6 +20,7 @@ from driftline.coordinator.registry import ClusterState, FileRegistry, RunOutcom
 from driftline.deploy.run.survey import OUTPUT, DirectoryReport
 from driftline.engine.counted import counted
 from driftline.engine.errors import DriftlineError
+from driftline.engine.mending import IF_CODE
 from driftline.engine.moments import time_in_words
 from driftline.engine.policy import BY_TIME, POLICIES, Output, Policy
 from driftline.engine.sinks.lines import DEAD_LETTERS, count_set_aside
@@ -61,8 +62,8 @@ class Ending:
     """The snapshot from which the same command goes on; None: from the beginning of the input. Its
     time is 0 if it is not cut by time."""
     delivered: int | None = None
-    """The time of the last output that the consumer has; None if there is none, or if outputs are
-    not delivered by time."""
+    """No output that the consumer has is later than this time, which may be the end of an idle
+    while; None if it has none, or if outputs are not delivered by time."""
     set_aside: int = 0
     """Bad records and failed elements among the dead letters."""
 
@@ -130,8 +131,14 @@ def _told(
 ) -> str:
     goes_on = f"The same command goes on {_from(policy, snapshot)}"
     replaying = "" if snapshot is None else ", without a replay"
-    until = "" if delivered is None else f", the last of them of {time_in_words(delivered)}"
-    missing = f"Outputs may be missing{until and f' after those that are there{until}'}."
+    # Not "the last one is of": a bundle has its time, and outputs may have ended before it.
+    until = "" if delivered is None else f"; none is later than {time_in_words(delivered)}"
+    missing = "Outputs may be missing"
+    if delivered is not None:
+        missing += (
+            f" after those that are there, which end with {time_in_words(delivered)} or before"
+        )
+    missing += "."
     match how:
         case How.ASKED:
             return (
@@ -143,7 +150,7 @@ def _told(
         case How.FAILED:
             return (
                 f"ended with an error, before the end of its input: {error}\n"
-                f"{missing} {goes_on}, once the cause is mended."
+                f"{missing} {goes_on}, once the cause is mended{IF_CODE}."
             )
         case How.NOT_BEGUN:
             return f"not begun: nothing has been worked off. {goes_on}."
@@ -169,7 +176,7 @@ def _all(policy: Policy) -> str:
 
 
 def _delivered(policy: Policy, reports: Sequence[DirectoryReport]) -> int | None:
-    """The greatest time of an output; only where outputs leave by time."""
+    """The greatest time up to which outputs are delivered; only where they leave by time."""
     if policy.output is not Output.FRONTIER:
         return None
     times = [report.t_last for report in reports if report.kind == OUTPUT]
