@@ -60,8 +60,9 @@ class Tracker:
         self._durable = [start] * fronts
         self._delivered = [0] * nodes
         self._asked = [start] * fronts
-        self._reached = start
-        """The largest time that a front has promised before its end."""
+        self.reached = start
+        """The largest time that a front has promised before its end: no element has it, or a later
+        one, once all fronts have ended."""
         self._last: tuple[int, ...] = (start,) * (stages + 1)
 
     def promise(self, front: int, since: int, until: int, durable: int) -> None:
@@ -83,8 +84,8 @@ class Tracker:
         beyond = self._beyond[front]
         if until > since:
             beyond[since] = until
-            if self._reached < until < INFINITY:
-                self._reached = until
+            if self.reached < until < INFINITY:
+                self.reached = until
         while (end := beyond.pop(self._covered[front], 0)) > 0:
             self._covered[front] = end
         self._next[front] = max(self._next[front], self._covered[front])
@@ -170,7 +171,7 @@ class Tracker:
         """
         needed = max(self._next)
         if needed >= INFINITY:  # what a front has sent before its end still waits
-            needed = self._reached
+            needed = self.reached
         asked = []
         for front, promised in enumerate(self._next):
             has_begun = self._covered[front] > 0

@@ -149,7 +149,7 @@ class Coordinator:
         if self.phase is Phase.LOADING:
             missing = sorted({*self.nodes} - self._ready)
             return f"{self.phase.value}; not ready: {', '.join(missing)}"
-        doing = f"{self.phase.value}{', and asked to end' if self.is_draining else ''}"
+        doing = f"{self.phase.value}{self._draining.why if self.is_draining else ''}"
         if self._snapshot is not None and self._snapshot.waiting:
             members = ", ".join(sorted(self._snapshot.waiting))
             return f"{doing}; snapshot {self._snapshot.number} waits for {members}"
@@ -158,7 +158,7 @@ class Coordinator:
     @property
     def is_draining(self) -> bool:
         """Whether the run goes on only until it may end in good order."""
-        return self.phase is Phase.RUNNING and self._draining.asked
+        return self.phase is Phase.RUNNING and bool(self._draining.why)
 
     # Members and failures.
 
@@ -215,12 +215,14 @@ class Coordinator:
         if until is not None and until < INFINITY:
             self._tell(self.fronts, Drain(until))
 
-    def consider_end(self, processed: int, delivered: int) -> None:
-        """End a run that ends in good order, once all is delivered and in the last snapshot."""
+    def consider_end(self, processed: int, delivered: int, reached: int) -> None:
+        """End a run once all is delivered and in the last snapshot; `reached`: see the tracker."""
+        if processed >= INFINITY:
+            self._draining.ended(reached)
         if self._draining.is_due(processed, delivered, self._number):
             self._next_snapshot = self._now
         if self._draining.is_over(delivered, self.start.number, self.start.time):
-            self.stop(text=IN_GOOD_ORDER)
+            self.stop(text="" if self._draining.has_ended else IN_GOOD_ORDER)
 
     def stop(self, error: str = "", text: str = "") -> None:
         """Decide to end the run. Members are told once the registry has the outcome."""
@@ -376,7 +378,7 @@ class Coordinator:
         self._next_snapshot = min(self._next_snapshot, self._begun_at + HURRIED_EVERY_S)
 
     def consider_snapshot(self, delivered: int) -> None:
-        """Begin a snapshot, with this delivered frontier as its time, if it is due and new."""
+        """Begin a snapshot, as of the delivered frontier, or the end, if it is due and new."""
         if (
             self.policy.cut is SnapshotCut.NONE
             or self.phase is not Phase.RUNNING

@@ -1,9 +1,10 @@
-"""Draining: how a run ends in good order before its input does.
+"""Draining: how a run ends in good order, with its input or before.
 
-Takes: `Drained` (fronts), the progress of the run, and the snapshots committed. Gives: `Drain`
-(fronts), the moment at which the last snapshot is due, and whether the run may end. Invariant: when
-the run ends, the consumer has all outputs below the time that `Drain` names, and a committed
-snapshot has everything below it; so the next start replays nothing.
+Takes: `Drained` (fronts), the end of all inputs, the progress of the run, and the snapshots
+committed. Gives: `Drain` (fronts), the moment at which the last snapshot is due, and whether the
+run may end. Invariant: when the run ends, the consumer has all outputs below a time, which `Drain`
+names or at which all inputs have ended, and a committed snapshot has everything below it; so the
+next start replays nothing, and a savepoint lacks nothing.
 
 The time is the largest one up to which a front has sent. Files are read in step, so that is near.
 A live source is far ahead of a file that has not been read to its end, as its times are those of a
@@ -34,6 +35,7 @@ class Draining:
         self._by_time = cut in BY_TIME
         self._files: list[int] = []
         self._live: list[int] = []
+        self._end: int | None = None
         self._since = -1
         """The newest snapshot when all was worked off; -1 before that."""
 
@@ -44,17 +46,30 @@ class Draining:
             if time < INFINITY:
                 (self._live if live else self._files).append(time)
 
+    def ended(self, time: int) -> None:
+        """All inputs have ended, and all their records are below a time. May be repeated."""
+        self._end = time
+
     @property
-    def asked(self) -> bool:
-        """Whether a front wants the run to end."""
-        return len(self._waiting) < self._fronts
+    def has_ended(self) -> bool:
+        """Whether all inputs have ended, and all is worked off."""
+        return self._end is not None
+
+    @property
+    def why(self) -> str:
+        """Why the run is about to end, in words to follow others; empty if it is not."""
+        if self.has_ended:
+            return ", at the end of its input"
+        return ", and asked to end" if len(self._waiting) < self._fronts else ""
 
     @property
     def until(self) -> int | None:
         """All records below this time belong to the run; None until all fronts have said theirs.
 
-        INFINITY if all sources have ended.
+        INFINITY if all sources have ended, and not all is worked off.
         """
+        if self._end is not None:
+            return self._end
         if self._waiting:
             return None
         return max(self._files or self._live, default=INFINITY)

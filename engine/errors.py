@@ -74,6 +74,10 @@ class Unavailable(DriftlineError):
     """A port, file or server cannot be reached now; trying again may help."""
 
 
+class InUse(Unavailable):
+    """A run is at work in a directory."""
+
+
 class SimulationFailed(DriftlineError):
     """A simulated run stopped, or gave other outputs than the reference interpreter.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from driftline.engine.errors import Unavailable
+from driftline.engine.errors import InUse
 
 ASK_AGAIN_S = 0.05
 """Seconds between attempts to take a lock that is held."""
@@ -26,7 +26,7 @@ class Lock:
     def __init__(self, path: Path, taken: str, *, wait_s: float = 0.0) -> None:
         """Lock the file at `path`; wait for another holder `wait_s` seconds at most.
 
-        Raises Unavailable with the text `taken` if the other one keeps it for so long, OSError.
+        Raises InUse with the text `taken` if the other one keeps it for so long, OSError.
         """
         self._lock = FileLock(
             path,
@@ -38,7 +38,7 @@ class Lock:
         try:
             self._lock.acquire(timeout=wait_s)
         except Timeout:
-            raise Unavailable(taken) from None
+            raise InUse(taken) from None
         _held.add(self)
 
     def release(self) -> None:

@@ -145,7 +145,7 @@ def new_id() -> int:
 def claim(path: Path) -> Lock:
     """Lock a file until it is released or this process ends; wait for a process that is ending.
 
-    Raises Unavailable if a process of another run holds it.
+    Raises InUse if a process of another run holds it, Unavailable.
     """
     taken = (
         f"{path.parent} is in use by another run: wait for its end, or give another "
@@ -159,7 +159,7 @@ def claim(path: Path) -> Lock:
 
 
 def wait_for_others(state: Path) -> None:
-    """Wait until all processes of an earlier run have ended. Raises Unavailable."""
+    """Wait until all processes of an earlier run have ended. Raises InUse, Unavailable."""
     for file in [state / "master.lock", *sorted(state.glob("node-*.lock"))]:
         if file.exists():
             claim(file).release()

@@ -29,6 +29,7 @@ from driftline.deploy.host.mouth import Mouth
 from driftline.deploy.host.process import CANNOT_START, STOPPED, ProcessConfig, where_it_was
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import about, log
+from driftline.engine.mending import ONCE_MENDED
 from driftline.engine.visible import visible
 
 MODULE = "driftline.deploy.host.process"
@@ -114,7 +115,7 @@ class LocalCluster:
                 f"  It was at: {was}" if was else "",
                 "  It said: " + said.replace("\n", "\n    ") if heard else "  It said nothing.",
                 f"  Its files are in {self._files(name)}." if status in MAY_BE_DAMAGE else "",
-                "  Once the cause is mended, the same command goes on.",
+                f"  {ONCE_MENDED}.",
             ]
             raise Unavailable("\n".join(filter(None, lines)))
         pause = at - now

@@ -223,7 +223,9 @@ class Master(Party):
         self.coordinator.tick(now)
         if self.tracker is not None and self.coordinator.phase is Phase.RUNNING:
             self._watch(now, self.tracker)
-            self.coordinator.consider_snapshot(self.tracker.delivered)
+            # Not INFINITY: at the next start the inputs may have grown.
+            time = min(self.tracker.delivered, self.tracker.reached)
+            self.coordinator.consider_snapshot(time)
         self._pass_on()
         self._look_for_standstill(now)
         return self.coordinator.deadline
@@ -248,11 +250,7 @@ class Master(Party):
         if self.coordinator.phase is not Phase.RUNNING or self.tracker is None:
             return False
         processed, delivered = self.tracker.processed, self.tracker.delivered
-        if delivered >= INFINITY:
-            self.coordinator.stop()
-            self._pass_on()
-            return False
-        self.coordinator.consider_end(processed, delivered)
+        self.coordinator.consider_end(processed, delivered, self.tracker.reached)
         self._pass_on()
         if (processed, delivered) != self._progress:
             self.coordinator.moved(processed, delivered)

@@ -21,6 +21,7 @@ from driftline.deploy.run.receivers import LOGGED
 from driftline.deploy.run.survey import LOG, OUTPUT, DirectoryReport
 from driftline.engine.counted import counted
 from driftline.engine.errors import DriftlineError
+from driftline.engine.mending import IF_CODE
 from driftline.engine.moments import time_in_words
 from driftline.engine.policy import BY_TIME, POLICIES, Output, Policy, SnapshotCut
 from driftline.engine.sinks.lines import DEAD_LETTERS, count_set_aside
@@ -62,8 +63,8 @@ class Ending:
     """The snapshot from which the same command goes on; None: it begins with an empty state. Its
     time is 0 if it is not cut by time."""
     delivered: int | None = None
-    """The time of the last output that the consumer has; None if there is none, or if outputs are
-    not delivered by time."""
+    """No output that the consumer has is later than this time, which may be the end of an idle
+    while; None if it has none, or if outputs are not delivered by time."""
     set_aside: int = 0
     """Bad records and failed elements among the dead letters."""
 
@@ -156,8 +157,14 @@ def ending_of(
 def _told(
     how: How, error: str, policy: Policy, goes_on: str, delivered: int | None, waiting: int
 ) -> str:
-    until = "" if delivered is None else f", the last of them of {time_in_words(delivered)}"
-    missing = f"Outputs may be missing{until and f' after those that are there{until}'}."
+    # Not "the last one is of": a bundle has its time, and outputs may have ended before it.
+    until = "" if delivered is None else f"; no output is later than {time_in_words(delivered)}"
+    missing = "Outputs may be missing"
+    if delivered is not None:
+        missing += (
+            f" after those that are there, which end with {time_in_words(delivered)} or before"
+        )
+    missing += "."
     match how:
         case How.ASKED:
             what, rest = "what it had taken is delivered", ""
@@ -171,7 +178,7 @@ def _told(
         case How.FAILED:
             return (
                 f"ended with an error, before the end of its input: {error}\n"
-                f"{missing} {goes_on}, once the cause is mended."
+                f"{missing} {goes_on}, once the cause is mended{IF_CODE}."
             )
         case How.NOT_BEGUN:
             return f"not begun: nothing has been worked off. {goes_on}."
@@ -214,7 +221,7 @@ def _all(policy: Policy) -> str:
 
 
 def _delivered(policy: Policy, reports: Sequence[DirectoryReport]) -> int | None:
-    """The greatest time of an output; only where outputs leave by time."""
+    """The greatest time up to which outputs are delivered; only where they leave by time."""
     if policy.output is not Output.FRONTIER:
         return None
     times = [report.t_last for report in reports if report.kind == OUTPUT]

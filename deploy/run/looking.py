@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from driftline.coordinator.registry import FileRegistry
@@ -24,16 +24,17 @@ from driftline.deploy.host import child
 from driftline.deploy.run.survey import LOG, OUTPUT, STORE, USED, DirectoryReport
 from driftline.deploy.run.used_files import read_used
 from driftline.engine.counted import counted
-from driftline.engine.errors import DriftlineError, SnapshotDamaged, StateMismatch, Unavailable
+from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
 from driftline.engine.events import about, log
-from driftline.engine.lmdbs import DATA, every_row, reported
+from driftline.engine.lmdbs import DATA
 from driftline.engine.sinks import jsonl, lmdb
 from driftline.engine.sinks.commit_record import CommitRecord
 from driftline.engine.sinks.directory import read_mark
 from driftline.engine.sinks.directory import reported as output_reported
+from driftline.engine.snapshots.reading import read_store
 from driftline.engine.snapshots.store import check_parts
 from driftline.engine.sources.logs.inputlog import check_log
-from driftline.engine.wire.marks import MARK, Mark
+from driftline.engine.wire.marks import Mark
 
 DAMAGE = (signal.SIGBUS, signal.SIGSEGV, signal.SIGABRT)
 """Signals by which damage ends a process that reads it; SIGKILL is sent by others."""
@@ -97,39 +98,12 @@ def _signal(done: subprocess.CompletedProcess[bytes]) -> str:
     return signal.Signals(-done.returncode).name if done.returncode < 0 else ""
 
 
-@dataclass(slots=True)
-class _ReadOnlyStore:
-    """The rows of a store in memory, as a key-value store that nothing can be written to."""
-
-    name: str
-    rows: dict[bytes, bytes]
-
-    def read(self, key: bytes) -> bytes | None:
-        return self.rows.get(key)
-
-    def all_keys(self) -> list[bytes]:
-        return sorted(self.rows)
-
-    def write(self, puts: object, deletes: object) -> None:
-        raise AssertionError("a store that is only looked at was written to")
-
-
 def _store(report: DirectoryReport) -> DirectoryReport:
-    path = Path(report.path)
-    name = f"state directory {path}"
-    store = _ReadOnlyStore(name, {})
-    mark = None
-    with reported(name, SnapshotDamaged):
-        for db, key, value in every_row(path, b"about", b"parts"):
-            if db == b"parts":
-                store.rows[key] = value
-            elif key == MARK:
-                mark = Mark.decode(value, name)
+    store = read_store(Path(report.path))
     newest = check_parts(store)
     size = sum(map(len, store.rows.values()))
-    return replace(
-        report, mark=mark, newest=newest, holds=f"parts up to {newest}, {counted(size, 'byte')}"
-    )
+    holds = f"parts up to {newest}, {counted(size, 'byte')}"
+    return replace(report, mark=store.mark, newest=newest, holds=holds)
 
 
 def _log(report: DirectoryReport) -> DirectoryReport:

@@ -12,7 +12,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState, FileRegistry, SnapshotRecord
-from driftline.deploy.host.process import claim
+from driftline.deploy.host.process import claim, wait_for_others
+from driftline.deploy.run.ending import How, how_ended
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
@@ -20,6 +21,7 @@ from driftline.engine.keygroups import GroupCache, owned_by
 from driftline.engine.policy import POLICIES, Policy, SnapshotCut
 from driftline.engine.snapshots.jobs import LoadSnapshot, StoreSnapshot
 from driftline.engine.snapshots.merging import restore
+from driftline.engine.snapshots.reading import read_store
 from driftline.engine.snapshots.savepoint import Savepoint, begin, complete, write_table
 from driftline.engine.snapshots.store import LmdbStore, PartStore
 from driftline.engine.state.table import StateTable
@@ -60,30 +62,40 @@ def restore_run(state: Path, flow: Flow, nodes: int, policy: Policy, savepoint: 
     registry.write(run.next(snapshots=(record,), base=FIRST))
 
 
-def save_run(state: Path, flow: Flow, output: Path) -> Savepoint:
+def save_run(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, How]:
     """Write the last committed snapshot of a run as a savepoint into a new directory.
 
-    Raises Unavailable if there is no snapshot, or the run is still going on; StateMismatch if the
-    snapshot is of another flow, or not a cut by label; SnapshotDamaged.
+    Changes nothing in `state`. Returns also how the run ended: in good order, the savepoint has all
+    records that it worked off. Raises Unavailable if there is no snapshot, or the run is still
+    going on; StateMismatch if the snapshot is of another flow, or not a cut by label;
+    SnapshotDamaged.
     """
-    run = FileRegistry(state / "registry").read()
-    if run is None or not run.snapshots:
-        raise Unavailable(f"{state} holds no committed snapshot")
-    _check_cut(run, flow, state)
+    wait_for_others(state)
     claim(state / "master.lock")
+    run = FileRegistry(state / "registry").read()
+    if run is None:
+        raise Unavailable(f"{state} is no state directory of a run: it has no registry")
+    _check_cut(run, flow, state)
+    if not run.snapshots:
+        raise Unavailable(
+            f"{state} holds no committed snapshot: its run has worked off no record, or was ended "
+            "at once before the first one. A run writes one when it comes to the end of its input, "
+            "and when a signal ends it: let it go on, and end in good order"
+        )
     begin(output)
     record = run.snapshots[0]
     nodes = len(list(state.glob("node-*/")))
     groups = GroupCache(flow.groups)
     for index in range(nodes):
         tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.keyed}
-        mark = Mark(run.lineage, f"node-{index}", run.opened + 1)
-        with _store(state, index, run.identity, flow, mark) as store:
-            restore(tables, store.look(record.number).segments)
+        store = read_store(state / f"node-{index}")
+        if store.mark is not None:
+            Mark(run.lineage, f"node-{index}", store.mark.session).over(store.mark, store.name)
+        restore(tables, PartStore(store, flow).look(record.number).segments)
         for vertex in flow.vertices:
             if vertex.keyed:
                 write_table(output, vertex, tables[vertex.name], groups)
-    return complete(output, flow, record.time)
+    return complete(output, flow, record.time), how_ended(run)
 
 
 def _check_cut(run: ClusterState, flow: Flow, state: Path) -> None:

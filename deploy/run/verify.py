@@ -15,13 +15,16 @@ from driftline.deploy.run.looking import look
 from driftline.deploy.run.opening import with_missing
 from driftline.deploy.run.receivers import LOGGED
 from driftline.deploy.run.survey import DirectoryReport, problems
-from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.errors import InUse, StateMismatch, Unavailable
 from driftline.engine.policy import POLICIES
 from driftline.engine.sinks.directory import reported, what_lacks
 from driftline.engine.sinks.jsonl import FOREIGN
 from driftline.engine.ui.options import json_option
 from driftline.engine.ui.results import write_json
 from driftline.engine.visible import visible_lines
+
+GOES_ON = 3
+"""The exit status for a run that is going on: neither right nor wrong is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,8 @@ def verify_run(directory: Path, state: Path | None) -> Verdict:
     """Check the directories of a run.
 
     `directory`: an output directory, or a state directory to check alone; `state`: the state
-    directory, if it is not beneath the outputs. Raises Unavailable if there is nothing to check, or
-    a run is at work there.
+    directory, if it is not beneath the outputs. Raises InUse if a run is at work there, Unavailable
+    if there is nothing to check.
     """
     output: Path | None = directory
     if state is None:
@@ -48,7 +51,13 @@ def verify_run(directory: Path, state: Path | None) -> Verdict:
         if (directory / "registry").exists():
             output, state = None, directory
     if state.is_dir():
-        wait_for_others(state)
+        try:
+            wait_for_others(state)
+        except InUse:
+            raise InUse(
+                f"the run of {state} is going on: nothing was checked. Verify it once it is over, "
+                "or end it with SIGTERM first"
+            ) from None
     texts: list[str] = []
     registry = state / "registry"
     try:
@@ -101,9 +110,13 @@ def verify(directory: Path, state: Path | None, json_file: Path | None) -> int:
     All checksums are checked, and whether the directories belong together. The last line says how
     far the run has come: to the end of its input, or ended by a signal, by an error, or killed.
     Nothing is changed. Exit status 0: all that is there is right, however far the run has come; 1:
-    there are problems.
+    there are problems, or nothing to check; 3: nothing was checked, as the run is going on.
     """
-    verdict = verify_run(directory, state)
+    try:
+        verdict = verify_run(directory, state)
+    except InUse as error:
+        click.echo(f"{error}", err=True)
+        return GOES_ON
     for report in verdict.checked:
         result = "DAMAGED" if report.damage else "ok"
         click.echo(f"{result:7}  {report}: {report.holds or 'unreadable'}")

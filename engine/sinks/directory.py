@@ -28,6 +28,9 @@ IDENTITY_S = 60.0
 _OF_SPARK = re.compile(r"-spark-[0-9]{5}\.")
 """In the names of files of `driftline spark run`: outputs of the records before the run."""
 
+_OF_BARRIER = re.compile(r"-[0-9]+(\.jsonl)?$")
+"""In the names of what a run writes: the number of the node's barrier."""
+
 
 class OutputDirectory:
     """The directory, with a lock on the outputs of one barrier until it is closed."""
@@ -103,6 +106,12 @@ def what_lacks(path: Path, foreign: str) -> str:
     )
     if not others or (hidden / IDENTITY).exists():
         return ""
+    if not any(_OF_BARRIER.search(other.name) for other in others):
+        return (
+            f"{path} holds {others[0].name}, but a run's files have the number of a node at the "
+            "end of their name: such a file is of `driftline run --reference`, which leaves "
+            "nothing to verify or to go on from, or of another program. Give another --output"
+        )
     return (
         f"{path} holds {others[0].name}, but {hidden / IDENTITY} is not there. If these are "
         f"outputs of an earlier run, put {hidden} back from the back-up: without it nothing can go "

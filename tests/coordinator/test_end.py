@@ -8,8 +8,9 @@ from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator
 from driftline.coordinator.phases import Phase
 from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRecord
 from driftline.coordinator.writing import AGAIN_S
+from driftline.engine.labels import INFINITY
 from driftline.engine.policy import policy
-from driftline.engine.wire.messages import Failed, Goodbye, Message, Prepared, Stop
+from driftline.engine.wire.messages import Failed, Goodbye, Message, Prepare, Prepared, Stop
 from tests.coordinator.cluster import INTERVAL, Cluster, restart
 
 STOP = Stop("", "FunctionFailed", "operator 'x' failed")
@@ -187,3 +188,41 @@ def test_the_same_command_given_again_goes_on(error: str) -> None:
     assert cluster.write() == [ClusterState("me", 10, 4, records)]
     cluster.coordinator.stop()
     assert cluster.phase() is Phase.STOPPING
+
+
+def at_end(cluster: Cluster, delivered: int = INFINITY) -> None:
+    """All inputs have ended, and all elements are below 51."""
+    cluster.coordinator.consider_end(INFINITY, delivered, 51)
+    cluster.coordinator.consider_snapshot(min(delivered, 51))
+
+
+def test_a_run_that_comes_to_its_end_has_all_in_its_last_snapshot() -> None:
+    cluster = Cluster().run()
+    at_end(cluster, delivered=40)
+    assert cluster.sent() == [], "not before all is delivered"
+    assert cluster.coordinator.waits_for == "running, at the end of its input"
+    at_end(cluster)
+    assert cluster.sent() == [(node, Prepare(1, 51)) for node in cluster.nodes]
+    for node in cluster.nodes:
+        assert cluster.phase() is Phase.RUNNING
+        cluster.coordinator.prepared(node, Prepared(1, 0))
+    cluster.write()
+    at_end(cluster)
+    [state] = cluster.write()
+    assert (state.snapshots[0].time, state.outcome) == (51, RunOutcome("", "", ""))
+
+
+def test_nothing_new_at_the_end_needs_no_snapshot() -> None:
+    ended = ClusterState("me", 9, 3, (SnapshotRecord(7, 51, (51,)),))
+    cluster = Cluster(state=ended).run()
+    at_end(cluster)
+    assert cluster.sent() == []
+    [state] = cluster.write()
+    assert (state.snapshots, state.outcome) == (ended.snapshots, RunOutcome("", "", ""))
+
+
+def test_without_snapshots_the_end_of_the_input_is_the_end() -> None:
+    cluster = Cluster(mode="none").run()
+    at_end(cluster)
+    [state] = cluster.write()
+    assert (state.snapshots, state.outcome) == ((), RunOutcome("", "", ""))

@@ -31,6 +31,7 @@ from driftline.engine.durable import make_directory
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
 from driftline.engine.lmdbs import DAMAGE, every_row, open_environment, reason, reported, seal
 from driftline.engine.locks import Lock
+from driftline.engine.mending import ONCE_MENDED
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.marks import MARK, NOBODY, Mark
 from driftline.engine.wire.party import Job
@@ -241,8 +242,8 @@ class InputLog:
             raise StateMismatch(f"{self.name} is not an input log, or damaged: {error}") from None
         except lmdb.PanicError as error:
             raise DriftlineError(
-                f"input log {self.name} cannot be written any more in this process: {error}. Once "
-                "the cause is mended, the same command goes on"
+                f"input log {self.name} cannot be written any more in this process: {error}. "
+                f"{ONCE_MENDED}"
             ) from None
         except lmdb.MapFullError:
             raise Unavailable(

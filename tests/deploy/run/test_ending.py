@@ -57,17 +57,21 @@ def outputs(*times: int) -> list[DirectoryReport]:
 @pytest.mark.parametrize(
     ("outcome", "how", "words"),
     [
-        (RunOutcome("r", "", ""), How.COMPLETE, "all outputs are delivered, the last of them"),
+        (RunOutcome("r", "", ""), How.COMPLETE, "all outputs are delivered; no output is later than"),
         (RunOutcome("r", "", IN_GOOD_ORDER), How.ASKED, "record 500), without a replay"),
         (RunOutcome("r", "InputError", "line 3"), How.FAILED, "InputError: line 3"),
-        (None, How.INTERRUPTED, "Outputs may be missing after those that are there"),
+        (
+            None,
+            How.INTERRUPTED,
+            "Outputs may be missing after those that are there, which end with",
+        ),
     ],
 )
 def test_the_outcome_is_told(outcome: RunOutcome | None, how: How, words: str) -> None:
     ending = ending_of(state(outcome=outcome), outputs(-1, 499, 480), None)
     assert ending.how is how
     assert words in ending.text
-    assert "the last of them of record 499" in ending.text
+    assert "record 499" in ending.text
     about = ending.as_json()
     assert (about["how"], about["snapshot"]) == (how.value, {"number": 7, "time": 500})
     assert about["delivered"] == 499
@@ -212,3 +216,10 @@ def test_the_error_that_ended_a_run_is_told(tmp_path: Path, does: str, error: st
     assert re.match(error, str(about["error"]), re.DOTALL)
     assert str(about["error"]) in said
     assert "The same command goes on" in said
+    assert "once the cause is mended; if that was the code of an operator, with --accept" in said
+    flow = (tmp_path / "failing.py").read_text()
+    (tmp_path / "failing.py").write_text(flow.replace(does, "r['n']"))
+    mended = [*command, "--accept-changed-code"]
+    done = subprocess.run([sys.executable, "-m", "driftline", *mended], cwd=tmp_path, check=False)
+    assert done.returncode == 0
+    assert len(place.lines()) == 9

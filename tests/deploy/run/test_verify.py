@@ -10,10 +10,12 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from driftline.deploy.host.process import claim
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.sinks import LmdbConsumer
 from driftline.engine.sinks.lmdb import damage_in
+from tests.deploy.run.run_copies import FLOW as WORDS
 from tests.deploy.run.run_copies import RECORDS, Place, end, run, text
 from tests.engine.sinks.bundles import BARRIER, FLOW, stream
 
@@ -52,6 +54,28 @@ def test_what_is_right_is_said_to_be_right(ended: Place, tmp_path: Path) -> None
     nothing = run("verify", str(tmp_path))
     assert nothing.returncode == 1
     assert "neither outputs nor the state" in nothing.stderr
+
+
+def test_a_run_that_is_going_on_is_neither_right_nor_wrong(ended: Place, tmp_path: Path) -> None:
+    place = ended.copy(tmp_path.name)
+    lock = claim(place.state / "master.lock")
+    done = run("verify", str(place.output), "--state", str(place.state))
+    lock.release()
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "is going on: nothing was checked" in done.stderr
+    assert "give another" not in done.stderr
+
+
+def test_outputs_of_a_reference_run_are_called_so(ended: Place, tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    done = run("run", str(WORDS), "--input", ended.source, "--output", str(again), "--reference")
+    assert done.returncode == 0, done.stderr
+    goes_on = "run", str(WORDS), "--input", ended.source, "--output", str(again)
+    for command in (("verify", str(again)), goes_on):
+        done = run(*command)
+        assert done.returncode == 1
+        assert "such a file is of `driftline run --reference`" in done.stderr
+        assert "back-up" not in done.stderr
 
 
 def test_outputs_whose_state_is_missing_are_never_to_be_removed(

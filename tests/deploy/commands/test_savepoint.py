@@ -1,0 +1,129 @@
+"""`driftline savepoint`: a run that has ended in good order has everything in it, and stays as it
+was."""
+
+from __future__ import annotations
+
+import json
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from driftline.coordinator.registry import ClusterState, FileRegistry
+from driftline.deploy.producer import Producer
+from tests.deploy.run.run_copies import (
+    FLOW,
+    LIMIT_S,
+    Place,
+    end,
+    free_port,
+    kill,
+    run,
+    text,
+    wait_until,
+)
+
+RECORDS = 30
+"""Few: the run is over before the first snapshot is due."""
+
+NEVER = ("--checkpoint-ms", "600000")
+
+
+def place_of(root: Path, records: range) -> Place:
+    file = root / "in.jsonl"
+    root.mkdir(exist_ok=True)
+    file.write_text("".join(json.dumps({"text": text(n)}) + "\n" for n in records))
+    return Place(root, "exactly-once", str(file))
+
+
+def verified(place: Place) -> tuple[str, dict[str, object]]:
+    report = place.root / "verdict.json"
+    done = run("verify", str(place.output), "--state", str(place.state), "--json", str(report))
+    return done.stdout, json.loads(report.read_text())["run"]
+
+
+def saved(place: Place, to: Path) -> str:
+    done = run("savepoint", str(FLOW), "--state", str(place.state), "--output", str(to))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def counts(place: Place) -> dict[str, int]:
+    """Word -> its highest count."""
+    found: dict[str, int] = {}
+    for line in place.lines():
+        value = json.loads(line)["value"]
+        found[value["word"]] = max(found.get(value["word"], 0), value["count"])
+    return found
+
+
+def test_a_savepoint_of_a_run_that_came_to_its_end_lacks_nothing(tmp_path: Path) -> None:
+    old = place_of(tmp_path / "old", range(RECORDS))
+    status, said = end(old, *NEVER)
+    assert status == 0, said
+    before = verified(old)
+    words = saved(old, tmp_path / "saved")
+    assert f"the state before record {RECORDS + 1}," in words
+    assert "not in the savepoint" not in words
+    assert verified(old) == before, "a savepoint changes nothing"
+    assert before[1]["how"] == "complete"
+    whole = place_of(tmp_path / "whole", range(2 * RECORDS))
+    assert end(whole, *NEVER)[0] == 0
+    new = place_of(tmp_path / "new", range(2 * RECORDS))
+    status, said = end(new, *NEVER, "--from-snapshot", str(tmp_path / "saved"))
+    assert status == 0, said
+    assert counts(new) == {word: n for word, n in counts(whole).items() if word in counts(new)}
+    assert len(new.lines()) == len(whole.lines()) - len(old.lines())
+    again, said = end(old, *NEVER)
+    assert again == 0, said
+    assert "(600 in this call)" not in said
+    assert "again from" not in said, "nothing is read again"
+
+
+def has_lines(place: Place, count: int) -> bool:
+    return len(place.lines()) >= count
+
+
+@pytest.mark.parametrize(
+    ("number", "how"), [(signal.SIGTERM, "asked-to-end"), (signal.SIGKILL, "interrupted")]
+)
+def test_a_savepoint_leaves_the_words_of_a_live_run_as_they_were(
+    tmp_path: Path, number: signal.Signals, how: str
+) -> None:
+    place = Place(tmp_path / "run", "exactly-once", f"tcp://127.0.0.1:{free_port()}")
+    process = place.start()
+    try:
+        with Producer(place.source, "p", timeout_s=LIMIT_S) as producer:
+            for n in range(20):
+                producer.send({"text": text(n)})
+        wait_until(partial(has_lines, place, 80), "their outputs")
+        wait_until(lambda: has_snapshot(place.registry()), "a snapshot")
+        process.send_signal(number)
+        process.communicate(timeout=LIMIT_S)
+    finally:
+        if process.poll() is None:
+            kill(process)
+    before = verified(place)
+    assert before[1]["how"] == how
+    words = saved(place, tmp_path / "saved")
+    assert "the state before 20" in words, "a date, as the run was live"
+    assert ("not in the savepoint" in words) == (how == "interrupted")
+    assert verified(place) == before
+
+
+def has_snapshot(state: ClusterState | None) -> bool:
+    return state is not None and bool(state.snapshots)
+
+
+def test_a_run_without_a_snapshot_says_how_to_get_one(tmp_path: Path) -> None:
+    place = place_of(tmp_path / "empty", range(0))
+    assert end(place)[0] == 0
+    done = run("savepoint", str(FLOW), "--state", str(place.state), "--output", str(tmp_path / "s"))
+    assert done.returncode == 1
+    assert "its run has worked off no record" in done.stderr
+    assert not (tmp_path / "s").exists()
+    (place.state / "registry").unlink()
+    done = run("savepoint", str(FLOW), "--state", str(place.state), "--output", str(tmp_path / "s"))
+    assert "it has no registry" in done.stderr
+    assert FileRegistry(place.state / "registry").read() is None
