@@ -13,7 +13,7 @@ from operator import itemgetter
 from driftline.engine.labels import Label
 from driftline.engine.order.steps import FAILURES, Signs, Values
 from driftline.engine.wire.bundles import to_blob
-from driftline.engine.wire.codec import exact, unpack_rows
+from driftline.engine.wire.codec import exact, pack_rows, unpack_rows
 from driftline.engine.wire.label_columns import Labels, in_order
 
 Output = tuple[Label, int, object]
@@ -46,7 +46,9 @@ class Pending:
             return
         for label, value, sign in zip(labels, values, signs, strict=True):
             if sign > 0:
-                self.batches.append(([label], sink, [value]))
+                # A failure has a whole record, which costs less in the wire format.
+                waiting = pack_rows([value]) if sink == FAILURES else [value]
+                self.batches.append(([label], sink, waiting))
             else:
                 self.taken_back.append((label, sink, value))
 
@@ -55,8 +57,9 @@ class Pending:
         return len(self.batches) == 1 and not self.taken_back and in_order(self.batches[0][0])
 
     def packed_blob(self) -> bytes | None:
-        """The blob of the outputs if they are one packed batch in label order; otherwise None."""
-        if self._is_in_order():
+        """The blob of the outputs if they are one packed batch in label order, without failures;
+        otherwise None."""
+        if self._is_in_order() and not self.has_failures:
             labels, sink, values = self.batches[0]
             if isinstance(values, bytes):
                 return to_blob(labels, sink, (), values)

@@ -1,7 +1,9 @@
-"""Numbers of things, said to people.
+"""Numbers of things, and long texts, said to people.
 
 >>> counted(1, "bad record"), counted(2, "bad record")
 ('1 bad record', '2 bad records')
+>>> beginning("to be or not to be", 5)
+'to be… (18 characters)'
 """
 
 from __future__ import annotations
@@ -10,3 +12,8 @@ from __future__ import annotations
 def counted(number: float, what: str) -> str:
     """A number and a noun; `what`: the noun in the singular, which has a plural with an s."""
     return f"{number} {what}{'s' * (number != 1)}"
+
+
+def beginning(text: str, most: int) -> str:
+    """A text, or the beginning of one that has more characters than `most`, which then says so."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"

@@ -23,3 +23,13 @@ def time_in_words(time: int) -> str:
         moment = datetime.fromtimestamp(seconds).replace(microsecond=microseconds)
         return moment.isoformat(" ", "microseconds")
     return "the end"
+
+
+def label_in_words(label: tuple[int, ...]) -> str:
+    """A label; of a record of a producer, with the moment at which it was taken.
+
+    >>> label_in_words((50, 0, 2))
+    'label [50, 0, 2]'
+    """
+    taken = f" ({time_in_words(label[0])})" if _CLOCK_FROM <= label[0] < _CLOCK_UNTIL else ""
+    return f"label {list(label)}{taken}"

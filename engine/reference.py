@@ -54,8 +54,8 @@ def run_reference(
         inputs: An iterable of records for each source: in the order of the sources, or by name. In
             each, times count from 1.
         dead_letters: A function that raises makes an item whose sink is -1, with operator, key,
-            record, error and line as texts; the run goes on. A record that cannot travel, or is
-            too large, is left out.
+            record, error, line, and a text in place of a record that cannot travel; the run goes
+            on. A record of the input that cannot travel, or is too large, is left out.
 
     Returns:
         The outputs in label order, made as they are asked for.

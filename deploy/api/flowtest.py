@@ -215,7 +215,7 @@ class FlowTest:
     @property
     def failures(self) -> list[Failure]:
         """The elements whose function raised, in label order; needs `dead_letters=True`."""
-        return [Failure(*item.value) for item in self._items(FAILURES)]  # type: ignore[misc]
+        return [Failure.of_payload(item.value) for item in self._items(FAILURES)]
 
     def state(self, operator: str, key: object) -> dict[str, object]:
         """The states of a key.

@@ -1,10 +1,10 @@
 """The heartbeat: a thread that says that a process lives, while its loop is busy with one turn.
 
 Takes nothing; gives `Alive` (master). So a user function may take as long as it likes: its process
-does not count as gone, nor its work as lost. A warning tells of the slow function, with operator
-and label, and again each time it has taken twice as long. A function in C that keeps the
-interpreter's lock silences the heartbeat, too; once its process is back, the master is more patient
-with it (`Coordinator`).
+does not count as gone, nor its work as lost. A warning tells of the slow function, with its
+operators, label and record, and again each time it has taken twice as long. A function in C that
+keeps the interpreter's lock silences the heartbeat, too; once its process is back, the master is
+more patient with it (`Coordinator`).
 """
 
 from __future__ import annotations

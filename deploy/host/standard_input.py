@@ -88,7 +88,10 @@ class StandardInput(Receiver):
             self._source.end()
             records = self._source.records
             told = about("input-ended", name=self._source.name, records=records)
-            log.info("standard input has ended, after %d records", records, extra=told)
+            if records:
+                log.info("standard input has ended, after %d records", records, extra=told)
+            else:
+                log.warning("standard input is empty: it has ended without a record", extra=told)
 
     def _take(self, lines: bytes) -> None:
         # A byte order mark may only begin the very first line: other lines get a line before them.

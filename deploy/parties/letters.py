@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from driftline.deploy.parties.seldom import Seldom
 from driftline.engine.counted import counted
 from driftline.engine.events import TOLD_EVERY_S, Field, about, log
-from driftline.engine.flow.context import Failure
+from driftline.engine.flow.context import parts
 from driftline.engine.moments import time_in_words
 from driftline.engine.sources import BadRecord
 from driftline.engine.visible import visible
@@ -33,16 +33,15 @@ class DeadLetters(Seldom):
         if not failures:
             return
         label, value = failures[-1].label, failures[-1].value
-        assert isinstance(value, tuple)
-        last = Failure(*value)
+        operator, _, _, error, line, _ = parts(value)
         place = f"{time_in_words(label[0])} of input {label[1]}"
         self._fields = {
-            "operator": last.operator,
+            "operator": operator,
             "label": str(list(label)),
-            "error": last.error,
-            "line": last.line,
+            "error": error,
+            "line": line,
         }
-        text = f"operator {last.operator!r} failed at {place}: {last.error}; at: {last.line}"
+        text = f"operator {operator!r} failed at {place}: {error}; at: {line}"
         self.add(now, visible(text), len(failures))
 
     def unreadable(self, now: float, records: Sequence[BadRecord]) -> None:

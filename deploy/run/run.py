@@ -183,6 +183,9 @@ def _run(
             _note_used(fronts, config.policy, well=not stop.error)
             if stop.error:
                 raise _error_of(stop, config)
+            if stop.text != IN_GOOD_ORDER:
+                for tally in tallies:
+                    tally.tell_if_empty()
         outputs, failures = progress.delivered()
         return RunReport(
             sum(front.taken for front in fronts),

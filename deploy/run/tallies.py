@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from driftline.deploy.parties.front import Front
 from driftline.engine.counted import counted
-from driftline.engine.events import Field
+from driftline.engine.events import Field, about, log
 from driftline.engine.sources import FileSource, LiveSource, Source, ZipfSource
 from driftline.engine.sources.files.several import SeveralFiles
 from driftline.engine.sources.logs.received import ReceivedSource
@@ -149,6 +149,13 @@ class Tally:
         delivered = taken * (last - under_way) // last if under_way else taken
         self._position = max(self._position, delivered)
         return self._position, size
+
+    def tell_if_empty(self) -> None:
+        """Tell of a file without any record, good or bad. Precondition: it was read to its end."""
+        if isinstance(self._source, FileSource | SeveralFiles):
+            name, bad = self._source.name, self._bad_before + self.front.bad
+            if self.records == 0 and not bad:
+                log.warning("%s is empty: it has no record", name, extra=about("empty", name=name))
 
     def look(self, now: float) -> InputFigures:
         """The figures now; `now`: seconds, monotonic."""

@@ -14,6 +14,7 @@ from driftline.deploy.simulation.scenarios.scenario import DRAWN_FLOW, Scenario
 from driftline.deploy.simulation.scenarios.scenario import scenario as scenario_of
 from driftline.deploy.simulation.simulation import Outcome, Simulation
 from driftline.engine.errors import FlowError
+from driftline.engine.flow.context import parts
 from driftline.engine.order.steps import FAILURES
 from driftline.engine.reference import run_reference
 
@@ -66,8 +67,7 @@ def check_flow(scenario: Scenario, advice: str) -> str:
     failures = [item for item in items if item.sink == FAILURES]
     if not failures:
         return ""
-    assert isinstance(failures[0].value, tuple)
-    operator, _, _, error, _ = failures[0].value
+    operator, _, _, error, _, _ = parts(failures[0].value)
     if len(failures) == len(items):
         raise FlowError(
             f"{scenario.flow.spec} fails on every record of the simulation: {error}. "

@@ -14,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from driftline.deploy.work.blocks import Batch
+from driftline.engine.flow.context import shown
 from driftline.engine.flow.flow import Vertex
-from driftline.engine.flow.plan import Plan
+from driftline.engine.flow.plan import Plan, functions_of
 from driftline.engine.interrupts import let_through
+from driftline.engine.moments import label_in_words
 from driftline.engine.wire.label_columns import times
 
 TURN_S = 0.1
@@ -36,9 +38,6 @@ UNBOUNDED = 1 << 62
 
 REMEMBERED = 0.5
 """The weight of older costs is multiplied by this with each batch."""
-
-RECORD_SHOWN = 200
-"""Characters of a record that a note shows."""
 
 Clock = Callable[[], float]
 Note = Callable[[str], None]
@@ -140,18 +139,22 @@ class Pace:
         if at is None:
             return "work for no single element"
         port, batch = at
-        labels = batch.labels
-        of = "" if len(labels) == 1 else f"one of {len(labels)} elements from "
-        return f"{self._operator(port)}, {of}label {list(labels[0])}"
+        labels, values, _ = batch.elements()
+        of = "" if len(labels) == 1 else f"one of {len(labels)} elements, the first: "
+        record = shown(values[0])
+        return f"{self._operators(port)}, {of}{label_in_words(labels[0])}, record {record}"
 
     def _vertex(self, port: int) -> Vertex:
         return self._plan.ports[port % len(self._plan.ports)].vertex
 
-    def _operator(self, port: int) -> str:
+    def _operators(self, port: int) -> str:
+        """The operators whose functions an element of a port may be given, one after the other."""
         vertex = self._vertex(port)
+        names = functions_of(self._plan.flow, vertex)
+        named = f"operator{'s' * (len(names) != 1)} {', '.join(map(repr, names))}"
         if vertex.kind == "source":
-            return f"a function after source {vertex.name!r}"
-        return f"operator {vertex.name!r} or a function after it"
+            return f"{named} after source {vertex.name!r}" if names else f"source {vertex.name!r}"
+        return named
 
     def _shown(self, port: int, batch: Batch) -> str:
         vertex = self._vertex(port)
@@ -159,9 +162,9 @@ class Pace:
         key = ""
         if vertex.key is not None:
             try:
-                key = f", key {vertex.key(values[0])!r:.{RECORD_SHOWN}}"
+                key = f", key {shown(vertex.key(values[0]))}"
             except BaseException as error:  # it becomes a failure when the element is applied
                 let_through(error)
                 key = f", key unknown ({type(error).__name__})"
-        record = repr(values[0])[:RECORD_SHOWN]
-        return f"{self._operator(port)}, label {list(labels[0])}{key}, record {record}"
+        place = label_in_words(labels[0])
+        return f"{self._operators(port)}, {place}{key}, record {shown(values[0])}"

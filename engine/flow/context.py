@@ -3,14 +3,18 @@
 import random
 import re
 import reprlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from driftline.engine.counted import beginning
+from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.flow.users import line_of
 from driftline.engine.interrupts import let_through
 from driftline.engine.labels import Label
+from driftline.engine.moments import label_in_words
 from driftline.engine.visible import visible
-from driftline.engine.wire.codec import pack, why_not
+from driftline.engine.wire.codec import pack, pack_payload, unpack, why_not
+from driftline.engine.wire.limits import RECORD_BYTES_MAX
 
 RECORD_SHOWN = 200
 """Characters of a record or key that an error shows."""
@@ -56,6 +60,10 @@ class Context:
         return random.Random(pack(self.label))
 
 
+Parts = tuple[str, str, object, str, str, str]
+"""The payload of a failure; its fields are `FAILURE_FIELDS`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A user function raised. A failure is an output like any other: it may be undone."""
@@ -64,13 +72,15 @@ class Failure:
     """Name of the operator."""
     key: str
     """The key of the element, as text."""
-    record: str
-    """The element, as text."""
     error: str
     """Type and text of the exception."""
     line: str
     """The line of the user's own code that raised, or that called what raised, or that made the
-    operator."""
+    operator; RETURNED if an output is wrong."""
+    kept: bytes = field(repr=False)
+    """The element, or the output, packed: no function can change it any more."""
+    text: str = ""
+    """How it begins, if it cannot travel, or is larger than a record may be; else nothing."""
 
     @staticmethod
     def of(
@@ -86,16 +96,29 @@ class Failure:
         let_through(error)
         text = f"{type(error).__name__}: {_text_of(error)}"
         line = line_of(error) or made_at or NO_LINE
-        return Failure(operator, shown(key), shown(record), text, line)
+        return Failure(operator, shown(key), text, line, *_kept(record))
 
     @staticmethod
     def of_output(operator: str, key: object, output: object, problem: str) -> "Failure":
         """Describe an output that a function must not make."""
-        return Failure(operator, shown(key), shown(output), f"PayloadError: {problem}", RETURNED)
+        return Failure(operator, shown(key), f"PayloadError: {problem}", RETURNED, *_kept(output))
 
-    def payload(self) -> tuple[str, ...]:
-        """The payload of the output; its fields are `FAILURE_FIELDS`."""
-        return self.operator, self.key, self.record, self.error, self.line
+    @staticmethod
+    def of_payload(payload: object) -> "Failure":
+        """The failure with this payload."""
+        operator, key, record, error, line, text = parts(payload)
+        return Failure(operator, key, error, line, pack_payload((record,)), text)
+
+    @property
+    def record(self) -> object:
+        """The element, or the output, as it travels; None if it cannot: see `text`."""
+        value = unpack(self.kept)
+        assert isinstance(value, tuple)
+        return value[0]
+
+    def payload(self) -> Parts:
+        """The payload of the output."""
+        return self.operator, self.key, self.record, self.error, self.line, self.text
 
 
 NO_LINE = "no line of the function: what it is given, or what it returns, does not fit"
@@ -104,17 +127,24 @@ NO_LINE = "no line of the function: what it is given, or what it returns, does n
 RETURNED = "what it returned"
 """Stands in the place of a line where an output, and not the function, is wrong."""
 
-FAILURE_FIELDS = ("operator", "key", "record", "error", "line")
+FAILURE_FIELDS = ("operator", "key", "record", "error", "line", "text")
 
 
-def describe(label: Label, payload: tuple[str, ...]) -> str:
+def parts(payload: object) -> Parts:
+    """The payload of a failure, as it has come back from the wire."""
+    assert isinstance(payload, tuple)
+    assert len(payload) == len(FAILURE_FIELDS)
+    return payload
+
+
+def describe(label: Label, payload: object) -> str:
     """The error message for a failure that has become final; `payload`: of the failure."""
-    operator, *texts = payload
-    key, value, error, line = map(visible, texts)
+    operator, key, record, error, line, text = parts(payload)
+    shown_record, key, error, line = map(visible, (text or shown(record), key, error, line))
     name = "output" if line == RETURNED else "record"
     return (
-        f"operator {operator!r} failed at label {list(label)}, key {key}: {error}\n"
-        f"  {name}: {value}\n  at: {line}\n"
+        f"operator {operator!r} failed at {label_in_words(label)}, key {key}: {error}\n"
+        f"  {name}: {shown_record}\n  at: {line}\n"
         "  Mend the function and go on with --accept-changed-code, or set such elements aside: "
         "--on-error dead-letter (in Python accept_changed_code=True, dead_letters=True)."
     )
@@ -122,19 +152,39 @@ def describe(label: Label, payload: tuple[str, ...]) -> str:
 
 def shown(value: object) -> str:
     """A value as text for an error: short, and the same in every process and replay."""
+    return beginning(whole(value), RECORD_SHOWN)
+
+
+def whole(value: object) -> str:
+    """A value as text, the same in every process and replay: all of it, if it can travel."""
     try:
         text = _REPR.repr(value) if why_not(value) else repr(value)
     except BaseException as error:
         let_through(error)
         text = f"<a {type(value).__name__} whose repr raises {type(error).__name__}>"
-    return _stable(text[: 2 * RECORD_SHOWN])[:RECORD_SHOWN]
+    return _stable(text)
+
+
+_NOTHING = pack_payload((None,))
+
+
+def _kept(value: object) -> tuple[bytes, str]:
+    """A value packed, and no text; or nothing, and how it begins as text, if it cannot be kept."""
+    try:
+        data = pack_payload((value,))
+        unpack(data)  # the packer accepts one level more than the unpacker
+    except (PayloadError, MalformedMessage):
+        return _NOTHING, shown(value)
+    if len(data) > RECORD_BYTES_MAX + 1:
+        return _NOTHING, shown(value)
+    return data, ""
 
 
 def _text_of(error: BaseException) -> str:
     if isinstance(error, RecursionError):  # Python's own text depends on where the stack ended
         return "maximum recursion depth exceeded"
     try:
-        return _stable(str(error)[:ERROR_SHOWN])
+        return beginning(_stable(str(error)), ERROR_SHOWN)
     except BaseException as another:
         let_through(another)
         return f"making its text raises {type(another).__name__}"

@@ -9,6 +9,7 @@ their release.
 
 from dataclasses import dataclass
 from hashlib import blake2b
+from operator import itemgetter
 
 from driftline.engine.flow.flow import Flow, Vertex
 from driftline.engine.wire.codec import pack
@@ -94,6 +95,19 @@ def plan(flow: Flow) -> Plan:
 def functions_follow(flow: Flow, vertex: Vertex) -> bool:
     """Whether other functions of the same chain take the outputs of a vertex."""
     return any(after.function is not None for after in chain_of(flow, vertex)[1:])
+
+
+def functions_of(flow: Flow, entry: Vertex) -> list[str]:
+    """The names of the operators in a chain that have functions; also of keys of the operators
+    behind it, as failures name them, as these functions are called in the chain first."""
+    chain = chain_of(flow, entry)
+    keyed = {after.number: after for v in chain for after in flow.outputs_of(v.number)}
+    names = [vertex.name for vertex in chain if vertex.function is not None]
+    return names + [
+        f"key of {vertex.name}"
+        for vertex in keyed.values()
+        if vertex.key is not None and not isinstance(vertex.key, itemgetter)
+    ]
 
 
 def chain_of(flow: Flow, entry: Vertex) -> list[Vertex]:

@@ -12,17 +12,22 @@ interpreter and a batch run of the same flow all write the same bytes.
     >>> Lines(flow).format(Item((7, 0), 0, ("мир", 2)))
     '{"t": [7, 0], "value": {"word": "мир", "count": 2}}'
 
+A dead letter has the element as "record", or a wrong output as "output". If it cannot travel, or
+JSON cannot hold it, "text" is in its place: no element ends a run that sets failures aside.
+
 Cost: about 3 microseconds for a small payload.
 """
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 from driftline.engine.errors import PayloadError
-from driftline.engine.flow.context import FAILURE_FIELDS
+from driftline.engine.flow.context import RETURNED, parts, whole
 from driftline.engine.flow.flow import Fields, Flow
+from driftline.engine.labels import Label
 from driftline.engine.order.steps import FAILURES
 from driftline.engine.wire.bundles import Item
 
@@ -38,27 +43,44 @@ class Lines:
     def __init__(self, flow: Flow) -> None:
         self.names: dict[int, str] = {FAILURES: DEAD_LETTERS}
         """Number of a sink -> its name."""
-        self._fields: dict[int, Fields] = {FAILURES: FAILURE_FIELDS}
+        self._fields: dict[int, Fields] = {}
         for number, sink in enumerate(flow.sinks):
             self.names[number] = sink.name
             self._fields[number] = sink.fields
 
     def format(self, item: Item) -> str:
         """The line of an item. Raises PayloadError if JSON cannot hold the payload."""
+        if item.sink == FAILURES:
+            return _dead_letter(item)
         value = item.value
         fields = self._fields[item.sink]
         # A payload that has not passed the wire format yet may be a list instead of a tuple.
         if fields is not None and isinstance(value, (tuple, list)) and len(value) == len(fields):
             value = dict(zip(fields, value, strict=True))
         try:
-            if type(value) not in _LEAVES:
-                _check_keys(value)
-            return f'{{"t": {list(item.label)}, "value": {_encode(value)}}}'
+            return _line(item.label, value)
         except (TypeError, ValueError, RecursionError) as error:
             raise PayloadError(
                 f"sink {self.names[item.sink]!r} cannot write the output at label "
                 f"{list(item.label)} as JSON: {error}. Convert it in a map before the sink"
             ) from None
+
+
+def _dead_letter(item: Item) -> str:
+    operator, key, record, error, line, text = parts(item.value)
+    first, last = {"operator": operator, "key": key}, {"error": error, "line": line}
+    name = "output" if line == RETURNED else "record"
+    if not text:
+        with suppress(TypeError, ValueError, RecursionError):
+            return _line(item.label, {**first, name: record, **last})
+    return _line(item.label, {**first, "text": text or whole(record), **last})
+
+
+def _line(label: Label, value: object) -> str:
+    """Raises TypeError, ValueError or RecursionError for a value that JSON cannot hold."""
+    if type(value) not in _LEAVES:
+        _check_keys(value)
+    return f'{{"t": {list(label)}, "value": {_encode(value)}}}'
 
 
 def _check_keys(value: object) -> None:

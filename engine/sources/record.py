@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from reprlib import Repr
 
+from driftline.engine.counted import beginning
 from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.sources.texts.wikitext import clean, sections
@@ -96,7 +97,7 @@ class Shape:
     def _normalised(self, number: int, row: dict[str, object]) -> dict[str, object]:
         record = {**row, "id": self._id(number, row)}
         if self.text_field is not None:
-            record["text"] = _field(row, self.text_field)
+            record["text"] = _field(row, self.text_field, "--text-field (in Python text_field)")
         try:
             value = as_taken(record)
         except PayloadError as error:
@@ -106,7 +107,8 @@ class Shape:
 
     def _id(self, number: int, row: dict[str, object]) -> int | str:
         if self.id_field is not None:
-            name, value = self.id_field, _field(row, self.id_field)
+            name = self.id_field
+            value = _field(row, name, "--id-field (in Python id_field)")
         else:
             name = "id" if "id" in row else "url"
             value = row.get(name, number)
@@ -116,10 +118,20 @@ class Shape:
         return value
 
 
-def _field(row: dict[str, object], name: str) -> object:
+def _field(row: dict[str, object], name: str, option: str = "") -> object:
+    """The value of a field; `option`: what the user has named the field by, if that was needed."""
     if name not in row:
-        raise _malformed(f"field {name!r} is missing", row)
+        if not option:
+            raise _malformed(f"field {name!r} is missing", row)
+        has = f"the record has {_names(row)}"
+        raise _malformed(f"field {name!r}, which {option} names, is missing: {has}", row)
     return row[name]
+
+
+def _names(row: dict[str, object]) -> str:
+    if not row:
+        return "no fields"
+    return "the fields " + beginning(", ".join(map(repr, row)), TEXT_CHARS)
 
 
 def as_taken(payload: object) -> object:

@@ -314,7 +314,9 @@ def why_not(value: object) -> str:
         problem = f"it is nested more than {NESTING_MAX} deep"
     if not problem:
         return ""
-    return f"a value of type {type(value).__name__} cannot travel or be stored: {problem}; {HELP}"
+    kind = type(value).__name__
+    reason = "" if problem == f"it is of type {kind}" else f": {problem}"
+    return f"a value of type {kind} cannot travel or be stored{reason}; {HELP}"
 
 
 def _problem(value: object, at: str, level: int) -> str:

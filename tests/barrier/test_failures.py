@@ -9,7 +9,7 @@ from driftline.engine.order.steps import FAILURES
 from driftline.engine.wire.bundles import Item
 from tests.barrier.barriers import GROUPS, connected, epochs, hold, items, ordered, productions
 
-FAILURE = ("scan 'count'", "'a'", "{'id': 1}", "ValueError: bad", "flow.py:1, in count: raise")
+FAILURE = ("scan 'count'", "'a'", {"id": 1}, "ValueError: bad", "flow.py:1, in count: raise", "")
 
 
 def test_a_provisional_failure_stops_nothing_and_a_final_one_does() -> None:

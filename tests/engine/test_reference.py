@@ -155,7 +155,7 @@ def test_a_dead_letter_is_an_output_and_its_element_leaves_no_trace() -> None:
     assert found[2].value == "ac"
     letter = found[1].value
     assert isinstance(letter, tuple)
-    assert letter[:4] == ("picky", "0", "'b'", "ValueError: not ab")
+    assert letter[:4] == ("picky", "0", "b", "ValueError: not ab")
 
 
 @pytest.mark.parametrize("kind", ["map", "filter", "flat_map"])

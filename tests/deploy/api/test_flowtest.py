@@ -262,7 +262,7 @@ def test_failures_are_dead_letters_where_they_are_wanted() -> None:
         test.send(number)
     assert test.outputs() == [4, 3]
     [failure] = test.failures
-    assert (failure.operator, failure.record) == ("divide", "0")
+    assert (failure.operator, failure.record) == ("divide", 0)
     assert failure.error.startswith("ZeroDivisionError")
     assert "return 12 // number" in failure.line
 

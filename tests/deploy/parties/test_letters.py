@@ -6,15 +6,14 @@ import pytest
 
 from driftline.deploy.parties.letters import DeadLetters
 from driftline.engine.events import FIELDS
-from driftline.engine.flow.context import Failure
 from driftline.engine.order.steps import FAILURES
 from driftline.engine.sources import BadRecord
 from driftline.engine.wire.bundles import Item
 
 
 def failure(time: int) -> Item:
-    payload = Failure("divide", "None", "0", "ZeroDivisionError: by zero", "f.py:3: 12 / n")
-    return Item((time, 1), FAILURES, payload.payload())
+    payload = "divide", "None", 0, "ZeroDivisionError: by zero", "f.py:3: 12 / n", ""
+    return Item((time, 1), FAILURES, payload)
 
 
 def test_the_first_failure_is_told_at_once_the_others_as_a_number_with_the_last_one(

@@ -57,7 +57,11 @@ def outputs(*times: int) -> list[DirectoryReport]:
 @pytest.mark.parametrize(
     ("outcome", "how", "words"),
     [
-        (RunOutcome("r", "", ""), How.COMPLETE, "all outputs are delivered; no output is later than"),
+        (
+            RunOutcome("r", "", ""),
+            How.COMPLETE,
+            "all outputs are delivered; no output is later than",
+        ),
         (RunOutcome("r", "", IN_GOOD_ORDER), How.ASKED, "record 500), without a replay"),
         (RunOutcome("r", "InputError", "line 3"), How.FAILED, "InputError: line 3"),
         (

@@ -197,6 +197,22 @@ def test_kill_9_of_a_run_on_standard_input_loses_and_repeats_nothing(
     assert driftline("verify", tmp_path / "out").returncode == 0
 
 
+def test_an_input_without_a_record_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(JOIN)
+    (tmp_path / "blank.jsonl").write_text("\n\n")
+    run: list[str | Path] = ["run", tmp_path / "flow.py:joined", "--output", tmp_path / "out"]
+    run += ["--input", f"left={tmp_path / 'blank.jsonl'}", "--input", "right=-"]
+    done = driftline_fed(run, b"")
+    assert done.returncode == 0, done.stderr
+    assert b"warning run     blank.jsonl is empty: it has no record" in done.stderr
+    assert b"warning run     standard input is empty: it has ended without a record" in done.stderr
+    some = records(tmp_path / "some.jsonl", 1)
+    run[2:] = ["--output", tmp_path / "more", "--input", f"left={some}", "--input", "right=-"]
+    done = driftline_fed(run, b'{"key": 1, "id": 2}\n')
+    assert done.returncode == 0, done.stderr
+    assert b"is empty" not in done.stderr
+
+
 def outputs(directory: Path) -> int:
     return sum(file.read_bytes().count(b"\n") for file in directory.glob("*.jsonl"))
 

@@ -13,6 +13,8 @@ import pytest
 from driftline import Flow, FlowTest, run, run_reference
 from driftline.engine.errors import InputError, PayloadError
 from driftline.engine.sources.record import RAW_CHARS
+from driftline.engine.wire.codec import pack_rows
+from driftline.engine.wire.limits import RECORD_BYTES_MAX
 from tests.engine.sources.poison import POISON
 
 FLOW = """
@@ -115,6 +117,31 @@ def test_without_dead_letters_the_run_ends_with_the_record_and_the_reason(
     assert done.returncode != 0
     assert f"{name}, record 2: it has " in done.stderr
     assert "a record has at most 16777216" in done.stderr
+
+
+def test_a_dead_letter_has_the_whole_record_however_large_and_is_an_input_again(
+    command: Command,
+) -> None:
+    flow = FLOW.replace('[record["id"]]', '[1 // (record["id"] - 2)]')
+    (command.directory / "flow.py").write_text(flow)
+    large = {"id": 2, "text": "слово " * 1_525_000, "tags": [1, {"a": None}]}
+    assert RECORD_BYTES_MAX * 0.99 < len(pack_rows([large])) <= RECORD_BYTES_MAX
+    lines = [json.dumps(record, ensure_ascii=False) for record in ({"id": 1}, large, {"id": 3})]
+    (command.directory / "in.jsonl").write_text("\n".join(lines))
+    options = "--on-error", "dead-letter"
+    assert command.run("wanted", "in.jsonl", "--reference", *options).returncode == 0
+    done = command.run("out", "in.jsonl", *options)
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stderr.splitlines())) < 1000
+    for pattern in ("*.jsonl", "dead-letters/*.jsonl"):
+        assert command.lines("out", pattern) == command.lines("wanted", pattern)
+    [letter] = command.lines("out", "dead-letters/0.jsonl")
+    assert json.loads(letter)["value"]["record"] == large
+    (command.directory / "flow.py").write_text(FLOW)
+    again = json.dumps(json.loads(letter)["value"]["record"])
+    (command.directory / "again.jsonl").write_text(again)
+    assert command.run("mended", "again.jsonl").returncode == 0
+    assert [json.loads(line)["value"] for line in command.lines("mended", "*.jsonl")] == [2]
 
 
 def ids() -> Flow:

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from driftline import Flow, ValueState
 from driftline.deploy.node.node import Node
 from driftline.deploy.simulation.scenarios.flows import two_fronts
 from driftline.deploy.simulation.scenarios.scenario import scenario
@@ -16,6 +17,7 @@ from driftline.deploy.work.blocks import Batch
 from driftline.deploy.work.pace import AT_FIRST, CARELESS, TURN_S, Pace
 from driftline.engine.flow.plan import plan
 from driftline.engine.labels import Label
+from driftline.engine.moments import time_in_words
 from driftline.engine.policy import policy
 from driftline.engine.wire.codec import pack_rows
 from driftline.engine.wire.label_columns import LabelColumn
@@ -97,6 +99,52 @@ def test_after_a_death_elements_are_noted_one_by_one_until_the_run_is_past_it() 
     assert work(pace, clock, batch(2), 0.0) == [1, 1]
     pace.moved_to(7)
     assert work(pace, clock, batch(2), 0.0) == [2]
+
+
+def spelled(text: str) -> str:
+    return text
+
+
+def chained() -> Flow:
+    flow = Flow("chained")
+    words = flow.source("a").map(spelled, name="slow").map(spelled)
+    words.key_by(spelled).scan(lambda word, n: word, ValueState("n"), name="count").map(
+        spelled, name="last"
+    ).sink("words")
+    flow.source("plain").key_by(0).scan(lambda word, n: word, ValueState("n"), name="of 0").sink(
+        "plain words"
+    )
+    flow.source("single").filter(bool, name="only").sink("single words")
+    return flow
+
+
+OPERATORS = [
+    "operators 'slow', 'map-2', 'key of count' after source 'a'",
+    "source 'plain'",
+    "operator 'only' after source 'single'",
+    "operators 'count', 'last'",
+    "operator 'of 0'",
+]
+
+
+@pytest.mark.parametrize(("port", "operators"), list(enumerate(OPERATORS)))
+def test_what_a_node_does_is_told_with_all_operators_of_the_chain_label_and_record(
+    port: int, operators: str
+) -> None:
+    notes: list[str] = []
+    pace = Pace(plan(chained()), Clock(), careful=(5, 6), note=notes.append)
+    assert pace.doing() == "work for no single element"
+    pace.begin_batch(port, Batch([(5, 0)], pack_rows(["x" * 300]), None))
+    cut = "'" + "x" * 199 + "… (302 characters)"
+    assert pace.doing() == f"{operators}, label [5, 0], record {cut}"
+    assert notes[0].startswith(f"{operators}, label [5, 0], ")
+    assert notes[0].endswith(f"record {cut}")
+    live: list[Label] = [(1763856304123456, 0), (1763856304123457, 0)]
+    pace.begin_batch(port, Batch(live, pack_rows(["a", "b"]), None))
+    taken = time_in_words(live[0][0])
+    assert pace.doing() == (
+        f"{operators}, one of 2 elements, the first: label {list(live[0])} ({taken}), record 'a'"
+    )
 
 
 class Hurried(Simulation):

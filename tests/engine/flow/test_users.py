@@ -62,8 +62,7 @@ def failure_of(folder: Path, call: str) -> Failure:
         "flow.source('in').map(fail).sink()\n"
     )
     [item] = run_reference(load_flow(str(folder / "failing.py")), [[1]], dead_letters=True)
-    assert isinstance(item.value, tuple)
-    return Failure(*item.value)
+    return Failure.of_payload(item.value)
 
 
 @pytest.mark.parametrize(("call", "line"), FAILING)
@@ -148,8 +147,7 @@ def test_without_a_line_of_a_function_the_line_of_the_operator_is_named(
     )
     flow = load_flow(str(path))
     [item] = run_reference(flow, [[{"a": 1}]], dead_letters=True)
-    assert isinstance(item.value, tuple)
-    failure = Failure(*item.value)
+    failure = Failure.of_payload(item.value)
     assert failure.error.startswith(error)
     assert failure.line == f"{path}:5, in <module>: {text}.sink()"
     with FlowTest(flow, dead_letters=True) as test:

@@ -31,8 +31,8 @@ def test_a_failure_says_operator_key_record_and_line() -> None:
     push(step, [((1, 0), ("a", "uv"), 1)])
     [(label, _, value)] = collected.net()
     assert isinstance(value, tuple)
-    operator, key, record, error, line = value
-    assert (label, operator, key, record) == ((1, 0), "op", "'a'", "('a', 'uv')")
+    operator, key, record, error, line, text = value
+    assert (label, operator, key, record, text) == ((1, 0), "op", "'a'", ("a", "uv"), "")
     assert error == "ValueError: 'uv' is awkward"
     assert "operators.py" in line
     assert "in fail_on_awkward_lengths" in line

@@ -17,7 +17,7 @@ _words = FLOW.source("words", fields=("word", "count"))
 _words.sink("counts")
 _words.map(lambda word: word).sink("слова/plain")
 
-FAILURE = ("scan 'count'", "'a'", "{'id': 1}", "ValueError: bad", "flow.py:1, in count: raise")
+FAILURE = ("scan 'count'", "'a'", {"id": 1}, "ValueError: bad", "flow.py:1, in count: raise", "")
 
 
 def stream(count: int, barrier: str = BARRIER) -> list[Bundle]:

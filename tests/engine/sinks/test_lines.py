@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.engine.errors import PayloadError
+from driftline.engine.flow.context import Failure
 from driftline.engine.order.steps import FAILURES
 from driftline.engine.sinks import Lines
-from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.bundles import Item, from_blob, to_blob
 from driftline.engine.wire.codec import travelled
 from tests.engine.sinks.bundles import FAILURE, FLOW
 
@@ -41,7 +42,36 @@ def test_without_fields_a_tuple_is_an_array() -> None:
 def test_a_dead_letter_names_its_parts() -> None:
     value = json.loads(LINES.format(Item((7, 0), FAILURES, FAILURE)))["value"]
     assert list(value) == ["operator", "key", "record", "error", "line"]
-    assert tuple(value.values()) == FAILURE
+    assert (*value.values(), "") == FAILURE
+
+
+def test_a_wrong_output_is_named_so_in_its_dead_letter() -> None:
+    failure = Failure.of_output("op", None, ["a", 1], "it has not the fields")
+    value = json.loads(LINES.format(Item((7, 0), FAILURES, failure.payload())))["value"]
+    assert list(value) == ["operator", "key", "output", "error", "line"]
+    assert value["output"] == ["a", 1]
+
+
+UNHELD = [b"bytes" * 100, float("nan"), {1: "x" * 5000}, {"a": {("a", 1): 1}}]
+
+
+@pytest.mark.parametrize("record", UNHELD, ids=repr)
+def test_a_dead_letter_that_json_cannot_hold_is_there_whole_as_text(record: object) -> None:
+    failure = Failure.of("op", None, record, ValueError("bad"))
+    value = json.loads(LINES.format(Item((7, 0), FAILURES, failure.payload())))["value"]
+    assert list(value) == ["operator", "key", "text", "error", "line"]
+    assert value["text"] == repr(record)
+
+
+@pytest.mark.parametrize("levels", [100, 400, 900, 2000, 100_000])
+def test_a_dead_letter_can_be_written_however_deep_its_record_is_nested(levels: int) -> None:
+    record: object = 1
+    for _ in range(levels):
+        record = [record]
+    failure = Failure.of("op", None, record, ValueError("bad"))
+    [item] = from_blob(to_blob([(7, 0)], FAILURES, [failure.payload()]))
+    assert item == Item((7, 0), FAILURES, failure.payload())
+    assert '"operator": "op"' in LINES.format(item)
 
 
 @pytest.mark.parametrize(

@@ -85,13 +85,22 @@ def test_missing_fields_are_named(tmp_path: Path) -> None:
     found = everything(open_source(path, id_field="key", text_field="body"))
     assert found[0] == (1, {"id": 1, "key": 1, "body": "x", "text": "x"})
     assert [(item.time, item.reason) for item in found if isinstance(item, BadRecord)] == [
-        (2, "field 'key' is missing"),
-        (3, "field 'body' is missing"),
+        (
+            2,
+            "field 'key', which --id-field (in Python id_field) names, is missing: the record has "
+            "the fields 'body'",
+        ),
+        (
+            3,
+            "field 'body', which --text-field (in Python text_field) names, is missing: the record "
+            "has the fields 'key'",
+        ),
     ]
     found = everything(open_source(path, sections=True, text_field="key"))
     assert [item.reason for item in found if isinstance(item, BadRecord)] == [
         "field 'text' cannot have sections: it is of type int",
-        "field 'key' is missing",
+        "field 'key', which --text-field (in Python text_field) names, is missing: the record has "
+        "the fields 'body'",
         "field 'text' cannot have sections: it is of type int",
     ]
 

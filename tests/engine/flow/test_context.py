@@ -1,0 +1,75 @@
+"""Failures keep the whole element; texts for people are short, and say that they are cut."""
+
+from __future__ import annotations
+
+import pytest
+
+from driftline.engine.errors import PayloadError
+from driftline.engine.flow.context import ERROR_SHOWN, RECORD_SHOWN, Failure, describe, shown
+from driftline.engine.wire.codec import pack_rows
+from driftline.engine.wire.limits import RECORD_BYTES_MAX, why_refused
+
+
+def failure(record: object, key: object = None, error: Exception | None = None) -> Failure:
+    return Failure.of("op", key, record, error or ValueError("bad"))
+
+
+def test_a_failure_keeps_the_whole_record_as_it_was_when_the_function_failed() -> None:
+    record = {"id": 7, "text": "x" * 100_000, "tags": ["a", ("b", 1.0, True, None)]}
+    found = failure(record)
+    record["tags"] = "changed later"
+    wanted = {"id": 7, "text": "x" * 100_000, "tags": ("a", ("b", 1.0, True, None))}
+    assert found.record == wanted
+    assert found.text == ""
+    assert Failure.of_payload(found.payload()) == found
+
+
+@pytest.mark.parametrize("other", [1.0, True])
+def test_failures_with_records_that_differ_in_type_only_differ(other: object) -> None:
+    assert failure({"n": 1}) != failure({"n": other})
+
+
+def test_whatever_is_a_record_is_kept_and_larger_elements_are_told_with_their_size() -> None:
+    size = RECORD_BYTES_MAX - len(pack_rows([{"text": "x" * 70_000}])) + 70_000
+    for more in (0, 1):
+        record = {"text": "x" * (size + more)}
+        refused = why_refused(record, len(pack_rows([record])))
+        assert bool(refused) == bool(more)
+        if not refused:
+            assert failure(record).record == record
+    found = failure("x" * (RECORD_BYTES_MAX + 100))
+    assert found.record is None
+    assert found.text == "'" + "x" * (RECORD_SHOWN - 1) + "… (16,777,318 characters)"
+
+
+def test_what_cannot_travel_is_kept_as_text() -> None:
+    found = failure({2, 1})
+    assert (found.record, found.text) == (None, "{1, 2}")
+
+
+def test_texts_for_people_are_short_and_say_that_they_are_cut() -> None:
+    assert shown("x" * 198) == repr("x" * 198)
+    assert shown("x" * 5998) == "'" + "x" * 199 + "… (6,000 characters)"
+    found = failure("r" * 5998, "k" * 998, ValueError("e" * 2988))
+    text = describe((50, 0), found.payload())
+    assert f"key '{'k' * 199}… (1,000 characters): " in text
+    assert f"record: '{'r' * 199}… (6,000 characters)" in text
+    assert found.error == f"ValueError: {'e' * ERROR_SHOWN}… (2,988 characters)"
+
+
+def test_the_label_of_a_live_record_has_its_moment_beside_it() -> None:
+    payload = failure(1).payload()
+    assert "failed at label [50, 0], key" in describe((50, 0), payload)
+    assert "failed at label [1763856304123456, 0] (2025-11-2" in describe(
+        (1763856304123456, 0), payload
+    )
+
+
+def test_a_value_of_a_wrong_type_is_called_so_once() -> None:
+    with pytest.raises(PayloadError) as told:
+        pack_rows([{1}])
+    assert str(told.value).startswith("a value of type set cannot travel or be stored; use None, ")
+    with pytest.raises(
+        PayloadError, match=r"cannot travel or be stored: at \['a'\] is of type set; "
+    ):
+        pack_rows([{"a": {1}}])
