@@ -11,8 +11,19 @@ On leaving the block all records are acknowledged, or Unavailable is raised. The
 records by the producer's id: keep the id from start to start, and never let two processes send with
 one id at a time.
 
-There is no thread: lost records are sent again within `send` and `flush`. Call `flush` before a
-longer pause. Memory: at most `window` records.
+Lost records are sent again within `send` and `flush` only. Call `flush` before a longer pause.
+
+Memory: at most `window` records and `window_bytes` bytes wait for their acknowledgement, and the
+record that is being sent. ZeroMQ's queue has no copies of them: it refers to the same bytes, but
+for small records.
+
+A front that acknowledges, or says that it holds back, lives: the time limits count from its last
+sign. A SYNC is no such sign, unless it acknowledges something: else records that are lost again and
+again would be sent for ever.
+
+A question (HELLO, END) is answered after all records that were sent before it. Until its SYNC no
+record is sent: a SYNC says that no later one has been taken, and so records that were on their way
+would be sent twice.
 """
 
 from __future__ import annotations
@@ -40,8 +51,14 @@ from driftline.engine.wire.limits import why_refused
 WINDOW = 1000
 """How many records may be unacknowledged, by default."""
 
+WINDOW_BYTES = 1 << 26
+"""How many bytes of records may be unacknowledged, by default."""
+
+COPIED_BYTES = 1 << 12
+"""ZeroMQ copies records below this size, which costs less than to refer to them."""
+
 TIMEOUT_S = 30.0
-"""How long to wait for the front, by default."""
+"""How long the front may give no sign, by default."""
 
 ASK_AFTER_S = 0.3
 """How long a front may be silent before it is asked for its last number."""
@@ -51,17 +68,19 @@ ASK_AFTER_S_MAX = 5.0
 
 HEARTBEAT_MS, DEAD_AFTER_MS = 1000, 10_000
 """How often a connection is probed, and for how long it may be silent: a machine that vanishes
-closes no connection. A front that takes no records at the moment does not answer, either."""
+closes no connection."""
 
 
 class Producer:
     """A connection to a front, for one sequence of records. A context manager.
 
     `address`: where `driftline run --input tcp://...` listens; `producer_id`: names this sequence
-    of records, in this start and all later ones, at most 255 bytes; `window`: how many records may
-    be unacknowledged; `timeout_s`: how long to wait for the front. Raises Unavailable if the front
-    does not answer in time, or refuses the producer (the text says why), ValueError for an id that
-    is empty or too long.
+    of records, in this start and all later ones, at most 255 bytes; `window`, `window_bytes`: how
+    many records, and bytes of records, may be unacknowledged; one larger record may, too, if it is
+    alone; `timeout_s`: how long the front may give no sign, seconds: a flow that is slow, or holds
+    producers back, gives one every second, and is waited for as long as it takes. Raises
+    Unavailable if the front gives no sign for so long, or refuses the producer (the text says why),
+    ValueError for an id that is empty or too long.
     """
 
     def __init__(
@@ -70,6 +89,7 @@ class Producer:
         producer_id: str,
         *,
         window: int = WINDOW,
+        window_bytes: int = WINDOW_BYTES,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         if not 0 < len(producer_id.encode()) <= PRODUCER_BYTES_MAX:
@@ -77,6 +97,7 @@ class Producer:
         self.address = address
         self.id = producer_id
         self.window = window
+        self.window_bytes = window_bytes
         self.timeout_s = timeout_s
         self.acknowledged = 0
         """The front has stored the records 1 to `acknowledged` for good."""
@@ -84,6 +105,8 @@ class Producer:
         """The number of the last record that was sent."""
         self._session = time_ns()
         self._unacknowledged: dict[int, bytes] = {}
+        self._bytes = 0
+        """Bytes of the unacknowledged records."""
         self._sent = 0
         """Records up to this number have been sent, and not been asked for again."""
         self.ended = False
@@ -91,10 +114,15 @@ class Producer:
         self._synced = False
         self._ending = False
         self._to_ask = False
+        self._asked = False
+        """Whether a question was sent, and its SYNC has not come."""
         self._ask_at = 0.0
         self._ask_after_s = ASK_AFTER_S
+        self._sign_at = 0.0
+        """When the front gave its last sign of life; not before the wait that is under way."""
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
+        self._socket.copy_threshold = COPIED_BYTES
         # ZeroMQ drops its queue when a connection breaks: records wait in `_unacknowledged`.
         self._socket.set(zmq.SNDHWM, window)
         self._socket.set(zmq.RCVHWM, 0)  # else heartbeats can abort the process, see `guarding`
@@ -128,30 +156,37 @@ class Producer:
             self.close()
 
     def send(self, payload: object) -> int:
-        """Send a record; waits while the window is full. Returns its number.
+        """Send a record; waits while the window is full, for as long as the front gives signs.
+        Returns its number.
 
         Raises PayloadError if the record has values that the wire format has not, is larger than
         16 MiB, nested more than 100 deep, or has a dict with keys that are sequences; such a record
-        takes no number. Raises Unavailable if the front does not answer in time, or if this
+        takes no number. Raises Unavailable if the front gives no sign for `timeout_s`, or if this
         producer or the stream has ended.
         """
         number = self.sequence + 1
         data = pack(payload)
         if reason := why_refused(payload, len(data), of_producer=True):
             raise PayloadError(f"record {number} of {self.id!r} cannot be sent: {reason}")
-        self._wait(lambda: len(self._unacknowledged) < self.window or self.ended, self.timeout_s)
+        beginning = pack((MAGIC, Kind.RECORD, self.id, self._session, number, None))[:-1]
+        message = beginning + data
+        del data
+        self._wait(lambda: self._has_room(len(message)) or self.ended, self.timeout_s)
         if self.ended:
             raise self._refused()
         if not self._unacknowledged:
             self._ask_at = monotonic() + ASK_AFTER_S
         self.sequence = number
-        beginning = pack((MAGIC, Kind.RECORD, self.id, self._session, number, None))[:-1]
-        self._unacknowledged[number] = beginning + data
+        self._unacknowledged[number] = message
+        self._bytes += len(message)
         self._push()
         return number
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until all records are acknowledged. Raises Unavailable after the timeout."""
+        """Wait until all records are acknowledged, for as long as the front gives signs.
+
+        Raises Unavailable if it gives none for `timeout_s`, by default that of the producer.
+        """
         wait_s = self.timeout_s if timeout_s is None else timeout_s
         self._wait(lambda: not self._unacknowledged or self.ended, wait_s)
         if self._unacknowledged:
@@ -162,7 +197,7 @@ class Producer:
 
         The stream ends, for all, once every producer has ended that has ever sent a record: so of
         several producers, each has to send its first record before the others end. May be called
-        again. Raises Unavailable after the timeout, and if this producer has never sent a record.
+        again. Raises Unavailable like `flush`, and if this producer has never sent a record.
         """
         self.flush(timeout_s)
         self._ending = True
@@ -177,12 +212,18 @@ class Producer:
         ended = f"producer {self.id!r} has ended" if self.acknowledged else "the stream was ended"
         return Unavailable(f"{self.address} takes no more records: {ended}")
 
+    def _has_room(self, size: int) -> bool:
+        """Whether a message of this size may be sent."""
+        count = len(self._unacknowledged)
+        return not count or (count < self.window and self._bytes + size <= self.window_bytes)
+
     def _wait(self, until: Callable[[], bool], timeout_s: float) -> None:
-        """Send, take answers and ask, until the condition holds."""
+        """Send, take answers and ask, until the condition holds, or signs of life fail to come."""
+        self._sign_at = monotonic()
         self._take()
-        deadline = monotonic() + timeout_s
         while not until():
             now = monotonic()
+            deadline = self._sign_at + timeout_s
             if now >= deadline:
                 raise Unavailable(
                     f"producer {self.id!r} waited {timeout_s:g} s for {self.address} "
@@ -199,19 +240,20 @@ class Producer:
             self._take()
 
     def _has_to_send(self) -> bool:
-        return self._to_ask or self._sent < self.sequence
+        return self._to_ask or (self._sent < self.sequence and not self._asked)
 
     def _push(self) -> None:
         """Send records, and the question if one is due, as far as the connection takes them."""
         send = self._socket.send
         try:
-            while self._sent < self.sequence:
-                send(self._unacknowledged[self._sent + 1], zmq.NOBLOCK)
+            while self._sent < self.sequence and not self._asked:
+                send(self._unacknowledged[self._sent + 1], zmq.NOBLOCK, copy=False)
                 self._sent += 1
             if self._to_ask:
                 kind = (Kind.END, self.sequence) if self._ending else (Kind.HELLO,)
                 send(pack((MAGIC, kind[0], self.id, self._session, *kind[1:])), zmq.NOBLOCK)
                 self._to_ask = False
+                self._asked = True
         except zmq.Again:
             pass  # not connected, or the front takes nothing at the moment
 
@@ -234,8 +276,13 @@ class Producer:
             self._ask_at = 0.0
         if session != self._session:
             return
+        now = monotonic()
+        if acknowledged > self.acknowledged or kind is not Kind.SYNC or not self._synced:
+            self._sign_at = now
+        if kind is not Kind.ACK:
+            self._asked = False
         self._ask_after_s = ASK_AFTER_S
-        self._ask_at = monotonic() + ASK_AFTER_S
+        self._ask_at = now + (ASK_AFTER_S_MAX if self._asked else ASK_AFTER_S)
         if acknowledged < self.acknowledged:
             raise StateMismatch(
                 f"{self.address} had {self.acknowledged} records of {self.id!r}, and now has "
@@ -243,7 +290,7 @@ class Producer:
             )
         self.acknowledged = acknowledged
         while self._unacknowledged and next(iter(self._unacknowledged)) <= acknowledged:
-            del self._unacknowledged[next(iter(self._unacknowledged))]
+            self._bytes -= len(self._unacknowledged.pop(next(iter(self._unacknowledged))))
         self._sent = max(self._sent, self.acknowledged)
         if kind is Kind.REFUSED and number:
             raise PayloadError(f"{self.address} refused record {number} of {self.id!r}: {reason}")

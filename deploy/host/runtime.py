@@ -10,6 +10,7 @@ a reconnect loses. The background threads send to the same PULL: so a node waits
 which wakes up sooner than a poller over several.
 
 A process of its own runs its loop with `run`, which collects garbage at leisure (`collector`).
+Every process gives freed memory back at leisure (`freed`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import zmq
 
 from driftline.deploy.host import forks
 from driftline.deploy.host.collector import Collector
+from driftline.deploy.host.freed import Freed
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.events import Trouble, about, log
 from driftline.engine.wire.party import Job, Party
@@ -75,6 +77,7 @@ class Runtime:
         """Socket -> takes the messages that have come there."""
         self._collector: Collector | None = None
         """None in a process of the user, which has its own settings."""
+        self._freed = Freed()
         self.turns = 0
         self.waits = False
         """Whether the loop waits for messages, or takes them from a socket."""
@@ -151,8 +154,8 @@ class Runtime:
         else:
             tick_at = min(min(seat.tick_at, seat.party.tick_by) for seat in self._seats)
             now = monotonic()
-            if self._collector is not None and self._collector.is_due(now):
-                self._rest(self._collector, now)
+            if self._freed.is_due(now):
+                self._rest(now)
             self._take(ceil(max(0.0, min(tick_at - now, wait_s)) * 1000))
         self.waits = False
         self.turns += 1
@@ -175,10 +178,12 @@ class Runtime:
             os.sched_yield()  # let ZeroMQ's thread send, if it waits for this core
         return more
 
-    def _rest(self, collector: Collector, now: float) -> None:
-        """Let the collector work if no message has come."""
+    def _rest(self, now: float) -> None:
+        """Collect garbage and give memory back, if no message has come."""
         if not self._poller.poll(0):
-            collector.rest(now)
+            if self._collector is not None and self._collector.is_due(now):
+                self._collector.rest(now)
+            self._freed.rest(now)
 
     def flush(self, party: Party) -> None:
         """Send the messages of a party, and begin its jobs."""

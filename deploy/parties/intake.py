@@ -22,6 +22,10 @@ answers what can never be taken: the record with this number, as it exceeds a li
 a session later than the clock of the front, one more producer than a source can have, or the end of
 a producer that has sent nothing.
 
+While nothing is taken, as the source has no room, or what a producer has sent is not stored, the
+intake repeats its ACK every SIGN_S: so producers can tell a flow that holds them back from one that
+is gone, and their connections, which are not read at that time, stay.
+
 Anybody may send anything. Invariants: an acknowledged record is durable; a record is stored once,
 however often it comes; a malformed message changes nothing; what is remembered of producers is
 bounded. While the front's source has no room, no record is taken, the sockets fill up, and
@@ -52,6 +56,9 @@ MESSAGE_BYTES_MAX = RECORD_BYTES_MAX + 1024
 
 SESSION_AHEAD_US = 60_000_000
 """How far ahead of the front's clock a session may be: a larger one would fence its owner off."""
+
+SIGN_S = 1.0
+"""How often producers that wait are told that the front lives."""
 
 STRANGERS_MAX = 1_000
 """Producers without records whose sessions are remembered."""
@@ -122,13 +129,18 @@ class Intake(Receiver):
         self._dropped = Seldom("malformed-message", f"{name} dropped a malformed message")
         self._crowded = Seldom("producer-refused", f"{name} refused a new producer")
         self._presence = Presence(source)
+        self._sign_at = 0.0
+        """When producers that wait are told next that the front lives."""
 
     # Called by the runtime.
 
     def tick(self, now: float) -> float:
         self._dropped.tell(now)
         self._crowded.tell(now)
-        return super().tick(now)
+        if now >= self._sign_at:
+            self._sign_at = now + SIGN_S
+            self._give_signs()
+        return min(self._sign_at, super().tick(now))
 
     def turn(self) -> bool:
         more = super().turn()
@@ -230,6 +242,17 @@ class Intake(Receiver):
             forgotten, _ = kept.popitem(last=False)
             self._owed.pop(forgotten, None)  # it asks again
         return client
+
+    def _give_signs(self) -> None:
+        """Tell producers that wait that the front lives; who waits in vain is told nothing."""
+        source = self.source
+        if source.stopped:
+            return
+        has_room = self.room()
+        for clients in (self._clients, self._strangers):
+            for producer, client in clients.items():
+                if not has_room or source.acknowledged(producer) < source.accepted(producer):
+                    self._send(client.route, Kind.ACK, client.session, producer)
 
     def _answer(self) -> None:
         """Answer the producers whose answer is true by now; the others wait on."""

@@ -279,3 +279,22 @@ def test_kill_9_loses_nothing_that_was_acknowledged_and_doubles_nothing(tmp_path
         assert mine == [(i, (name, i)) for i in range(1, count + 1)]
     assert log.sequences() == {"p": count, "q": count}
     assert all(a.time < b.time for a, b in pairwise(entries))
+
+
+def test_kill_9_while_a_producer_waits_for_the_last_records(tmp_path: Path) -> None:
+    """Those that are not acknowledged stay with the producer, which goes on when it is asked to."""
+    with Killed(tmp_path) as front, Producer(front.address, "p") as producer:
+        for i in range(1, 501):
+            producer.send(i)
+        front.kill()
+        with pytest.raises(Unavailable, match=r"waited 0\.3 s .*is the flow running"):
+            producer.flush(0.3)
+        assert producer.send(501) == 501
+        front.start()
+        producer.flush()
+        assert producer.acknowledged == 501
+        front.kill()
+        front.start()
+        producer.send(502)
+    log = InputLog(tmp_path / "log", "test")
+    assert stored(log) == [("p", i, i) for i in range(1, 503)]

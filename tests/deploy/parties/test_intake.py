@@ -200,7 +200,9 @@ def test_a_group_that_cannot_be_written_is_written_once_there_is_room(
         wire.until(lambda: bool(host.source.obstacle))
         assert host.source.obstacle.endswith("its input log: input log: the disk is full")
         assert host.source.acknowledged("p") == 0
-        assert wire.hear() == (Kind.ACK, 1, 1)
+        while (answer := wire.hear()) == (Kind.ACK, 1, 0):
+            pass  # the front lives
+        assert answer == (Kind.ACK, 1, 1)
     assert host.source.obstacle == ""
     assert stored(host.log) == [("p", 1, "a")]
 

@@ -73,7 +73,7 @@ def test_an_error_with_line_ends_is_one_line_and_is_whole_in_the_fields(
 ) -> None:
     letters = DeadLetters("out/dead-letters")
     error = "ValueError: unknown tea\n12:00:00.000 info    run     \x1b[8m"
-    payload = Failure("divide", "None", "0", error, "f.py:3: 12 / n").payload()
+    payload = ("divide", "None", 0, error, "f.py:3: 12 / n", "")
     letters.failed(1.0, [Item((3, 1), FAILURES, payload)])
     assert r"unknown tea\n12:00:00.000 info    run     \x1b[8m; at: f.py:3" in caplog.messages[0]
     assert getattr(caplog.records[0], FIELDS)["error"] == error

@@ -1,0 +1,243 @@
+"""How long a producer waits, and how much it keeps: with a front that does exactly what it is told.
+
+The clock of the producers is virtual: it moves only when a test says so.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import zmq
+
+from driftline.deploy.parties.intake import MAGIC, Kind, decode_request
+from driftline.deploy.producer import ASK_AFTER_S, TIMEOUT_S, Producer
+from driftline.engine.errors import Unavailable
+from driftline.engine.wire.codec import pack
+from tests.deploy.parties.intake_host import SOON_S
+from tests.engine.sources.memory_disk import memory_disk
+
+RECORD_BYTES, WINDOW_BYTES = 4 << 20, 64 << 20
+
+FILLS_ITS_WINDOW = f"""
+import sys
+from driftline import Producer
+from driftline.engine.errors import Unavailable
+
+def peak():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM"))
+
+producer = Producer(sys.argv[1], "p", window_bytes={WINDOW_BYTES}, timeout_s=0.5)
+before = peak()
+try:
+    while True:
+        producer.send(bytes({RECORD_BYTES}))
+except Unavailable:
+    print(producer.sequence, peak() - before)
+"""
+
+NEARLY_S = 0.9 * TIMEOUT_S
+
+
+class Clock:
+    """A clock that moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Front:
+    """Hears one producer, and says what it is told to."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._socket.set(zmq.RCVHWM, 1)
+        self._socket.bind(address)
+        self._route = b""
+        self._session = 0
+
+    def hear(self, wait_s: float = SOON_S) -> tuple[Kind, int] | None:
+        """The kind and the number of the next message; None: none comes."""
+        if not self._socket.poll(int(wait_s * 1000)):
+            return None
+        self._route, data = self._socket.recv_multipart()
+        kind, _, self._session, number, _ = decode_request(data)
+        return kind, number
+
+    def say(self, kind: Kind, acknowledged: int) -> None:
+        self._socket.send_multipart([self._route, pack((MAGIC, kind, self._session, acknowledged))])
+
+    def close(self) -> None:
+        self._context.destroy(linger=0)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("driftline.deploy.producer.monotonic", clock)
+    # A producer that sleeps does not see that the clock moves.
+    monkeypatch.setattr("driftline.deploy.producer.ASK_AFTER_S_MAX", ASK_AFTER_S)
+    return clock
+
+
+@pytest.fixture
+def front() -> Iterator[Front]:
+    with memory_disk() as directory:
+        front = Front(f"ipc://{directory}/intake")
+        yield front
+        front.close()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+def made(
+    front: Front, pool: ThreadPoolExecutor, window: int = 1000, window_bytes: int = 1 << 26
+) -> Producer:
+    """A producer that the front knows."""
+    making = pool.submit(
+        lambda: Producer(front.address, "p", window=window, window_bytes=window_bytes)
+    )
+    assert front.hear() == (Kind.HELLO, 0)
+    front.say(Kind.SYNC, 0)
+    return making.result(SOON_S)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds that another thread brings about."""
+    looked = threading.Event()
+    for _ in range(int(SOON_S / 0.002)):
+        if condition():
+            return
+        looked.wait(0.002)
+    raise AssertionError("nothing came")
+
+
+def test_a_flow_that_acknowledges_is_waited_for_as_long_as_it_takes(
+    front: Front, clock: Clock, pool: ThreadPoolExecutor
+) -> None:
+    producer = made(front, pool)
+    for number in range(1, 6):
+        producer.send(number)
+    flushing = pool.submit(producer.flush)
+    for number in range(1, 6):
+        clock.now += NEARLY_S
+        front.say(Kind.ACK, number)
+        until(lambda number=number: producer.acknowledged == number)  # type: ignore[misc]
+    flushing.result(SOON_S)
+    producer.close()
+
+
+@pytest.mark.parametrize("what", ["send", "flush"])
+def test_a_flow_that_says_that_it_holds_back_is_waited_for(
+    what: str, front: Front, clock: Clock, pool: ThreadPoolExecutor
+) -> None:
+    producer = made(front, pool, window=1)
+    producer.send("a")
+    assert front.hear() == (Kind.RECORD, 1)
+    waiting = pool.submit(producer.flush if what == "flush" else lambda: producer.send("b"))
+    for _ in range(5):
+        before = producer._sign_at
+        clock.now += NEARLY_S
+        front.say(Kind.ACK, 0)
+        until(lambda before=before: producer._sign_at > before)  # type: ignore[misc]
+    assert not waiting.done()
+    front.say(Kind.ACK, 1)
+    waiting.result(SOON_S)
+    producer.close()
+
+
+@pytest.mark.parametrize("kind", [None, Kind.SYNC])
+def test_a_flow_without_signs_is_given_up_that_long_after_the_last_one(
+    kind: Kind | None, front: Front, clock: Clock, pool: ThreadPoolExecutor
+) -> None:
+    """A SYNC that acknowledges nothing is none: a record may be lost on its way every time."""
+    producer = made(front, pool)
+    for record in "ab":
+        producer.send(record)
+    flushing = pool.submit(producer.flush)
+    clock.now += NEARLY_S
+    front.say(Kind.ACK, 1)
+    until(lambda: producer.acknowledged == 1)
+    clock.now += NEARLY_S
+    if kind is not None:
+        front.say(kind, 1)
+        while front.hear() != (Kind.RECORD, 2):
+            pass
+    assert not flushing.done()
+    clock.now += TIMEOUT_S - NEARLY_S
+    with pytest.raises(Unavailable, match=r"waited 30 s .*\(1 records unacknowledged\)"):
+        flushing.result(SOON_S)
+    producer.close()
+
+
+def test_no_record_is_sent_again_because_of_a_question(
+    front: Front, clock: Clock, pool: ThreadPoolExecutor
+) -> None:
+    """A record behind the question would be on its way when the answer says it has not come."""
+    producer = made(front, pool)
+    producer.send("a")
+    clock.now += 2 * ASK_AFTER_S
+    flushing = pool.submit(producer.flush)
+    assert front.hear() == (Kind.RECORD, 1)
+    assert front.hear() == (Kind.HELLO, 0)
+    front.say(Kind.ACK, 1)
+    flushing.result(SOON_S)
+    producer.send("b")
+    front.say(Kind.SYNC, 1)
+    pool.submit(producer.flush)
+    assert front.hear() == (Kind.RECORD, 2)
+    assert front.hear(wait_s=0.05) is None
+    front.say(Kind.ACK, 2)
+    until(lambda: producer.acknowledged == 2)
+    producer.close()
+
+
+def test_records_that_wait_are_bounded_in_bytes(
+    front: Front, clock: Clock, pool: ThreadPoolExecutor
+) -> None:
+    producer = made(front, pool, window_bytes=10_000)
+    for _ in range(3):
+        producer.send(bytes(3000))
+    sending = pool.submit(producer.send, bytes(3000))
+    front.say(Kind.ACK, 1)
+    assert sending.result(SOON_S) == 4
+    sending = pool.submit(producer.send, bytes(20_000))
+    for number in (2, 3):
+        front.say(Kind.ACK, number)
+        until(lambda number=number: producer.acknowledged == number)  # type: ignore[misc]
+        assert not sending.done(), "it goes alone"
+    front.say(Kind.ACK, 4)
+    assert sending.result(SOON_S) == 5
+    sending = pool.submit(producer.send, b"")
+    while front.hear() != (Kind.RECORD, 5):
+        pass
+    assert not sending.done()
+    front.say(Kind.ACK, 5)
+    assert sending.result(SOON_S) == 6
+    producer.close()
+
+
+def test_records_that_wait_are_in_memory_once(front: Front) -> None:
+    """Not in ZeroMQ's queue, too. The front reads one record or two."""
+    command = [sys.executable, "-c", FILLS_ITS_WINDOW, front.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert front.hear(20) == (Kind.HELLO, 0)
+        front.say(Kind.SYNC, 0)
+        sent, grown = map(int, process.communicate(timeout=20)[0].split())
+    assert sent == WINDOW_BYTES // RECORD_BYTES - 1, "each has a header"
+    being_made = 3 * RECORD_BYTES
+    assert grown < 1.25 * WINDOW_BYTES + being_made
