@@ -25,7 +25,7 @@ LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in 
 
 ROOMS = {
     "engine": (
-        {"labels", "moments", "counted", "visible", "errors", "events", "interrupts"},
+        {"labels", "moments", "counted", "visible", "mending", "errors", "events", "interrupts"},
         {"durable", "lmdb_pages", "locks", "policy"},
         {"lmdbs"},
         {"wire"},

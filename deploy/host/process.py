@@ -22,7 +22,7 @@ from time import monotonic, sleep
 from typing import TypeVar
 
 from driftline.coordinator.registry import FileRegistry, WriteState, check_identity
-from driftline.deploy.host import forks, heap
+from driftline.deploy.host import forks
 from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.lifeline import hold_on
 from driftline.deploy.host.limits import LIMITS, Limits
@@ -318,7 +318,6 @@ def main(argument: str) -> int:
     """Run the process that a JSON text describes. Returns the exit status."""
     config = ProcessConfig.from_json(argument)
     forks.guard()
-    heap.give_back()
     if config.lifeline >= 0:
         hold_on(config.lifeline)
     log_to_parent(config.name, config.log_level)

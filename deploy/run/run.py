@@ -20,7 +20,6 @@ from rich.console import Console
 
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.identity import Identity
-from driftline.deploy.host import heap
 from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.deploy.host.process import ProcessConfig, claim, new_id
@@ -116,7 +115,6 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     Log lines, also those of the processes, go to the logger ``driftline``; `console` shows the
     progress if it is a terminal.
     """
-    heap.give_back()
     flow.check_inputs(config.inputs)
     check_reach(config.inputs, let_anyone_send=config.let_anyone_send)
     with ExitStack() as stack:

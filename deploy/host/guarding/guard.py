@@ -48,7 +48,7 @@ SMALL = 1 << 16
 SMALL_BYTES = 1 << 24
 """Bytes of small messages that ZeroMQ may hold."""
 
-LARGE_BYTES = 1 << 26
+LARGE_BYTES = 1 << 25
 """Bytes of large messages that ZeroMQ may hold, those included that have only begun."""
 
 EACH_BYTES = 1 << 12
