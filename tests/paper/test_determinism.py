@@ -5,7 +5,7 @@ from __future__ import annotations
 from driftline.engine.flow.flow import Flow
 from driftline.engine.reference import run_reference
 from driftline.engine.state.managed import ValueState
-from driftline.engine.wire.messages import Prepare
+from driftline.engine.wire.messages import Committed, Prepare
 from tests.paper.operations import LEFT, RIGHT, Records, concatenation
 from tests.room import Room
 
@@ -15,13 +15,12 @@ def test_an_output_is_released_before_a_snapshot_is_taken() -> None:
     can reproduce the same state in case of failure."
     """
     room = Room(concatenation(), [LEFT, RIGHT], interval=99.0)
-    room.run(room.stopped)
+    room.run(lambda: len(room.values) == 3)
     assert room.values == ["a", "ab", "abc"]
     assert room.heard(Prepare) == []
     two_phase = Room(concatenation(), [LEFT, RIGHT], mode="two-phase", interval=99.0)
-    for _ in range(3000):
-        two_phase.step()
-    assert two_phase.values == [], "the opponent has to wait for its commit"
+    two_phase.run(lambda: bool(two_phase.values))
+    assert two_phase.heard(Committed), "the opponent has to wait for its commit"
 
 
 def test_an_operation_that_is_not_deterministic_is_found_out() -> None:
