@@ -321,7 +321,7 @@ def test_an_ordinary_run_is_told_in_a_few_lines_for_people(tmp_path: Path) -> No
     lines = done.stderr.splitlines()
     assert 3 <= len(lines) <= 6, lines
     for line in lines:
-        assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3} (info   ) (run    |master ) .+", line), line
+        assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3} (info   ) (run    |master |node-0 ) .+", line), line
 
 
 @pytest.mark.parametrize("options", [(), ("--on-error", "dead-letter")])
