@@ -19,8 +19,10 @@ from pathlib import Path
 
 import lmdb
 
+Root = tuple[bytes, bytes, int, int]
+"""The trees of free pages and of rows, the number of the last page, that of the transaction."""
+
 _ROOT = struct.Struct("<40x48s48sQQ")
-"""Two trees, the number of the last page, the number of the transaction."""
 
 _TREE = struct.Struct("<6xH32xQ")
 """Depth, number of the first page."""
@@ -52,14 +54,18 @@ def check_pages(path: Path, page_size: int) -> None:
     Precondition: nobody writes the file, and it is as long as its pages.
     """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        roots = [_ROOT.unpack_from(data, at) for at in (0, page_size)]
-        free, main, last, _ = max(roots, key=lambda root: int(root[3]))
+        free, main, last, _ = max(roots(data, page_size), key=lambda root: root[3])
         try:
             pages = _Pages(data, page_size, last)
             pages.check_free(free)
             pages.check(main)
         except (struct.error, IndexError, OverflowError):
             raise lmdb.CorruptedError("a page has impossible numbers") from None
+
+
+def roots(data: bytes | mmap.mmap, page_size: int) -> list[Root]:
+    """The two root pages; `data`: of the file, from its beginning on."""
+    return [_ROOT.unpack_from(data, at) for at in (0, page_size)]
 
 
 class _Pages:

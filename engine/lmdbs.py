@@ -13,7 +13,6 @@ compares that number, and those of the two root pages, which differ by one trans
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ import lmdb
 
 from driftline.engine.durable import make_directory, sync_directory
 from driftline.engine.errors import DriftlineError, Unavailable
-from driftline.engine.lmdb_pages import check_pages
+from driftline.engine.lmdb_pages import check_pages, roots
 
 DAMAGE = (
     lmdb.BadValsizeError,
@@ -99,9 +98,6 @@ def _allocate(locks: Path) -> None:
 TRANSACTION = b"transaction"
 """The key of the last transaction's number in the database ``about``."""
 
-_META = struct.Struct("<136xQ")
-"""The number of a transaction in its root page, after header, sizes, two databases, last page."""
-
 
 def seal(txn: lmdb.Transaction, about: lmdb._Database) -> None:
     """Write the number of a transaction into the database `about`; before each commit."""
@@ -112,7 +108,7 @@ def check_roots(path: Path, page_size: int) -> None:
     """Raises CorruptedError unless the two root pages are of consecutive transactions."""
     with (path / DATA).open("rb") as file:
         data = file.read(2 * page_size)
-    numbers = [_META.unpack_from(data, 8 + at)[0] for at in (0, page_size)]
+    numbers = [transaction for *_, transaction in roots(data, page_size)]
     if max(numbers) > 1 and max(numbers) - min(numbers) != 1:
         raise lmdb.CorruptedError("its roots are of transactions that do not follow each other")
 

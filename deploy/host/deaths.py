@@ -83,7 +83,7 @@ _HINTS = {
 }
 
 MAY_BE_DAMAGE = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT)
-"""Exit statuses of a process that a damaged file may have ended."""
+"""Exit statuses of a process that a damaged file may have ended; SIGKILL is sent by others."""
 
 
 def how(status: int) -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from driftline.coordinator.registry import FileRegistry
 from driftline.deploy.host import child
+from driftline.deploy.host.deaths import MAY_BE_DAMAGE
 from driftline.deploy.run.survey import LOG, OUTPUT, STORE, USED, DirectoryReport
 from driftline.deploy.run.used_files import read_used
 from driftline.engine.counted import counted
@@ -35,9 +36,6 @@ from driftline.engine.snapshots.reading import read_store
 from driftline.engine.snapshots.store import check_parts
 from driftline.engine.sources.logs.inputlog import check_log
 from driftline.engine.wire.marks import Mark
-
-DAMAGE = (signal.SIGBUS, signal.SIGSEGV, signal.SIGABRT)
-"""Signals by which damage ends a process that reads it; SIGKILL is sent by others."""
 
 TRIES = 5
 """How many processes read before a start, if others end them."""
@@ -58,7 +56,7 @@ def look(state: Path, output: Path | None) -> list[DirectoryReport]:
         role = fields["role"]
         mark = fields.pop("mark")
         reports[role] = DirectoryReport(mark=None if mark is None else Mark(**mark), **fields)
-    if role and -done.returncode in DAMAGE:
+    if role and done.returncode in MAY_BE_DAMAGE:
         damage = f"{reports[role]} is damaged: reading it ends in {_signal(done)}"
         reports[role] = replace(reports[role], damage=damage, deadly=True)
     elif done.returncode:
@@ -77,7 +75,7 @@ def _read_by_another(state: Path, output: Path | None) -> subprocess.CompletedPr
             capture_output=True,
             check=False,
         )
-        if done.returncode >= 0 or -done.returncode in DAMAGE:
+        if done.returncode >= 0 or done.returncode in MAY_BE_DAMAGE:
             return done
         if number < TRIES:
             told = about("looking-again", signal=_signal(done), tries=number)
