@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.deploy.run.run_copies import LIMIT_S, ROOT, kill, signal_all, wait_until
+from tests.deploy.run.run_copies import LIMIT_S, ROOT, kill, stop, wait_until
 
 FLOW = """
 from driftline import Flow, ValueState
@@ -68,7 +67,7 @@ class Edited:
                 f"outputs of {version}",
             )
             assert process.poll() is None
-            signal_all(process, signal.SIGSTOP)
+            stop(process)
         finally:
             kill(process)
 

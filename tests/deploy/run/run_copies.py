@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
@@ -129,7 +130,7 @@ def interrupted(root: Path, policy: str) -> tuple[Place, Place]:
     try:
         wait_until(lambda: len(place.lines()) > RECORDS / 2, "some outputs")
         wait_until(lambda: _snapshots(place) > 1, "some snapshots")
-        signal_all(process, signal.SIGSTOP)
+        stop(process)
         old = place.copy("old")
         version = _snapshots(place)
         signal_all(process, signal.SIGCONT)
@@ -151,7 +152,7 @@ def received(root: Path, policy: str) -> tuple[Place, Place]:
             producer.flush()
             wait_until(lambda: len(place.lines()) == 2 * RECORDS, "their outputs")
             wait_until(lambda: _snapshots(place) > 0, "a snapshot")
-            signal_all(process, signal.SIGSTOP)
+            stop(process)
             old = place.copy("old")
             signal_all(process, signal.SIGCONT)
             sleep(1.2)  # times are reserved a second ahead: what is after them is not in the copy
@@ -170,9 +171,31 @@ def _snapshots(place: Place) -> int:
     return state.snapshots[0].number if state is not None and state.snapshots else 0
 
 
+def stop(process: subprocess.Popen[str]) -> None:
+    """Stop all processes of a run; returns once each of their threads stands still."""
+    signal_all(process, signal.SIGSTOP)
+    wait_until(lambda: _thread_states(process.pid) <= set("TZ"), "all threads stand still")
+
+
 def kill(process: subprocess.Popen[str]) -> None:
+    """Kill all processes of a run; returns once none of them can write any more."""
     signal_all(process, signal.SIGKILL)
     process.communicate()
+    wait_until(lambda: _thread_states(process.pid) <= set("Z"), "all processes have ended")
+
+
+def _thread_states(group: int) -> set[str]:
+    """The states of all threads of a process group, in the letters of `/proc`.
+
+    A signal is not obeyed at once: a thread first leaves the call of the system that it is in.
+    """
+    states = set()
+    for file in Path("/proc").glob("[0-9]*/task/*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            state, _, its_group = file.read_text().rpartition(") ")[2].split()[:3]
+            if int(its_group) == group:
+                states.add(state)
+    return states
 
 
 def end(place: Place, *more: str) -> tuple[int, str]:
