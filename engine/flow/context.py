@@ -8,6 +8,7 @@ from typing import Any
 
 from driftline.engine.counted import beginning
 from driftline.engine.errors import MalformedMessage, PayloadError
+from driftline.engine.flow.hints import hint_for
 from driftline.engine.flow.users import line_of
 from driftline.engine.interrupts import let_through
 from driftline.engine.labels import Label
@@ -94,7 +95,7 @@ class Failure:
         Raises `error` itself if it is a Ctrl-C: that comes from outside.
         """
         let_through(error)
-        text = f"{type(error).__name__}: {_text_of(error)}"
+        text = f"{type(error).__name__}: {_text_of(error)}{hint_for(error)}"
         line = line_of(error) or made_at or NO_LINE
         return Failure(operator, shown(key), text, line, *_kept(record))
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import operator
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import pytest
 
 from driftline.engine.errors import PayloadError
 from driftline.engine.flow.context import ERROR_SHOWN, RECORD_SHOWN, Failure, describe, shown
-from driftline.engine.wire.codec import pack_rows
+from driftline.engine.wire.codec import pack_rows, travelled
 from driftline.engine.wire.limits import RECORD_BYTES_MAX, why_refused
 
 
@@ -73,3 +78,40 @@ def test_a_value_of_a_wrong_type_is_called_so_once() -> None:
         PayloadError, match=r"cannot travel or be stored: at \['a'\] is of type set; "
     ):
         pack_rows([{"a": {1}}])
+
+
+class Payment(NamedTuple):
+    account: str
+    amount: int
+
+
+def raised(function: Callable[[Any], object], value: object) -> str:
+    """The error of a function that is given a value as it arrives."""
+    with pytest.raises(Exception) as found:
+        function(travelled(value))
+    assert isinstance(found.value, Exception)
+    return failure(value, error=found.value).error
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "hint"),
+    [
+        (lambda p: p.account, Payment("a", 1), "a NamedTuple arrives as a plain tuple"),
+        (lambda p: p["in"].account, {"in": Payment("a", 1)}, "arrives as a plain tuple"),
+        (lambda p: p.append(1), [1], "a list arrives as a tuple: list(x) is one again"),
+        (lambda p: operator.setitem(p, 0, 1), [1], "a list arrives as a tuple"),
+        (lambda p: p.most_common(), Counter("a"), "a subclass of dict arrives as a plain dict"),
+    ],
+)
+def test_a_value_that_has_lost_its_class_on_the_way_is_said_to_have(
+    function: Callable[[Any], object], value: object, hint: str
+) -> None:
+    told = raised(function, value)
+    assert hint in told
+    assert told == raised(function, value), "the same in every replay"
+
+
+def test_other_errors_have_no_hint() -> None:
+    assert raised(lambda p: p.uper(), "a") == "AttributeError: 'str' object has no attribute 'uper'"
+    assert raised(lambda p: p[3], (1,)) == "IndexError: tuple index out of range"
+    assert failure(1, error=AttributeError("mine")).error == "AttributeError: mine"
