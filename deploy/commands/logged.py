@@ -18,6 +18,9 @@ from driftline.engine.errors import DriftlineError
 from driftline.engine.events import about, log
 from driftline.engine.ui.options import writable
 
+LOGGED = "--log-level", "--log-json", "--log-file"
+"""The options of `logged`."""
+
 
 def logged(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options for log lines, and an argument `console`, which they go to."""

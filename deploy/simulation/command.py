@@ -15,16 +15,25 @@ from driftline.deploy.simulation.report import Report, as_json, show
 from driftline.deploy.simulation.scenarios.inputs import InputFiles
 from driftline.deploy.simulation.scenarios.scenario import scenario
 from driftline.deploy.simulation.seeds import check_flow, run_one, run_seeds
-from driftline.engine.errors import FlowError, Unavailable
+from driftline.engine.errors import FlowError, InputError, Unavailable
 from driftline.engine.policy import POLICIES
 from driftline.engine.sources.record import Shape
 from driftline.engine.ui.consoles import bars
-from driftline.engine.ui.options import json_option, reading_options
+from driftline.engine.ui.options import (
+    SHAPE,
+    is_dead_letter,
+    json_option,
+    reading_options,
+    refuse_options,
+)
 from driftline.engine.ui.results import write_json
 from driftline.engine.visible import complain
 
 SEEDS_AT_ONCE = 20
 """Seeds that a process takes at a time."""
+
+LEAVE_OUT = "Mend it, or leave such records out: --on-error dead-letter."
+"""What to do about a bad record."""
 
 
 @click.command()
@@ -32,6 +41,10 @@ SEEDS_AT_ONCE = 20
 @click.option("--input", "inputs", multiple=True, metavar="[SOURCE=]INPUT",
               help="A file, a pattern or a directory to draw records from, as for `run`. "
               "[default: generated records]")  # fmt: skip
+@click.option("--on-error", "dead_letters", default="stop", show_default=True,
+              type=click.Choice(["stop", "dead-letter"]), callback=is_dead_letter,
+              help="Whether bad records of the inputs stop the command or are left out. Elements "
+              "whose function raises are set aside in any case.")  # fmt: skip
 @reading_options()
 @click.option("--all", "all_flows", is_flag=True,
               help="The flows of the test suite instead of FLOW.")  # fmt: skip
@@ -44,6 +57,7 @@ SEEDS_AT_ONCE = 20
 def simulate(
     flow: str | None,
     inputs: tuple[str, ...],
+    dead_letters: bool,
     shape: Shape,
     all_flows: bool,
     seeds: int,
@@ -65,13 +79,20 @@ def simulate(
         raise click.UsageError("--input needs a FLOW: the flows of --all have generated records")
     if trace and seed is None:
         raise click.UsageError("--trace needs --seed: the trace of one seed is long enough")
-    files = InputFiles(inputs, shape) if inputs else None
+    if not inputs:
+        refuse_options(["--on-error", *SHAPE], "without --input: records are generated")
+    if seed is not None:
+        refuse_options(["--seeds", "--first"], "with --seed, which is one seed")
+    files = InputFiles(inputs, shape, dead_letters) if inputs else None
     began = monotonic()
     try:
         first_scenario = scenario(first if seed is None else seed, flow, policy, files)
         note = check_flow(first_scenario, "--input FILE gives it other records")
         if note and flow is not None:
             complain(note)
+        if files is not None:
+            for left_out in files.left_out:
+                complain(left_out)
         if seed is None:
             report = run_all(range(first, first + seeds), flow, policy, files)
         else:
@@ -79,6 +100,8 @@ def simulate(
             report.note(run_one(first_scenario, click.echo if trace else None))
     except FlowError as error:
         raise click.UsageError(str(error)) from None
+    except InputError as error:
+        raise InputError.from_text(f"{error}\n  {LEAVE_OUT}") from None
     took = monotonic() - began
     show(report, took)
     write_json(json_file, as_json(report, took))

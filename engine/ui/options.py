@@ -6,13 +6,14 @@ decorators. `reading_options` gives a command several options as one value.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from math import isfinite
 from pathlib import Path
 from typing import TypeVar
 
 import click
+from click.core import ParameterSource
 
 from driftline.engine.errors import Unavailable
 from driftline.engine.sources.record import Shape
@@ -53,6 +54,34 @@ def drawable(ctx: click.Context, param: click.Parameter, file: Path | None) -> P
             raise click.BadParameter(f"{file} must end in one of {', '.join(ENDINGS)}")
         check_matplotlib()
     return writable(ctx, param, file)
+
+
+def given_options() -> list[str]:
+    """The options that the user has given to the command that runs, also with their defaults."""
+    context = click.get_current_context()
+    not_given = ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP
+    return [
+        param.opts[0]
+        for param in context.command.params
+        if isinstance(param, click.Option)
+        and param.name is not None
+        and context.get_parameter_source(param.name) not in not_given
+    ]
+
+
+def refuse_options(options: Iterable[str], why: str) -> None:
+    """Raise UsageError if the user has given any of these options, which would be ignored.
+
+    `why`: the end of the sentence that begins with their names and "cannot be given".
+    """
+    refused = set(options)
+    if found := [name for name in given_options() if name in refused]:
+        raise click.UsageError(f"{', '.join(found)} cannot be given {why}")
+
+
+def refuse_other_options(options: Iterable[str], why: str) -> None:
+    """The same for all options but these."""
+    refuse_options(set(given_options()).difference(options), why)
 
 
 flow_argument = click.argument("flow")
@@ -96,7 +125,8 @@ json_option = click.option(
 """The file for the result as JSON, as the argument `json_file`."""
 
 
-def _is_dead_letter(ctx: click.Context, param: click.Parameter, chosen: str) -> bool:
+def is_dead_letter(ctx: click.Context, param: click.Parameter, chosen: str) -> bool:
+    """Whether the value of --on-error is dead-letter."""
     return chosen == "dead-letter"
 
 
@@ -106,10 +136,14 @@ on_error_option = click.option(
     default="stop",
     show_default=True,
     type=click.Choice(["stop", "dead-letter"]),
-    callback=_is_dead_letter,
+    callback=is_dead_letter,
     help="Whether bad records, and elements whose function raises, stop the run or are set aside.",
 )
 """Whether they are set aside, as the argument `dead_letters`."""
+
+
+SHAPE = "--id-field", "--text-field", "--sections"
+"""The options of `reading_options`."""
 
 
 def reading_options(*, in_sections: bool = False) -> Callable[[Callable[..., R]], Callable[..., R]]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
 from typing import Protocol
 
+from driftline.engine.counted import counted
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
-from driftline.engine.sources import Source, strict
+from driftline.engine.sources import BadRecord, Source, strict
 from driftline.engine.sources.inputs import AS_IT_IS, open_given_files
 from driftline.engine.sources.record import Shape
 
@@ -45,6 +46,8 @@ class InputFiles:
     given: tuple[str, ...]
     """The inputs as the user names them: see `engine.sources.inputs`."""
     shape: Shape = AS_IT_IS
+    without_bad: bool = False
+    """Whether records that cannot be read are left out; otherwise they raise InputError."""
 
     def __str__(self) -> str:
         shape = self.shape
@@ -52,6 +55,7 @@ class InputFiles:
         options += [f"--id-field {shape.id_field}"] if shape.id_field else []
         options += [f"--text-field {shape.text_field}"] if shape.text_field else []
         options += ["--sections"] if shape.sections else []
+        options += ["--on-error dead-letter"] if self.without_bad else []
         return " ".join(options)
 
     def draw(self, flow: Flow, chance: Random, count: int, front: int) -> list[object]:
@@ -68,16 +72,46 @@ class InputFiles:
         key = self, tuple(source.name for source in flow.sources)
         if key not in _read:
             sources = open_given_files(flow, self.given, self.shape, "the simulation")
-            _read[key] = [_records(source) for source in sources]
-        return _read[key]
+            _read[key] = [_Read(source, without_bad=self.without_bad) for source in sources]
+        return [read.records for read in _read[key]]
+
+    @property
+    def left_out(self) -> list[str]:
+        """A sentence for each source that has had bad records in this process."""
+        reads = [read for key, each in _read.items() if key[0] == self for read in each]
+        return [text for read in reads if (text := read.left_out)]
 
 
-_read: dict[tuple[InputFiles, tuple[str, ...]], list[list[object]]] = {}
+class _Read:
+    """The records of a source. Raises FlowError if it has none, InputError unless `without_bad`."""
+
+    def __init__(self, source: Source, *, without_bad: bool) -> None:
+        self._name = source.name
+        self._bad: list[BadRecord] = []
+        found = self._good(source) if without_bad else strict(source.read(1))
+        self.records = [payload for _, payload in islice(found, READ_MAX)]
+        if not self.records:
+            why = f": {self.left_out}" if self.left_out else ""
+            raise FlowError(f"{source.name} has no records to simulate with{why}")
+
+    def _good(self, source: Source) -> Iterator[tuple[int, object]]:
+        for record in source.read(1):
+            if isinstance(record, BadRecord):
+                self._bad.append(record)
+            else:
+                yield record
+
+    @property
+    def left_out(self) -> str:
+        """How many records were left out, and why the first one was; empty if none was."""
+        if not self._bad:
+            return ""
+        first = self._bad[0]
+        return (
+            f"{counted(len(self._bad), 'bad record')} of {self._name} left out, the first one in "
+            f"{first.file}, record {first.time}: {first.reason}"
+        )
+
+
+_read: dict[tuple[InputFiles, tuple[str, ...]], list[_Read]] = {}
 """(files, names of the flow's sources) -> the records of each source: read once per process."""
-
-
-def _records(source: Source) -> list[object]:
-    records = [payload for _, payload in islice(strict(source.read(1)), READ_MAX)]
-    if not records:
-        raise FlowError(f"{source.name} has no records to simulate with")
-    return records

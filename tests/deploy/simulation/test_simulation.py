@@ -14,9 +14,11 @@ from click.testing import CliRunner
 
 from driftline.deploy.simulation.command import simulate
 from driftline.deploy.simulation.scenarios.flows import SIMULATED
+from driftline.deploy.simulation.scenarios.inputs import InputFiles
 from driftline.deploy.simulation.scenarios.scenario import DRAWN_FLOW, scenario, without_faults
 from driftline.deploy.simulation.seeds import run_one, run_seeds
 from driftline.deploy.simulation.simulation import Simulation
+from driftline.engine.errors import InputError
 from driftline.engine.policy import POLICIES
 
 SEEDS = 360
@@ -241,3 +243,33 @@ def test_elements_whose_function_raises_are_told(tmp_path: Path) -> None:
     result = CliRunner().invoke(simulate, [str(flow), "--input", str(records), "--seeds", "2"])
     assert result.exit_code == 0, result.output
     assert "elements fail, at first in operator 'divide': ZeroDivisionError" in result.output
+
+
+BAD = '{"id": 1, "key": "a", "text": "b"}\n{"id": \n{"id": 3, "key": "a", "text": "c"}\n'
+
+
+def test_bad_records_stop_it_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text(BAD)
+    given = [SIMULATED[0].spec, "--input", str(tmp_path / "in.jsonl"), "--seeds", "2"]
+    stopped = CliRunner().invoke(simulate, given)
+    assert isinstance(stopped.exception, InputError)
+    assert stopped.exception.record == 2
+    assert "--on-error dead-letter" in str(stopped.exception)
+    done = CliRunner().invoke(simulate, [*given, "--on-error", "dead-letter"])
+    assert done.exit_code == 0, done.output
+    assert "1 bad record of" in done.stderr
+    assert "in.jsonl, record 2: " in done.stderr
+
+
+def test_nothing_but_bad_records_is_nothing_to_simulate_with(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text("bad\n")
+    given = [SIMULATED[0].spec, "--input", str(tmp_path / "in.jsonl"), "--seeds", "2"]
+    refused = CliRunner().invoke(simulate, [*given, "--on-error", "dead-letter"])
+    assert refused.exit_code == 2
+    assert "1 bad record of" in refused.stderr
+
+
+def test_a_failure_is_repeated_with_the_same_records() -> None:
+    assert str(InputFiles(("x.jsonl",), without_bad=True)) == (
+        "--input x.jsonl --on-error dead-letter"
+    )

@@ -1,0 +1,69 @@
+"""An option that would be ignored is wrong use: it is named, and nothing is begun."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from driftline.deploy.commands.run import run
+from driftline.deploy.simulation.command import simulate
+
+FLOW = "driftline.deploy.simulation.scenarios.flows:concatenation"
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--nodes", "5", "--kill-every", "1"], ["--nodes", "--kill-every"]),
+        (["--policy", "two-phase", "--window", "100"], ["--policy", "--window"]),
+        (["--nodes", "1"], ["--nodes"]),  # given, though with the default
+        (["--fresh", "--from-snapshot", "x"], ["--fresh", "--from-snapshot"]),
+        (["--state", "x", "--let-anyone-send", "--seed", "3"], ["--state", "--seed"]),
+    ],
+)
+def test_the_reference_refuses_what_it_has_not(
+    options: list[str], named: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "in.jsonl").write_text("{}\n")
+    given = [FLOW, "--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out")]
+    refused = CliRunner().invoke(run, [*given, "--reference", *options])
+    assert refused.exit_code == 2
+    for name in named:
+        assert name in refused.stderr
+    assert "--reference" in refused.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_reference_takes_what_it_has(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"id": 1, "key": "a", "text": "b"}\nbad\n')
+    given = [FLOW, "--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out")]
+    options = ["--reference", "--on-error", "dead-letter", "--id-field", "id", "--log-json"]
+    done = CliRunner().invoke(run, [*given, *options, "--json", str(tmp_path / "report.json")])
+    assert done.exit_code == 0, done.stderr
+
+
+def test_a_seed_of_kills_needs_kills(tmp_path: Path) -> None:
+    refused = CliRunner().invoke(
+        run, [FLOW, "--input", "-", "--output", str(tmp_path / "out"), "--seed", "3"]
+    )
+    assert refused.exit_code == 2
+    assert "--seed" in refused.stderr
+    assert "--kill-every" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--seed", "1", "--seeds", "3"], ["--seeds", "--seed"]),
+        (["--seed", "1", "--first", "3"], ["--first", "--seed"]),
+        (["--seeds", "1", "--text-field", "text"], ["--text-field", "--input"]),
+        (["--seeds", "1", "--on-error", "dead-letter"], ["--on-error", "--input"]),
+    ],
+)
+def test_a_simulation_refuses_what_it_would_ignore(options: list[str], named: list[str]) -> None:
+    refused = CliRunner().invoke(simulate, [FLOW, *options])
+    assert refused.exit_code == 2
+    for name in named:
+        assert name in refused.stderr
