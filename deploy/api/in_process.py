@@ -19,6 +19,7 @@ from driftline.deploy.api.outputs import (
 )
 from driftline.deploy.parties.letters import DeadLetters
 from driftline.deploy.run.asides import Asides
+from driftline.deploy.run.report import tell_if_all_set_aside
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
@@ -34,6 +35,9 @@ from driftline.engine.wire.bundles import Item
 MESSAGE_TO_FILES_S = 0.01
 """How long a message takes, in virtual time, if outputs go to files: so many are written at once.
 """
+
+LETTERS = f"the items of sink {FAILURES}"
+"""Where the reasons of failures are if outputs go to a list."""
 
 
 class InProcessRun:
@@ -78,7 +82,7 @@ class InProcessRun:
         for item in self._items(cluster, consumer):
             items.append(item)
             failed += item.sink == FAILURES
-        return self._summary(cluster, len(items) - before - failed, failed)
+        return self._summary(cluster, len(items) - before - failed, failed, LETTERS)
 
     def write_to(self, output: Path | Lmdb) -> RunSummary:
         """Run, and write the outputs to a directory, as JSON lines or in LMDB."""
@@ -118,7 +122,7 @@ class InProcessRun:
         if asides:
             self._bad = [aside.count for aside in asides]
         outputs, failed = count_outputs(output)
-        return self._summary(cluster, outputs, failed - failed_before)
+        return self._summary(cluster, outputs, failed - failed_before, f"{output}/{DEAD_LETTERS}")
 
     def _cluster(self, consumer: MergingConsumer) -> Cluster:
         on_bad = [partial(self._set_aside, front) for front in range(len(self._sources))]
@@ -152,7 +156,9 @@ class InProcessRun:
     def _set_aside(self, front: int, records: Sequence[BadRecord]) -> None:
         self._bad[front] += len(records)
 
-    def _summary(self, cluster: Cluster, outputs: int, failed: int) -> RunSummary:
+    def _summary(self, cluster: Cluster, outputs: int, failed: int, aside: str) -> RunSummary:
+        """`aside`: the place of what was set aside."""
+        tell_if_all_set_aside(cluster.taken, outputs, failed, sum(self._bad), aside)
         seconds = monotonic() - self._began
         return RunSummary(cluster.taken, outputs, failed, sum(self._bad), seconds, processes=False)
 

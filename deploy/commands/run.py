@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from signal import Signals
 
@@ -10,7 +11,7 @@ import click
 from rich.console import Console
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S
-from driftline.deploy.commands.logged import logged
+from driftline.deploy.commands.logged import LOGGED, logged
 from driftline.deploy.host.deaths import DEATHS_MAX
 from driftline.deploy.host.heartbeat import SLOW_AFTER_S
 from driftline.deploy.host.limits import Limits
@@ -20,25 +21,34 @@ from driftline.deploy.parties.window import WINDOW
 from driftline.deploy.run.ending import after_good_order
 from driftline.deploy.run.receivers import identity_of
 from driftline.deploy.run.reference import run_reference_to
+from driftline.deploy.run.report import tell_if_all_set_aside
 from driftline.deploy.run.run import RunConfig, run_flow
 from driftline.engine.counted import counted
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import ORDERINGS, POLICIES, policy
-from driftline.engine.sinks.lines import DEAD_LETTERS, count_lines
+from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources.inputs import open_given_files, open_inputs
 from driftline.engine.sources.record import Shape
 from driftline.engine.ui.consoles import as_words
 from driftline.engine.ui.options import (
+    SHAPE,
     FiniteRange,
     flow_argument,
     inputs_option,
     json_option,
     on_error_option,
     reading_options,
+    refuse_options,
+    refuse_other_options,
 )
 from driftline.engine.ui.results import write_json
+
+OF_REFERENCE = (
+    "--reference", "--input", "--output", "--on-error", *SHAPE, *LOGGED, "--json",
+)  # fmt: skip
+"""The options that --reference does not ignore."""
 
 
 @click.command()
@@ -150,14 +160,18 @@ def run(
     then = ""
     waiting: Mapping[str, int] = {}
     if reference:
-        if start is not None:
-            raise click.UsageError("--reference cannot begin from a savepoint")
-        if fresh or accept_changed_code:
-            raise click.UsageError("--reference has no state: nothing to remove, or to go on from")
+        refuse_other_options(
+            OF_REFERENCE,
+            "with --reference: it is one process without nodes, policy or state, which writes "
+            "the outputs that a run must have",
+        )
         files = open_given_files(loaded, inputs, shape, "--reference")
-        records = run_reference_to(loaded, files, output, dead_letters)
-        report: dict[str, object] = {"records": records, "outputs": count_lines(output)}
+        made = run_reference_to(loaded, files, output, dead_letters)
+        report: dict[str, object] = asdict(made)
+        tell_if_all_set_aside(**asdict(made), where=output / DEAD_LETTERS)
     else:
+        if kill_every is None:
+            refuse_options(["--seed"], "without --kill-every: it decides which process is killed")
         config = RunConfig(
             flow,
             open_inputs(loaded, inputs, shape),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from driftline.deploy.host.forks import guard
@@ -16,12 +17,24 @@ from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
 from driftline.engine.sources import BadRecord, Source, strict
 
 
-def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead_letters: bool) -> int:
+@dataclass(frozen=True, slots=True)
+class ReferenceReport:
+    """Figures of the reference, which mean what those of a run mean."""
+
+    records: int
+    outputs: int
+    bad_records: int
+    dead_letters: int
+
+
+def run_reference_to(
+    flow: Flow, inputs: Sequence[Source], output: Path, dead_letters: bool
+) -> ReferenceReport:
     """Write the outputs of the reference interpreter into a directory, in the format of a run.
 
     Replaces the outputs of an earlier reference. `dead_letters`: set bad records and failed
-    elements aside. Returns the number of records. Raises StateMismatch for the directory of a run,
-    Unavailable if the directory cannot be used, and the errors of inputs and functions.
+    elements aside. Raises StateMismatch for the directory of a run, Unavailable if the directory
+    cannot be used, and the errors of inputs and functions.
     """
     flow.check_inputs(inputs)
     lines = Lines(flow)
@@ -51,13 +64,17 @@ def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead_le
             for sink, name in names.items()
             if sink != FAILURES
         }
+        outputs = failures = 0
         for item in interpret(flow, streams, dead_letters=dead_letters):
             if item.sink not in files:
                 path = output / names[item.sink]
                 path.parent.mkdir(exist_ok=True)
                 files[item.sink] = stack.enter_context(path.open("w", encoding="utf-8"))
             files[item.sink].write(lines.format(item) + "\n")
-    return sum(map(len, streams))
+            outputs += item.sink != FAILURES
+            failures += item.sink == FAILURES
+    bad = sum(aside.new for aside in asides)
+    return ReferenceReport(sum(map(len, streams)), outputs, bad, failures)
 
 
 def _clear(output: Path, patterns: Sequence[str]) -> None:

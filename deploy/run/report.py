@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from signal import Signals as Signal
+
+from driftline.engine.counted import counted
+from driftline.engine.events import about, log
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +42,29 @@ class RunReport:
             "bad_records": self.bad_records,
             "dead_letters": self.dead_letters,
         }
+
+
+def tell_if_all_set_aside(
+    records: int, outputs: int, dead_letters: int, bad_records: int, where: Path | str
+) -> None:
+    """Warn of a call without any output, as nothing that it has read was good.
+
+    The figures are those of the call, as in `RunReport`; `where`: the place of what was set aside.
+    """
+    if outputs or not dead_letters + bad_records or dead_letters < records:
+        return
+    log.warning(
+        "there is no output: %s read, and %s and %s set aside. Is a function wrong, or the way in "
+        "which the input is read? The reasons are in %s",
+        counted(records, "good record"),
+        counted(dead_letters, "failed element"),
+        counted(bad_records, "bad record"),
+        where,
+        extra=about(
+            "all-set-aside",
+            records=records,
+            dead_letters=dead_letters,
+            bad_records=bad_records,
+            directory=str(where),
+        ),
+    )

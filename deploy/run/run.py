@@ -35,7 +35,7 @@ from driftline.deploy.run.leftovers import clear_drafts, socket_folder
 from driftline.deploy.run.opening import open_run
 from driftline.deploy.run.progress import RunProgress
 from driftline.deploy.run.receivers import announce, check_reach, identity_of, receiver_of
-from driftline.deploy.run.report import RunReport
+from driftline.deploy.run.report import RunReport, tell_if_all_set_aside
 from driftline.deploy.run.resuming import Resuming, last_sign
 from driftline.deploy.run.savepoints import restore_run
 from driftline.deploy.run.tallies import Tally
@@ -185,7 +185,7 @@ def _run(
                 for tally in tallies:
                     tally.tell_if_empty()
         outputs, failures = progress.delivered()
-        return RunReport(
+        report = RunReport(
             sum(front.taken for front in fronts),
             outputs,
             monotonic() - started,
@@ -196,6 +196,11 @@ def _run(
             progress.waiting(monotonic()),
             signals.asked if stop.text == IN_GOOD_ORDER else None,
         )
+        tell_if_all_set_aside(
+            *(report.records, outputs, failures, report.bad_records),
+            config.output / DEAD_LETTERS,
+        )
+        return report
 
 
 def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> ProcessConfig:
