@@ -55,7 +55,8 @@ class ClusterState:
     reached an incarnation, and so had every directory open and durable. `base`: the number of the
     snapshot that the run began from (a savepoint); recovery cannot go back behind it. `about`: the
     identity, for a command that has another one. `code`: of the newest session; all incarnations
-    from `code_from` on have it.
+    from `code_from` on have it. `output`: where the outputs of the newest session are, as a hint
+    for people, since directories may be moved; empty if it is not known.
     """
 
     identity: str
@@ -70,6 +71,7 @@ class ClusterState:
     about: Identity | None = None
     code: Code = NO_CODE
     code_from: int = 0
+    output: str = ""
 
     def same_code(self, snapshot: SnapshotRecord) -> bool:
         """Whether a snapshot was taken by the code of the newest session.
@@ -187,7 +189,7 @@ def encode_state(state: ClusterState) -> bytes:
     outcome = None if ended is None else (ended.run, ended.error, ended.text)
     run = outcome, state.lineage, state.opened, state.base
     about = None if state.about is None else state.about.as_tuple()
-    code = state.code.python, state.code.operators, state.code_from
+    code = state.code.python, state.code.operators, state.code_from, state.output
     begin = _FORMAT, state.identity, state.version, state.incarnation
     data = pack((*begin, snapshots, run, about, code))
     return crc32(data).to_bytes(4, "big") + data
@@ -205,7 +207,8 @@ def decode_state(data: bytes, where: str) -> ClusterState:
     assert isinstance(parts, tuple), "the checksum is right, so encode_state wrote it"
     if parts[0] != _FORMAT:
         raise StateMismatch(f"registry {where} was written by another version of Driftline")
-    _, identity, version, incarnation, snapshots, run, about, (python, operators, code_from) = parts
+    _, identity, version, incarnation, snapshots, run, about, newest = parts
+    python, operators, code_from, *output = newest  # a registry of before has no `output`
     outcome, lineage, opened, base = run
     return ClusterState(
         identity,
@@ -219,4 +222,5 @@ def decode_state(data: bytes, where: str) -> ClusterState:
         None if about is None else Identity.from_tuple(about),
         Code(python, operators),
         code_from,
+        *output,
     )

@@ -22,6 +22,7 @@ from driftline.deploy.host.process import CLAIM_S, wait_for_others
 from driftline.deploy.run.looking import look
 from driftline.deploy.run.receivers import PIPED
 from driftline.deploy.run.survey import LOG
+from driftline.deploy.run.whereabouts import lineages_in, outputs_elsewhere
 from driftline.engine.durable import sync_directory
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
@@ -29,7 +30,7 @@ from driftline.engine.flow.outline import outline
 from driftline.engine.lmdbs import DATA
 from driftline.engine.locks import Lock
 from driftline.engine.sinks.commit_record import CommitRecord
-from driftline.engine.sinks.directory import IDENTITY, is_of_spark, read_mark
+from driftline.engine.sinks.directory import IDENTITY, is_of_spark
 from driftline.engine.sinks.jsonl import ABOUT, file_name
 from driftline.engine.sinks.lines import DEAD_LETTERS
 
@@ -164,12 +165,13 @@ def _names(flow: Flow, run: ClusterState | None, telling: Sequence[Path]) -> Ite
 
 
 def _check_one_run(run: ClusterState | None, state: Path, output: Path) -> None:
-    """Raises StateMismatch if the outputs belong to another run than the state."""
-    lineages = {""}
-    for path in (output / ".driftline").glob("barrier-*.mark"):
-        with suppress(StateMismatch):  # a damaged mark names no other run
-            if (mark := read_mark(output, int(path.stem.partition("-")[2]))) is not None:
-                lineages.add(mark.lineage)
+    """Raises StateMismatch if the outputs belong to another run than the state, or if the state's
+    are in another directory, where they would stay."""
+    if not (output / ".driftline" / IDENTITY).exists():  # it goes last: this removes what is left
+        elsewhere = outputs_elsewhere(run, state, output)
+        if elsewhere:
+            raise StateMismatch(elsewhere)
+    lineages = lineages_in(output)
     if run is not None:
         lineages.discard(run.lineage)
     elif state.parent == output / ".driftline":  # a state that was there, and is lost

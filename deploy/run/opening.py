@@ -19,6 +19,7 @@ from driftline.deploy.host.process import wait_for_others
 from driftline.deploy.run.fresh import how_to_begin_anew
 from driftline.deploy.run.looking import look
 from driftline.deploy.run.survey import LOG, OUTPUT, STORE, DirectoryReport, problems
+from driftline.deploy.run.whereabouts import outputs_elsewhere
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
 from driftline.engine.flow.code import Code
@@ -66,6 +67,10 @@ def open_run(
         registry.write(run)
     elif run.code != code:
         run = _with_code(run, code, policy, outputs_to, str(state), accept_changed_code, anew)
+        registry.write(run)
+    where = str(output.resolve())
+    if run.output != where:
+        run = run.next(output=where)
         registry.write(run)
     return run
 
@@ -133,6 +138,8 @@ def _compare(
     Returns the consumer's greatest t_last, -1 without outputs. Raises StateMismatch for a fatal
     problem, and logs the others.
     """
+    if elsewhere := outputs_elsewhere(run, state, output):
+        raise StateMismatch(elsewhere)
     size = sum(file.stat().st_size for file in output.glob("*.jsonl"))
     if size >= LARGE:
         log.warning("checking %.1f GB of outputs in %s", size / 1e9, output)

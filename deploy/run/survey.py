@@ -28,6 +28,9 @@ STORE, LOG, OUTPUT, USED = "node", "input", "output", "used"
 """The kinds of directories. A role is a kind, a dash and an index: `node-0`. What was used of an
 input is a file, which may be missing or old."""
 
+OTHER_DIRECTORY = "give the --state of these outputs, or another --output"
+"""What to do about outputs whose state is not known."""
+
 _NAMES = {
     STORE: "the state of node",
     LOG: "the log of input",
@@ -108,10 +111,11 @@ def problems(
     ]
     intact = [report for report in reports if not report.damage]
     if state is None:
+        anew = begin_anew if _may_begin_anew(registry, intact) else OTHER_DIRECTORY
         strays = [
             Problem(
                 f"{report} is {report.mark}, but registry {registry} is not there: it was removed, "
-                f"or this is another run's. Restore the registry from a copy, or {begin_anew}"
+                f"or this is another run's. Restore the registry from a copy, or {anew}"
             )
             for report in intact
             if report.mark is not None and report.mark.lineage
@@ -134,13 +138,25 @@ def _replayable(policy: Policy, state: ClusterState, reports: Sequence[Directory
 
 def _begin_anew(registry: str, reports: Sequence[DirectoryReport]) -> str:
     outputs = sorted({report.path for report in reports if report.kind == OUTPUT})
-    state = registry.rpartition("/")[0] or "."
-    whole = " and ".join([state, *outputs])
+    of_run = f" and the outputs of the run in {', '.join(outputs)}" if outputs else ""
+    anew = f"begin anew with --fresh, which removes the state in {_folder(registry)}{of_run}"
     logs = [report.path for report in reports if report.kind == LOG and report.mark is not None]
-    if logs:  # --fresh does not remove what nobody can send again
-        lost = f"the records received in {', '.join(logs)} would be lost"
-        return f"begin anew by removing all of {whole} ({lost})"
-    return f"begin anew with --fresh, which removes all of {whole}"
+    if not logs:
+        return anew
+    return (  # --fresh does not remove what nobody can send again
+        f"{anew}; the records received in {', '.join(logs)} would be lost: if you can do without "
+        "them, remove that by hand first"
+    )
+
+
+def _may_begin_anew(registry: str, reports: Sequence[DirectoryReport]) -> bool:
+    """Whether --fresh removes outputs without their registry: only if the state is beneath them."""
+    outputs = {report.path for report in reports if report.kind == OUTPUT and report.mark}
+    return all(f"{path}/.driftline/state" == _folder(registry) for path in outputs)
+
+
+def _folder(registry: str) -> str:
+    return registry.rpartition("/")[0] or "."
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +181,8 @@ class _Rules:
             return None
         if mark.lineage != lineage:
             text = f"{report} is {mark}, but registry {self.registry} is run {lineage[:8]}'s"
+            if report.kind == OUTPUT:
+                return Problem(f"{text}. {self._other_output(report)}")
         else:
             text = f"{report} is {mark}: it was moved or copied there"
         return Problem(f"{text}. {self._ways_out(report)}")
@@ -175,6 +193,9 @@ class _Rules:
         if report.kind == USED:
             return None
         if report.mark is None:
+            if opened and report.kind == OUTPUT and self.state.output != report.path:
+                lacks = f"{report.path} has no outputs of node {report.index} of this run"
+                return Problem(f"{lacks}. {self._other_output(report)}")
             if opened:
                 return self._lost(report, "is gone: it has been there, and is empty or missing now")
         elif report.mark.session < opened:
@@ -229,6 +250,15 @@ class _Rules:
                 remedy = f"with {self.policy.name} every call begins with an empty state"
             return Problem(f"{report} {predicate}; {remedy}", fatal=False)
         return Problem(f"{report} {predicate}. {self._ways_out(report)}")
+
+    def _other_output(self, report: DirectoryReport) -> str:
+        """What to do with a directory that is not that of the run, but perhaps of another one."""
+        known = self.state.output
+        last = f" (they were last in {known})" if known and known != report.path else ""
+        return (
+            f"Give the --output of this run{last}, or restore its outputs from a copy of the same "
+            f"moment; or, for another run in {report.path}, give another --state"
+        )
 
     def _ways_out(self, report: DirectoryReport) -> str:
         ways = f"Restore it from a copy of the same moment, or {self.begin_anew}"

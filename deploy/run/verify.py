@@ -15,6 +15,7 @@ from driftline.deploy.run.looking import look
 from driftline.deploy.run.opening import with_missing
 from driftline.deploy.run.receivers import LOGGED
 from driftline.deploy.run.survey import DirectoryReport, problems
+from driftline.deploy.run.whereabouts import outputs_elsewhere
 from driftline.engine.errors import InUse, StateMismatch, Unavailable
 from driftline.engine.policy import POLICIES
 from driftline.engine.sinks.directory import reported, what_lacks
@@ -95,6 +96,8 @@ def _problems(
         policy = POLICIES[run.about.policy]
         logs = [i for i, source in enumerate(run.about.inputs) if source in LOGGED]
         checked = with_missing(checked, state, output, run.about.nodes, logs)
+    if output is not None and (elsewhere := outputs_elsewhere(run, state, output)):
+        return [report.damage for report in checked if report.damage] + [elsewhere]
     return [problem.text for problem in problems(policy, str(registry), run, checked)]
 
 

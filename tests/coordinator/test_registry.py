@@ -74,12 +74,19 @@ states = st.builds(
     about=st.none() | identities,
     code=codes,
     code_from=st.integers(0, 2**40),
+    output=st.text(max_size=9),
 )
 
 
 @given(states)
 def test_a_state_comes_back_as_it_was(state: ClusterState) -> None:
     assert decode_state(encode_state(state), "here") == state
+
+
+def test_a_state_of_before_does_not_know_where_its_outputs_are() -> None:
+    data = pack((4, "me", 1, 2, (), (None, "mine", 3, 0), None, ("3.11", (), 1)))
+    state = decode_state(crc32(data).to_bytes(4, "big") + data, "here")
+    assert (state.lineage, state.code_from, state.output) == ("mine", 1, "")
 
 
 @given(states, st.integers(0, 10_000), st.integers(0, 7))
