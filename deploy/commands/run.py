@@ -34,7 +34,7 @@ from driftline.engine.ui.options import (
     FiniteRange,
     flow_argument,
     inputs_option,
-    json_option,
+    json_option_with,
     on_error_option,
     reading_options,
 )
@@ -96,7 +96,7 @@ from driftline.engine.ui.results import write_json
 @click.option("--reference", is_flag=True,
               help="Use the reference interpreter: one process, no cluster.")  # fmt: skip
 @logged
-@json_option
+@json_option_with(ended_by=None)
 def run(
     console: Console,
     flow: str,
@@ -180,7 +180,7 @@ def run(
         ended_by, waiting, report = done.ended_by, done.waiting, done.as_json()
         then = after_good_order(config.policy, list(map(identity_of, config.inputs)))
     signal = None if ended_by is None else ended_by.name
-    write_json(json_file, report | {"waiting": dict(waiting), "ended_by": signal})
+    write_json(json_file, report | {"waiting": dict(waiting), "ended_by": signal, "error": None})
     figures = {name: value for name, value in report.items() if isinstance(value, (int, float))}
     what = "the run is over" if ended_by is None else "the run has stopped"
     log.info("%s: %s", what, as_words(report), extra=about("run-over", **figures))

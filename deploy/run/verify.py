@@ -116,6 +116,7 @@ def verify(directory: Path, state: Path | None, json_file: Path | None) -> int:
     try:
         verdict = verify_run(directory, state)
     except InUse as error:
+        write_json(json_file, {"error": str(error)})
         click.echo(f"{error}", err=True)
         return GOES_ON
     for report in verdict.checked:

@@ -252,11 +252,16 @@ def test_the_error_that_ended_a_run_is_told(tmp_path: Path, does: str, error: st
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"n": n}) + "\n" for n in range(9)))
     place = Place(tmp_path, "exactly-once", "in.jsonl")
     command = ["run", "failing.py", "--input", "in.jsonl", "--output", "out", "--state", "state"]
-    command += ["--deaths", "1"]
+    command += ["--deaths", "1", "--json", "report.json"]
+    report = tmp_path / "report.json"
+    report.write_text('{"records": 9}')
     done = subprocess.run([sys.executable, "-m", "driftline", *command], cwd=tmp_path, check=False)
     assert done.returncode == 1
+    told = json.loads(report.read_text())
+    assert told.keys() == {"error", "ended_by"}
     said, about = verified(place, tmp_path)
     assert about["how"] == "failed"
+    assert str(about["error"]).partition(": ")[2] in told["error"]
     assert re.match(error, str(about["error"]), re.DOTALL)
     assert str(about["error"]) in said
     assert "The same command goes on" in said
@@ -267,3 +272,5 @@ def test_the_error_that_ended_a_run_is_told(tmp_path: Path, does: str, error: st
     done = subprocess.run([sys.executable, "-m", "driftline", *mended], cwd=tmp_path, check=False)
     assert done.returncode == 0
     assert len(place.lines()) == 9
+    told = json.loads(report.read_text())
+    assert (told["error"], told["outputs"]) == (None, 9)
