@@ -25,7 +25,7 @@ from driftline.engine.counted import counted
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import ORDERINGS, POLICIES, policy
-from driftline.engine.sinks.lines import DEAD_LETTERS, count_lines
+from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources.inputs import open_given_files, open_inputs
 from driftline.engine.sources.record import Shape
@@ -155,8 +155,7 @@ def run(
         if fresh or accept_changed_code:
             raise click.UsageError("--reference has no state: nothing to remove, or to go on from")
         files = open_given_files(loaded, inputs, shape, "--reference")
-        records = run_reference_to(loaded, files, output, dead_letters)
-        report: dict[str, object] = {"records": records, "outputs": count_lines(output)}
+        report = run_reference_to(loaded, files, output, dead_letters).as_json()
     else:
         config = RunConfig(
             flow,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
+from time import monotonic
 
 from driftline.deploy.host.forks import guard
+from driftline.deploy.parties.letters import DeadLetters
 from driftline.deploy.run.asides import Asides
+from driftline.deploy.run.report import ReferenceReport
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.order.steps import FAILURES
@@ -16,11 +20,13 @@ from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
 from driftline.engine.sources import BadRecord, Source, strict
 
 
-def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead_letters: bool) -> int:
+def run_reference_to(
+    flow: Flow, inputs: Sequence[Source], output: Path, dead_letters: bool
+) -> ReferenceReport:
     """Write the outputs of the reference interpreter into a directory, in the format of a run.
 
     Replaces the outputs of an earlier reference. `dead_letters`: set bad records and failed
-    elements aside. Returns the number of records. Raises StateMismatch for the directory of a run,
+    elements aside, and tell of them as a run does. Raises StateMismatch for the directory of a run,
     Unavailable if the directory cannot be used, and the errors of inputs and functions.
     """
     flow.check_inputs(inputs)
@@ -45,7 +51,9 @@ def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead_le
 
     streams = [read(front) for front in range(len(inputs))]
     guard()
+    items: Counter[int] = Counter()
     with ExitStack() as stack:
+        letters = stack.enter_context(closing(DeadLetters(f"{output}/{DEAD_LETTERS}")))
         files = {
             sink: stack.enter_context((output / name).open("w", encoding="utf-8"))
             for sink, name in names.items()
@@ -57,7 +65,13 @@ def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead_le
                 path.parent.mkdir(exist_ok=True)
                 files[item.sink] = stack.enter_context(path.open("w", encoding="utf-8"))
             files[item.sink].write(lines.format(item) + "\n")
-    return sum(map(len, streams))
+            items[item.sink] += 1
+            if item.sink == FAILURES:
+                files[item.sink].flush()  # before it is told
+                letters.failed(monotonic(), [item])
+    failures = items.pop(FAILURES, 0)
+    bad = sum(aside.new for aside in asides)
+    return ReferenceReport(sum(map(len, streams)), items.total(), bad, failures)
 
 
 def _clear(output: Path, patterns: Sequence[str]) -> None:
