@@ -60,9 +60,12 @@ def test_what_is_right_is_said_to_be_right(ended: Place, tmp_path: Path) -> None
 def test_a_run_that_is_going_on_is_neither_right_nor_wrong(ended: Place, tmp_path: Path) -> None:
     place = ended.copy(tmp_path.name)
     lock = claim(place.state / "master.lock")
-    done = run("verify", str(place.output), "--state", str(place.state))
+    report = tmp_path / "verdict.json"
+    report.write_text('{"problems": []}')
+    done = run("verify", str(place.output), "--state", str(place.state), "--json", str(report))
     lock.release()
     assert (done.returncode, done.stdout) == (3, "")
+    assert json.loads(report.read_text()) == {"error": done.stderr.rstrip("\n")}
     assert "is going on: nothing was checked" in done.stderr
     assert "give another" not in done.stderr
 
