@@ -17,6 +17,7 @@ from driftline.deploy.host.logs import LEVELS, log_to
 from driftline.engine.errors import DriftlineError
 from driftline.engine.events import about, log
 from driftline.engine.ui.options import writable
+from driftline.engine.ui.results import sentence_of
 
 LOGGED = "--log-level", "--log-json", "--log-file"
 """The options of `logged`."""
@@ -42,10 +43,7 @@ def logged(command: Callable[..., None]) -> Callable[..., None]:
         except BrokenPipeError:
             raise
         except (DriftlineError, OSError) as error:
-            text = str(error)
-            if isinstance(error, OSError):
-                text = f"{error.filename or 'the system'}: {error.strerror}"
-            log.error("%s", text, extra=about("failed", error=type(error).__name__))
+            log.error("%s", sentence_of(error), extra=about("failed", error=type(error).__name__))
             raise click.exceptions.Exit(1) from None
 
     return with_log

@@ -37,7 +37,7 @@ from driftline.engine.ui.options import (
     FiniteRange,
     flow_argument,
     inputs_option,
-    json_option,
+    json_option_with,
     on_error_option,
     reading_options,
     refuse_options,
@@ -106,7 +106,7 @@ OF_REFERENCE = (
 @click.option("--reference", is_flag=True,
               help="Use the reference interpreter: one process, no cluster.")  # fmt: skip
 @logged
-@json_option
+@json_option_with(ended_by=None)
 def run(
     console: Console,
     flow: str,
@@ -167,7 +167,7 @@ def run(
         )
         files = open_given_files(loaded, inputs, shape, "--reference")
         made = run_reference_to(loaded, files, output, dead_letters)
-        report: dict[str, object] = asdict(made)
+        report = made.as_json()
         tell_if_all_set_aside(**asdict(made), where=output / DEAD_LETTERS)
     else:
         if kill_every is None:
@@ -194,7 +194,7 @@ def run(
         ended_by, waiting, report = done.ended_by, done.waiting, done.as_json()
         then = after_good_order(config.policy, list(map(identity_of, config.inputs)))
     signal = None if ended_by is None else ended_by.name
-    write_json(json_file, report | {"waiting": dict(waiting), "ended_by": signal})
+    write_json(json_file, report | {"waiting": dict(waiting), "ended_by": signal, "error": None})
     figures = {name: value for name, value in report.items() if isinstance(value, (int, float))}
     what = "the run is over" if ended_by is None else "the run has stopped"
     log.info("%s: %s", what, as_words(report), extra=about("run-over", **figures))

@@ -18,13 +18,13 @@ from pathlib import Path
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import ClusterState, FileRegistry, RunOutcome, SnapshotRecord
 from driftline.deploy.run.receivers import LOGGED
-from driftline.deploy.run.survey import LOG, OUTPUT, DirectoryReport
+from driftline.deploy.run.survey import LOG, OUTPUT, DirectoryReport, Problem
 from driftline.engine.counted import counted
 from driftline.engine.errors import DriftlineError
 from driftline.engine.mending import IF_CODE
 from driftline.engine.moments import time_in_words
 from driftline.engine.policy import BY_TIME, POLICIES, Output, Policy, SnapshotCut
-from driftline.engine.sinks.lines import DEAD_LETTERS, count_set_aside
+from driftline.engine.sinks.lines import DEAD_LETTERS, count_bad_records
 
 
 class How(StrEnum):
@@ -60,13 +60,15 @@ class Ending:
     error: str = ""
     """Of a run that failed: the kind of the error, and what it says."""
     snapshot: SnapshotRecord | None = None
-    """The snapshot from which the same command goes on; None: it begins with an empty state. Its
-    time is 0 if it is not cut by time."""
+    """The snapshot from which the same command goes on; None: it begins with an empty state, or
+    problems keep it from going on from there. Its time is 0 if it is not cut by time."""
     delivered: int | None = None
     """No output that the consumer has is later than this time, which may be the end of an idle
     while; None if it has none, or if outputs are not delivered by time."""
     set_aside: int = 0
-    """Bad records and failed elements among the dead letters."""
+    """Bad records, and failed elements that are delivered, among the dead letters."""
+    refused: bool = False
+    """Whether the same command is refused until problems are mended."""
 
     def as_json(self) -> dict[str, object]:
         """The fields of `--json`."""
@@ -78,6 +80,7 @@ class Ending:
             "snapshot": None if last is None else {"number": last.number, "time": last.time},
             "delivered": self.delivered,
             "set_aside": self.set_aside,
+            "refused": self.refused,
         }
 
 
@@ -128,35 +131,51 @@ def error_noted(state: Path, lineage: str, run: str) -> Iterator[None]:
 
 
 def ending_of(
-    run: ClusterState | None, reports: Sequence[DirectoryReport], output: Path | None
+    run: ClusterState | None,
+    reports: Sequence[DirectoryReport],
+    output: Path | None,
+    found: Sequence[Problem] = (),
 ) -> Ending:
     """How far the run of a registry has come; `run`: None if the registry cannot be read.
 
-    `reports`: on its directories; `output`: its output directory, None if it is not known.
+    `reports`: on its directories; `output`: its output directory, None if it is not known; `found`:
+    the problems of its directories, which people are told before.
     """
+    refused = any(problem.fatal for problem in found)
     if run is None or run.about is None:
         text = "how far the run has come is not known without its registry"
-        return Ending(How.UNKNOWN, text)
+        return Ending(How.UNKNOWN, text, refused=refused)
     policy, inputs = POLICIES[run.about.policy], run.about.inputs
     delivered = _delivered(policy, reports)
     snapshot = run.snapshots[0] if run.snapshots else None
-    set_aside = 0 if output is None else count_set_aside(output)
+    failures = sum(report.failures for report in reports if report.kind == OUTPUT)
+    set_aside = 0 if output is None else failures + count_bad_records(output)
     if any(report.mark is not None and report.mark.session > run.opened for report in reports):
         run = replace(run, outcome=None)  # of the call before: the last one did not get so far
     how = how_ended(run)
     error = f"{run.outcome.error}: {run.outcome.text}" if how is How.FAILED and run.outcome else ""
     goes_on = _goes_on(how, policy, snapshot, inputs)
     waiting = sum(report.waiting for report in reports if report.kind == LOG)
-    text = _told(how, error, policy, goes_on, delivered, waiting)
+    text = _told(how, error, policy, delivered, waiting)
+    if refused:
+        text += " So says its registry, which does not fit what was found."
+        goes_on = "The same command is refused until that is mended, see above"
+    elif found and policy.replay:
+        goes_on = (
+            "The same command goes on from an earlier snapshot, or from the beginning of its "
+            "input, see above"
+        )
+    elif how is How.FAILED:
+        goes_on += f", once the cause is mended{IF_CODE}"
+    if found or how is not How.COMPLETE:
+        text += f" {goes_on}."
     if set_aside:
         letters = f"{counted(set_aside, 'dead letter')} {'is' if set_aside == 1 else 'are'}"
         text += f" {letters} in {output}/{DEAD_LETTERS}."
-    return Ending(how, text, error, snapshot, delivered, set_aside)
+    return Ending(how, text, error, None if found else snapshot, delivered, set_aside, refused)
 
 
-def _told(
-    how: How, error: str, policy: Policy, goes_on: str, delivered: int | None, waiting: int
-) -> str:
+def _told(how: How, error: str, policy: Policy, delivered: int | None, waiting: int) -> str:
     # Not "the last one is of": a bundle has its time, and outputs may have ended before it.
     until = "" if delivered is None else f"; no output is later than {time_in_words(delivered)}"
     missing = "Outputs may be missing"
@@ -172,19 +191,16 @@ def _told(
                 what = "what it had read is delivered"
                 verb = "waits" if waiting == 1 else "wait"
                 rest = f"; {counted(waiting, 'record')} {verb} in its input log"
-            return f"ended on request, before the end of its input: {what}{until}{rest}. {goes_on}."
+            return f"ended on request, before the end of its input: {what}{until}{rest}."
         case How.COMPLETE:
             return f"complete: the run has come to the end of its input, and {_all(policy)}{until}."
         case How.FAILED:
-            return (
-                f"ended with an error, before the end of its input: {error}\n"
-                f"{missing} {goes_on}, once the cause is mended{IF_CODE}."
-            )
+            return f"ended with an error, before the end of its input: {error}\n{missing}"
         case How.NOT_BEGUN:
-            return f"not begun: nothing has been worked off. {goes_on}."
+            return "not begun: nothing has been worked off."
     return (
         "interrupted on its way: the run was killed, or ended at once by a second signal, or its "
-        f"last call could not begin. {missing} {goes_on}."
+        f"last call could not begin. {missing}"
     )
 
 

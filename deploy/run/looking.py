@@ -146,12 +146,18 @@ def _output(report: DirectoryReport) -> DirectoryReport:
             damage = jsonl.damage_in(directory, report.index)
     size = sum(length for _, length, _ in progress.files)
     holds = counted(progress.rows[0], "output") if progress.rows[0] else counted(size, "byte")
-    if after := jsonl.bytes_after(directory, progress):
+    if after := jsonl.bytes_after(directory, report.index, progress):
         holds += (
             f", and {counted(after, 'byte')} not yet delivered, which a run that goes on cuts off"
         )
-    t_last = progress.last.t_last
-    return replace(report, mark=mark, t_last=t_last, damage=" ".join(damage), holds=holds)
+    return replace(
+        report,
+        mark=mark,
+        t_last=progress.last.t_last,
+        failures=progress.failures,
+        damage=" ".join(damage),
+        holds=holds,
+    )
 
 
 Reader = Callable[[DirectoryReport], DirectoryReport]

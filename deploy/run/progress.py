@@ -58,7 +58,7 @@ class Figures:
     """Records whose outputs are not all delivered."""
     lag_s: float
     """For how long the oldest record that is not delivered has been there: since it was read, or
-    taken from its producer."""
+    taken from its producer or from standard input."""
     p50_s: float | None
     """Median of the time from reading a record to the delivery of its outputs, of late."""
     p99_s: float | None

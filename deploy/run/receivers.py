@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from time import time_ns
+from time import monotonic, time_ns
 
 from driftline.deploy.host.guarding.listening import fault_of, is_local
 from driftline.deploy.host.intake_socket import IntakeSocket
@@ -15,6 +15,7 @@ from driftline.engine.errors import FlowError
 from driftline.engine.events import about, log
 from driftline.engine.sources import LiveSource
 from driftline.engine.sources.inputs import Input, Piped
+from driftline.engine.sources.logs.ages import Ages
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.piped import PipedSource
 from driftline.engine.sources.logs.received import ReceivedSource
@@ -70,11 +71,12 @@ def receiver_of(
     """
     if isinstance(given, Piped):
         clock = None if alone else _now_us
-        source_of_pipe = PipedSource(input_log, clock, keep_bad=keep_bad)
+        ages = Ages(_now_us, monotonic, by_time=clock is not None)
+        source_of_pipe = PipedSource(input_log, clock, keep_bad=keep_bad, ages=ages)
         piped = StandardInput(source_of_pipe, given, asked_to_end=asked_to_end)
         runtime.watch(piped, piped.file, piped.drain, piped.room, input_log.carry_out)
         return piped
-    source = ReceivedSource(input_log, _now_us, name=given)
+    source = ReceivedSource(input_log, _now_us, name=given, ages=Ages(_now_us, monotonic))
     intake = IntakeSocket(source, given, folder, name=f"intake-{number}")
     runtime.watch(intake, intake.socket, intake.drain, intake.room, input_log.carry_out)
     return intake

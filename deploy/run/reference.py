@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 
 from driftline.deploy.host.forks import guard
+from driftline.deploy.parties.letters import DeadLetters
 from driftline.deploy.run.asides import Asides
+from driftline.deploy.run.report import ReferenceReport
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.order.steps import FAILURES
@@ -17,24 +20,14 @@ from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
 from driftline.engine.sources import BadRecord, Source, strict
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceReport:
-    """Figures of the reference, which mean what those of a run mean."""
-
-    records: int
-    outputs: int
-    bad_records: int
-    dead_letters: int
-
-
 def run_reference_to(
     flow: Flow, inputs: Sequence[Source], output: Path, dead_letters: bool
 ) -> ReferenceReport:
     """Write the outputs of the reference interpreter into a directory, in the format of a run.
 
     Replaces the outputs of an earlier reference. `dead_letters`: set bad records and failed
-    elements aside. Raises StateMismatch for the directory of a run, Unavailable if the directory
-    cannot be used, and the errors of inputs and functions.
+    elements aside, and tell of them as a run does. Raises StateMismatch for the directory of a run,
+    Unavailable if the directory cannot be used, and the errors of inputs and functions.
     """
     flow.check_inputs(inputs)
     lines = Lines(flow)
@@ -58,23 +51,27 @@ def run_reference_to(
 
     streams = [read(front) for front in range(len(inputs))]
     guard()
+    items: Counter[int] = Counter()
     with ExitStack() as stack:
+        letters = stack.enter_context(closing(DeadLetters(f"{output}/{DEAD_LETTERS}")))
         files = {
             sink: stack.enter_context((output / name).open("w", encoding="utf-8"))
             for sink, name in names.items()
             if sink != FAILURES
         }
-        outputs = failures = 0
         for item in interpret(flow, streams, dead_letters=dead_letters):
             if item.sink not in files:
                 path = output / names[item.sink]
                 path.parent.mkdir(exist_ok=True)
                 files[item.sink] = stack.enter_context(path.open("w", encoding="utf-8"))
             files[item.sink].write(lines.format(item) + "\n")
-            outputs += item.sink != FAILURES
-            failures += item.sink == FAILURES
+            items[item.sink] += 1
+            if item.sink == FAILURES:
+                files[item.sink].flush()  # before it is told
+                letters.failed(monotonic(), [item])
+    failures = items.pop(FAILURES, 0)
     bad = sum(aside.new for aside in asides)
-    return ReferenceReport(sum(map(len, streams)), outputs, bad, failures)
+    return ReferenceReport(sum(map(len, streams)), items.total(), bad, failures)
 
 
 def _clear(output: Path, patterns: Sequence[str]) -> None:

@@ -1,9 +1,9 @@
-"""The report of a run that is over: figures of one call of the command."""
+"""The reports of a run, and of a reference, that is over: figures of one call of the command."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from signal import Signals as Signal
 
@@ -42,6 +42,20 @@ class RunReport:
             "bad_records": self.bad_records,
             "dead_letters": self.dead_letters,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceReport:
+    """Figures of the reference interpreter, as those of a run."""
+
+    records: int
+    outputs: int
+    bad_records: int
+    dead_letters: int
+
+    def as_json(self) -> dict[str, object]:
+        """The report of `--json`."""
+        return asdict(self)
 
 
 def tell_if_all_set_aside(

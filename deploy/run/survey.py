@@ -64,6 +64,8 @@ class DirectoryReport:
     """Of a log: how many records it holds that the newest snapshot does not have."""
     t_last: int = -1
     """Of outputs: the consumer has everything up to this time, epoch or production."""
+    failures: int = 0
+    """Of outputs: how many dead letters of functions that failed the consumer has."""
     holds: str = ""
     """A summary of the contents, for people."""
 

@@ -165,11 +165,12 @@ class Tally:
         if isinstance(source, ReceivedSource) and source.connected is not None:
             ended = source.ended_producers
             producers = ProducerFigures(source.connected, source.producers, ended)
-        if isinstance(source, ReceivedSource) and records is not None:
-            bad = self._bad_before + self.front.bad
-            waiting = max(0, source.records - records - bad)
+        if isinstance(source, ReceivedSource):
+            if records is not None:
+                bad = self._bad_before + self.front.bad
+                waiting = max(0, source.records - records - bad)
             if meter.oldest is not None:
                 lag_s = max(lag_s, source.age_s(meter.oldest))
-            elif waiting:
+            elif waiting != 0:
                 lag_s = source.waiting_s(max(self._start, self.front.furthest + 1))
         return InputFigures(source.name, records, position, size, waiting, lag_s, producers)

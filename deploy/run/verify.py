@@ -14,7 +14,7 @@ from driftline.deploy.run.ending import Ending, ending_of
 from driftline.deploy.run.looking import look
 from driftline.deploy.run.opening import with_missing
 from driftline.deploy.run.receivers import LOGGED
-from driftline.deploy.run.survey import DirectoryReport, problems
+from driftline.deploy.run.survey import DirectoryReport, Problem, problems
 from driftline.deploy.run.whereabouts import outputs_elsewhere
 from driftline.engine.errors import InUse, StateMismatch, Unavailable
 from driftline.engine.policy import POLICIES
@@ -59,26 +59,27 @@ def verify_run(directory: Path, state: Path | None) -> Verdict:
                 f"the run of {state} is going on: nothing was checked. Verify it once it is over, "
                 "or end it with SIGTERM first"
             ) from None
-    texts: list[str] = []
+    found: list[Problem] = []
     registry = state / "registry"
     try:
         run = FileRegistry(registry).read()
     except StateMismatch as error:
         run = None
-        texts.append(str(error))
+        found.append(Problem(str(error)))
     checked = look(state, output)
     if not checked and not registry.exists():
         with reported(directory):
             lack = what_lacks(directory, FOREIGN)
         raise Unavailable(lack or f"{directory} holds neither outputs nor the state of a run")
-    if not texts:
-        texts = _problems(registry, run, checked, state, output)
+    if not found:
+        found = _problems(registry, run, checked, state, output)
     else:
-        texts += [report.damage for report in checked if report.damage]
+        found += [Problem(report.damage) for report in checked if report.damage]
     note = ""
     if not state.is_dir():
         note = f"no state was checked: {state} is not there; if it is elsewhere, give --state DIR"
-    return Verdict(checked, texts, ending_of(run, checked, output), note)
+    texts = [problem.text for problem in found]
+    return Verdict(checked, texts, ending_of(run, checked, output, found), note)
 
 
 def _problems(
@@ -87,18 +88,19 @@ def _problems(
     checked: list[DirectoryReport],
     state: Path,
     output: Path | None,
-) -> list[str]:
-    """Sentences on damage, and on directories that do not fit the registry, `run`."""
+) -> list[Problem]:
+    """Damage, and directories that do not fit the registry, `run`."""
     if run is None and not state.is_dir():  # outputs whose state is elsewhere
-        return [report.damage for report in checked if report.damage]
+        return [Problem(report.damage) for report in checked if report.damage]
     policy = POLICIES["exactly-once"]
     if run is not None and run.about is not None:
         policy = POLICIES[run.about.policy]
         logs = [i for i, source in enumerate(run.about.inputs) if source in LOGGED]
         checked = with_missing(checked, state, output, run.about.nodes, logs)
     if output is not None and (elsewhere := outputs_elsewhere(run, state, output)):
-        return [report.damage for report in checked if report.damage] + [elsewhere]
-    return [problem.text for problem in problems(policy, str(registry), run, checked)]
+        damage = [report.damage for report in checked if report.damage]
+        return [Problem(text) for text in (*damage, elsewhere)]
+    return problems(policy, str(registry), run, checked)
 
 
 @click.command()
@@ -118,6 +120,7 @@ def verify(directory: Path, state: Path | None, json_file: Path | None) -> int:
     try:
         verdict = verify_run(directory, state)
     except InUse as error:
+        write_json(json_file, {"error": str(error)})
         click.echo(f"{error}", err=True)
         return GOES_ON
     for report in verdict.checked:

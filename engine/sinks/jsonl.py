@@ -278,9 +278,11 @@ def _records_in(directory: Path) -> list[CommitRecord]:
     return [CommitRecord.decode(path.read_bytes(), str(path)) for path in paths]
 
 
-def bytes_after(directory: Path, record: CommitRecord) -> int:
-    """How many bytes in the files of a barrier are not committed."""
-    return sum(max(0, _size(directory / name) - length) for name, length, _ in record.files)
+def bytes_after(directory: Path, number: int, record: CommitRecord) -> int:
+    """How many bytes in the files of barrier `number` are not committed; `record`: what is."""
+    lengths = {directory / name: length for name, length, _ in record.files}
+    lengths.setdefault(directory / DEAD_LETTERS / f"{number}.jsonl", 0)  # made with the first one
+    return sum(max(0, _size(path) - length) for path, length in lengths.items())
 
 
 def _checksum(path: Path, length: int) -> int:

@@ -110,9 +110,9 @@ def count_failures(directory: Path) -> int:
     return sum(map(_line_ends, (directory / DEAD_LETTERS).glob("[0-9]*.jsonl")))
 
 
-def count_set_aside(directory: Path) -> int:
-    """The number of failed elements and of bad records that are set aside there."""
-    return sum(map(_line_ends, (directory / DEAD_LETTERS).glob("*.jsonl")))
+def count_bad_records(directory: Path) -> int:
+    """The number of bad records that are set aside there."""
+    return sum(map(_line_ends, (directory / DEAD_LETTERS).glob("input-*.jsonl")))
 
 
 def _line_ends(path: Path) -> int:

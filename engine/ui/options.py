@@ -18,7 +18,7 @@ from click.core import ParameterSource
 from driftline.engine.errors import Unavailable
 from driftline.engine.sources.record import Shape
 from driftline.engine.ui.pictures import ENDINGS, check_matplotlib
-from driftline.engine.ui.results import make_writable
+from driftline.engine.ui.results import error_written, make_writable
 
 
 class FiniteRange(click.FloatRange):
@@ -114,15 +114,34 @@ def plot_option(default: str | None = None) -> Callable[[Command], Command]:
     )
 
 
-json_option = click.option(
-    "--json",
-    "json_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    callback=writable,
-    help="Write the result as JSON.",
-)
-"""The file for the result as JSON, as the argument `json_file`."""
+def json_option_with(**failed: object) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """The file for the result as JSON, as the argument `json_file`.
+
+    While the command runs there is no file. If it fails, the file has the field `error`, the text,
+    and the fields `failed`; unless its arguments are wrong, or a signal ends it at once.
+    """
+
+    def decorate(command: Callable[..., R]) -> Callable[..., R]:
+        @click.option(
+            "--json",
+            "json_file",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            callback=writable,
+            help="Write the result as JSON.",
+        )
+        @wraps(command)
+        def with_file(json_file: Path | None, **others: object) -> R:
+            with error_written(json_file, failed):
+                return command(json_file=json_file, **others)
+
+        return with_file
+
+    return decorate
+
+
+json_option = json_option_with()
+"""The same, without further fields."""
 
 
 def is_dead_letter(ctx: click.Context, param: click.Parameter, chosen: str) -> bool:

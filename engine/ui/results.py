@@ -1,13 +1,14 @@
-"""Results as JSON files, and the check that a file can be written."""
+"""Results as JSON files, also of a command that fails; the check that a file can be written."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from driftline.engine.errors import Unavailable
+from driftline.engine.errors import DriftlineError, Unavailable
 
 
 def write_json(file: Path | None, content: Mapping[str, object], indent: int | None = None) -> None:
@@ -15,6 +16,42 @@ def write_json(file: Path | None, content: Mapping[str, object], indent: int | N
     if file is not None:
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=indent)
         file.write_text(text + "\n", encoding="utf-8")
+
+
+@contextmanager
+def error_written(file: Path | None, failed: Mapping[str, object]) -> Iterator[None]:
+    """Remove the file, the result of an earlier call. Write an error that leaves this context.
+
+    `failed`: fields beside `error`. A file that is none, such as a pipe, stays.
+    """
+    if file is not None and file.is_file():
+        _remove(file)
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except (DriftlineError, OSError) as error:
+        with suppress(OSError):  # the error itself matters more
+            write_json(file, {"error": sentence_of(error), **failed})
+        raise
+
+
+def sentence_of(error: DriftlineError | OSError) -> str:
+    """The text of an error that ends a command, for people."""
+    if isinstance(error, OSError):
+        return f"{error.filename or 'the system'}: {error.strerror}"
+    return str(error)
+
+
+def _remove(file: Path) -> None:
+    """Remove a file, or make it empty. Raises Unavailable."""
+    try:
+        file.resolve().unlink()
+    except OSError:  # the folder may belong to others
+        try:
+            file.write_bytes(b"")
+        except OSError as error:
+            raise Unavailable(f"cannot write {file}: {error.strerror}") from None
 
 
 def make_writable(file: Path) -> None:

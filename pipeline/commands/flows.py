@@ -163,6 +163,7 @@ def audit(
             )
         write_json(json_file, report.as_json())
     except (DriftlineError, OSError) as error:
+        write_json(json_file, {"error": str(error)})
         complain(f"the audit could not be done: {error}")
         raise SystemExit(2) from None
     click.echo(report.text())

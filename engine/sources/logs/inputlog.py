@@ -61,6 +61,8 @@ class Entry(NamedTuple):
     producer: str
     sequence: int
     data: bytes
+    taken_us: int = 0
+    """When it was taken, in microseconds since 1970; 0: its time says it, or nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,13 +328,16 @@ def decode_entry(key: bytes, value: bytes, name: str) -> Entry:
         match unpack(value[4:]):
             case (str(producer), int(sequence), bytes(data)):
                 return Entry(time, producer, sequence, data)
+            case (str(producer), int(sequence), bytes(data), int(taken_us)):
+                return Entry(time, producer, sequence, data, taken_us)
         reason = "it is not an entry"
     raise StateMismatch(f"input log {name} is damaged at time {time}: {reason}")
 
 
 def encode_entry(entry: Entry) -> bytes:
     """Encode the value of an entry, with a checksum; its key is its encoded time."""
-    body = pack((entry.producer, entry.sequence, entry.data))
+    taken = (entry.taken_us,) if entry.taken_us else ()
+    body = pack((entry.producer, entry.sequence, entry.data, *taken))
     return crc32(body, crc32(_NUMBER.pack(entry.time))).to_bytes(4, "big") + body
 
 

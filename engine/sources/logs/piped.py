@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from zlib import crc32
 
 from driftline.engine.errors import InputError, StateMismatch
+from driftline.engine.sources.logs.ages import Ages
 from driftline.engine.sources.logs.entries import PIPE, of_pipe
 from driftline.engine.sources.logs.received import RESERVE_US, Log, ReceivedSource
 from driftline.engine.sources.record import Malformed, Row
@@ -31,12 +32,17 @@ class PipedSource(ReceivedSource):
     """The records of one stream."""
 
     def __init__(
-        self, log: Log, now_us: Callable[[], int] | None = None, *, keep_bad: bool = False
+        self,
+        log: Log,
+        now_us: Callable[[], int] | None = None,
+        *,
+        keep_bad: bool = False,
+        ages: Ages | None = None,
     ) -> None:
         """`now_us`: a clock in microseconds, None for times 1, 2, ...; `keep_bad`: log records that
-        cannot be read, instead of raising."""
+        cannot be read, instead of raising; `ages`: when records were taken."""
         ahead_us = 0 if now_us is None else RESERVE_US
-        super().__init__(log, now_us or (lambda: 0), PIPE, ahead_us)
+        super().__init__(log, now_us or (lambda: 0), PIPE, ahead_us, ages=ages)
         before = self.accepted(PIPE)
         self.taken = before >> SUM_BITS
         """Records that the log had before this start."""

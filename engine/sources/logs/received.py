@@ -40,6 +40,7 @@ from driftline.engine.errors import PayloadError, StateMismatch
 from driftline.engine.labels import INFINITY
 from driftline.engine.moments import time_in_words
 from driftline.engine.sources.live import LiveSource
+from driftline.engine.sources.logs.ages import Ages
 from driftline.engine.sources.logs.entries import record_of
 from driftline.engine.sources.logs.inputlog import Entry, WriteGroup
 from driftline.engine.sources.source import BadRecord
@@ -110,15 +111,17 @@ class ReceivedSource(LiveSource):
         name: str = "records of producers",
         ahead_us: int = RESERVE_US,
         producers_max: int = PRODUCERS_MAX,
+        ages: Ages | None = None,
     ) -> None:
         """`now_us`: the time of a clock, in microseconds; `ahead_us`: how far ahead times are
         reserved: a restart leaves that many out; `producers_max`: how many producers it takes
-        records of."""
+        records of; `ages`: when records were taken, by default as `now_us` says."""
         self.name = name
         self.now_us = now_us
         self.producers_max = producers_max
         self._log = log
         self._ahead_us = ahead_us
+        self._ages = ages or Ages(now_us)
         self._accepted = log.sequences()
         self._acknowledged = dict(self._accepted)
         self.records = sum(self._accepted.values())
@@ -279,11 +282,15 @@ class ReceivedSource(LiveSource):
         """How long ago the first record from a time on was taken, in seconds; 0: there is none."""
         stored = self._log.read(time, 1)
         first = next((t for t, _, _ in self._unread if t >= time), None)
-        return self.age_s(stored[0].time if stored else first)
+        first = stored[0].time if stored else first
+        return 0.0 if first is None else self.age_s(first)
 
-    def age_s(self, time: int | None) -> float:
-        """How long ago the record with this time was taken; 0 without a record, or a clock."""
-        return 0.0 if time is None else max(0.0, (self.now_us() - time) / 1e6)
+    def age_s(self, time: int) -> float:
+        """How long ago the record with this time was taken, in seconds."""
+        age = self._ages.of(time)
+        if age is None:  # an earlier call has taken it
+            age = self._ages.of_stored(time, lambda: self._log.read(time, 1))
+        return age
 
     # For a front.
 
@@ -318,6 +325,7 @@ class ReceivedSource(LiveSource):
 
     def trim(self, time: int) -> None:
         self._trim = self.trimmed = max(self._trim, min(time, self.durable))
+        self._ages.forget(self._trim)
 
     def validate(self) -> None:
         """Assert the invariants."""
@@ -338,7 +346,7 @@ class ReceivedSource(LiveSource):
         self._next = time + 1
         self._accepted[producer] = sequence
         self.records += 1
-        self._incoming.append(Entry(time, producer, sequence, data))
+        self._incoming.append(Entry(time, producer, sequence, data, self._ages.take(time)))
         kept = _Packed(data) if len(data) >= LARGE else payload
         self._unread.append((time, kept, len(data)))
         self.waiting_bytes += len(data)

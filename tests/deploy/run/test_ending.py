@@ -24,7 +24,7 @@ from driftline.coordinator.registry import (
 from driftline.deploy.producer import Producer
 from driftline.deploy.run.ending import How, ending_of, error_noted
 from driftline.deploy.run.receivers import PIPED, RECEIVED
-from driftline.deploy.run.survey import DirectoryReport
+from driftline.deploy.run.survey import DirectoryReport, Problem
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.outline import Outline
 from driftline.engine.wire.marks import Mark
@@ -131,16 +131,56 @@ def test_a_call_that_was_killed_before_it_decided_anything_has_no_outcome() -> N
         assert ending_of(run, [log], None).how is how
 
 
-def test_what_was_set_aside_is_told(tmp_path: Path) -> None:
+def test_what_was_set_aside_is_told_as_far_as_it_is_delivered(tmp_path: Path) -> None:
     letters = tmp_path / "dead-letters"
     letters.mkdir()
-    (letters / "0.jsonl").write_text("{}\n{}\n")
+    (letters / "0.jsonl").write_text("{}\n{}\n{}\n")
     (letters / "input-0.jsonl").write_text("{}\n")
-    ending = ending_of(state(outcome=RunOutcome("r", "", "")), outputs(499), tmp_path)
-    assert ending.set_aside == 3
+    committed = [replace(each, failures=2) for each in outputs(499)]
+    ending = ending_of(state(outcome=RunOutcome("r", "", "")), committed, tmp_path)
+    assert ending.set_aside == 3, "two of three, and a bad record"
     assert f"3 dead letters are in {letters}." in ending.text
-    (letters / "0.jsonl").unlink()
-    assert f"1 dead letter is in {letters}." in ending_of(state(), [], tmp_path).text
+    ending = ending_of(state(), outputs(499), tmp_path)
+    assert f"1 dead letter is in {letters}." in ending.text
+
+
+REFUSED = "The same command is refused until that is mended"
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        RunOutcome("r", "", ""),
+        RunOutcome("r", "", IN_GOOD_ORDER),
+        RunOutcome("r", "InputError", "line 3"),
+        None,
+    ],
+)
+@pytest.mark.parametrize("policy", ["exactly-once", "at-least-once", "none"])
+def test_a_run_that_is_refused_is_not_said_to_go_on(
+    outcome: RunOutcome | None, policy: str
+) -> None:
+    found = [Problem("input-0 is an old copy"), Problem("node-0 is gone", fatal=False)]
+    ending = ending_of(state(policy, outcome), outputs(499), None, found)
+    assert "goes on" not in ending.text
+    assert "begins with" not in ending.text
+    assert ending.text.endswith(f"{REFUSED}, see above.")
+    about = ending.as_json()
+    assert (about["refused"], about["snapshot"]) == (True, None)
+
+
+@pytest.mark.parametrize("outcome", [RunOutcome("r", "", ""), None])
+def test_a_run_that_computes_a_state_again_does_not_go_on_from_its_snapshot(
+    outcome: RunOutcome | None,
+) -> None:
+    found = [Problem("node-0 is gone; its state is computed again", fatal=False)]
+    ending = ending_of(state(outcome=outcome), outputs(499), None, found)
+    assert ending.text.endswith(
+        "The same command goes on from an earlier snapshot, or from the beginning of its input, "
+        "see above."
+    )
+    about = ending.as_json()
+    assert (about["refused"], about["snapshot"]) == (False, None)
 
 
 def test_an_error_is_noted_only_for_a_call_without_an_outcome(tmp_path: Path) -> None:
@@ -212,11 +252,16 @@ def test_the_error_that_ended_a_run_is_told(tmp_path: Path, does: str, error: st
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"n": n}) + "\n" for n in range(9)))
     place = Place(tmp_path, "exactly-once", "in.jsonl")
     command = ["run", "failing.py", "--input", "in.jsonl", "--output", "out", "--state", "state"]
-    command += ["--deaths", "1"]
+    command += ["--deaths", "1", "--json", "report.json"]
+    report = tmp_path / "report.json"
+    report.write_text('{"records": 9}')
     done = subprocess.run([sys.executable, "-m", "driftline", *command], cwd=tmp_path, check=False)
     assert done.returncode == 1
+    told = json.loads(report.read_text())
+    assert told.keys() == {"error", "ended_by"}
     said, about = verified(place, tmp_path)
     assert about["how"] == "failed"
+    assert str(about["error"]).partition(": ")[2] in told["error"]
     assert re.match(error, str(about["error"]), re.DOTALL)
     assert str(about["error"]) in said
     assert "The same command goes on" in said
@@ -227,3 +272,5 @@ def test_the_error_that_ended_a_run_is_told(tmp_path: Path, does: str, error: st
     done = subprocess.run([sys.executable, "-m", "driftline", *mended], cwd=tmp_path, check=False)
     assert done.returncode == 0
     assert len(place.lines()) == 9
+    told = json.loads(report.read_text())
+    assert (told["error"], told["outputs"]) == (None, 9)

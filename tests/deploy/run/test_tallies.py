@@ -12,9 +12,12 @@ from driftline.deploy.run.tallies import InputFigures, ProducerFigures, Tally
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.labels import INFINITY
-from driftline.engine.policy import policy
+from driftline.engine.policy import POLICIES
+from driftline.engine.policy import policy as policy_of
 from driftline.engine.sources import BadRecord, ListSource, LiveSource, Source, open_source
+from driftline.engine.sources.logs.ages import Ages
 from driftline.engine.sources.logs.inputlog import InputLog
+from driftline.engine.sources.logs.piped import PipedSource
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.messages import Header, Progress, Start, encode
 
@@ -32,11 +35,12 @@ class Call:
         bad_before: int = 0,
         delivered: int = 0,
         bad_delivered: int = 0,
+        policy: str = "exactly-once",
     ) -> None:
         self.aside: list[BadRecord] = []
         ids = count(1)
         self.front = Front(
-            0, 1, plan(FLOW), policy("exactly-once"), source, lambda: next(ids),
+            0, 1, plan(FLOW), policy_of(policy), source, lambda: next(ids),
             on_bad=self.aside.extend,
         )  # fmt: skip
         self.tally = Tally(
@@ -210,4 +214,50 @@ def test_records_of_producers_wait_from_the_moment_at_which_they_are_taken(
     second.deliver(source.durable)
     second.begin(times[2], incarnation=2)
     assert (second.look().records, second.look().waiting, second.look().lag_s) == (6, 0, 0.0)
+    log.close()
+
+
+@pytest.mark.parametrize("name", list(POLICIES))
+def test_the_lag_of_standard_input_counts_from_where_its_records_were_taken(
+    tmp_path: Path, name: str
+) -> None:
+    seconds = [1000.0]
+    log = InputLog(tmp_path / "log", "flow")
+    ages = Ages(lambda: int(seconds[0] * 1e6), lambda: seconds[0], by_time=False)
+    source = PipedSource(log, ages=ages)
+    call = Call(source, 1, policy=name)
+    for number in range(1, 4001):
+        source.take({"n": number})
+    write(source, log)
+    for delivered in (1, 200, 500):
+        seconds[0] += 10
+        call.front.now = seconds[0]
+        call.begin(1) if delivered == 1 else call.deliver(delivered)
+        figures = call.look(seconds[0])
+        assert figures.lag_s == seconds[0] - 1000, "they were all taken at once"
+        assert figures.fields()["lag_s"] == seconds[0] - 1000
+    call.begin(1, incarnation=2)
+    seconds[0] += 5
+    call.front.now = seconds[0]
+    call.turn()
+    assert call.look(seconds[0]).lag_s == seconds[0] - 1000, "also in a replay"
+    log.close()
+
+
+def test_records_wait_with_a_lag_though_their_number_is_not_known(
+    tmp_path: Path, clock: Clock
+) -> None:
+    log = InputLog(tmp_path / "log", "flow")
+    source = ReceivedSource(log, clock, name="orders")
+    for number in range(1, 6):
+        source.receive("p", number, number)
+    write(source, log)
+    times = [entry.time for entry in log.read(1)]
+    call = Call(source, times[3])
+    call.begin(times[1])
+    call.deliver(times[4] + 1)
+    assert (call.look().records, call.look().lag_s) == (None, 0.0)
+    source.receive("p", 6, "later")
+    clock.us += 3_000_000
+    assert (call.look().waiting, call.look().lag_s) == (None, 3.0)
     log.close()

@@ -11,9 +11,10 @@ import lmdb
 import pytest
 
 from driftline.deploy.host.process import claim
+from driftline.deploy.run.looking import look
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
-from driftline.engine.sinks import LmdbConsumer
+from driftline.engine.sinks import JsonLinesConsumer, LmdbConsumer
 from driftline.engine.sinks.lmdb import damage_in
 from tests.deploy.run.run_copies import FLOW as WORDS
 from tests.deploy.run.run_copies import RECORDS, Place, end, run, text
@@ -59,9 +60,12 @@ def test_what_is_right_is_said_to_be_right(ended: Place, tmp_path: Path) -> None
 def test_a_run_that_is_going_on_is_neither_right_nor_wrong(ended: Place, tmp_path: Path) -> None:
     place = ended.copy(tmp_path.name)
     lock = claim(place.state / "master.lock")
-    done = run("verify", str(place.output), "--state", str(place.state))
+    report = tmp_path / "verdict.json"
+    report.write_text('{"problems": []}')
+    done = run("verify", str(place.output), "--state", str(place.state), "--json", str(report))
     lock.release()
     assert (done.returncode, done.stdout) == (3, "")
+    assert json.loads(report.read_text()) == {"error": done.stderr.rstrip("\n")}
     assert "is going on: nothing was checked" in done.stderr
     assert "give another" not in done.stderr
 
@@ -94,6 +98,43 @@ def test_outputs_whose_state_is_missing_are_never_to_be_removed(
         assert "remove" not in told
     assert "node-0" not in said, "told before nodes are started"
     assert {file.name: file.read_bytes() for file in place.output.glob("*.jsonl")} == outputs
+
+
+def test_a_run_that_would_be_refused_is_not_said_to_go_on(ended: Place, tmp_path: Path) -> None:
+    place = ended.copy(tmp_path.name)
+    shutil.rmtree(place.state / "node-0")
+    report = tmp_path / "verdict.json"
+    command = "verify", str(place.output), "--state", str(place.state), "--json", str(report)
+    done = run(*command)
+    last = done.stdout.splitlines()[-1]
+    assert "is computed again" in done.stdout
+    assert last.endswith("or from the beginning of its input, see above."), last
+    file = place.output / "counts-0.jsonl"
+    os.truncate(file, 5)
+    done = run(*command)
+    assert done.returncode == 1
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("complete: ")
+    assert last.endswith("The same command is refused until that is mended, see above.")
+    about = json.loads(report.read_text())["run"]
+    assert (about["refused"], about["snapshot"]) == (True, None)
+    status, said = end(place)
+    assert status == 1, said
+
+
+@pytest.mark.parametrize("bundles", [2, 9], ids=["none is delivered", "some are delivered"])
+def test_dead_letters_count_once_they_are_delivered(tmp_path: Path, bundles: int) -> None:
+    consumer = JsonLinesConsumer(tmp_path, BARRIER, FLOW, "me")
+    for bundle in stream(bundles):
+        consumer.deliver(bundle)
+    consumer.close()
+    (tmp_path / "dead-letters").mkdir(exist_ok=True)
+    with (tmp_path / "dead-letters" / "0.jsonl").open("a") as file:
+        file.write("{}\n{}\n")
+    (report,) = look(tmp_path / "no state", tmp_path)
+    assert report.failures == consumer.failures
+    assert "and 6 bytes not yet delivered" in report.holds
+    assert (consumer.failures > 0) == (bundles == 9)
 
 
 def test_a_change_of_the_same_length_in_a_line_is_noticed(ended: Place, tmp_path: Path) -> None:

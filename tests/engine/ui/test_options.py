@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from driftline.engine.errors import Unavailable
 from driftline.engine.sources import strict
 from driftline.engine.sources.inputs import open_shaped
 from driftline.engine.sources.record import Shape
 from driftline.engine.ui.options import (
     FiniteRange,
     json_option,
+    json_option_with,
     on_error_option,
     plot_option,
     reading_options,
@@ -105,3 +108,51 @@ def test_nan_is_no_result(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON"):
         write_json(tmp_path / "r.json", {"figure": float("nan")})
     assert not (tmp_path / "r.json").exists()
+
+
+@click.command()
+@click.option("--how", default="well")
+@json_option_with(ended_by=None)
+def job(how: str, json_file: Path | None) -> None:
+    match how:
+        case "unavailable":
+            raise Unavailable("no room")
+        case "not found":
+            raise FileNotFoundError(2, "No such file", "in.jsonl")
+        case "usage":
+            raise click.UsageError("not both")
+        case "interrupted":
+            raise KeyboardInterrupt
+    write_json(json_file, {"figure": 1})
+
+
+@pytest.mark.parametrize(
+    ("how", "written"),
+    [
+        ("unavailable", {"error": "no room", "ended_by": None}),
+        ("not found", {"error": "in.jsonl: No such file", "ended_by": None}),
+        ("usage", None),
+        ("interrupted", None),
+        ("well", {"figure": 1}),
+    ],
+)
+@pytest.mark.parametrize("before", [True, False])
+def test_a_command_that_fails_leaves_no_result_of_an_earlier_one(
+    tmp_path: Path, how: str, written: dict[str, object] | None, before: bool
+) -> None:
+    file, link = tmp_path / "r.json", tmp_path / "link.json"
+    link.symlink_to(file)
+    if before:
+        told(job, f"--json={link}")
+        assert json.loads(file.read_text()) == {"figure": 1}
+    done = CliRunner().invoke(job, [f"--json={link}", f"--how={how}"])
+    assert (done.exit_code == 0) == (how == "well")
+    assert (json.loads(file.read_text()) if file.exists() else None) == written
+    assert link.is_symlink()
+
+
+def test_what_is_no_file_is_not_removed(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    CliRunner().invoke(job, [f"--json={pipe}", "--how=usage"])
+    assert pipe.is_fifo()
