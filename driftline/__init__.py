@@ -117,6 +117,7 @@ def main() -> None:
 def _status() -> object:
     """Run the command line. Returns the exit status, if it is a number."""
     from driftline.engine.errors import DriftlineError
+    from driftline.engine.raised import reason_of
     from driftline.engine.visible import complain
 
     try:
@@ -127,7 +128,7 @@ def _status() -> object:
     except BrokenPipeError:
         return 141
     except OSError as error:
-        complain(f"{error.filename or 'the system'}: {error.strerror}")
+        complain(reason_of(error))
         return 1
     except Exception as error:
         import click

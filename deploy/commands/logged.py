@@ -16,6 +16,7 @@ from rich.console import Console
 from driftline.deploy.host.logs import LEVELS, log_to
 from driftline.engine.errors import DriftlineError
 from driftline.engine.events import about, log
+from driftline.engine.raised import reason_of
 from driftline.engine.ui.options import writable
 
 
@@ -39,9 +40,7 @@ def logged(command: Callable[..., None]) -> Callable[..., None]:
         except BrokenPipeError:
             raise
         except (DriftlineError, OSError) as error:
-            text = str(error)
-            if isinstance(error, OSError):
-                text = f"{error.filename or 'the system'}: {error.strerror}"
+            text = reason_of(error) if isinstance(error, OSError) else str(error)
             log.error("%s", text, extra=about("failed", error=type(error).__name__))
             raise click.exceptions.Exit(1) from None
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from driftline.engine.errors import PayloadError
-from driftline.engine.flow.context import ERROR_SHOWN, RECORD_SHOWN, Failure, describe, shown
+from driftline.engine.flow.context import RECORD_SHOWN, Failure, describe, shown
+from driftline.engine.raised import ERROR_SHOWN
 from driftline.engine.wire.codec import pack_rows
 from driftline.engine.wire.limits import RECORD_BYTES_MAX, why_refused
 
