@@ -24,7 +24,7 @@ def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead_le
     Unavailable if the directory cannot be used, and the errors of inputs and functions.
     """
     flow.check_inputs(inputs)
-    lines = Lines(flow)
+    lines = Lines(flow, dead_letters)
     names = {
         sink: f"{name}/reference.jsonl" if sink == FAILURES else f"{name}.jsonl"
         for sink, name in lines.names.items()
@@ -51,12 +51,13 @@ def run_reference_to(flow: Flow, inputs: Sequence[Source], output: Path, dead_le
             for sink, name in names.items()
             if sink != FAILURES
         }
-        for item in interpret(flow, streams, dead_letters=dead_letters):
+        items = interpret(flow, streams, dead_letters=dead_letters)
+        for item, line in map(lines.written, items):
             if item.sink not in files:
                 path = output / names[item.sink]
                 path.parent.mkdir(exist_ok=True)
                 files[item.sink] = stack.enter_context(path.open("w", encoding="utf-8"))
-            files[item.sink].write(lines.format(item) + "\n")
+            files[item.sink].write(line + "\n")
     return sum(map(len, streams))
 
 
