@@ -136,23 +136,21 @@ class _Made:
         """The failure that takes the place of this output."""
         return Failure.of_output(self.maker, self.key, self.value, problem)
 
-    def cannot_travel(self) -> str:
-        """Why the output cannot travel; empty if it can."""
+    def travelled(self) -> _Made:
+        """The output as it arrives on another node. Raises PayloadError if it cannot travel."""
         try:
-            travelled(self.value)
-        except (PayloadError, MalformedMessage) as error:
-            return str(error)
-        return ""
+            return replace(self, value=travelled(self.value))
+        except MalformedMessage as error:
+            raise PayloadError(str(error)) from None
 
-    def problem(self) -> str:
-        """Why the output cannot leave its operator chain; empty if it can."""
-        if problem := self.cannot_travel():
-            return problem
-        value, fields = self.value, self.fields
-        if fields is None or (isinstance(value, (tuple, list)) and len(value) == len(fields)):
-            return ""
-        has = f"has {len(value)} values" if isinstance(value, (tuple, list)) else "is no sequence"
-        return (
+    def left(self) -> _Made:
+        """The output behind its operator chain. Raises PayloadError if it cannot leave it."""
+        after = self.travelled()
+        value, fields = after.value, self.fields
+        if fields is None or (isinstance(value, tuple) and len(value) == len(fields)):
+            return after
+        has = f"has {len(value)} values" if isinstance(value, tuple) else "is no sequence"
+        raise PayloadError(
             f"the operator declares {len(fields)} fields, {', '.join(fields)}, but an output {has}"
         )
 
@@ -172,11 +170,12 @@ class _Interpreter:
             # that the value would have after a shuffle.
             if not vertex.keyed:
                 made = replace(made, value=copies([made.value])[0])
-            elif problem := made.cannot_travel():
-                yield Item(label, FAILURES, made.failure(problem).payload())
-                return
             else:
-                made = replace(made, value=travelled(made.value))
+                try:
+                    made = made.travelled()
+                except PayloadError as error:
+                    yield Item(label, FAILURES, made.failure(str(error)).payload())
+                    return
         edges = self.flow.outputs_of(vertex.number)
         # A branch may change its argument: each branch gets a copy of its own.
         others = [replace(made, value=copies([made.value])[0]) for _ in edges[1:]]
@@ -186,10 +185,11 @@ class _Interpreter:
     def visit(self, vertex: Vertex, label: Label, made: _Made) -> Iterator[Item]:
         """All items that come of an element that arrives at a vertex."""
         if vertex.keyed or vertex.kind == "sink":
-            if problem := made.problem():
-                yield Item(label, FAILURES, made.failure(problem).payload())
+            try:
+                made = made.left()
+            except PayloadError as error:
+                yield Item(label, FAILURES, made.failure(str(error)).payload())
                 return
-            made = replace(made, value=travelled(made.value))
         if vertex.kind == "sink":
             yield Item(label, self.flow.sinks.index(vertex), made.value)
             return
@@ -222,7 +222,8 @@ class _Interpreter:
         assert vertex.key is not None
         try:
             key = vertex.key(value)
-            hash(key)
+            if not isinstance(key, str):  # of any class: it arrives as a plain text
+                hash(key)
             group_of(key)  # raises for a value that cannot be a key
             key = key if is_plain(key) else travelled(key)
         except BaseException as error:

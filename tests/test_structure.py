@@ -26,7 +26,7 @@ LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in 
 ROOMS = {
     "engine": (
         {"labels", "moments", "counted", "visible", "mending", "errors", "events", "interrupts"},
-        {"durable", "lmdb_pages", "locks", "policy"},
+        {"durable", "lmdb_pages", "locks", "policy", "raised"},
         {"lmdbs"},
         {"wire"},
         {"keygroups"},

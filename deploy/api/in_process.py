@@ -106,7 +106,9 @@ class InProcessRun:
         letters = DeadLetters(f"{output}/{DEAD_LETTERS}")
         told: list[DeadLetters | Asides] = [letters, *asides]
         cluster = self._new_cluster(
-            consumer=consumers_in(output, self._flow, identity.to_json(), letters),
+            consumer=consumers_in(
+                output, self._flow, identity.to_json(), letters, self._dead_letters
+            ),
             delay_s=MESSAGE_TO_FILES_S,
             on_bad=[aside.add for aside in asides] if self._dead_letters else (),
         )

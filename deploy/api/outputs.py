@@ -68,9 +68,13 @@ class MergingConsumer(MemoryConsumer):
 
 
 def consumers_in(
-    output: Path | Lmdb, flow: Flow, identity: str, letters: DeadLetters
+    output: Path | Lmdb, flow: Flow, identity: str, letters: DeadLetters, dead_letters: bool
 ) -> Callable[[str], Consumer]:
-    """A function that opens the consumer of a barrier, by its name: JSON lines or LMDB."""
+    """A function that opens the consumer of a barrier, by its name: JSON lines or LMDB.
+
+    `letters`: tells of the dead letters that are stored; `dead_letters`: whether failures are set
+    aside.
+    """
     if isinstance(output, Lmdb):
         path = Path(output.path).absolute()
         return lambda barrier: LmdbConsumer(path, barrier, flow, identity)
@@ -78,7 +82,9 @@ def consumers_in(
     def told(failures: Sequence[Item]) -> None:
         letters.failed(monotonic(), failures)
 
-    return lambda barrier: JsonLinesConsumer(output, barrier, flow, identity, on_failures=told)
+    return lambda barrier: JsonLinesConsumer(
+        output, barrier, flow, identity, on_failures=told, dead_letters=dead_letters
+    )
 
 
 def count_outputs(output: Path | Lmdb) -> tuple[int, int]:

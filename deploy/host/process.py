@@ -196,7 +196,9 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         told = Path(config.output), barrier, flow, config.identity, mark
         consumer = _opened(
             config,
-            lambda: JsonLinesConsumer(*told, lambda found: letters.failed(monotonic(), found)),
+            lambda: JsonLinesConsumer(
+                *told, lambda found: letters.failed(monotonic(), found), config.dead_letters
+            ),
         )
         runtime.host(ConsumerServer(lambda barrier: consumer, letters), node)
         node.more_figures = lambda: {

@@ -30,7 +30,7 @@ def run_reference_to(
     Unavailable if the directory cannot be used, and the errors of inputs and functions.
     """
     flow.check_inputs(inputs)
-    lines = Lines(flow)
+    lines = Lines(flow, dead_letters)
     names = {
         sink: f"{name}/reference.jsonl" if sink == FAILURES else f"{name}.jsonl"
         for sink, name in lines.names.items()
@@ -51,7 +51,7 @@ def run_reference_to(
 
     streams = [read(front) for front in range(len(inputs))]
     guard()
-    items: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     with ExitStack() as stack:
         letters = stack.enter_context(closing(DeadLetters(f"{output}/{DEAD_LETTERS}")))
         files = {
@@ -59,19 +59,20 @@ def run_reference_to(
             for sink, name in names.items()
             if sink != FAILURES
         }
-        for item in interpret(flow, streams, dead_letters=dead_letters):
+        items = interpret(flow, streams, dead_letters=dead_letters)
+        for item, line in map(lines.written, items):
             if item.sink not in files:
                 path = output / names[item.sink]
                 path.parent.mkdir(exist_ok=True)
                 files[item.sink] = stack.enter_context(path.open("w", encoding="utf-8"))
-            files[item.sink].write(lines.format(item) + "\n")
-            items[item.sink] += 1
+            files[item.sink].write(line + "\n")
+            counts[item.sink] += 1
             if item.sink == FAILURES:
                 files[item.sink].flush()  # before it is told
                 letters.failed(monotonic(), [item])
-    failures = items.pop(FAILURES, 0)
+    failures = counts.pop(FAILURES, 0)
     bad = sum(aside.new for aside in asides)
-    return ReferenceReport(sum(map(len, streams)), items.total(), bad, failures)
+    return ReferenceReport(sum(map(len, streams)), counts.total(), bad, failures)
 
 
 def _clear(output: Path, patterns: Sequence[str]) -> None:

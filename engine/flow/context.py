@@ -1,7 +1,6 @@
 """The context of a user function in `process`, and the description of a function that failed."""
 
 import random
-import re
 import reprlib
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,17 +12,16 @@ from driftline.engine.flow.users import line_of
 from driftline.engine.interrupts import let_through
 from driftline.engine.labels import Label
 from driftline.engine.moments import label_in_words
+from driftline.engine.raised import raised, stable
 from driftline.engine.visible import visible
-from driftline.engine.wire.codec import pack, pack_payload, unpack, why_not
+from driftline.engine.wire.codec import is_deeper, pack, pack_payload, unpack, why_not
 from driftline.engine.wire.limits import RECORD_BYTES_MAX
 
 RECORD_SHOWN = 200
 """Characters of a record or key that an error shows."""
 
-ERROR_SHOWN = 2000
-"""Characters of an exception's text that an error shows."""
-
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+LEVELS_SHOWN = 500
+"""Levels of a value that its text shows: to show more could need more stack than there is."""
 
 
 class _Repr(reprlib.Repr):
@@ -95,7 +93,7 @@ class Failure:
         Raises `error` itself if it is a Ctrl-C: that comes from outside.
         """
         let_through(error)
-        text = f"{type(error).__name__}: {_text_of(error)}{hint_for(error)}"
+        text = f"{raised(error)}{hint_for(error)}"
         line = line_of(error) or made_at or NO_LINE
         return Failure(operator, shown(key), text, line, *_kept(record))
 
@@ -159,11 +157,12 @@ def shown(value: object) -> str:
 def whole(value: object) -> str:
     """A value as text, the same in every process and replay: all of it, if it can travel."""
     try:
-        text = _REPR.repr(value) if why_not(value) else repr(value)
+        is_short = is_deeper(value, LEVELS_SHOWN) or why_not(value)
+        text = _REPR.repr(value) if is_short else repr(value)
     except BaseException as error:
         let_through(error)
         text = f"<a {type(value).__name__} whose repr raises {type(error).__name__}>"
-    return _stable(text)
+    return stable(text)
 
 
 _NOTHING = pack_payload((None,))
@@ -179,18 +178,3 @@ def _kept(value: object) -> tuple[bytes, str]:
     if len(data) > RECORD_BYTES_MAX + 1:
         return _NOTHING, shown(value)
     return data, ""
-
-
-def _text_of(error: BaseException) -> str:
-    if isinstance(error, RecursionError):  # Python's own text depends on where the stack ended
-        return "maximum recursion depth exceeded"
-    try:
-        return beginning(_stable(str(error)), ERROR_SHOWN)
-    except BaseException as another:
-        let_through(another)
-        return f"making its text raises {type(another).__name__}"
-
-
-def _stable(text: str) -> str:
-    """The text without addresses in memory, and with escapes for characters that UTF-8 lacks."""
-    return _ADDRESS.sub("", text).encode(errors="backslashreplace").decode()

@@ -27,6 +27,7 @@ from driftline.engine.order.steps import (
     called,
     chosen,
 )
+from driftline.engine.raised import text_of
 from driftline.engine.state.values import ATOMS
 from driftline.engine.wire.codec import (
     PLAIN,
@@ -57,17 +58,16 @@ class Maker:
         """The labels of the elements that the operator has just applied, if it is a keyed one."""
         self.keys: Sequence[object] = ()
 
-    def refuses(self, output: object) -> str:
-        """Why an output cannot leave the chain; empty if it can."""
+    def arriving(self, label: Label, output: object) -> object:
+        """An output as it arrives elsewhere, or a Failure if it cannot leave the chain."""
         try:
-            travelled(output)
+            value = travelled(output)
+            problem = not_of_fields(value, self.fields)
         except (PayloadError, MalformedMessage) as error:
-            return str(error)
-        return not_of_fields(output, self.fields)
-
-    def failure(self, label: Label, output: object, problem: str) -> Failure:
-        """The failure that stands for an output that cannot leave the chain."""
-        return Failure.of_output(self.name, self._key_of(label), output, problem)
+            problem = str(error)
+        if problem:
+            return Failure.of_output(self.name, self._key_of(label), output, problem)
+        return value
 
     def _key_of(self, label: Label) -> object:
         for made_of, key in zip(self.labels, self.keys, strict=True):
@@ -84,7 +84,7 @@ class Maker:
             return pack_nested(columns)
         except BaseException as error:  # a user's class may raise anything when it is compared
             let_through(error)
-            raise PayloadError(str(error)) from None
+            raise PayloadError(text_of(error)) from None
 
     def _check_fields(self, columns: Columns, values: Values) -> None:
         _, mask, found = columns
@@ -94,15 +94,14 @@ class Maker:
                     raise PayloadError(problem)
 
     def without_refused(self, batch: Elements, failures: Failures) -> Elements:
-        """The elements that can leave the chain; the others are reported as failures."""
+        """The elements that can leave the chain, as they arrive elsewhere: so no method of a user's
+        class is called once more. The others are reported as failures.
+        """
         labels, values, signs = batch
-        found = list(map(self._or_failure, labels, values))
+        found = list(map(self.arriving, labels, values))
         good = failures.sort_out(labels, found, signs)
-        return batch if good is None else chosen(batch, good)
-
-    def _or_failure(self, label: Label, output: object) -> object:
-        problem = self.refuses(output)
-        return self.failure(label, output, problem) if problem else output
+        found_batch = labels, found, signs
+        return found_batch if good is None else chosen(found_batch, good)
 
 
 def not_of_fields(output: object, fields: Fields) -> str:

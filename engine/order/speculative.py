@@ -57,7 +57,7 @@ from driftline.engine.order.keyed import Keyed
 from driftline.engine.order.steps import Failures, Signs, Step, Values
 from driftline.engine.state.managed import MISSING, undo
 from driftline.engine.state.values import exactly, fresh, output
-from driftline.engine.wire.codec import exact
+from driftline.engine.wire.codec import exact, is_a
 from driftline.engine.wire.label_columns import Labels, times
 
 _label_of = itemgetter(0)
@@ -367,6 +367,6 @@ def _alike(one: object, other: object) -> bool:
 
 def _same(one: object, other: object) -> bool:
     """Whether two stored results would be sent as the same bytes; 1, 1.0 and True would not."""
-    if isinstance(one, Failure) or isinstance(other, Failure):
+    if is_a(one, Failure) or is_a(other, Failure):
         return one == other
     return exact(_made(one)) == exact(_made(other))

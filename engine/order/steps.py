@@ -19,6 +19,7 @@ from driftline.engine.flow.context import Failure
 from driftline.engine.flow.flow import Function, Vertex
 from driftline.engine.labels import Label
 from driftline.engine.state.values import as_it_is, copies
+from driftline.engine.wire.codec import is_a
 from driftline.engine.wire.label_columns import LabelColumn, Labels, numbered, select, times
 
 Values = list[object]
@@ -71,9 +72,9 @@ class Failures:
         if not countOf(map(type, results), Failure):
             return None
         for i, result in enumerate(results):
-            if isinstance(result, Failure):
+            if is_a(result, Failure):
                 self.add(labels[i], result, 1 if signs is None else signs[i])
-        return [not isinstance(result, Failure) for result in results]
+        return [not is_a(result, Failure) for result in results]
 
 
 class Stateless:

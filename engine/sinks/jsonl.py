@@ -55,6 +55,7 @@ class JsonLinesConsumer:
         identity: Whose outputs they are: of which flow, on which input.
         mark: Which run's they are, and how new.
         on_failures: Is given the dead letters of each bundle, often none, once it is stored.
+        dead_letters: Outputs that JSON cannot hold are dead letters, too; else they are refused.
 
     Raises:
         StateMismatch: If the directory holds outputs of another identity, or less than was
@@ -70,6 +71,7 @@ class JsonLinesConsumer:
         identity: str,
         mark: Mark = NOBODY,
         on_failures: Callable[[Sequence[Item]], None] | None = None,
+        dead_letters: bool = False,
     ) -> None:
         self.directory = directory
         about = f"{ABOUT}\n{identity}"
@@ -77,7 +79,7 @@ class JsonLinesConsumer:
         number = self._claim.number
         self._record_path = self._claim.hidden / f"barrier-{number}.progress"
         self._on_failures = on_failures
-        self._lines = Lines(flow)
+        self._lines = Lines(flow, dead_letters)
         self._sinks = len(flow.sinks)
         self.paths: dict[int, Path] = {FAILURES: directory / DEAD_LETTERS / f"{number}.jsonl"}
         """Number of a sink -> its file."""
@@ -107,9 +109,9 @@ class JsonLinesConsumer:
             before = self._committed()
             if bundle.t_last <= before.last.t_last:
                 return
-            items = items_of(bundle, self._sinks)
-            failures = [item for item in items if item.sink == FAILURES]
-            texts = self._texts(items)
+            written = list(map(self._lines.written, items_of(bundle, self._sinks)))
+            failures = [item for item, _ in written if item.sink == FAILURES]
+            texts = _texts(written)
             self.discard()
             # If a step fails from here on, the record has to be read again.
             self._record = None
@@ -141,13 +143,6 @@ class JsonLinesConsumer:
         self._files.clear()
         self._record = None
         self._claim.close()
-
-    def _texts(self, items: Sequence[Item]) -> dict[int, tuple[bytes, int]]:
-        """Per sink: the text to append, and its number of lines."""
-        lines: dict[int, list[bytes]] = {}
-        for item in items:
-            lines.setdefault(item.sink, []).append(f"{self._lines.format(item)}\n".encode())
-        return {sink: (b"".join(parts), len(parts)) for sink, parts in lines.items()}
 
     def _append(self, sink: int, length: int, text: bytes) -> None:
         """Make the text durable after the first `length` bytes."""
@@ -224,6 +219,14 @@ class JsonLinesConsumer:
                 )
         replace_file(self._record_path, CommitRecord().encode())
         return CommitRecord()
+
+
+def _texts(written: Sequence[tuple[Item, str]]) -> dict[int, tuple[bytes, int]]:
+    """Per sink: the text to append, and its number of lines."""
+    lines: dict[int, list[bytes]] = {}
+    for item, line in written:
+        lines.setdefault(item.sink, []).append(f"{line}\n".encode())
+    return {sink: (b"".join(parts), len(parts)) for sink, parts in lines.items()}
 
 
 def damage_in(directory: Path, number: int) -> list[str]:

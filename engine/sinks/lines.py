@@ -13,7 +13,9 @@ interpreter and a batch run of the same flow all write the same bytes.
     '{"t": [7, 0], "value": {"word": "мир", "count": 2}}'
 
 A dead letter has the element as "record", or a wrong output as "output". If it cannot travel, or
-JSON cannot hold it, "text" is in its place: no element ends a run that sets failures aside.
+JSON cannot hold it, "text" is in its place: no element ends a run that sets failures aside. An
+output that JSON cannot hold becomes such a dead letter itself, of its sink. That depends on nothing
+but the output: so outputs, t_last and checksums are the same everywhere, and after any replay.
 
 Cost: about 3 microseconds for a small payload.
 """
@@ -25,45 +27,73 @@ from contextlib import suppress
 from pathlib import Path
 
 from driftline.engine.errors import PayloadError
-from driftline.engine.flow.context import RETURNED, parts, whole
+from driftline.engine.flow.context import RETURNED, Failure, parts, whole
 from driftline.engine.flow.flow import Fields, Flow
 from driftline.engine.labels import Label
 from driftline.engine.order.steps import FAILURES
+from driftline.engine.raised import text_of
 from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.codec import levels_of
 
 DEAD_LETTERS = "dead-letters"
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False).encode
 _LEAVES = frozenset((str, int, float, bool, type(None)))
 
+LEVELS_MAX = 500
+"""Levels of an output that JSON holds. For more the encoder needs a stack that not all have."""
+
 
 class Lines:
-    """The outputs of a flow as JSON lines, without their line ends."""
+    """The outputs of a flow as JSON lines, without their line ends.
 
-    def __init__(self, flow: Flow) -> None:
+    `dead_letters`: whether failures are set aside, so also outputs that JSON cannot hold.
+    """
+
+    def __init__(self, flow: Flow, dead_letters: bool = False) -> None:
         self.names: dict[int, str] = {FAILURES: DEAD_LETTERS}
         """Number of a sink -> its name."""
+        self._dead_letters = dead_letters
         self._fields: dict[int, Fields] = {}
         for number, sink in enumerate(flow.sinks):
             self.names[number] = sink.name
             self._fields[number] = sink.fields
 
-    def format(self, item: Item) -> str:
-        """The line of an item. Raises PayloadError if JSON cannot hold the payload."""
+    def written(self, item: Item) -> tuple[Item, str]:
+        """An item as it is written, perhaps as the dead letter in its place, and its line.
+
+        Raises PayloadError if JSON cannot hold the payload, and nothing is set aside.
+        """
         if item.sink == FAILURES:
-            return _dead_letter(item)
-        value = item.value
-        fields = self._fields[item.sink]
+            return item, _dead_letter(item)
+        try:
+            return item, _line(item.label, self._value(item))
+        except (TypeError, ValueError, RecursionError) as error:
+            name = self.names[item.sink]
+            problem = (
+                f"sink {name!r} cannot write the output at label {list(item.label)} as JSON: "
+                f"{text_of(error)}. Convert it in a map before the sink"
+            )
+        if not self._dead_letters:
+            raise PayloadError(
+                f"{problem}, or set such outputs aside: --on-error dead-letter (in Python "
+                "dead_letters=True)"
+            )
+        failure = Failure.of_output(name, None, item.value, problem)
+        letter = Item(item.label, FAILURES, failure.payload())
+        return letter, _dead_letter(letter)
+
+    def format(self, item: Item) -> str:
+        """The line of an item. Raises PayloadError as `written` does."""
+        return self.written(item)[1]
+
+    def _value(self, item: Item) -> object:
+        """The payload of an output; an object if it has the fields that its sink names."""
+        value, fields = item.value, self._fields[item.sink]
         # A payload that has not passed the wire format yet may be a list instead of a tuple.
         if fields is not None and isinstance(value, (tuple, list)) and len(value) == len(fields):
-            value = dict(zip(fields, value, strict=True))
-        try:
-            return _line(item.label, value)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise PayloadError(
-                f"sink {self.names[item.sink]!r} cannot write the output at label "
-                f"{list(item.label)} as JSON: {error}. Convert it in a map before the sink"
-            ) from None
+            return dict(zip(fields, value, strict=True))
+        return value
 
 
 def _dead_letter(item: Item) -> str:
@@ -79,25 +109,23 @@ def _dead_letter(item: Item) -> str:
 def _line(label: Label, value: object) -> str:
     """Raises TypeError, ValueError or RecursionError for a value that JSON cannot hold."""
     if type(value) not in _LEAVES:
-        _check_keys(value)
+        _check(value)
     return f'{{"t": {list(label)}, "value": {_encode(value)}}}'
 
 
-def _check_keys(value: object) -> None:
-    """Raises TypeError for a key that is not a string.
+def _check(value: object) -> None:
+    """Raises TypeError for a key that is not a string, ValueError for too many levels.
 
     JSON would silently turn 1 into "1" and None into "null", so two keys could become one.
     """
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if not isinstance(key, str):
-                raise TypeError(f"the key {key!r} of a dict is not a string")
-            if type(inner) not in _LEAVES:
-                _check_keys(inner)
-    elif isinstance(value, (tuple, list)):
-        for inner in value:
-            if type(inner) not in _LEAVES:
-                _check_keys(inner)
+    for number, level in enumerate(levels_of((value,), LEVELS_MAX + 1)):
+        if number == LEVELS_MAX:
+            raise ValueError(f"it is nested more than {LEVELS_MAX} deep")
+        for inner in level:
+            if isinstance(inner, dict):
+                for key in inner:
+                    if not isinstance(key, str):
+                        raise TypeError(f"the key {key!r} of a dict is not a string")
 
 
 def count_lines(directory: Path) -> int:

@@ -18,6 +18,7 @@ from reprlib import Repr
 
 from driftline.engine.counted import beginning
 from driftline.engine.errors import MalformedMessage, PayloadError
+from driftline.engine.interrupts import let_through
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.sources.texts.wikitext import clean, sections
 from driftline.engine.wire.codec import pack_rows, unpack_rows
@@ -164,14 +165,19 @@ def refused(time: int, payload: object, file: str, reason: str) -> BadRecord:
 def _malformed(reason: str, row: object) -> Malformed:
     try:
         raw = json.dumps(row)
-    except (ValueError, TypeError, RecursionError):
+    except BaseException as error:  # methods of a user's class may raise anything
+        let_through(error)
         raw = _shown(row)
     return Malformed(reason, _shown(row), raw)
 
 
 def _shown(row: object) -> str:
     """The row for people: short, whatever it holds, and only of characters that can be stored."""
-    return _REPR.repr(row)
+    try:
+        return _REPR.repr(row)
+    except BaseException as error:
+        let_through(error)
+        return f"<a {type(row).__name__} whose repr raises {type(error).__name__}>"
 
 
 def _sections(page: dict[str, object]) -> Iterator[dict[str, object]]:

@@ -23,7 +23,7 @@ Cost: a check for an immutable value; one encoding and a decoding for each use o
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from functools import partial
 from itertools import chain
@@ -33,7 +33,8 @@ import msgpack
 from driftline.engine.errors import PayloadError
 from driftline.engine.interrupts import let_through
 from driftline.engine.keygroups import canonical
-from driftline.engine.wire.codec import exact, pack, unpack, why_not
+from driftline.engine.raised import text_of
+from driftline.engine.wire.codec import exact, is_a, levels_of, pack, unpack, why_not
 
 ATOMS = frozenset((type(None), bool, int, float, str, bytes))
 """The immutable types of the wire format; tuples of them are immutable, too."""
@@ -70,9 +71,6 @@ TUPLES_MAX = 100
 
 LEVELS_MAX = 1100
 """Levels of a value that are looked at; msgpack encodes fewer."""
-
-MANY = 1000
-"""Values of a large level."""
 
 
 class Wire(bytes):
@@ -153,8 +151,8 @@ def kept_outputs(values: list[object], also_objects: bool = False) -> list[objec
         hash((*values,))
         if not also_objects or all_plain(values):
             return values
-    except TypeError:
-        pass
+    except BaseException as error:  # nearly always a TypeError; a user's class may raise anything
+        let_through(error)
     return list(map(_copy, values))
 
 
@@ -177,38 +175,18 @@ def as_it_is(value: object) -> object:
 
 def holds(kind: type, values: Iterable[object]) -> bool:
     """Whether a value of this type is among the values, or in sequences and dicts among them."""
-    return any(isinstance(value, kind) for level in _levels(values) for value in level)
+    return any(is_a(value, kind) for level in levels_of(values, LEVELS_MAX) for value in level)
 
 
 def _is_data(values: Sequence[object]) -> bool:
     """Whether all values, at any level, have exactly the types that `marshal` preserves."""
-    for level in _levels(values):
+    for level in levels_of(values, LEVELS_MAX):
         kinds = set(map(type, level))
         if kinds <= ATOMS:
             return True
         if not kinds <= _DATA:
             return False
     return False
-
-
-def _levels(values: Iterable[object]) -> Iterator[Iterable[object]]:
-    """The values, what they hold, what that holds, and so on.
-
-    A value may hold itself: there are LEVELS_MAX levels at most, and a large one has nothing twice.
-    """
-    level = values
-    for _ in range(LEVELS_MAX):
-        yield level
-        inner: list[object] = []
-        for value in level:
-            if isinstance(value, dict):
-                inner += value
-                inner += value.values()
-            elif isinstance(value, (tuple, list)):
-                inner += value
-        if not inner:
-            return
-        level = {id(value): value for value in inner}.values() if len(inner) > MANY else inner
 
 
 def _copy(value: object) -> object:
@@ -259,8 +237,9 @@ def frozen(value: object) -> object:
     try:
         _check_fits_row([value])
         return value if is_plain(value) else Frozen(_encoded(value, 0))
-    except (PayloadError, TypeError, ValueError, OverflowError) as error:
-        raise PayloadError(why_not(value) or f"it cannot be stored: {error}") from None
+    except BaseException as error:  # methods of a user's class may raise anything
+        let_through(error)
+        raise PayloadError(why_not(value) or f"it cannot be stored: {text_of(error)}") from None
 
 
 def _check_fits_row(values: Sequence[object]) -> None:

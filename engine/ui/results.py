@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from driftline.engine.errors import DriftlineError, Unavailable
+from driftline.engine.raised import reason_of
 
 
 def write_json(file: Path | None, content: Mapping[str, object], indent: int | None = None) -> None:
@@ -38,9 +39,7 @@ def error_written(file: Path | None, failed: Mapping[str, object]) -> Iterator[N
 
 def sentence_of(error: DriftlineError | OSError) -> str:
     """The text of an error that ends a command, for people."""
-    if isinstance(error, OSError):
-        return f"{error.filename or 'the system'}: {error.strerror}"
-    return str(error)
+    return reason_of(error) if isinstance(error, OSError) else str(error)
 
 
 def _remove(file: Path) -> None:

@@ -16,15 +16,16 @@ in all, not a few bytes per word, and both directions run at the speed of C.
     [(7, 0, 1), (7, 0, 2)]
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from operator import countOf
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
 import msgpack
 
 from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.interrupts import let_through
+from driftline.engine.raised import raised, text_of
 
 Columns = tuple[int, int, Sequence[object]]
 """(number of rows, bit mask of constant columns, columns). With the mask PLAIN, the third part is
@@ -47,9 +48,11 @@ def pack(value: object) -> bytes:
     """Encode a value. Raises PayloadError for a value that cannot travel."""
     try:
         data: bytes = _packer.pack(value)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+    except BaseException as error:  # methods of a user's class may raise anything
         _packer.reset()
-        raise PayloadError(why_not(value) or f"cannot travel or be stored: {error}") from None
+        let_through(error)
+        problem = why_not(value) or f"cannot travel or be stored: {text_of(error)}"
+        raise PayloadError(problem) from None
     return data
 
 
@@ -258,7 +261,7 @@ def pack_rows(rows: Sequence[object]) -> bytes:
         return pack_nested(encode_rows(rows))
     except BaseException as error:  # comparing values of foreign types may raise anything
         let_through(error)
-        raise PayloadError(next(filter(None, map(why_not, rows)), str(error))) from None
+        raise PayloadError(next(filter(None, map(why_not, rows)), text_of(error))) from None
 
 
 def pack_payload(value: object) -> bytes:
@@ -295,6 +298,9 @@ NESTING_MAX = 1000
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1
 """The range of integers in the wire format."""
 
+MANY = 1000
+"""Values of a large level."""
+
 HELP = "use None, bool, int of 64 bits, float, str, bytes, and tuples, lists and dicts of these"
 
 
@@ -306,12 +312,51 @@ def is_unicode(text: str) -> bool:
         return False
 
 
+T = TypeVar("T")
+
+
+def is_a(value: object, kind: type[T]) -> TypeGuard[T]:
+    """`isinstance`, but runs no code of users, who may have made `__class__` a property."""
+    return issubclass(type(value), kind)
+
+
+def levels_of(values: Iterable[object], most: int) -> Iterator[Iterable[object]]:
+    """The values, what they hold, what that holds, and so on: `most` levels at most.
+
+    Runs no code of users: dicts and sequences are read as Python's own types have them. A value
+    may hold itself, so a large level has nothing twice.
+    """
+    level = values
+    for _ in range(most):
+        yield level
+        inner: list[object] = []
+        for value in level:
+            if is_a(value, dict):
+                inner += dict.keys(value)
+                inner += dict.values(value)
+            elif is_a(value, list):
+                inner += list.__iter__(value)
+            elif is_a(value, tuple):
+                inner += tuple.__iter__(value)
+        if not inner:
+            return
+        level = {id(value): value for value in inner}.values() if len(inner) > MANY else inner
+
+
+def is_deeper(value: object, levels: int) -> bool:
+    """Whether a value has more than so many levels of sequences and dicts, one in the other."""
+    return any(number > levels for number, _ in enumerate(levels_of((value,), levels + 2)))
+
+
 def why_not(value: object) -> str:
     """Why a value cannot travel; empty if it can. The same text in every process and replay."""
     try:
         problem = _problem(value, "", 0)
     except RecursionError:
         problem = f"it is nested more than {NESTING_MAX} deep"
+    except BaseException as error:  # methods of a user's class may raise anything
+        let_through(error)
+        problem = f"reading it raises {raised(error)}"
     if not problem:
         return ""
     kind = type(value).__name__

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from driftline.engine.wire.codec import is_a, levels_of
+
 RECORD_BYTES_MAX = 1 << 24
 """Bytes of an encoded record."""
 
@@ -25,21 +27,14 @@ def why_refused(payload: object, size: int, *, of_producer: bool = False) -> str
     """
     if size > RECORD_BYTES_MAX:
         return f"it has {size} bytes; a record has at most {RECORD_BYTES_MAX}"
-    level = [payload]
-    for _ in range(RECORD_DEPTH_MAX + 1):
+    for depth, level in enumerate(levels_of((payload,), RECORD_DEPTH_MAX + 1)):
         if _ATOMS.issuperset(map(type, level)):
-            return ""
-        inside: list[object] = []
-        for value in level:
-            if isinstance(value, dict):
-                if of_producer and _has_sequences(value):
-                    return "it has a dict with keys that are sequences; a producer sends none"
-                inside += value
-                inside += value.values()
-            elif isinstance(value, (list, tuple)):
-                inside += value
-        level = inside
-    return f"it is nested more than {RECORD_DEPTH_MAX} deep"
+            break
+        if depth == RECORD_DEPTH_MAX:
+            return f"it is nested more than {RECORD_DEPTH_MAX} deep"
+        if of_producer and any(is_a(value, dict) and _has_sequences(value) for value in level):
+            return "it has a dict with keys that are sequences; a producer sends none"
+    return ""
 
 
 def _has_sequences(keys: Iterable[object]) -> bool:

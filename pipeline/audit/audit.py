@@ -136,7 +136,7 @@ def audit(
         partition = f.expr(f"cast(pmod(time, {job.partitions}) as int)")
         rows = expected.union(found).repartitionById(job.partitions, partition)
         rows = rows.sortWithinPartitions("time", "to")
-        results = apply(rows, CompareTask(flow), SCHEMA).collect()
+        results = apply(rows, CompareTask(flow, dead_letters), SCHEMA).collect()
     rows_of_results = [(r.to, r.partition, r.time, r.front, bytes(r.payload)) for r in results]
     return _report(flow, shares, rows_of_results)
 
@@ -191,12 +191,13 @@ class CompareTask:
     """
 
     flow: Flow
+    dead_letters: bool = False
 
     def __call__(self, batches: Batches) -> Batches:
         return write_rows(self._rows(read_rows(batches)))
 
     def _rows(self, rows: Iterator[Row]) -> Iterator[Row]:
-        lines = Lines(self.flow)
+        lines = Lines(self.flow, self.dead_letters)
         compared = 0
         counts = [0] * len(KINDS)
         for _, run in groupby(rows, key=itemgetter(2)):
@@ -205,8 +206,8 @@ class CompareTask:
             findings: list[Row] = []
             for row in run:
                 if row[0] == OUTPUT:
-                    for item in from_blob(row[4]):
-                        expected[item.sink, item.label] = lines.format(item)
+                    for item, line in map(lines.written, from_blob(row[4])):
+                        expected[item.sink, item.label] = line
                 elif row[0] == FOUND:
                     for number, label, text in _lines(row[4]):
                         found.setdefault((row[3], label), []).append((number, text))

@@ -62,9 +62,10 @@ class LmdbShare:
     def lines(self, flow: Flow) -> Iterator[Line]:
         from driftline.engine.sinks.lmdb import read_environment
 
-        lines = Lines(flow)
-        for item in read_environment(Path(self.file)):
-            yield item.sink, item.label, lines.format(item)
+        # What JSON cannot hold is compared as the dead letter that JSON lines have in its place.
+        lines = Lines(flow, dead_letters=True)
+        for item, line in map(lines.written, read_environment(Path(self.file))):
+            yield item.sink, item.label, line
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,7 @@ class WriteLines:
 
     flow: Flow
     directory: Path
+    dead_letters: bool = False
 
     def __call__(self, batches: Batches) -> Batches:
         return write_rows(self._rows(read_rows(batches)))
@@ -84,7 +85,7 @@ class WriteLines:
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         written: Counter[tuple[int, int]] = Counter()
-        lines = Lines(self.flow)
+        lines = Lines(self.flow, self.dead_letters)
         names = {
             number: f"{file_name(name)}-spark-{task:05}.jsonl"
             for number, name in lines.names.items()
@@ -93,8 +94,8 @@ class WriteLines:
         with Drafts(self.directory) as drafts:
             for (kind, time), rows_of_time in groupby(rows, key=itemgetter(0, 2)):
                 if kind == OUTPUT:
-                    for item in in_order(rows_of_time):
-                        drafts.add_line(names[item.sink], lines.format(item))
+                    for item, line in map(lines.written, in_order(rows_of_time)):
+                        drafts.add_line(names[item.sink], line)
                         written[WRITTEN, item.sink] += 1
                 elif kind == SET_ASIDE:
                     for row in rows_of_time:

@@ -111,7 +111,8 @@ def run(
         begin(save)
     with claimed(output), explained():
         rows = outputs_of(job, spark, inputs)
-        written = apply(rows.sortWithinPartitions("to", "time"), WriteLines(flow, output), SCHEMA)
+        write = WriteLines(flow, output, dead_letters)
+        written = apply(rows.sortWithinPartitions("to", "time"), write, SCHEMA)
         totals = (
             written.groupBy("to", "front")
             .agg(f.sum("time").alias("count"), f.max("time").alias("last"))

@@ -6,6 +6,7 @@ a byte order mark. Blank lines are skipped and take no number.
 
 import json
 from collections.abc import Iterable, Iterator
+from math import isfinite
 
 from driftline.engine.sources.record import TEXT_CHARS, Malformed, Row
 from driftline.engine.wire.limits import RECORD_BYTES_MAX
@@ -61,7 +62,7 @@ def _lines(buffers: Iterable[bytes]) -> Iterator[bytes]:
 def _object(line: bytes) -> Row:
     try:
         text = _decoded(line)
-        value: object = json.loads(text, parse_constant=_refuse)
+        value: object = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except Malformed as malformed:
         return malformed
     except json.JSONDecodeError as error:
@@ -73,6 +74,13 @@ def _object(line: bytes) -> Row:
         kind = type(value).__name__
         return Malformed(f"expected a JSON object in each line, found a {kind}", text)
     return value
+
+
+def _finite(literal: str) -> float:
+    number = float(literal)
+    if not isfinite(number):
+        raise ValueError(f"{literal:.40} is too large for a float")
+    return number
 
 
 def _refuse(constant: str) -> None:

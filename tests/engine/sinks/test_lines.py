@@ -10,6 +10,7 @@ from driftline.engine.errors import PayloadError
 from driftline.engine.flow.context import Failure
 from driftline.engine.order.steps import FAILURES
 from driftline.engine.sinks import Lines
+from driftline.engine.sinks.lines import LEVELS_MAX
 from driftline.engine.wire.bundles import Item, from_blob, to_blob
 from driftline.engine.wire.codec import travelled
 from tests.engine.sinks.bundles import FAILURE, FLOW
@@ -98,8 +99,45 @@ def test_what_json_cannot_hold_is_told_with_sink_and_label(value: object) -> Non
 def test_a_payload_in_itself_is_told_too() -> None:
     value: list[object] = []
     value.append(value)
-    with pytest.raises(PayloadError, match="recursion"):
+    with pytest.raises(PayloadError, match="nested more than 500 deep"):
         LINES.format(Item((7, 0), 0, value))
+
+
+@pytest.mark.parametrize("value", [*UNHELD, ("a", float("inf"))], ids=repr)
+def test_what_json_cannot_hold_is_a_dead_letter_of_its_sink(value: object) -> None:
+    item = Item((7, 0, 3), 0, travelled(value))
+    with pytest.raises(PayloadError, match="--on-error dead-letter"):
+        LINES.written(item)
+    letter, line = Lines(FLOW, dead_letters=True).written(item)
+    assert (letter.label, letter.sink) == ((7, 0, 3), FAILURES)
+    found = json.loads(line)
+    assert found["t"] == [7, 0, 3]
+    assert list(found["value"]) == ["operator", "key", "text", "error", "line"]
+    assert found["value"]["operator"] == "counts"
+    assert found["value"]["text"] == repr(item.value)
+    assert "cannot write the output at label [7, 0, 3] as JSON: " in found["value"]["error"]
+    assert found["value"]["line"] == "what it returned"
+
+
+def test_what_json_holds_is_written_as_ever() -> None:
+    item = Item((7, 0), 0, ("a", 1))
+    assert Lines(FLOW, dead_letters=True).written(item) == (item, LINES.format(item))
+
+
+@pytest.mark.parametrize("levels", [LEVELS_MAX, LEVELS_MAX + 1, 900])
+def test_how_deep_an_output_may_be_depends_on_nothing_else(levels: int) -> None:
+    value: object = ()
+    for _ in range(levels - 1):
+        value = (value,)
+    lines = Lines(FLOW, dead_letters=True)
+    item = Item((7, 0), 1, value)
+
+    def deeper(frames: int) -> tuple[Item, str]:
+        return deeper(frames - 1) if frames else lines.written(item)
+
+    letter, line = deeper(0)
+    assert (letter.sink == FAILURES) == (levels > LEVELS_MAX)
+    assert deeper(200)[1] == line
 
 
 json_values = st.recursive(

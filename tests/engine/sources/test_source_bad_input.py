@@ -23,6 +23,8 @@ from tests.engine.sources.files import bad, dump, everything, page, write
         ('{"id": "a', "malformed JSON: Unterminated string starting at column 8"),
         ('{"id": "\t"}', "malformed JSON: Invalid control character at column 9"),
         ('{"id": NaN}', "malformed JSON: NaN is not JSON"),
+        ('{"id": 1, "n": [1e999]}', "malformed JSON: 1e999 is too large for a float"),
+        ('{"id": 1, "n": -1E400}', "malformed JSON: -1E400 is too large for a float"),
         ('{"id": 1, "n": ' + "9" * 5000 + "}", "malformed JSON: Exceeds the limit"),
         ('{"id": 1, "n": ' + "9" * 30 + "}", "cannot travel or be stored"),
         ('{"id": 1, "n": "\\ud800"}', "cannot travel or be stored"),

@@ -12,15 +12,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from driftline.deploy.run.reference import run_reference_to
 from driftline.deploy.simulation.scenarios.flows import SIMULATED, records
-from driftline.engine.errors import FunctionFailed, InputError, StateMismatch
+from driftline.engine.errors import FunctionFailed, InputError, PayloadError, StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.reference import run_reference
-from driftline.engine.sinks.lines import Lines
+from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources import ListSource, open_source
 from driftline.engine.wire.bundles import Item
+from driftline.pipeline.audit.audit import audit
 from driftline.pipeline.running.runner import run
 from tests.pipeline.running.flows import Small, build, inputs, smalls
 from tests.room import Room
@@ -114,6 +116,29 @@ def test_a_function_that_fails_is_told_as_on_nodes(spark: SparkSession, tmp_path
     with pytest.raises(FunctionFailed, match=r"operator 'scan-1' failed at label .*\n.*record:"):
         run(flow, spark, [source], tmp_path / "o")
     assert not list((tmp_path / "o").glob("*.jsonl"))
+
+
+def test_what_json_cannot_hold_is_set_aside_as_by_the_reference(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    flow = Flow("odd")
+    odd = {2: float("nan"), 3: b"bytes", 5: {1: 1}}
+    flow.source("in").map(lambda n: (n, odd.get(n, "even"))).sink("pairs")
+    source = ListSource([1, 2, 3, 4, 5])
+    with pytest.raises(PayloadError, match=r"sink 'pairs' .*--on-error dead-letter"):
+        run(flow, spark, [source], tmp_path / "ended")
+    ran = run(flow, spark, [source], tmp_path / "out", dead_letters=True)
+    assert ran.outputs == {"pairs": 2, DEAD_LETTERS: 3}
+    run_reference_to(flow, [source], tmp_path / "wanted", dead_letters=True)
+    for pattern in ("*.jsonl", "dead-letters/*.jsonl"):
+        found = [line for f in (tmp_path / "out").glob(pattern) for line in lines_of(f)]
+        [wanted] = (tmp_path / "wanted").glob(pattern)
+        assert sorted(found) == sorted(lines_of(wanted))
+    assert audit(flow, spark, [source], [tmp_path / "out"], dead_letters=True).clean
+
+
+def lines_of(file: Path) -> list[str]:
+    return file.read_text().splitlines()
 
 
 def test_a_bad_record_is_told_with_file_and_number(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,42 @@
+"""The words for an exception of user code: the same in every process and replay.
+
+An exception is user code, too: its `__str__` may raise anything. Addresses in memory are left out.
+"""
+
+import re
+
+from driftline.engine.counted import beginning
+from driftline.engine.interrupts import let_through
+
+ERROR_SHOWN = 2000
+"""Characters of an exception's text that an error shows."""
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def raised(error: BaseException) -> str:
+    """Type and text of an exception."""
+    return f"{type(error).__name__}: {text_of(error)}"
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an exception."""
+    if isinstance(error, RecursionError):  # Python's own text depends on where the stack ended
+        return "maximum recursion depth exceeded"
+    try:
+        return beginning(stable(str(error)), ERROR_SHOWN)
+    except BaseException as another:
+        let_through(another)
+        return f"making its text raises {type(another).__name__}"
+
+
+def reason_of(error: OSError) -> str:
+    """Why the system refuses: its words, with the file; or the text, if a function has raised."""
+    if error.strerror is None:
+        return text_of(error) or type(error).__name__
+    return f"{error.filename or 'the system'}: {error.strerror}"
+
+
+def stable(text: str) -> str:
+    """The text without addresses in memory, and with escapes for characters that UTF-8 lacks."""
+    return _ADDRESS.sub("", text).encode(errors="backslashreplace").decode()

@@ -1,0 +1,170 @@
+"""Values of classes whose methods raise: their exceptions are failures of the function, and the
+same ones as the reference interpreter gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+import pytest
+
+from driftline import Context, Flow, FunctionFailed, Stream, ValueState, run, run_reference
+
+
+def gone(*_: object) -> NoReturn:
+    raise KeyError("the row is gone")
+
+
+def ended(*_: object) -> NoReturn:
+    raise SystemExit(3)
+
+
+class LazyRow(dict[str, int]):
+    items = gone
+
+
+class EndedRow(dict[str, int]):
+    items = ended
+
+
+class LazyList(list[int]):
+    __iter__ = gone
+
+
+class LazyTuple(tuple[int, ...]):
+    __iter__ = gone
+
+
+class Shy(dict[str, int]):
+    items = __repr__ = __str__ = gone
+
+
+class Mute(Exception):
+    __str__ = __repr__ = gone
+
+
+class MuteRow(dict[str, int]):
+    def items(self) -> NoReturn:
+        raise Mute
+
+
+class Unhashed(list[int]):
+    __eq__ = __len__ = __iter__ = gone
+
+    def __hash__(self) -> NoReturn:  # type: ignore[override]  # a list has none
+        raise KeyError
+
+
+class Disguised:
+    __class__ = property(gone)
+
+
+class OddText(str):
+    __hash__ = __eq__ = gone
+    __str__ = __repr__ = __len__ = gone
+
+    __slots__ = ()
+
+
+class OddNumber(int):
+    __hash__ = __eq__ = __le__ = __ge__ = gone
+
+    __slots__ = ()
+
+
+MAKERS: dict[str, Callable[[], object]] = {
+    "a row": lambda: LazyRow(a=1),
+    "a row that ends": lambda: EndedRow(a=1),
+    "a list": lambda: LazyList([1]),
+    "a tuple": lambda: LazyTuple([1]),
+    "without repr": lambda: Shy(a=1),
+    "a mute exception": lambda: MuteRow(a=1),
+    "no hash": lambda: Unhashed([1]),
+    "another class": Disguised,
+    "a text": lambda: OddText("odd"),
+    "a number": lambda: OddNumber(2**70),
+}
+
+
+def pairs(records: Stream[int]) -> Stream[tuple[int, object]]:
+    return records.map(lambda record: (record, "even"), name="pair")
+
+
+def _flow(place: str, made: Callable[[], object]) -> Flow:
+    def odd(record: int) -> tuple[int, object]:
+        return (record, made()) if record == 2 else (record, "even")
+
+    def bare(record: int) -> object:
+        return made() if record == 2 else (record, "even")
+
+    def each(record: int) -> Iterator[tuple[int, object]]:
+        yield odd(record)
+        yield record, "more"
+
+    def last(element: tuple[int, object], seen: ValueState[object]) -> tuple[object, ...]:
+        before = seen.get()
+        seen.set(element[0])
+        return element[0], made() if element[0] == 2 else "even", before
+
+    def put(element: tuple[int, object], seen: ValueState[object]) -> object:
+        seen.set(made() if element[0] == 2 else element[0])
+        return element
+
+    def several(context: Context, element: tuple[int, object]) -> Iterator[object]:
+        yield odd(element[0])
+        yield element
+
+    flow = Flow("hostile")
+    records = flow.source("in")
+    if place == "sink":
+        records.map(odd, name="odd").sink()
+    elif place == "sink, bare":
+        records.map(bare, name="odd", fields=("number", "kind")).sink()
+    elif place == "key":
+        records.map(odd, name="odd").key_by(0).scan(
+            last, ValueState[object]("seen"), name="last"
+        ).sink()
+    elif place == "key function":
+        records.key_by(bare).scan(lambda record: record, name="as it is").sink()
+    elif place == "next function":
+        records.map(odd, name="odd").map(lambda pair: pair[0], name="first").sink()
+    elif place == "branches":
+        odds = records.flat_map(each, name="each")
+        odds.map(lambda pair: pair[0], name="first").sink("one")
+        odds.key_by(0).scan(lambda pair: pair, name="as it is").sink("two")
+    elif place == "keyed":
+        scanned = pairs(records).key_by(0).scan(last, ValueState[object]("seen"), name="last")
+        scanned.map(lambda made: made[0], name="first").sink()
+    elif place == "keyed, many":
+        pairs(records).key_by(0).process(several, name="several").sink()
+    else:
+        pairs(records).key_by(0).scan(put, ValueState[object]("seen"), name="put").sink()
+    return flow
+
+
+PLACES = (
+    *("sink", "sink, bare", "key", "key function", "next function", "branches", "keyed"),
+    *("keyed, many", "state"),
+)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", MAKERS)
+def test_its_exceptions_are_failures_as_in_the_reference(place: str, kind: str) -> None:
+    flow = _flow(place, MAKERS[kind])
+    wanted = list(run_reference(flow, [[1, 2, 3]], dead_letters=True))
+    assert list(run(flow, [[1, 2, 3]], nodes=2, dead_letters=True)) == wanted
+    assert {1, 3} <= {item.label[0] for item in wanted if item.sink >= 0}
+
+
+@pytest.mark.parametrize("place", ["sink", "key"])
+def test_without_dead_letters_the_error_names_operator_label_and_exception(place: str) -> None:
+    flow = _flow(place, MAKERS["a row"])
+    texts = []
+    for call in (run_reference, run):
+        with pytest.raises(FunctionFailed) as told:
+            list(call(flow, [[1, 2, 3]]))
+        texts.append(str(told.value))
+    assert texts[0] == texts[1]
+    for part in ("'odd'", "label [2, 0]", "reading it raises KeyError: 'the row is gone'"):
+        assert part in texts[0]
