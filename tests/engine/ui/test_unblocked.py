@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from select import select
 from time import monotonic, sleep
 
 import pytest
@@ -52,9 +53,11 @@ class Pipe:
 
     def read(self, until: Callable[[bytes], bool]) -> bytes:
         """What comes, until that holds for it."""
-        said = b""
+        said, deadline = b"", monotonic() + LIMIT_S
         while not until(said):
-            said += os.read(self.reading, 1 << 16)
+            assert monotonic() < deadline, said[-200:]
+            if select([self.reading], [], [], 0.01)[0]:
+                said += os.read(self.reading, 1 << 16)
         return said
 
 
