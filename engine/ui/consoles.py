@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from driftline.engine.counted import counted
+from driftline.engine.ui.unblocked import held_up
 
 WIDTH = 140
 """Width of tables in columns if the output is no terminal."""
@@ -36,17 +38,28 @@ def should_be_zero(count: int) -> str:
     return f"[bold red]{count}[/]" if count else "0"
 
 
+class ReadLive(Live):
+    """A live view that is drawn again only if the terminal is read: what is not would be lost."""
+
+    def refresh(self) -> None:
+        if not (self.is_started and held_up(self.console.file)):
+            super().refresh()
+
+
 def bars(console: Console, unit: str) -> Progress:
     """Progress bars that count things called `unit`; they vanish at the end."""
-    return Progress(
+    shown = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn(unit),
         TimeElapsedColumn(),
         console=console,
-        transient=True,
     )
+    shown.live = ReadLive(
+        console=console, transient=True, get_renderable=shown.get_renderable, refresh_per_second=10
+    )
+    return shown
 
 
 def tell(console: Console, report: Mapping[str, object]) -> None:

@@ -7,11 +7,11 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group
-from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from driftline.engine.counted import counted
+from driftline.engine.ui.consoles import ReadLive
 from driftline.engine.visible import visible
 
 
@@ -35,7 +35,8 @@ class ProgressView:
         ]
         self._line = Text()  # in a narrow terminal it goes on in the next line
         # Standard error stays as it is: only log lines and this view write to it.
-        self._live = Live(Group(self._bars, self._line), console=console, refresh_per_second=4)
+        shown = Group(self._bars, self._line)
+        self._live = ReadLive(shown, console=console, refresh_per_second=4)
 
     def __enter__(self) -> Self:
         if self.shown:
