@@ -79,6 +79,8 @@ class ProcessConfig:
     """Folders in which modules are looked for, after all others."""
     code: str = ""
     """The code of the flow in the command, as `Code.text`; empty if it is not compared."""
+    process: str = ""
+    """The name of this process among all that have the role, new with each start."""
     again: bool = False
     """Whether an earlier process of this run has had the role: its directories could be opened."""
     log_level: int = logging.WARNING
@@ -167,7 +169,7 @@ def wait_for_others(state: Path) -> None:
 
 def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     """Run a node with its store and, if it writes files, its consumer. Returns the exit status."""
-    process = secrets.token_hex(8)
+    process = config.process or secrets.token_hex(8)
     claim(Path(config.state) / f"node-{config.index}.lock")
     flow = flow_plan.flow
     directory = Path(config.state) / f"node-{config.index}"
@@ -238,6 +240,7 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         config.run,
         missing_after_s=config.limits.missing_after_s,
         stalled_after_s=config.limits.stalled_after_s,
+        process=config.process,
     )
     if takes_over:
         master.take_over()

@@ -391,7 +391,9 @@ def _drive(
                 continue
             supervise_at = now + 0.05
             cluster.supervise(
-                max(front.settled for front in fronts), max(front.furthest for front in fronts)
+                max(front.settled for front in fronts),
+                max(front.furthest for front in fronts),
+                watch,
             )
             if not cluster.master_ended:
                 master_ended_at = None
