@@ -3,9 +3,9 @@
 Takes: the processes that run, how often each has died without progress, the answers that the watch
 has, and the time. Gives: the names of processes to be killed, and log lines.
 Invariants: a process is ended only after it was heard, as starting may take as long as it likes;
-and only after a silence of `missing_after_s`, or longer where the master gives it more time, and of
-`patience_s` beyond. Time in which this process itself stood still does not count: the whole machine
-may have been suspended.
+and only after a silence of `missing_after_s` (of the master 3 s at least, as it is asked once a
+second), or longer where the master gives it more time, and of `patience_s` beyond. Time in which
+this process itself stood still does not count: the whole machine may have been suspended.
 
 The master says which nodes are silent; a node with slow work still says `Alive`. What is heard of
 the master itself are its answers. Code in C that keeps the interpreter's lock looks like a hang:
@@ -64,10 +64,8 @@ class Silences:
         deaths: Callable[[str], int],
     ) -> list[str]:
         """The processes that are to be killed now; `deaths`: of a process, without progress."""
-        if (gap := now - self._looked) > GAP_S:
+        if now - self._looked > GAP_S:
             self._awake_since = now
-            for silence in self._noticed.values():
-                silence.noticed += gap
         self._looked = now
         self._look_for_standstill(now, running, watch)
         silent = dict(self._silent(now, running, watch))
@@ -100,10 +98,9 @@ class Silences:
         master, heard = running.get("master"), watch.heard_at("master")
         if master is None or watch.process_of("master") != master.process:
             return
-        silent_s = now - max(heard, self._awake_since)
-        if silent_s > self._missing_after_s:
+        if now - max(heard, self._awake_since) > max(self._missing_after_s, SILENT_AFTER_S):
             yield "master", now - heard
-        if silent_s > SILENT_AFTER_S:
+        if now - heard > SILENT_AFTER_S:
             return  # what the master has said of nodes may be over
         for name, process, ms in watch.reports["master"].silent:
             known = process or watch.process_of(name)
