@@ -53,7 +53,8 @@ def test_a_node_that_the_master_misses_is_killed_once_after_a_while() -> None:
     assert command.killed == []
     command.pass_time(1.0, silent=("node-0", "n1"))
     [(name, when)] = command.killed
-    assert (name, when - began) == ("node-0", pytest.approx(PATIENCE_S, abs=0.6))
+    assert name == "node-0"
+    assert when - began == pytest.approx(PATIENCE_S, abs=0.6)
 
 
 def test_a_node_that_is_heard_again_in_time_is_not_killed() -> None:
@@ -89,7 +90,8 @@ def test_a_master_that_says_nothing_is_killed_and_the_standstill_is_told(
     heard = command.now
     command.pass_time(MISSING_S + PATIENCE_S + 1, master="")
     [(name, when)] = command.killed
-    assert (name, when - heard) == ("master", pytest.approx(MISSING_S + PATIENCE_S, abs=1.1))
+    assert name == "master"
+    assert when - heard == pytest.approx(MISSING_S + PATIENCE_S, abs=1.1)
     assert "no progress for 10 s: nothing is heard of the master (pid 11)" in caplog.messages
     assert any("kill -CONT 11" in text for text in caplog.messages)
 
