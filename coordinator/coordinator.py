@@ -257,7 +257,7 @@ class Coordinator:
     def tick(self, now: float) -> None:
         """Learn the time (seconds, monotonic); notice silent members, and the end of a pause."""
         if now - self._now > self._missing_after / 2:
-            self.members.all_alive(now)
+            self.members.all_alive(now, now - self._now)
         self._now = now
         self.jobs += self._writing.due(now)
         if self.phase is Phase.STOPPED:

@@ -98,14 +98,16 @@ class Members:
             if self._extended_s[name] <= self._usual_s:
                 del self._extended_s[name]
 
-    def all_alive(self, now: float) -> None:
-        """Count all members as heard now.
+    def all_alive(self, now: float, away_s: float) -> None:
+        """Count all present members as heard now; `away_s` do not count for those that are gone.
 
-        For a caller that was suspended: messages of the meantime wait to be read.
+        For a caller that was suspended for so long: messages of the meantime wait to be read.
         """
-        self._since = now
-        for member in (*self._present.values(), *self._gone.values()):
+        for member in self._present.values():
             member.seen = now
+        self._since += away_s
+        for member in self._gone.values():
+            member.seen += away_s
 
     def all_heard(self, since: float) -> bool:
         """Whether every present member was heard at `since` or later."""

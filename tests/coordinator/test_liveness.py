@@ -152,3 +152,15 @@ def test_a_run_that_is_over_misses_nobody() -> None:
     cluster.now += MISSING_AFTER_S
     cluster.pass_time(2 * MISSING_AFTER_S, silent=("node-0",))
     assert silent(cluster) == []
+
+
+def test_time_in_which_the_master_was_away_is_no_silence_but_ends_none() -> None:
+    cluster = Cluster().run()
+    cluster.pass_time(MISSING_AFTER_S + 1, silent=("node-0",))
+    [before] = cluster.coordinator.silent
+    cluster.now += 100 * MISSING_AFTER_S
+    cluster.coordinator.tick(cluster.now)
+    assert cluster.coordinator.silent == [before]
+    anew = Cluster()
+    anew.coordinator.tick(1000.0)
+    assert anew.coordinator.silent == [], "it has only begun to listen"
