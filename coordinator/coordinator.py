@@ -94,7 +94,7 @@ class Coordinator:
         """How this run ends; None until that is decided."""
         self.recoveries = 0
         self.snapshots = 0
-        self._members = Members(missing_after_s)
+        self.members = Members(missing_after_s)
         self._missing_after = missing_after_s
         self._backoff = Backoff()
         self.chronicle = Chronicle()
@@ -136,14 +136,14 @@ class Coordinator:
         return SnapshotRecord(0, 0, (0,) * len(self.fronts))
 
     @property
-    def addresses(self) -> tuple[tuple[str, str], ...]:
-        """(name, address) of all members that are present."""
-        return self._members.addresses
+    def silent(self) -> list[tuple[str, str, float]]:
+        """Nodes that the run cannot go on without and that are silent: see `Members.silent`."""
+        return [] if self.phase in DECIDED else self.members.silent(self.nodes, self._now)
 
     @property
     def waits_for(self) -> str:
         """The phase of the run, and which members have not answered; for people."""
-        missing = [name for name in self.nodes + self.fronts if name not in self._members]
+        missing = [name for name in self.nodes + self.fronts if name not in self.members]
         if missing:
             return f"{self.phase.value}; nothing was heard of {', '.join(missing)}"
         if self.phase is Phase.LOADING:
@@ -166,7 +166,7 @@ class Coordinator:
         """A member is present, perhaps as a new process, and says what it has done so far."""
         if name not in self.nodes and name not in self.fronts:
             return
-        restarted = self._members.hello(name, message.process, message.address, self._now)
+        restarted = self.members.hello(name, message.process, message.address, self._now)
         if self.phase is Phase.STOPPED:
             self._farewell.hello(name, message.process)
             self._tell_outcome([name])
@@ -185,11 +185,11 @@ class Coordinator:
 
     def alive(self, name: str, message: Alive) -> None:
         """A process lives, though it may be too busy to say `Hello`."""
-        self._members.alive(name, message.process, self._now)
+        self.members.alive(name, message.process, self._now)
 
     def all_heard(self, within_s: float) -> bool:
         """Whether every present member was heard in the last `within_s` seconds."""
-        return self._members.all_heard(self._now - within_s)
+        return self.members.all_heard(self._now - within_s)
 
     def moved(self, processed: int, delivered: int) -> None:
         """Note the progress of the run: the processed and the delivered frontier."""
@@ -257,14 +257,14 @@ class Coordinator:
     def tick(self, now: float) -> None:
         """Learn the time (seconds, monotonic); notice silent members, and the end of a pause."""
         if now - self._now > self._missing_after / 2:
-            self._members.all_alive(now)
+            self.members.all_alive(now, now - self._now)
         self._now = now
         self.jobs += self._writing.due(now)
         if self.phase is Phase.STOPPED:
             self._end_if_over()
-        silent = self._members.take_silent(now)
+        silent = self.members.take_silent(now)
         if silent and self.phase in (Phase.DECIDING, Phase.LOADING, Phase.RUNNING):
-            waited = self._members.silent_for(silent[0])
+            waited = self.members.silent_for(silent[0])
             self._recover(f"{', '.join(silent)} did not answer for {waited:g} s")
         if self.phase is Phase.WAITING and now >= self._resume_at:
             self._recover("")
@@ -289,7 +289,7 @@ class Coordinator:
             pause = self._backoff.pause_s() if paced else 0.0
             self._resume_at = max(self._resume_at, self._now + pause)
             self.chronicle.recovering(reason, self.recoveries, pause, self._backoff.nowhere)
-        if len(self._members) < len(self.nodes) + len(self.fronts):
+        if len(self.members) < len(self.nodes) + len(self.fronts):
             self.phase = Phase.GATHERING
             return
         if self._now < self._resume_at:
@@ -343,7 +343,7 @@ class Coordinator:
 
     def _begin_incarnation_at(self, name: str) -> None:
         """Tell a node or front to begin the incarnation; repeated if the message was lost."""
-        incarnation, start, addresses = self.state.incarnation, self.start, self._members.addresses
+        incarnation, start, addresses = self.state.incarnation, self.start, self.members.addresses
         if name in self.nodes and self.phase in (Phase.LOADING, Phase.RUNNING):
             number = start.number
             if self.policy.goes_on:  # the node's newest part has at least this number

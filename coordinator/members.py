@@ -1,21 +1,27 @@
 """The members of a run: the process and the address of each, and when it was last heard.
 
-Takes: `Hello` and `Alive` of members, and the time. Gives: which members were silent for too long.
+Takes: `Hello` and `Alive` of members, and the time. Gives: which members were silent for too long,
+and which are silent still.
 Invariant: a member is either present or gone; `hello` makes it present, `take_silent` gone.
 
 A process that comes back after a silence was busy, with work that stopped even the thread that says
 `Alive`; a replay will bring it to the same work. So the process may be silent for twice as long
-from then on: otherwise the same work would cause one recovery after the other for ever.
+from then on: otherwise the same work would cause one recovery after the other for ever. Each minute
+in which it is never silent for longer than usual halves that again: the next silence may be a hang.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from driftline.engine.events import about, log
 
 LONGEST_S = 600.0
 """No member may be silent for longer than this."""
+
+CALM_S = 60.0
+"""A member that has not been silent for so long has less time for its next silence."""
 
 
 @dataclass(slots=True)
@@ -37,6 +43,10 @@ class Members:
         """Members that were silent for too long."""
         self._extended_s: dict[str, float] = {}
         """Member that came back after a silence -> how long it may be silent."""
+        self._calm_since: dict[str, float] = {}
+        """Such a member -> since when it was never silent for longer than usual."""
+        self._since = 0.0
+        """Since when others are listened to."""
 
     def __contains__(self, name: object) -> bool:
         return name in self._present
@@ -54,32 +64,50 @@ class Members:
         known = self._present.get(name)
         self._present[name] = MemberRecord(process, address, now)
         gone = self._gone.pop(name, None)
-        restarted = known is not None and known.process != process
-        if gone is not None or restarted:
+        before = known or gone
+        if before is not None and before.process == process:
+            self._heard(name, now - before.seen, now, gone=known is None)
+        else:
             self._extended_s.pop(name, None)
-        if gone is not None and gone.process == process:
-            silent_s = now - gone.seen
+        return known is not None and known.process != process
+
+    def alive(self, name: str, process: str, now: float) -> None:
+        """Note that a process lives. One that is gone stays so until its `hello`."""
+        known = self._present.get(name)
+        before = known or self._gone.setdefault(name, MemberRecord(process, "", now))
+        if before.process == process:
+            self._heard(name, now - before.seen, now, gone=known is None)
+            before.seen = now
+
+    def _heard(self, name: str, silent_s: float, now: float, *, gone: bool) -> None:
+        """A process is heard again, after a while: give it more time for a silence, or less."""
+        if gone and silent_s > self.silent_for(name):
             self._extended_s[name] = min(2 * silent_s, LONGEST_S)
             log.warning(
                 "%s is there again after %.0f s of silence; it may be silent for %.0f s now",
                 *(name, silent_s, self._extended_s[name]),
                 extra=about("back", name=name, seconds=silent_s),
             )
-        return restarted
+        if name not in self._extended_s:
+            return
+        if silent_s > self._usual_s:
+            self._calm_since[name] = now
+        elif now - self._calm_since[name] >= CALM_S:
+            self._calm_since[name] = now
+            self._extended_s[name] /= 2
+            if self._extended_s[name] <= self._usual_s:
+                del self._extended_s[name]
 
-    def alive(self, name: str, process: str, now: float) -> None:
-        """Note that a process lives."""
-        known = self._present.get(name)
-        if known is not None and known.process == process:
-            known.seen = now
+    def all_alive(self, now: float, away_s: float) -> None:
+        """Count all present members as heard now; `away_s` do not count for those that are gone.
 
-    def all_alive(self, now: float) -> None:
-        """Count all present members as heard now.
-
-        For a caller that was suspended: messages of the meantime wait to be read.
+        For a caller that was suspended for so long: messages of the meantime wait to be read.
         """
         for member in self._present.values():
             member.seen = now
+        self._since += away_s
+        for member in self._gone.values():
+            member.seen += away_s
 
     def all_heard(self, since: float) -> bool:
         """Whether every present member was heard at `since` or later."""
@@ -95,3 +123,17 @@ class Members:
         for name in silent:
             self._gone[name] = self._present.pop(name)
         return silent
+
+    def silent(self, names: Iterable[str], now: float) -> list[tuple[str, str, float]]:
+        """(name, process, seconds of silence) of those `names` that are gone, and silent still.
+
+        The process is "" for a member that was never heard, which may be starting.
+        """
+        found = []
+        for name in names:
+            if name in self._present:
+                continue
+            gone = self._gone.get(name, MemberRecord("", "", self._since))
+            if now - gone.seen > self.silent_for(name):
+                found.append((name, gone.process, now - gone.seen))
+        return found

@@ -87,7 +87,9 @@ OF_REFERENCE = (
               )  # fmt: skip
 @click.option("--missing-after", default=MISSING_AFTER_S, show_default=True, metavar="S",
               type=FiniteRange(1),
-              help="Seconds of silence after which a process counts as dead.")  # fmt: skip
+              help="Seconds of silence after which a process counts as dead. A node or master that "
+              "is silent for as long again, at least for 10 seconds more, is killed and started "
+              "again.")  # fmt: skip
 @click.option("--stalled-after", default=STALLED_AFTER_S, show_default=True, metavar="S",
               type=FiniteRange(1),
               help="Seconds after which work counts as lost if no node is busy.",

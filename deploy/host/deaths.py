@@ -58,6 +58,10 @@ class Deaths:
         """Whether something that was sent is not settled, or nothing was sent yet."""
         return self._settled <= self._sent
 
+    def in_a_row(self, name: str) -> int:
+        """How often a process has died since the run got any further."""
+        return self._counts.get(name, 0)
+
     def died(self, name: str, now: float) -> float | None:
         """When to start a process again that has died; None if it has died too often."""
         if now - self._started.get(name, now) > LONG_LIFE_S:
@@ -84,6 +88,9 @@ _HINTS = {
 
 MAY_BE_DAMAGE = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT)
 """Exit statuses of a process that a damaged file may have ended; SIGKILL is sent by others."""
+
+KILLED_SILENT = "ended by SIGKILL, as it was silent"
+"""How a process died that the command has killed because nothing was heard of it."""
 
 
 def how(status: int) -> str:

@@ -43,7 +43,8 @@ from driftline.engine.policy import Policy, policy
 from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.snapshots.store import LmdbStore, PartStore
 from driftline.engine.wire.marks import Mark
-from driftline.engine.wire.party import Job
+from driftline.engine.wire.messages import AskReport
+from driftline.engine.wire.party import Job, Party
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,10 @@ class ProcessConfig:
     """Folders in which modules are looked for, after all others."""
     code: str = ""
     """The code of the flow in the command, as `Code.text`; empty if it is not compared."""
+    process: str = ""
+    """The name of this process among all that have the role, new with each start."""
+    watch: str = ""
+    """The address of the command's watch, which is told at once that the process has begun."""
     again: bool = False
     """Whether an earlier process of this run has had the role: its directories could be opened."""
     log_level: int = logging.WARNING
@@ -167,7 +172,7 @@ def wait_for_others(state: Path) -> None:
 
 def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     """Run a node with its store and, if it writes files, its consumer. Returns the exit status."""
-    process = secrets.token_hex(8)
+    process = config.process or secrets.token_hex(8)
     claim(Path(config.state) / f"node-{config.index}.lock")
     flow = flow_plan.flow
     directory = Path(config.state) / f"node-{config.index}"
@@ -207,6 +212,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         }
     else:
         node.addresses["consumer"] = config.address("consumer")
+    _introduce(node, config)
     with closing(letters):
         with Heartbeat(runtime, [node], config.limits.slow_after_s):
             runtime.run(lambda: node.ended)
@@ -240,14 +246,22 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         config.run,
         missing_after_s=config.limits.missing_after_s,
         stalled_after_s=config.limits.stalled_after_s,
+        process=config.process,
     )
     if takes_over:
         master.take_over()
+    _introduce(master, config)
     runtime = Runtime(carry_out)
     runtime.add(master, config.address("master"))
     runtime.run(lambda: master.ended or master.broken)
     runtime.close()
     return BROKEN if master.broken else STOPPED
+
+
+def _introduce(party: Party, config: ProcessConfig) -> None:
+    """Let a party report to the watch as if it had been asked: from now on it may be missed."""
+    if config.watch:
+        party.handle("watch", AskReport(config.watch))
 
 
 def _opened(config: ProcessConfig, what: Callable[[], _Opened]) -> _Opened:

@@ -5,28 +5,35 @@ A process that dies is started again; the coordinator then recovers the run. A p
 start, or that dies again and again while the run makes no progress, ends the run; the error has the
 last lines that the process wrote, and the record that it was working on. What processes say is told
 as it comes (`mouth`).
+
+A process that is silent for too long (`Silences`) is killed. On one machine that is certain: its
+successor starts once the kernel has ended it, like that of any process that has died.
 """
 
 from __future__ import annotations
 
 import random
+import secrets
 import signal
 import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
 from typing import Self
 
 from driftline.deploy.host import child
-from driftline.deploy.host.deaths import MAY_BE_DAMAGE, Deaths, how
+from driftline.deploy.host.deaths import KILLED_SILENT, MAY_BE_DAMAGE, Deaths, how
 from driftline.deploy.host.kills import Kills
 from driftline.deploy.host.lifeline import Lifeline
 from driftline.deploy.host.mouth import Mouth
 from driftline.deploy.host.process import CANNOT_START, STOPPED, ProcessConfig, where_it_was
+from driftline.deploy.parties.silences import Running, Silences
+from driftline.deploy.parties.watch import Watch
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.mending import ONCE_MENDED
@@ -37,6 +44,9 @@ MODULE = "driftline.deploy.host.process"
 
 SAID_WITHIN_S = 0.5
 """How long to wait for the last words of a dead process, if a child of its own goes on."""
+
+ENDS_WITHIN_S = 10.0
+"""How long the end of a process that was killed for its silence may take before that is told."""
 
 
 class LocalCluster:
@@ -54,6 +64,11 @@ class LocalCluster:
         self._killed: set[str] = set()
         """Processes that `kill_one` has killed."""
         self._in_vain = Kills()
+        self._silences = Silences(config.limits.missing_after_s)
+        self._hung: dict[str, float] = {}
+        """Process that was killed for its silence, and has not ended -> when to tell that."""
+        self._names: dict[str, str] = {}
+        """Role -> the name of its process, new with each start."""
         self._asked_again = False
         self._mouths: dict[str, Mouth] = {}
         """What a process says on standard error, the last lines of which are kept."""
@@ -75,13 +90,16 @@ class LocalCluster:
     ) -> None:
         self.stop(wait_s=0.0 if error is not None else 1.0)
 
-    def supervise(self, settled: int = 0, sent: int = 0) -> None:
+    def supervise(self, settled: int = 0, sent: int = 0, watch: Watch | None = None) -> None:
         """Restart processes that have died. `settled`, `sent`: how far the run is (see `Deaths`).
 
-        Raises Unavailable if a process cannot start, or has died too often.
+        `watch`: what is heard of the processes; those that are silent are killed. Raises
+        Unavailable if a process cannot start, or has died too often.
         """
         now = monotonic()
         self.deaths.moved(settled, sent)
+        if watch is not None:
+            self._kill_silent(now, watch)
         for name, process in self._processes.items():
             if name in self._start_at:
                 if now >= self._start_at[name]:
@@ -90,6 +108,7 @@ class LocalCluster:
                 continue
             status = process.poll()
             if status is None or status == STOPPED:
+                self._tell_if_held(name, now)
                 continue
             self.restarts += 1
             if name in self._killed:
@@ -98,9 +117,32 @@ class LocalCluster:
             else:
                 self._start_at[name] = self._died(name, status, now)
 
+    def _kill_silent(self, now: float, watch: Watch) -> None:
+        running = {
+            name: Running(self._names[name], process.pid)
+            for name, process in self._processes.items()
+            if name not in self._start_at and name not in self._hung and process.poll() is None
+        }
+        for name in self._silences.look(now, running, watch, self.deaths.in_a_row):
+            self._processes[name].kill()
+            self._hung[name] = now + ENDS_WITHIN_S
+
+    def _tell_if_held(self, name: str, now: float) -> None:
+        """Tell of a process that does not end though it was killed."""
+        if now < self._hung.get(name, inf):
+            return
+        self._hung[name], pid = inf, self.pids[name]
+        log.warning(
+            "%s (pid %d) was killed %.0f s ago, and has not ended: the kernel holds it, perhaps for"
+            " a disk or a network file system that does not answer. It is started again after that",
+            *(name, pid, ENDS_WITHIN_S),
+            extra=about("process-held", name=name, pid=pid, seconds=ENDS_WITHIN_S),
+        )
+
     def _died(self, name: str, status: int, now: float) -> float:
         """When to start a process that has died again. Raises Unavailable."""
         pid, mouth = self._processes[name].pid, self._mouths[name]
+        ended = KILLED_SILENT if name in self._hung else how(status)
         self._hear_out(name)
         heard = "\n".join(mouth.last)
         said = heard or "it said nothing"
@@ -111,7 +153,7 @@ class LocalCluster:
             was = visible(where_it_was(self.config, name))
             lines = [
                 f"{name} has died {self.deaths.limit} times in a row without the run getting any "
-                f"further, this time {how(status)}.",
+                f"further, this time {ended}.",
                 f"  It was at: {was}" if was else "",
                 "  It said: " + said.replace("\n", "\n    ") if heard else "  It said nothing.",
                 f"  Its files are in {self._files(name)}." if status in MAY_BE_DAMAGE else "",
@@ -121,7 +163,7 @@ class LocalCluster:
         pause = at - now
         log.warning(
             "%s (pid %d) %s; it is started again%s",
-            *(name, pid, how(status), f" in {pause:.1f} s" if pause else ""),
+            *(name, pid, ended, f" in {pause:.1f} s" if pause else ""),
             extra=about("process-died", name=name, pid=pid, status=status, pause=pause),
         )
         return at
@@ -200,6 +242,8 @@ class LocalCluster:
 
     def _start(self, name: str) -> None:
         role, _, index = name.partition("-")
+        self._hung.pop(name, None)
+        self._names[name] = secrets.token_hex(8)
         if name in self._lifelines:
             self._lifelines.pop(name).cut()
         lifeline = self._lifelines[name] = Lifeline()
@@ -209,6 +253,7 @@ class LocalCluster:
             index=int(index or 0),
             lifeline=lifeline.fd,
             careful=self.deaths.careful(name),
+            process=self._names[name],
             again=name in self._processes,
         )
         mouth = self._mouths[name] = Mouth(name)

@@ -157,7 +157,8 @@ class Node(Recovering):
             self.addresses[sender] = message.address
             own = {"frames": self._stages.frames, "malformed": self.malformed}
             figures = {**self.assembly.figures(), **own, **self.more_figures()}
-            self.send(sender, Report(tuple(figures.items()), self.state, "", ()))
+            report = Report(tuple(figures.items()), self.state, "", (), process=self.process)
+            self.send(sender, report)
         else:
             super().handle(sender, message)
 

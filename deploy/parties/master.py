@@ -66,8 +66,11 @@ class Master(Party):
         *,
         missing_after_s: float = MISSING_AFTER_S,
         stalled_after_s: float = STALLED_AFTER_S,
+        process: str = "",
     ) -> None:
         super().__init__("master")
+        self.process = process
+        """New with each start of a master."""
         self.nodes = nodes
         self.plan = plan
         self.policy = policy
@@ -146,8 +149,10 @@ class Master(Party):
             tuple(figures.items()),
             coordinator.phase.value,
             self.waits_for,
-            coordinator.addresses,
+            coordinator.members.addresses,
             self._all_obstacles,
+            self.process,
+            tuple((name, process, int(s * 1000)) for name, process, s in coordinator.silent),
         )
 
     def handle(self, sender: str, message: Message) -> None:

@@ -76,6 +76,15 @@ class Watch(Party):
     def channel_lost(self, sender: str) -> None:
         """Do nothing: all its messages are control messages."""
 
+    def process_of(self, name: str) -> str:
+        """The process of a node or the master that has answered last; "" if none has."""
+        report = self.reports.get(name)
+        return report.process if report is not None else ""
+
+    def heard_at(self, name: str) -> float:
+        """When a node or the master has answered last; -inf: never."""
+        return self._heard.get(name, -inf)
+
     @property
     def outputs(self) -> int:
         """Outputs that consumers hold, in all runs of the output directory, at the last answers."""

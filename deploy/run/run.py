@@ -72,6 +72,9 @@ MEND = (
 )
 """What to do about a bad record."""
 
+WATCH = "watch"
+"""The name of the watch, of which its address is made."""
+
 END_S = 5.0
 """How long the last messages of the master may take; and how long nodes may take to end."""
 
@@ -234,6 +237,7 @@ def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> Proc
         checkpoint_s=config.checkpoint_s,
         state=str(config.state),
         sockets=str(sockets),
+        watch=f"ipc://{sockets}/{WATCH}",
         identity=identity.text,
         code=code.text,
         run=secrets.token_hex(8),
@@ -348,7 +352,7 @@ def _front(
 def _watch(process: ProcessConfig, runtime: Runtime) -> Watch:
     """The watch of a run, driven by the runtime."""
     watch = Watch()
-    watch.address = runtime.add(watch, process.address("watch"))
+    watch.address = runtime.add(watch, process.address(WATCH))
     watch.addresses["master"] = process.address("master")
     return watch
 
@@ -396,7 +400,9 @@ def _drive(
                 continue
             supervise_at = now + 0.05
             cluster.supervise(
-                max(front.settled for front in fronts), max(front.furthest for front in fronts)
+                max(front.settled for front in fronts),
+                max(front.furthest for front in fronts),
+                watch,
             )
             if not cluster.master_ended:
                 master_ended_at = None

@@ -16,6 +16,7 @@ FAULTS = (
     "cut",
     "done but failed",
     "failed",
+    "hang",
     "lingering",
     "lost message",
     "pause",

@@ -34,6 +34,7 @@ from driftline.deploy.simulation.scenarios.flows import records
 from driftline.deploy.simulation.scenarios.live import LiveInput, SimulatedIntake, SimulatedProducer
 from driftline.deploy.simulation.scenarios.scenario import Scenario
 from driftline.deploy.simulation.scenarios.slow import slowed
+from driftline.deploy.simulation.supervision import Supervision
 from driftline.deploy.simulation.world.disks import MasterDisk, NodeDisk
 from driftline.deploy.simulation.world.faults import Crashed
 from driftline.deploy.simulation.world.network import Network
@@ -48,7 +49,7 @@ from driftline.engine.sinks.lines import Lines
 from driftline.engine.sources import ListSource
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.bundles import Item
-from driftline.engine.wire.messages import Stop, encode
+from driftline.engine.wire.messages import AskReport, Stop, encode
 from driftline.engine.wire.party import Party
 
 RUN, NEXT = "simulated", "simulated, the next run"
@@ -182,6 +183,8 @@ class Simulation:
         chance = Random(scenario.seed + 3)
         if scenario.drain_at_s is not None:
             self.timeline.at_time(scenario.drain_at_s, self._drain)
+        if scenario.hangs:
+            Supervision(world, [world.hosts["master"], *self._nodes]).begin(scenario.hangs)
         for host in (*self._nodes, *self._fronts):
             delay = chance.random() * scenario.faults.until
             self.timeline.after(delay, partial(_receive_stray_stop, host))
@@ -194,7 +197,15 @@ class Simulation:
         self.damages.may_damage(self.registry)
         state = check_identity(self.registry.read(), self.plan.identity(), "the simulation")
         policy, checkpoint_s = scenario.policy, scenario.checkpoint_s
-        return [Master(scenario.nodes, self.plan, policy, state, checkpoint_s, self._run)]
+        about = scenario.nodes, self.plan, policy, state, checkpoint_s, self._run
+        master = Master(*about, process=process)
+        self._introduce(master)
+        return [master]
+
+    def _introduce(self, party: Party) -> None:
+        """Let a party report to the command's watch, if there is one, as soon as it has begun."""
+        if self.scenario.hangs:
+            party.handle("watch", AskReport("watch"))
 
     def _node(self, index: int) -> Callable[[str], Sequence[Party]]:
         disk, behind = self.nodes[index], self.scenario.behind
@@ -216,6 +227,7 @@ class Simulation:
                 waiting_bytes=behind.waiting_bytes if behind else WAITING_BYTES,
             )
             node.addresses.update({"master": "master", "consumer": "consumer"})
+            self._introduce(node)
             if not self.scenario.embedded:
                 return [node]
             return [node, self._consumers([f"barrier-{index}"])]

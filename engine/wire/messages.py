@@ -295,7 +295,9 @@ class Report(Message):
     """Node or master to the one who asked: its figures, by name, and its state in words.
 
     `waits_for`: the same at length; empty if there is no more to say. If it is the master,
-    `addresses`: where all members can be asked, and `obstacles`: what the run waits for outside.
+    `addresses`: where all members can be asked, and `obstacles`: what the run waits for outside;
+    `silent`: (node, its process or "" if that was never heard, milliseconds of silence).
+    `process`: the process that reports, new with each start.
     """
 
     figures: tuple[tuple[str, int], ...]
@@ -303,6 +305,8 @@ class Report(Message):
     waits_for: str
     addresses: tuple[tuple[str, str], ...]
     obstacles: tuple[str, ...] = ()
+    process: str = ""
+    silent: tuple[tuple[str, str, int], ...] = ()
 
 
 # Consumers (control) --------------------------------------------------------------------------

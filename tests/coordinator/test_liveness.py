@@ -8,6 +8,7 @@ import pytest
 
 from driftline.coordinator.backoff import LONGEST_S, Backoff
 from driftline.coordinator.coordinator import MISSING_AFTER_S
+from driftline.coordinator.members import CALM_S
 from driftline.coordinator.phases import Phase
 from driftline.engine.wire.messages import Alive, Lost
 from tests.coordinator.cluster import Cluster, restart
@@ -107,3 +108,59 @@ def test_a_replay_is_no_progress_but_a_snapshot_is() -> None:
     assert backoff.pause_s() > 0
     backoff.moved(4, 4, 1)
     assert backoff.pause_s() == 0
+
+
+def test_that_time_is_taken_back_while_a_process_is_never_silent() -> None:
+    cluster = Cluster().run()
+    cluster.pass_time(20 * MISSING_AFTER_S, silent=("node-0",))
+    cluster.run()
+    cluster.pass_time(8 * CALM_S)
+    cluster.pass_time(2 * MISSING_AFTER_S, silent=("node-0",))
+    assert cluster.coordinator.recoveries == 2
+
+
+def silent(cluster: Cluster) -> list[tuple[str, str]]:
+    return [(name, process) for name, process, _ in cluster.coordinator.silent]
+
+
+def test_a_node_that_is_gone_is_told_until_it_lives() -> None:
+    cluster = Cluster().run()
+    cluster.pass_time(MISSING_AFTER_S - 1, silent=("node-0",))
+    assert silent(cluster) == []
+    cluster.pass_time(2.0, silent=("node-0",))
+    assert silent(cluster) == [("node-0", "node-0#1")]
+    cluster.coordinator.alive("node-0", Alive("node-0#1", 7, 1))
+    assert silent(cluster) == [], "it is busy with one element, and cannot say hello"
+    cluster.run()
+    assert silent(cluster) == []
+
+
+def test_a_new_master_misses_a_node_that_does_not_speak_but_not_one_that_is_busy() -> None:
+    cluster = Cluster(nodes=3)
+    cluster.now = 100.0
+    cluster.coordinator.tick(cluster.now)
+    for _ in range(int(4 * MISSING_AFTER_S)):
+        cluster.coordinator.alive("node-1", Alive("node-1#1", 7, 1))
+        cluster.pass_time(0.5, silent=("node-0", "node-1"))
+    assert silent(cluster) == [("node-0", "")]
+
+
+def test_a_run_that_is_over_misses_nobody() -> None:
+    cluster = Cluster().run()
+    cluster.coordinator.stop()
+    cluster.write()
+    cluster.now += MISSING_AFTER_S
+    cluster.pass_time(2 * MISSING_AFTER_S, silent=("node-0",))
+    assert silent(cluster) == []
+
+
+def test_time_in_which_the_master_was_away_is_no_silence_but_ends_none() -> None:
+    cluster = Cluster().run()
+    cluster.pass_time(MISSING_AFTER_S + 1, silent=("node-0",))
+    [before] = cluster.coordinator.silent
+    cluster.now += 100 * MISSING_AFTER_S
+    cluster.coordinator.tick(cluster.now)
+    assert cluster.coordinator.silent == [before]
+    anew = Cluster()
+    anew.coordinator.tick(1000.0)
+    assert anew.coordinator.silent == [], "it has only begun to listen"

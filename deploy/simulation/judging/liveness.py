@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 
 from driftline.deploy.parties.master import STALLED_AFTER_S
 from driftline.deploy.simulation.world.world import World
@@ -44,6 +45,7 @@ class Watch:
         timeline = self.world.timeline
         now, progress = timeline.now, self.progress()
         away = max(host.away_until for host in self.world.hosts.values())
+        away = now + LOOK_EVERY_S if away == inf else away  # until it is replaced, or for ever
         if progress != self._before or away > now:
             self._before, self._since = progress, max(now, away)
         self.longest_s = max(self.longest_s, now - self._since)

@@ -13,6 +13,7 @@ from driftline.deploy.parties.master import STALLED_AFTER_S
 from driftline.deploy.simulation.scenarios.behind import Behind
 from driftline.deploy.simulation.scenarios.drawn import MODULE
 from driftline.deploy.simulation.scenarios.flows import SIMULATED, Simulated
+from driftline.deploy.simulation.scenarios.hanging import Hang, hangs
 from driftline.deploy.simulation.scenarios.inputs import Inputs
 from driftline.deploy.simulation.scenarios.live import Pace
 from driftline.deploy.simulation.scenarios.slow import Work
@@ -65,6 +66,8 @@ class Scenario:
     behind: Behind | None = None
     """How slow the consumers are; None: they are not. If they are, they have a process of their
     own."""
+    hangs: tuple[Hang, ...] = ()
+    """Processes that hang until the command kills them."""
 
     def __str__(self) -> str:
         return (
@@ -73,6 +76,7 @@ class Scenario:
             f"outputs in {self.sink}{', slow functions' if self.work else ''}"
             f"{', two runs' if self.drain_at_s is not None else ''}"
             f"{', slow consumers' if self.behind else ''}"
+            f"{', processes that hang' if self.hangs else ''}"
         )
 
     @property
@@ -130,7 +134,11 @@ def scenario(
     drawn_scenario = replace(drawn_scenario, faults=faults, drain_at_s=drain_at_s)
     if chance.random() < 0.15:
         behind = Behind(chance.choice(BEHIND_S), faults.until, chance.choice((200, 1000, 5000)))
-        return replace(drawn_scenario, behind=behind, embedded=False)
+        drawn_scenario = replace(drawn_scenario, behind=behind, embedded=False)
+    chance = Random(seed + 4)  # other draws stay as they were
+    if chance.random() < 0.15:
+        found = hangs(chance, drawn_scenario.nodes, faults.until)
+        return replace(drawn_scenario, hangs=found)
     return drawn_scenario
 
 
@@ -192,4 +200,4 @@ def without_faults(scenario: Scenario) -> Scenario:
     """The same scenario without faults."""
     before = scenario.faults
     faults = Faults(delay_s=before.delay_s, slow=before.slow, job_s=before.job_s)
-    return replace(scenario, faults=faults)
+    return replace(scenario, faults=faults, hangs=())

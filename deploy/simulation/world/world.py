@@ -7,10 +7,10 @@ together.
 
 A crash loses the process with its memory. Its disk stays; the job under way is done or not. A job
 may also fail, or be done but reported as failed. A pause stops a process like SIGSTOP: afterwards
-it goes on with the messages that have come meanwhile. A turn may take time: until its end the
-process takes no message, and its own messages leave at its end, except those of `Party.beat`. A
-process that raises a `DriftlineError` ends the run, as in reality; but after `Unavailable` it is
-started again.
+it goes on with the messages that have come meanwhile; a hang has no end but a kill. A turn may take
+time: until its end the process takes no message, and its own messages leave at its end, except
+those of `Party.beat`. A process that raises a `DriftlineError` ends the run, as in reality; but
+after `Unavailable` it is started again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 
 from driftline.deploy.simulation.world.disks import Disk
 from driftline.deploy.simulation.world.faults import PAUSES_S, Crashed
@@ -119,6 +120,12 @@ class World:
         host.process = ""
         self.timeline.after(back_after, partial(self._start_again, host, host.starts))
 
+    def hang(self, host: Host) -> None:
+        """Let a host's process stand still, also in the middle of a turn, until it is killed."""
+        host.away_until = inf
+        self.timeline.counted[f"hang {host.kind}"] += 1
+        self.timeline.tell(f"{host.process} hangs")
+
     def turn_soon(self, host: Host) -> None:
         """Schedule a turn of a process, unless one is scheduled."""
         if not host.turn_due:
@@ -218,7 +225,7 @@ class World:
                 self.turn_soon(host)
 
     def _beat(self, host: Host, process: str, end: float) -> None:
-        if host.process != process or self.timeline.now >= end:
+        if host.process != process or not self.timeline.now < end == host.away_until:
             return
         for party in host.parties.values():
             for to, data in party.beat(self.clock):
@@ -226,7 +233,7 @@ class World:
         self.timeline.after(BEAT_S, lambda: self._beat(host, process, end))
 
     def _end_turn(self, host: Host, process: str) -> None:
-        if host.process != process or not host.parties:
+        if host.process != process or not host.parties or host.away_until == inf:
             return
         sends = any(party.outbox for party in host.parties.values())
         if sends and self.timeline.happens(self.timeline.faults.crash_before_send):

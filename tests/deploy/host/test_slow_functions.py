@@ -130,6 +130,16 @@ def test_a_function_that_keeps_the_interpreter_is_given_more_time(tmp_path: Path
 
 
 @pytest.mark.soak
+def test_one_that_keeps_it_for_so_long_that_it_is_killed_is_given_more_time_then(
+    tmp_path: Path,
+) -> None:
+    """11 s until the first kill, 21 s until the second one."""
+    run = Run(tmp_path, [0, 14, 0], *SHORT, name="lock.py")
+    assert run.values == [0, 1, 2]
+    assert run.said.count("it is killed, and started again") == 1
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("seconds", "options", "name"),
     [

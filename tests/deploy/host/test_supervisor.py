@@ -3,12 +3,15 @@
 import random
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 
 import pytest
 
 from driftline.deploy.host.deaths import DEATHS_MAX
 from driftline.deploy.host.process import STOPPED, ProcessConfig
 from driftline.deploy.host.supervisor import LocalCluster
+from driftline.deploy.parties.silences import Running
+from driftline.deploy.parties.watch import Watch
 from driftline.engine.errors import Unavailable
 
 
@@ -90,11 +93,12 @@ def test_who_was_told_to_stop_is_not_started_again() -> None:
         assert cluster.master_ended
 
 
-def supervise_for_ever(cluster: LocalCluster) -> None:
+def supervise_for_ever(cluster: LocalCluster, watch: Watch | None = None) -> None:
     """A run that gets nowhere."""
     while True:
-        wait(cluster)
-        cluster.supervise(7, sent=9)
+        if watch is None:
+            wait(cluster)
+        cluster.supervise(7, 9, watch)
 
 
 def test_a_master_that_has_ended_is_asked_again_once() -> None:
@@ -114,3 +118,48 @@ def wait(cluster: LocalCluster) -> None:
     """Until all processes are dead."""
     for process in cluster._processes.values():
         process.wait()
+
+
+def test_a_process_that_the_kernel_holds_is_not_replaced_before_it_ends(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("driftline.deploy.host.supervisor.ENDS_WITHIN_S", 0.0)
+    with Scripted("import time; time.sleep(60)") as cluster:
+        asked = [["node-0"], []]
+        monkeypatch.setattr(cluster._silences, "look", lambda *_: asked.pop(0) if asked else [])
+        node = cluster._processes["node-0"]
+        really_kill = node.kill
+        monkeypatch.setattr(node, "kill", lambda: None)
+        for _ in range(3):
+            cluster.supervise(watch=Watch())
+        assert cluster.pids["node-0"] == node.pid
+        assert [text for text in caplog.messages if "the kernel holds it" in text] == [
+            caplog.messages[-1]
+        ]
+        really_kill()
+        node.wait()
+        cluster.supervise(watch=Watch())
+        cluster.supervise(watch=Watch())
+        assert cluster.pids["node-0"] != node.pid
+        assert "ended by SIGKILL, as it was silent; it is started again" in caplog.text
+        for process in cluster._processes.values():
+            process.kill()
+
+
+def test_who_is_killed_for_silence_again_and_again_ends_the_run_and_gets_more_time_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    deaths = []
+
+    def look(
+        now: float, running: Mapping[str, Running], watch: Watch, count: Callable[[str], int]
+    ) -> list[str]:
+        deaths.append(count("node-0"))
+        return ["node-0"] if "node-0" in running else []
+
+    with Scripted("import time; time.sleep(60)") as cluster:
+        monkeypatch.setattr(cluster._silences, "look", look)
+        with pytest.raises(Unavailable, match=rf"died {DEATHS_MAX} times(.|\n)*as it was silent"):
+            supervise_for_ever(cluster, Watch())
+        assert set(deaths) == set(range(DEATHS_MAX))
+        cluster._processes["master"].kill()

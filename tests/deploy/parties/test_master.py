@@ -91,7 +91,7 @@ def test_work_is_not_lost_while_a_node_goes_on_with_it() -> None:
 def test_what_a_silent_node_does_is_not_known() -> None:
     running = Running()
     assert running.recoveries_after(1.0) == 0
-    running.master.coordinator._members._extended_s["node-0"] = 60.0
+    running.master.coordinator.members._extended_s["node-0"] = 60.0
     assert running.recoveries_after(2 * STALLED_AFTER_S, silent=("node-0",)) == 0
 
 

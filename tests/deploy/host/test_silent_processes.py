@@ -1,0 +1,160 @@
+"""A process that hangs is replaced, and the operator is told; the outputs are the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from driftline import Producer
+from driftline.engine.errors import Unavailable
+
+ROOT = Path(__file__).resolve().parents[3]
+
+FLOW = """
+from driftline import Flow, ValueState
+
+def count(record, total):
+    total.set((total.get() or 0) + 1)
+    return [record["id"], total.get()]
+
+flow = Flow("counts")
+flow.source("records").key_by(lambda r: r["id"] % 7).scan(count, ValueState("n")).sink()
+"""
+
+BATCH = 300
+LIMIT_S = 60.0
+
+
+class Served:
+    """A run that gets records from a producer of ours; what it tells is read while it runs."""
+
+    def __init__(self, directory: Path) -> None:
+        (directory / "counts.py").write_text(FLOW)
+        self.output = directory / "out"
+        self.lines: list[dict[str, object]] = []
+        self._rest = b""
+        address = f"ipc://{directory}/in"
+        self.process = subprocess.Popen(
+            [
+                sys.executable, "-m", "driftline", "run", str(directory / "counts.py"), "--nodes",
+                "2", "--input", address, "--output", str(self.output), "--log-json",
+                "--missing-after", "1", "--checkpoint-ms", "100",
+            ],
+            cwd=ROOT, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        self.producer = Producer(address, "ours", window=100_000)
+        self.sent = 0
+
+    def send(self) -> None:
+        for number in range(self.sent, self.sent + BATCH):
+            self.producer.send({"id": number})
+        self.sent += BATCH
+
+    def told(self, event: str, **fields: object) -> list[dict[str, object]]:
+        """The lines of an event so far."""
+        stderr = self.process.stderr
+        assert stderr is not None
+        while select.select([stderr], [], [], 0.05)[0] and (data := os.read(stderr.fileno(), 9999)):
+            *whole, self._rest = (self._rest + data).split(b"\n")
+            told = map(json.loads, whole)
+            self.lines += [{"event": line["event"], **line["fields"]} for line in told]
+        fields["event"] = event
+        return [line for line in self.lines if fields.items() <= line.items()]
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        deadline = monotonic() + LIMIT_S
+        while not condition():
+            said = "\n".join(map(str, self.lines))
+            assert monotonic() < deadline, f"not within {LIMIT_S} s: {what}\n{said}"
+            self.told("")
+            with suppress(Unavailable):  # it sends meanwhile, if it has to
+                self.producer.flush(0.01)
+
+    def values(self) -> list[tuple[int, int]]:
+        return sorted(
+            (number, count)
+            for file in self.output.glob("*.jsonl")
+            for line in file.read_text().rpartition("\n")[0].splitlines()
+            for number, count in [json.loads(line)["value"]]
+        )
+
+    def await_outputs(self) -> None:
+        self.wait(lambda: len(self.values()) >= self.sent, "all outputs")
+
+    def pid(self, name: str) -> int:
+        again = self.told("process-started", name=name)
+        pid = again[-1]["pid"] if again else self.told("processes-started")[0][name]
+        assert isinstance(pid, int)
+        return pid
+
+    def stop(self, name: str) -> int:
+        pid = self.pid(name)
+        os.kill(pid, signal.SIGSTOP)
+        return pid
+
+    def ends_in_good_order(self) -> None:
+        """With the outputs of a run without failures."""
+        self.wait(lambda: self.process.poll() is not None, "the end")
+        assert self.process.returncode == 128 + signal.SIGTERM, self.lines
+        assert self.values() == [(i, i // 7 + 1) for i in range(self.sent)]
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    run = Served(tmp_path)
+    try:
+        run.send()
+        run.await_outputs()
+        yield run
+    finally:
+        run.process.kill()
+        run.process.wait()
+
+
+def test_a_node_that_hangs_is_replaced_each_time_it_does(served: Served) -> None:
+    for _ in range(2):
+        pid = served.stop("node-1")
+        served.send()
+        served.await_outputs()
+        assert len(served.told("process-silent", name="node-1", pid=pid)) == 1
+        [hung] = served.told("process-hung", name="node-1", pid=pid)
+        assert 10 < float(str(hung["seconds"])) < 20
+        assert len(served.told("process-died", name="node-1", pid=pid)) == 1
+    served.process.send_signal(signal.SIGTERM)
+    served.ends_in_good_order()
+
+
+def test_a_master_that_hangs_is_replaced_and_the_command_tells_the_standstill(
+    served: Served,
+) -> None:
+    pid = served.stop("master")
+    served.send()
+    served.wait(lambda: served.told("process-died", name="master", pid=pid), "its end")
+    [standstill] = served.told("standstill")
+    assert f"nothing is heard of the master (pid {pid})" in str(standstill["reason"])
+    served.await_outputs()
+    served.process.send_signal(signal.SIGTERM)
+    served.ends_in_good_order()
+
+
+@pytest.mark.parametrize("names", [("node-0",), ("master",), ("master", "node-0")])
+def test_a_run_that_is_asked_to_end_while_a_process_hangs_ends_in_good_order(
+    names: tuple[str, ...], served: Served
+) -> None:
+    pids = {name: served.stop(name) for name in names}
+    served.send()
+    served.producer.flush(LIMIT_S)
+    served.process.send_signal(signal.SIGTERM)
+    served.ends_in_good_order()
+    for name, pid in pids.items():
+        assert served.told("process-hung", name=name, pid=pid)

@@ -1,0 +1,43 @@
+"""Processes that hang are replaced; without that no run with one comes to its end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from unittest.mock import patch
+
+import pytest
+
+from driftline.deploy.parties.silences import Silences
+from driftline.deploy.simulation.scenarios.hanging import Hang
+from driftline.deploy.simulation.scenarios.scenario import Scenario, scenario, without_faults
+from driftline.deploy.simulation.simulation import Simulation
+
+HANGS = (Hang("node-0", 0.01), Hang("master", 0.01))
+
+
+def hanging(seed: int, policy: str, *hangs: Hang) -> Scenario:
+    return replace(without_faults(scenario(seed, name=policy)), hangs=hangs)
+
+
+@pytest.mark.parametrize("policy", ["exactly-once", "two-phase", "strong-productions"])
+@pytest.mark.parametrize("hang", HANGS, ids=lambda hang: hang.host)
+def test_a_process_that_hangs_is_replaced(hang: Hang, policy: str) -> None:
+    for seed in range(1, 6):
+        outcome = Simulation(hanging(seed, policy, hang)).run()
+        assert not outcome.problem, outcome.scenario
+        kind = hang.host.partition("-")[0]
+        assert outcome.counted[f"crash {kind} after a silence"] == 1
+
+
+def test_a_node_and_the_master_may_hang_at_the_same_time() -> None:
+    for seed in range(1, 6):
+        outcome = Simulation(hanging(seed, "exactly-once", *HANGS)).run()
+        assert not outcome.problem, outcome.scenario
+        assert outcome.counted["crash node after a silence"] >= 1
+
+
+@pytest.mark.parametrize("hang", HANGS, ids=lambda hang: hang.host)
+def test_a_command_that_replaces_nobody_is_noticed(hang: Hang) -> None:
+    with patch.object(Silences, "look", return_value=[]):
+        outcome = Simulation(hanging(1, "exactly-once", hang)).run()
+    assert "makes no progress" in outcome.problem
