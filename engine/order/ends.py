@@ -28,8 +28,8 @@ from driftline.engine.order.steps import (
     chosen,
 )
 from driftline.engine.raised import text_of
-from driftline.engine.state.values import ATOMS
 from driftline.engine.wire.codec import (
+    ATOMS,
     PLAIN,
     Columns,
     encode_rows,

@@ -23,6 +23,7 @@ Cost: about 3 microseconds for a small payload.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,7 +34,6 @@ from driftline.engine.labels import Label
 from driftline.engine.order.steps import FAILURES
 from driftline.engine.raised import text_of
 from driftline.engine.wire.bundles import Item
-from driftline.engine.wire.codec import levels_of
 
 DEAD_LETTERS = "dead-letters"
 
@@ -113,19 +113,26 @@ def _line(label: Label, value: object) -> str:
     return f'{{"t": {list(label)}, "value": {_encode(value)}}}'
 
 
-def _check(value: object) -> None:
-    """Raises TypeError for a key that is not a string, ValueError for too many levels.
+def _check(value: object, levels: int = LEVELS_MAX) -> None:
+    """Raises TypeError for a key that is not a string, ValueError for more levels than these.
 
     JSON would silently turn 1 into "1" and None into "null", so two keys could become one.
     """
-    for number, level in enumerate(levels_of((value,), LEVELS_MAX + 1)):
-        if number == LEVELS_MAX:
-            raise ValueError(f"it is nested more than {LEVELS_MAX} deep")
-        for inner in level:
-            if isinstance(inner, dict):
-                for key in inner:
-                    if not isinstance(key, str):
-                        raise TypeError(f"the key {key!r} of a dict is not a string")
+    inner: Iterable[object]
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"the key {key!r} of a dict is not a string")
+        inner = value.values()
+    elif isinstance(value, (tuple, list)):
+        inner = value
+    else:
+        return
+    if levels == 0:
+        raise ValueError(f"it is nested more than {LEVELS_MAX} deep")
+    for each in inner:
+        if type(each) not in _LEAVES:
+            _check(each, levels - 1)
 
 
 def count_lines(directory: Path) -> int:

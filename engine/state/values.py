@@ -34,10 +34,7 @@ from driftline.engine.errors import PayloadError
 from driftline.engine.interrupts import let_through
 from driftline.engine.keygroups import canonical
 from driftline.engine.raised import text_of
-from driftline.engine.wire.codec import exact, is_a, levels_of, pack, unpack, why_not
-
-ATOMS = frozenset((type(None), bool, int, float, str, bytes))
-"""The immutable types of the wire format; tuples of them are immutable, too."""
+from driftline.engine.wire.codec import ATOMS, exact, is_a, levels_of, pack, unpack, why_not
 
 _SLOTS: frozenset[type] = frozenset((type(None), int, str, bytes, tuple))
 """The types of map keys that states keep; keys of two different ones of these are never equal."""

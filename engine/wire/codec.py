@@ -314,6 +314,9 @@ def is_unicode(text: str) -> bool:
 
 T = TypeVar("T")
 
+ATOMS = frozenset((type(None), bool, int, float, str, bytes))
+"""The types of the wire format whose values hold no others; they are immutable."""
+
 
 def is_a(value: object, kind: type[T]) -> TypeGuard[T]:
     """`isinstance`, but runs no code of users, who may have made `__class__` a property."""
@@ -331,6 +334,8 @@ def levels_of(values: Iterable[object], most: int) -> Iterator[Iterable[object]]
         yield level
         inner: list[object] = []
         for value in level:
+            if type(value) in ATOMS:  # most values: cheaper than to ask for each kind
+                continue
             if is_a(value, dict):
                 inner += dict.keys(value)
                 inner += dict.values(value)

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from driftline.engine.wire.codec import is_a, levels_of
+from driftline.engine.wire.codec import ATOMS, is_a, levels_of
 
 RECORD_BYTES_MAX = 1 << 24
 """Bytes of an encoded record."""
 
 RECORD_DEPTH_MAX = 100
 """Levels of nested sequences and dicts of a record; functions may nest it further."""
-
-_ATOMS = frozenset((type(None), bool, int, float, str, bytes))
 
 
 def why_refused(payload: object, size: int, *, of_producer: bool = False) -> str:
@@ -28,7 +26,7 @@ def why_refused(payload: object, size: int, *, of_producer: bool = False) -> str
     if size > RECORD_BYTES_MAX:
         return f"it has {size} bytes; a record has at most {RECORD_BYTES_MAX}"
     for depth, level in enumerate(levels_of((payload,), RECORD_DEPTH_MAX + 1)):
-        if _ATOMS.issuperset(map(type, level)):
+        if ATOMS.issuperset(map(type, level)):
             break
         if depth == RECORD_DEPTH_MAX:
             return f"it is nested more than {RECORD_DEPTH_MAX} deep"
@@ -38,4 +36,4 @@ def why_refused(payload: object, size: int, *, of_producer: bool = False) -> str
 
 
 def _has_sequences(keys: Iterable[object]) -> bool:
-    return not _ATOMS.issuperset(map(type, keys)) and any(isinstance(key, tuple) for key in keys)
+    return not ATOMS.issuperset(map(type, keys)) and any(isinstance(key, tuple) for key in keys)
