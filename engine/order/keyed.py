@@ -27,7 +27,6 @@ from driftline.engine.state.managed import ALL, MISSING, Change, MapState, undo
 from driftline.engine.state.serialised import serialise
 from driftline.engine.state.table import StateTable
 from driftline.engine.state.values import (
-    ATOMS,
     all_plain,
     copies,
     fresh,
@@ -37,7 +36,7 @@ from driftline.engine.state.values import (
     may_be_kept,
     stored,
 )
-from driftline.engine.wire.codec import travelled
+from driftline.engine.wire.codec import ATOMS, travelled
 from driftline.engine.wire.label_columns import Labels
 
 
