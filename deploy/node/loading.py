@@ -1,7 +1,7 @@
 """Loading, told: how a node comes to its state and to the consumer's t_last in an incarnation.
 
-Gives log lines: one when the node is ready, and one every few seconds while that takes long. With
-many nodes the lines of those that are quick are for debugging: a recovery is told in a few lines.
+Gives log lines: one when the node is ready, and one every few seconds while that takes long. The
+lines of nodes that are quick are for debugging: a recovery is told in a few lines.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from driftline.engine.events import about, log
 TOLD_EVERY_S = 5.0
 """How often a long load is told, in seconds."""
 
-FEW_NODES = 3
-"""Up to so many nodes, each one says when it is ready."""
+LONG_S = 1.0
+"""A node whose load has taken so long says when it is ready."""
 
 
 class Loading:
     """The loads of one node."""
 
-    def __init__(self, name: str, nodes: int) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
-        self._few = nodes <= FEW_NODES
         self._number = 0
         self._began = self._tell_at = 0.0
 
@@ -55,9 +54,8 @@ class Loading:
             "loaded", name=self._name, snapshot=self._number, bytes=size, keys=keys, seconds=took,
             t_last=barrier.t_last,
         )  # fmt: skip
-        shown = self._number and (self._few or took >= TOLD_EVERY_S)
         log.log(
-            logging.INFO if shown else logging.DEBUG,
+            logging.INFO if took >= LONG_S else logging.DEBUG,
             "%s has loaded %.1f MB, %d keys, in %.1f s; the consumer has %s",
             *(self._name, size / 1e6, keys, took, barrier.stored_to),
             extra=told,

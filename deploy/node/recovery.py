@@ -43,7 +43,7 @@ class Recovering(Member):
         super().__init__(f"node-{components.index}", process, address, run)
         self.pace = pace
         self._components = components
-        self._loading = Loading(self.name, components.nodes)
+        self._loading = Loading(self.name)
         self._silence = Trouble("consumer-silent")
         self._begin(components.load(), 0)
 

@@ -178,7 +178,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         yield run
 
 
-def test_a_kill_is_told_in_order_in_ten_lines(killed: Watched) -> None:
+def test_a_kill_is_told_in_order_in_a_few_lines(killed: Watched) -> None:
     told = [
         line for line in killed.lines
         if line["level"] != "debug" and line["event"] not in ("progress", "print")
@@ -186,7 +186,7 @@ def test_a_kill_is_told_in_order_in_ten_lines(killed: Watched) -> None:
     events = [line["event"] for line in told]
     first, last = events.index("process-died"), events.index("caught-up")
     story = told[first : last + 1]
-    assert len(story) <= 10, story
+    assert len(story) <= 8, story
     in_order = "process-died", "process-started", "recovery", "load", "running", "replay"
     places = [events.index(event, first) for event in in_order]
     assert places == sorted(places), events
@@ -199,7 +199,8 @@ def test_a_kill_is_told_in_order_in_ten_lines(killed: Watched) -> None:
     replay = by_event["replay"]["fields"]
     assert replay["since"] == by_event["load"]["fields"]["time"]
     assert by_event["caught-up"]["fields"]["time"] == replay["until"] <= 600
-    loaded = {line["process"]: line["fields"] for line in story if line["event"] == "loaded"}
+    after = killed.lines[killed.lines.index(by_event["load"]) :]
+    loaded = {line["process"]: line["fields"] for line in after if line["event"] == "loaded"}
     assert loaded.keys() == {"node-0", "node-1"}
     assert sum(fields["keys"] for fields in loaded.values()) == 7
     assert all(fields["t_last"] >= replay["since"] for fields in loaded.values())
