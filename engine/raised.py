@@ -4,6 +4,7 @@ An exception is user code, too: its `__str__` may raise anything. Addresses in m
 """
 
 import re
+from collections.abc import Callable
 
 from driftline.engine.counted import beginning
 from driftline.engine.interrupts import let_through
@@ -35,6 +36,15 @@ def reason_of(error: OSError) -> str:
     if error.strerror is None:
         return text_of(error) or type(error).__name__
     return f"{error.filename or 'the system'}: {error.strerror}"
+
+
+def shown_by(show: Callable[[object], str], value: object) -> str:
+    """A value as text, by a kind of `repr`: the value's own may raise anything."""
+    try:
+        return show(value)
+    except BaseException as error:
+        let_through(error)
+        return f"<a {type(value).__name__} whose repr raises {type(error).__name__}>"
 
 
 def stable(text: str) -> str:

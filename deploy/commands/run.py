@@ -69,7 +69,7 @@ OF_REFERENCE = (
 @click.option("--state", type=click.Path(path_type=Path, resolve_path=True), metavar="DIR",
               help="Directory of snapshots and registry.  [default: OUTPUT/.driftline/state]",
               )  # fmt: skip
-@on_error_option
+@on_error_option()
 @reading_options()
 @click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
               help="Begin from a savepoint, with the record that has its time.")  # fmt: skip

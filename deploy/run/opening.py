@@ -58,17 +58,17 @@ def open_run(
     if run.version or state.is_dir() or (output / ".driftline").is_dir():
         found = run if run.version else None
         outputs_to = _compare(state, output, policy, found, identity.nodes, logs)
+    where = str(output.resolve())
     if not run.version:
         with reported(output):
             lack = what_lacks(output, FOREIGN)
         if lack:
             raise StateMismatch(lack)
-        run = run.next(lineage=secrets.token_hex(8), code=code)
+        run = run.next(lineage=secrets.token_hex(8), code=code, output=where)
         registry.write(run)
     elif run.code != code:
         run = _with_code(run, code, policy, outputs_to, str(state), accept_changed_code, anew)
         registry.write(run)
-    where = str(output.resolve())
     if run.output != where:
         run = run.next(output=where)
         registry.write(run)

@@ -74,7 +74,7 @@ def verify_run(directory: Path, state: Path | None) -> Verdict:
     if not found:
         found = _problems(registry, run, checked, state, output)
     else:
-        found += [Problem(report.damage) for report in checked if report.damage]
+        found += _damage(checked)
     note = ""
     if not state.is_dir():
         note = f"no state was checked: {state} is not there; if it is elsewhere, give --state DIR"
@@ -91,16 +91,19 @@ def _problems(
 ) -> list[Problem]:
     """Damage, and directories that do not fit the registry, `run`."""
     if run is None and not state.is_dir():  # outputs whose state is elsewhere
-        return [Problem(report.damage) for report in checked if report.damage]
+        return _damage(checked)
     policy = POLICIES["exactly-once"]
     if run is not None and run.about is not None:
         policy = POLICIES[run.about.policy]
         logs = [i for i, source in enumerate(run.about.inputs) if source in LOGGED]
         checked = with_missing(checked, state, output, run.about.nodes, logs)
     if output is not None and (elsewhere := outputs_elsewhere(run, state, output)):
-        damage = [report.damage for report in checked if report.damage]
-        return [Problem(text) for text in (*damage, elsewhere)]
+        return [*_damage(checked), Problem(elsewhere)]
     return problems(policy, str(registry), run, checked)
+
+
+def _damage(checked: list[DirectoryReport]) -> list[Problem]:
+    return [Problem(report.damage) for report in checked if report.damage]
 
 
 @click.command()

@@ -21,8 +21,8 @@ from driftline.engine.sources.record import Shape
 from driftline.engine.ui.consoles import bars
 from driftline.engine.ui.options import (
     SHAPE,
-    is_dead_letter,
     json_option,
+    on_error_option,
     reading_options,
     refuse_options,
 )
@@ -41,10 +41,10 @@ LEAVE_OUT = "Mend it, or leave such records out: --on-error dead-letter."
 @click.option("--input", "inputs", multiple=True, metavar="[SOURCE=]INPUT",
               help="A file, a pattern or a directory to draw records from, as for `run`. "
               "[default: generated records]")  # fmt: skip
-@click.option("--on-error", "dead_letters", default="stop", show_default=True,
-              type=click.Choice(["stop", "dead-letter"]), callback=is_dead_letter,
-              help="Whether bad records of the inputs stop the command or are left out. Elements "
-              "whose function raises are set aside in any case.")  # fmt: skip
+@on_error_option(
+    "Whether bad records of the inputs stop the command or are left out. Elements whose function "
+    "raises are set aside in any case."
+)
 @reading_options()
 @click.option("--all", "all_flows", is_flag=True,
               help="The flows of the test suite instead of FLOW.")  # fmt: skip

@@ -12,7 +12,7 @@ from driftline.engine.flow.users import line_of
 from driftline.engine.interrupts import let_through
 from driftline.engine.labels import Label
 from driftline.engine.moments import label_in_words
-from driftline.engine.raised import raised, stable
+from driftline.engine.raised import raised, shown_by, stable
 from driftline.engine.visible import visible
 from driftline.engine.wire.codec import is_deeper, pack, pack_payload, unpack, why_not
 from driftline.engine.wire.limits import RECORD_BYTES_MAX
@@ -156,13 +156,8 @@ def shown(value: object) -> str:
 
 def whole(value: object) -> str:
     """A value as text, the same in every process and replay: all of it, if it can travel."""
-    try:
-        is_short = is_deeper(value, LEVELS_SHOWN) or why_not(value)
-        text = _REPR.repr(value) if is_short else repr(value)
-    except BaseException as error:
-        let_through(error)
-        text = f"<a {type(value).__name__} whose repr raises {type(error).__name__}>"
-    return stable(text)
+    is_short = is_deeper(value, LEVELS_SHOWN) or why_not(value)
+    return stable(shown_by(_REPR.repr if is_short else repr, value))
 
 
 _NOTHING = pack_payload((None,))

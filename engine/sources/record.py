@@ -19,6 +19,7 @@ from reprlib import Repr
 from driftline.engine.counted import beginning
 from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.interrupts import let_through
+from driftline.engine.raised import shown_by
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.sources.texts.wikitext import clean, sections
 from driftline.engine.wire.codec import pack_rows, unpack_rows
@@ -173,11 +174,7 @@ def _malformed(reason: str, row: object) -> Malformed:
 
 def _shown(row: object) -> str:
     """The row for people: short, whatever it holds, and only of characters that can be stored."""
-    try:
-        return _REPR.repr(row)
-    except BaseException as error:
-        let_through(error)
-        return f"<a {type(row).__name__} whose repr raises {type(error).__name__}>"
+    return shown_by(_REPR.repr, row)
 
 
 def _sections(page: dict[str, object]) -> Iterator[dict[str, object]]:

@@ -144,21 +144,26 @@ json_option = json_option_with()
 """The same, without further fields."""
 
 
-def is_dead_letter(ctx: click.Context, param: click.Parameter, chosen: str) -> bool:
-    """Whether the value of --on-error is dead-letter."""
+def _is_dead_letter(ctx: click.Context, param: click.Parameter, chosen: str) -> bool:
     return chosen == "dead-letter"
 
 
-on_error_option = click.option(
-    "--on-error",
-    "dead_letters",
-    default="stop",
-    show_default=True,
-    type=click.Choice(["stop", "dead-letter"]),
-    callback=is_dead_letter,
-    help="Whether bad records, and elements whose function raises, stop the run or are set aside.",
+SET_ASIDE = (
+    "Whether bad records, and elements whose function raises, stop the run or are set aside."
 )
-"""Whether they are set aside, as the argument `dead_letters`."""
+
+
+def on_error_option(help: str = SET_ASIDE) -> Callable[[Command], Command]:
+    """Whether what fails is set aside, as the argument `dead_letters`."""
+    return click.option(
+        "--on-error",
+        "dead_letters",
+        default="stop",
+        show_default=True,
+        type=click.Choice(["stop", "dead-letter"]),
+        callback=_is_dead_letter,
+        help=help,
+    )
 
 
 SHAPE = "--id-field", "--text-field", "--sections"

@@ -49,7 +49,7 @@ INPUTS = (
               help="Write the state at the end as a savepoint: nodes can go on from it.",
               )  # fmt: skip
 @partitions_option
-@on_error_option
+@on_error_option()
 @reading_options()
 @json_option
 @on_spark
@@ -114,7 +114,7 @@ def run(
 @click.option("--until", type=click.IntRange(0), metavar="N",
               help="Audit only outputs of records before number N (their time).")  # fmt: skip
 @partitions_option
-@on_error_option
+@on_error_option()
 @reading_options()
 @json_option
 @on_spark

@@ -26,7 +26,7 @@ from driftline.engine.ui.results import write_json
 
 
 @click.command()
-@on_error_option
+@on_error_option()
 @reading_options()
 @json_option
 @plot_option()
