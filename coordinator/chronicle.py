@@ -37,6 +37,13 @@ class Chronicle:
         told = about("load", incarnation=incarnation, snapshot=start.number, time=start.time)
         log.info("incarnation %d: nodes load %s", incarnation, what, extra=told)
 
+    def taken_over(self, incarnation: int) -> None:
+        """A new master goes on with the incarnation of the one before."""
+        self._runs = True
+        told = about("taken-over", incarnation=incarnation)
+        text = "a new master has taken over; the run has gone on meanwhile"
+        log.info("incarnation %d: %s", incarnation, text, extra=told)
+
     def running(self, incarnation: int) -> None:
         """All nodes are ready."""
         self._runs = True

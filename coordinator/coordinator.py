@@ -12,16 +12,15 @@ registry; nodes load the last committed snapshot, and their barriers fetch the c
 bundle; when all nodes are ready, fronts replay from the snapshot's time. A run starts in the same
 way, with an empty snapshot. After a recovery without progress comes a pause (`backoff.py`).
 
-Snapshot (section V-A1): once every node has prepared, writing the snapshot's record is the commit.
-Barriers take no part. The time of a snapshot is the *delivered* frontier: elements above it are
-replayed, so a snapshot can never make the run skip an output that the consumer lacks.
-
 End of a run: the outcome is written to the registry and no failure changes it from then on. This
 master, and every later one of the same run, answers each hello with the outcome until all members
 have said goodbye or are silent. The outcome of another run (an earlier call of the command) is
 forgotten: the same command, given again, goes on from the state that it finds.
 
 A member is missing only if it is silent: a process with long work to do still says `Alive`.
+
+A master that follows another one in the same call takes its incarnation over, without a recovery,
+if all members are in it (`takeover.py`).
 """
 
 from __future__ import annotations
@@ -33,25 +32,25 @@ from driftline.coordinator.chronicle import Chronicle
 from driftline.coordinator.draining import IN_GOOD_ORDER, Draining
 from driftline.coordinator.farewell import Farewell
 from driftline.coordinator.members import Members
-from driftline.coordinator.phases import DECIDED, Phase
+from driftline.coordinator.phases import DECIDED, UNDER_WAY, Phase
 from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRecord, WriteState
-from driftline.coordinator.snapshots import ADVICE, PendingSnapshot
+from driftline.coordinator.snapshots import ADVICE, Snapshots
+from driftline.coordinator.takeover import Takeover
 from driftline.coordinator.writing import Writing
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.labels import INFINITY
-from driftline.engine.policy import BY_TIME, Output, Policy, SnapshotCut
+from driftline.engine.policy import Output, Policy
 from driftline.engine.wire.messages import (
     Alive,
-    BeginEpoch,
-    Committed,
     Drain,
     Drained,
     Failed,
+    Following,
     Goodbye,
     Hello,
+    Lead,
     Lost,
     Message,
-    Prepare,
     Prepared,
     PrepareFailed,
     Recover,
@@ -64,8 +63,7 @@ from driftline.engine.wire.party import Job
 MISSING_AFTER_S = 5.0
 """Default of the silence, in seconds, after which a node or front counts as missing."""
 
-HURRIED_EVERY_S = 0.5
-"""Seconds from one snapshot to the next that members ask for: it may be the disk that is slow."""
+RESTARTED = "the master has been restarted"
 
 
 class Coordinator:
@@ -80,33 +78,34 @@ class Coordinator:
         interval: float,
         run: str = "",
         missing_after_s: float = MISSING_AFTER_S,
+        session: int = 0,
     ) -> None:
-        """`interval`: seconds between snapshots; `run` names this call of the command."""
+        """`interval`: seconds between snapshots; `run` names this call of the command; `session`:
+        its number, see `ClusterState.opened`."""
         self.nodes = [f"node-{i}" for i in range(nodes)]
         self.fronts = [f"front-{i}" for i in range(fronts)]
         self.policy = policy
         self.state = state
-        self.interval = interval
         self.phase = Phase.GATHERING
         self.out: list[tuple[str, Message]] = []
         self.jobs: list[Job] = []
         self.outcome: RunOutcome | None = None
         """How this run ends; None until that is decided."""
         self.recoveries = 0
-        self.snapshots = 0
+        self.taken_over = False
+        """Whether this master went on with the incarnation that it found."""
         self.members = Members(missing_after_s)
         self._missing_after = missing_after_s
         self._backoff = Backoff()
         self.chronicle = Chronicle()
+        self.snapshots = Snapshots(self.nodes, self.fronts, policy, interval, self.chronicle)
         self._resume_at = 0.0
         """The end of the pause: no recovery begins before it."""
         self._ready: set[str] = set()
-        self._snapshot: PendingSnapshot | None = None
-        self._number = 0
-        self._next_snapshot = 0.0
-        self._begun_at = 0.0
-        """When the last snapshot was begun."""
-        self._last_time = 0
+        self._takeover: Takeover | None = None
+        """How this master takes an incarnation over; None if it has begun one, or has to."""
+        self._follows = bool(session) and state.opened == session and state.outcome is None
+        """Whether there was a master before it in the same call, and nothing was decided since."""
         self._writing = Writing()
         self._write_again = False
         self._now = 0.0
@@ -115,11 +114,12 @@ class Coordinator:
         self._run_id = run
         self._draining = Draining(self.fronts, policy.cut)
         self._farewell = Farewell(self.nodes + self.fronts, missing_after_s)
-        if state.outcome is not None:
-            if state.outcome.run == run:
-                self.phase, self.outcome = Phase.STOPPED, state.outcome
-            else:
-                self.state = replace(state, outcome=None)
+        if state.outcome is not None and state.outcome.run == run:
+            self.phase, self.outcome = Phase.STOPPED, state.outcome
+        else:
+            self.state = replace(state, outcome=None, opened=session or state.opened)
+        if self._follows and policy.ordered:
+            self._takeover = Takeover(state.incarnation, self.nodes, self.nodes + self.fronts)
 
     @property
     def error(self) -> str:
@@ -131,9 +131,13 @@ class Coordinator:
     @property
     def start(self) -> SnapshotRecord:
         """The snapshot that a recovery begins from; number 0 is the empty snapshot."""
-        if self.state.snapshots:
-            return self.state.snapshots[0]
-        return SnapshotRecord(0, 0, (0,) * len(self.fronts))
+        empty = SnapshotRecord(0, 0, (0,) * len(self.fronts))
+        return self.state.snapshots[0] if self.state.snapshots else empty
+
+    @property
+    def leads(self) -> bool:
+        """Whether the registry has the epoch of this master."""
+        return self._writing.begun
 
     @property
     def silent(self) -> list[tuple[str, str, float]]:
@@ -149,11 +153,10 @@ class Coordinator:
         if self.phase is Phase.LOADING:
             missing = sorted({*self.nodes} - self._ready)
             return f"{self.phase.value}; not ready: {', '.join(missing)}"
+        if self.phase is Phase.ASKING and self._takeover is not None:
+            return f"{self.phase.value}; no answer of {', '.join(self._takeover.missing)}"
         doing = f"{self.phase.value}{self._draining.why if self.is_draining else ''}"
-        if self._snapshot is not None and self._snapshot.waiting:
-            members = ", ".join(sorted(self._snapshot.waiting))
-            return f"{doing}; snapshot {self._snapshot.number} waits for {members}"
-        return doing
+        return doing + self.snapshots.waits_for
 
     @property
     def is_draining(self) -> bool:
@@ -167,6 +170,8 @@ class Coordinator:
         if name not in self.nodes and name not in self.fronts:
             return
         restarted = self.members.hello(name, message.process, message.address, self._now)
+        if self._takeover is not None:
+            self._takeover.hello(name, message)
         if self.phase is Phase.STOPPED:
             self._farewell.hello(name, message.process)
             self._tell_outcome([name])
@@ -175,7 +180,9 @@ class Coordinator:
         elif restarted:
             self._recover(f"{name} has been restarted", paced=False)  # the restart was paced
         elif self.phase is Phase.GATHERING:
-            self._recover("")
+            self._gathered()
+        elif self._takeover is not None:
+            self._go_on_taking_over(self._takeover, name)
         elif message.incarnation < self.state.incarnation:
             self._begin_incarnation_at(name)
         elif self.phase is Phase.LOADING and message.ready and name in self.nodes:
@@ -187,17 +194,19 @@ class Coordinator:
         """A process lives, though it may be too busy to say `Hello`."""
         self.members.alive(name, message.process, self._now)
 
-    def all_heard(self, within_s: float) -> bool:
-        """Whether every present member was heard in the last `within_s` seconds."""
-        return self.members.all_heard(self._now - within_s)
+    def superseded(self, reason: object = "another master has taken over") -> None:
+        """A registry or a member knows of a later master: this one decides nothing any more."""
+        if self.phase is not Phase.BROKEN:
+            self.chronicle.registry_failed(reason)
+            self.phase = Phase.BROKEN
 
     def moved(self, processed: int, delivered: int) -> None:
         """Note the progress of the run: the processed and the delivered frontier."""
-        self._backoff.moved(processed, delivered, self.snapshots)
+        self._backoff.moved(processed, delivered, self.snapshots.committed)
 
     def lost(self, message: Lost) -> None:
         """A member misses a message, or work makes no progress: recover."""
-        if message.incarnation == self.state.incarnation and self.phase is Phase.RUNNING:
+        if message.incarnation == self.state.incarnation and self.phase in UNDER_WAY:
             self._recover(message.reason)
 
     def failed(self, message: Failed) -> None:
@@ -210,7 +219,7 @@ class Coordinator:
 
     def drained(self, name: str, message: Drained) -> None:
         """A front wants the run to end in good order, and has said up to where it sends."""
-        self._draining.drained(name, message.time, bool(message.live))
+        self._draining.drained(name, message.time, bool(message.live), bool(message.ended))
         until = self._draining.until
         if until is not None and until < INFINITY:
             self._tell(self.fronts, Drain(until))
@@ -219,15 +228,15 @@ class Coordinator:
         """End a run once all is delivered and in the last snapshot; `reached`: see the tracker."""
         if processed >= INFINITY:
             self._draining.ended(reached)
-        if self._draining.is_due(processed, delivered, self._number):
-            self._next_snapshot = self._now
+        if self._draining.is_due(processed, delivered, self.snapshots.number):
+            self.snapshots.make_due(self._now)
         if self._draining.is_over(delivered, self.start.number, self.start.time):
             self.stop(text="" if self._draining.has_ended else IN_GOOD_ORDER)
 
     def stop(self, error: str = "", text: str = "") -> None:
         """Decide to end the run. Members are told once the registry has the outcome."""
         self.phase = Phase.STOPPING
-        self._snapshot = None
+        self.snapshots.pending = None
         self.outcome = RunOutcome(self._run_id, error, text)
         if not self._writing.under_way:  # else `_stopping` does it once that write is done
             self._write(self.state.next(outcome=self.outcome))
@@ -263,7 +272,7 @@ class Coordinator:
         if self.phase is Phase.STOPPED:
             self._end_if_over()
         silent = self.members.take_silent(now)
-        if silent and self.phase in (Phase.DECIDING, Phase.LOADING, Phase.RUNNING):
+        if silent and self.phase in (Phase.DECIDING, *UNDER_WAY):
             waited = self.members.silent_for(silent[0])
             self._recover(f"{', '.join(silent)} did not answer for {waited:g} s")
         if self.phase is Phase.WAITING and now >= self._resume_at:
@@ -275,15 +284,56 @@ class Coordinator:
         latest = min(self._now + self._missing_after / 4, self._writing.again_at)
         if self.phase is Phase.WAITING:
             return min(latest, self._resume_at)
-        no_snapshot = self.policy.cut is SnapshotCut.NONE or self._snapshot is not None
-        if self.phase is not Phase.RUNNING or no_snapshot:
+        due_at = self.snapshots.due_at
+        if self.phase is not Phase.RUNNING or due_at is None:
             return latest
-        return min(latest, max(self._next_snapshot, self._now + 0.001))
+        return min(latest, max(due_at, self._now + 0.001))
+
+    # Taking over.
+
+    def _gathered(self) -> None:
+        """Go on from here, once all members are present."""
+        if len(self.members) < len(self.nodes) + len(self.fronts):
+            return
+        if not self._follows:
+            self._recover("")
+        elif self._takeover is not None and self._takeover.possible:
+            self.phase = Phase.TAKING_OVER
+            self._write(self.state.next())
+        else:
+            self._recover(RESTARTED, paced=False)
+
+    def _go_on_taking_over(self, takeover: Takeover, name: str) -> None:
+        """A member has said hello meanwhile."""
+        if not takeover.possible:
+            self._recover(RESTARTED, paced=False)
+        elif self.phase is Phase.ASKING and name in takeover.missing:
+            self._tell([name], Lead())
+
+    def following(self, name: str, message: Following) -> None:
+        """A member knows that this master leads; once all do, the incarnation goes on."""
+        incarnation, epoch = self.state.incarnation, self.state.epoch
+        if self._takeover is None or (message.incarnation, message.epoch) != (incarnation, epoch):
+            return
+        self._takeover.answer(name, message)
+        if self.phase is Phase.ASKING and not self._takeover.missing:
+            self._lead(self._takeover)
+
+    def _lead(self, takeover: Takeover) -> None:
+        """Go on with the incarnation: everybody obeys this master."""
+        self._takeover, self._follows, self.taken_over = None, False, True
+        self.phase = Phase.RUNNING
+        self.chronicle.taken_over(self.state.incarnation)
+        self.snapshots.begin_from(self.start, self._now)
+        self.snapshots.give_up(takeover.asked, takeover.at_work)
+        if self.state.snapshots:
+            self.out += self.snapshots.tell(self.state)
 
     # Recovery.
 
     def _recover(self, reason: str, paced: bool = True) -> None:
-        self._snapshot = None
+        self.snapshots.pending = None
+        self._takeover, self._follows = None, False
         if reason:
             self.recoveries += 1
             pause = self._backoff.pause_s() if paced else 0.0
@@ -309,8 +359,7 @@ class Coordinator:
         if not self._writing.over(job, result, self._now) or self.phase is Phase.BROKEN:
             return
         if isinstance(result, Exception):  # the registry holds something else than this master
-            self.chronicle.registry_failed(result)
-            self.phase = Phase.BROKEN
+            self.superseded(result)
             return
         assert isinstance(job, WriteState)
         self.state = job.state
@@ -321,22 +370,23 @@ class Coordinator:
             self._recover("")
         elif self.phase is Phase.DECIDING:
             self._load()
-        elif self.phase is Phase.RUNNING and self._snapshot is not None:
-            self._committed()
+        elif self.phase is Phase.TAKING_OVER:
+            self.phase = Phase.ASKING
+            self._tell(self.nodes + self.fronts, Lead())
+        elif self.phase is Phase.RUNNING:
+            self.out += self.snapshots.commit(self.state)
 
     def _load(self) -> None:
         self.phase = Phase.LOADING
         self._ready.clear()
         self._draining = Draining(self.fronts, self.policy.cut)
-        self._number = self.start.number
-        self._last_time = self.start.time
         self.chronicle.loading(self.state.incarnation, self.start)
         for node in self.nodes:
             self._begin_incarnation_at(node)
 
     def _run(self) -> None:
         self.phase = Phase.RUNNING
-        self._next_snapshot = self._now + self.interval
+        self.snapshots.begin_from(self.start, self._now)
         self.chronicle.running(self.state.incarnation)
         for front in self.fronts:
             self._begin_incarnation_at(front)
@@ -373,77 +423,27 @@ class Coordinator:
 
     # Snapshots.
 
-    def hurry(self) -> None:
-        """A node or front asks for a snapshot before it is due, as much waits for it."""
-        self._next_snapshot = min(self._next_snapshot, self._begun_at + HURRIED_EVERY_S)
-
     def consider_snapshot(self, delivered: int) -> None:
         """Begin a snapshot, as of the delivered frontier, or the end, if it is due and new."""
-        if (
-            self.policy.cut is SnapshotCut.NONE
-            or self.phase is not Phase.RUNNING
-            or self._snapshot is not None
-            or self._now < self._next_snapshot
-        ):
-            return
-        self._next_snapshot = self._now + self.interval
-        by_time = self.policy.cut in BY_TIME
-        self._begun_at = self._now
-        time = delivered if by_time else 0
-        if by_time and (time <= self._last_time or time >= INFINITY):
-            return
-        self._number += 1
-        self._snapshot = snapshot = PendingSnapshot(self._number, time, set())
-        if by_time:
-            snapshot.waiting.update(self.nodes)
-            self._tell(self.nodes, Prepare(self._number, time))
-        else:
-            snapshot.waiting.update(self.nodes, self.fronts)
-            self._tell(self.fronts, BeginEpoch(self._number))
+        if self.phase is Phase.RUNNING:
+            self.out += self.snapshots.consider(delivered, self._now)
 
     def prepared(self, sender: str, message: Prepared) -> None:
         """A part of the snapshot is durable."""
-        snapshot = self._snapshot
-        if snapshot is None or message.number != snapshot.number:
-            return
-        snapshot.answers[sender] = message.offset
-        self._answered(snapshot, sender)
+        self.snapshots.prepared(sender, message)
+        self._commit()
 
     def prepare_failed(self, sender: str, message: PrepareFailed) -> None:
-        """A node could not write its part: give this snapshot up; a later one is tried."""
-        snapshot = self._snapshot
-        if snapshot is None or message.number != snapshot.number:
-            return
-        self.chronicle.snapshot_failed(message.number, sender, message.reason)
-        snapshot.failed = True
-        self._answered(snapshot, sender)
+        """A node could not write its part."""
+        self.snapshots.prepare_failed(sender, message)
+        self._commit()
 
-    def _answered(self, snapshot: PendingSnapshot, sender: str) -> None:
-        """Decide once all have answered, not before: there is never a second snapshot under way."""
-        snapshot.waiting.discard(sender)
-        if snapshot.waiting or self._writing.under_way:
+    def _commit(self) -> None:
+        if self.phase is not Phase.RUNNING or self._writing.under_way:
             return
-        if snapshot.failed:
-            self._snapshot = None
-            self._next_snapshot = max(self._next_snapshot, self._now + HURRIED_EVERY_S)
-            return
-        nodes = self.nodes if self.policy.goes_on else ()
-        record = snapshot.record(self.fronts, nodes, self.state.incarnation)
-        self._write(self.state.next(snapshots=(record, *self.state.snapshots[:1])))
-
-    def _committed(self) -> None:
-        assert self._snapshot is not None
-        self._last_time = self._snapshot.time
-        self.snapshots += 1
-        number = self._snapshot.number
-        self.chronicle.snapshot(number, self._last_time)
-        self._snapshot = None
-        oldest = self.state.snapshots[-1]
-        before = oldest.number if oldest.number < number else 0
-        self._tell(self.nodes, Committed(number, before, 0, 0))
-        offsets = zip(oldest.offsets, self.start.offsets, strict=True)
-        for front, (trim, offset) in zip(self.fronts, offsets, strict=True):
-            self._tell([front], Committed(number, before, trim, offset))
+        record = self.snapshots.to_commit(self.state.incarnation, self._now)
+        if record is not None:
+            self._write(self.state.next(snapshots=(record, *self.state.snapshots[:1])))
 
     def _tell(self, names: list[str], message: Message) -> None:
         self.out += [(name, message) for name in names]

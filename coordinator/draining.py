@@ -6,10 +6,10 @@ run may end. Invariant: when the run ends, the consumer has all outputs below a 
 names or at which all inputs have ended, and a committed snapshot has everything below it; so the
 next start replays nothing, and a savepoint lacks nothing.
 
-The time is the largest one up to which a front has sent. Files are read in step, so that is near.
-A live source is far ahead of a file that has not been read to its end, as its times are those of a
-clock: the time is then that of the files, and later live records stay in the input log.
-"""
+The time is the largest one up to which a front has sent. Files are read in step, so that is near. A
+live source is far ahead of a file that has not been read to its end, as its times are those of a
+clock: the time is then that of the files, ended or not, and later live records stay in the input
+log."""
 
 from __future__ import annotations
 
@@ -35,14 +35,20 @@ class Draining:
         self._by_time = cut in BY_TIME
         self._files: list[int] = []
         self._live: list[int] = []
+        self._open_file = self._open_live = False
+        """Whether there is a file, or a live source, that has not ended."""
         self._end: int | None = None
         self._since = -1
         """The newest snapshot when all was worked off; -1 before that."""
 
-    def drained(self, front: str, time: int, live: bool) -> None:
-        """A front sends no record from a time on. May be repeated."""
+    def drained(self, front: str, time: int, live: bool, ended: bool) -> None:
+        """A front sends no record from a time on; see `Drained`. May be repeated."""
         if front in self._waiting:
             self._waiting.remove(front)
+            if live:
+                self._open_live |= not ended
+            else:
+                self._open_file |= not ended
             if time < INFINITY:
                 (self._live if live else self._files).append(time)
 
@@ -72,7 +78,9 @@ class Draining:
             return self._end
         if self._waiting:
             return None
-        return max(self._files or self._live, default=INFINITY)
+        if self._open_file:
+            return max(self._files, default=INFINITY)
+        return max(self._files + self._live, default=INFINITY) if self._open_live else INFINITY
 
     def is_due(self, processed: int, delivered: int, newest: int) -> bool:
         """Whether the last snapshot becomes due now; `newest`: the number of the newest one."""

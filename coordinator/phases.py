@@ -1,8 +1,10 @@
 """The phases of a run, as the coordinator goes through them.
 
     GATHERING -> DECIDING -> LOADING -> RUNNING -> STOPPING -> STOPPED -> ENDED
+              -> TAKING_OVER -> ASKING -> RUNNING
 
-A failure leads from LOADING or RUNNING to DECIDING again, through WAITING if recoveries make no
+A master that follows another one takes its incarnation over, if it can (`takeover.py`). A failure
+leads from any phase before STOPPING to DECIDING again, through WAITING if recoveries make no
 progress. BROKEN: the registry holds something else than what this master has written; only a new
 master can go on, or say why not.
 """
@@ -15,6 +17,8 @@ class Phase(Enum):
 
     GATHERING = "waiting for nodes and fronts"
     WAITING = "waiting before the next recovery"
+    TAKING_OVER = "writing that a new master leads"
+    ASKING = "asking nodes and fronts how far they are"
     DECIDING = "writing a new incarnation"
     LOADING = "nodes load a snapshot"
     RUNNING = "running"
@@ -26,3 +30,6 @@ class Phase(Enum):
 
 DECIDED = (Phase.STOPPING, Phase.STOPPED, Phase.ENDED, Phase.BROKEN)
 """Phases in which no message of a member changes the outcome of the run."""
+
+UNDER_WAY = (Phase.TAKING_OVER, Phase.ASKING, Phase.LOADING, Phase.RUNNING)
+"""Phases in which an incarnation is under way, which a failure ends."""

@@ -72,6 +72,9 @@ class ClusterState:
     code: Code = NO_CODE
     code_from: int = 0
     output: str = ""
+    epoch: int = 0
+    """Of the newest master that has written: each begins with a new one, so an earlier one can
+    write nothing any more, and nobody obeys it."""
 
     def same_code(self, snapshot: SnapshotRecord) -> bool:
         """Whether a snapshot was taken by the code of the newest session.
@@ -179,7 +182,8 @@ class FileRegistry:
             ) from None
 
 
-_FORMAT = 4
+_FORMAT = 5
+_READABLE = (4, 5)
 
 
 def encode_state(state: ClusterState) -> bytes:
@@ -189,7 +193,7 @@ def encode_state(state: ClusterState) -> bytes:
     outcome = None if ended is None else (ended.run, ended.error, ended.text)
     run = outcome, state.lineage, state.opened, state.base
     about = None if state.about is None else state.about.as_tuple()
-    code = state.code.python, state.code.operators, state.code_from, state.output
+    code = state.code.python, state.code.operators, state.code_from, state.output, state.epoch
     begin = _FORMAT, state.identity, state.version, state.incarnation
     data = pack((*begin, snapshots, run, about, code))
     return crc32(data).to_bytes(4, "big") + data
@@ -205,10 +209,10 @@ def decode_state(data: bytes, where: str) -> ClusterState:
         )
     parts = unpack(data[4:])
     assert isinstance(parts, tuple), "the checksum is right, so encode_state wrote it"
-    if parts[0] != _FORMAT:
+    if parts[0] not in _READABLE:
         raise StateMismatch(f"registry {where} was written by another version of Driftline")
     _, identity, version, incarnation, snapshots, run, about, newest = parts
-    python, operators, code_from, *output = newest  # a registry of before has no `output`
+    python, operators, code_from, *rest = newest  # format 4 has no `epoch`, or no `output` either
     outcome, lineage, opened, base = run
     return ClusterState(
         identity,
@@ -222,5 +226,5 @@ def decode_state(data: bytes, where: str) -> ClusterState:
         None if about is None else Identity.from_tuple(about),
         Code(python, operators),
         code_from,
-        *output,
+        *rest,
     )

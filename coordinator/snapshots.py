@@ -1,11 +1,40 @@
-"""A snapshot that is being taken: who has not answered, and what the others have said."""
+"""The snapshots of a run: when one is due, who has not answered, and what the commit says.
+
+Takes: the time, the delivered frontier, `Prepared` and `PrepareFailed`. Gives: `Prepare` (nodes) or
+`BeginEpoch` (fronts), the record whose writing is the commit, and then `Committed` (all).
+Invariant: there is never a second snapshot under way, and none is committed before every part of it
+is durable.
+
+Delivery, consistency, and determinism, section V-A1; barriers take no part. The time of a snapshot
+is the *delivered* frontier: elements above it are replayed, so a snapshot can never make the run
+skip an output that the consumer lacks.
+
+A master that takes over (`takeover.py`) does not know what the one before it had collected. So it
+gives up the snapshot that was under way, as soon as all nodes have answered it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from driftline.coordinator.registry import SnapshotRecord
+from driftline.coordinator.chronicle import Chronicle
+from driftline.coordinator.registry import ClusterState, SnapshotRecord
+from driftline.engine.labels import INFINITY
+from driftline.engine.policy import BY_TIME, Policy, SnapshotCut
+from driftline.engine.wire.messages import (
+    BeginEpoch,
+    Committed,
+    Message,
+    Prepare,
+    Prepared,
+    PrepareFailed,
+)
+
+HURRIED_EVERY_S = 0.5
+"""Seconds from one snapshot to the next that members ask for: it may be the disk that is slow."""
+
+Told = list[tuple[str, Message]]
 
 ADVICE = (
     "Restore the state directory from a copy of the same moment, or begin anew: remove the state "
@@ -22,7 +51,7 @@ class PendingSnapshot:
     time: int
     waiting: set[str]
     failed: bool = False
-    """Whether a member could not write its part."""
+    """Whether a member could not write its part, or an earlier master has begun it."""
     answers: dict[str, int] = field(default_factory=dict)
     """Member -> of a front, the time that it would go on from; of a node, its newest production."""
 
@@ -34,3 +63,127 @@ class PendingSnapshot:
         offsets = tuple(self.answers.get(front, self.time) for front in fronts)
         parts = tuple(self.answers[node] for node in nodes)
         return SnapshotRecord(self.number, self.time, offsets, taken, parts)
+
+
+class Snapshots:
+    """The snapshots of one coordinator. Messages are returned as (receiver, message)."""
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        fronts: Sequence[str],
+        policy: Policy,
+        interval: float,
+        chronicle: Chronicle,
+    ) -> None:
+        """`interval`: seconds between snapshots."""
+        self._nodes, self._fronts = nodes, fronts
+        self._policy = policy
+        self._interval = interval
+        self._chronicle = chronicle
+        self.committed = 0
+        """How many this master has committed."""
+        self.number = 0
+        """Of the newest one that was begun."""
+        self.pending: PendingSnapshot | None = None
+        self._time = 0
+        """Of the newest one that is committed."""
+        self._next_at = 0.0
+        self._begun_at = 0.0
+
+    def begin_from(self, start: SnapshotRecord, now: float) -> None:
+        """An incarnation begins from a snapshot; `now`: seconds, monotonic."""
+        self.pending = None
+        self.number, self._time = start.number, start.time
+        self._next_at = now + self._interval
+
+    def give_up(self, number: int, waiting: set[str]) -> None:
+        """An earlier master has begun snapshots up to `number`; `waiting`: nodes at work on one."""
+        self.number = max(self.number, number)
+        if waiting:
+            self.pending = PendingSnapshot(number, 0, waiting, failed=True)
+
+    def hurry(self) -> None:
+        """A node or front asks for a snapshot before it is due, as much waits for it."""
+        self._next_at = min(self._next_at, self._begun_at + HURRIED_EVERY_S)
+
+    def make_due(self, now: float) -> None:
+        """The next snapshot is due now."""
+        self._next_at = now
+
+    @property
+    def due_at(self) -> float | None:
+        """When `consider` wants to be called; None while no snapshot can begin."""
+        none = self._policy.cut is SnapshotCut.NONE or self.pending is not None
+        return None if none else self._next_at
+
+    @property
+    def waits_for(self) -> str:
+        """The snapshot under way, and who has not answered, to follow other words; "" if none."""
+        if self.pending is None or not self.pending.waiting:
+            return ""
+        members = ", ".join(sorted(self.pending.waiting))
+        return f"; snapshot {self.pending.number} waits for {members}"
+
+    def consider(self, delivered: int, now: float) -> Told:
+        """Begin a snapshot, as of the delivered frontier, or the end, if it is due and new."""
+        if self.due_at is None or now < self.due_at:
+            return []
+        self._next_at = now + self._interval
+        by_time = self._policy.cut in BY_TIME
+        self._begun_at = now
+        time = delivered if by_time else 0
+        if by_time and (time <= self._time or time >= INFINITY):
+            return []
+        self.number += 1
+        self.pending = PendingSnapshot(self.number, time, set())
+        if by_time:
+            self.pending.waiting.update(self._nodes)
+            return [(node, Prepare(self.number, time)) for node in self._nodes]
+        self.pending.waiting.update(self._nodes, self._fronts)
+        return [(front, BeginEpoch(self.number)) for front in self._fronts]
+
+    def prepared(self, sender: str, message: Prepared) -> None:
+        """A part of a snapshot is durable."""
+        snapshot = self.pending
+        if snapshot is not None and message.number == snapshot.number:
+            snapshot.answers[sender] = message.offset
+            snapshot.waiting.discard(sender)
+
+    def prepare_failed(self, sender: str, message: PrepareFailed) -> None:
+        """A node could not write its part: give this snapshot up; a later one is tried."""
+        snapshot = self.pending
+        if snapshot is not None and message.number == snapshot.number:
+            self._chronicle.snapshot_failed(message.number, sender, message.reason)
+            snapshot.failed = True
+            snapshot.waiting.discard(sender)
+
+    def to_commit(self, incarnation: int, now: float) -> SnapshotRecord | None:
+        """The record to be written once all have answered, not before; None if there is none."""
+        snapshot = self.pending
+        if snapshot is None or snapshot.waiting:
+            return None
+        if snapshot.failed:
+            self.pending = None
+            self._next_at = max(self._next_at, now + HURRIED_EVERY_S)
+            return None
+        nodes = self._nodes if self._policy.goes_on else ()
+        return snapshot.record(self._fronts, nodes, incarnation)
+
+    def commit(self, state: ClusterState) -> Told:
+        """The registry has the snapshot under way; `state`: what it holds."""
+        self.pending = None
+        self.committed += 1
+        self._chronicle.snapshot(state.snapshots[0].number, state.snapshots[0].time)
+        return self.tell(state)
+
+    def tell(self, state: ClusterState) -> Told:
+        """Tell all members of the newest snapshot that is committed; may be repeated."""
+        newest, oldest = state.snapshots[0], state.snapshots[-1]
+        self._time = newest.time
+        before = oldest.number if oldest.number < newest.number else 0
+        told: Told = [(node, Committed(newest.number, before, 0, 0)) for node in self._nodes]
+        offsets = zip(oldest.offsets, newest.offsets, strict=True)
+        for front, (trim, offset) in zip(self._fronts, offsets, strict=True):
+            told.append((front, Committed(newest.number, before, trim, offset)))
+        return told

@@ -1,8 +1,9 @@
 """The writes of the registry: one at a time, each tried until it is done.
 
 Takes: the states to be written, the time, results of `WriteState`. Gives: `WriteState` jobs.
-Invariant: a state is written only once the state before it is. So a full disk is like a slow one:
-the run waits.
+Invariants: a state is written only once the state before it is; so a full disk is like a slow one:
+the run waits. What a coordinator writes first also begins an epoch (`engine.wire.party`): from then
+on no master before it can write, or is obeyed.
 
 A write that failed may have been done all the same. The next try says that it is one
 (`WriteState.again`): the registry reads first, and the state counts as written if it is there.
@@ -28,6 +29,8 @@ class Writing:
         self.again_at = inf
         """When the write that failed last is tried again (seconds, monotonic)."""
         self._job: WriteState | None = None
+        self.begun = False
+        """Whether the registry has the epoch of this coordinator's master."""
 
     @property
     def under_way(self) -> bool:
@@ -37,6 +40,8 @@ class Writing:
     def begin(self, state: ClusterState) -> WriteState:
         """The job to do now. Precondition: no write is under way."""
         assert self._job is None, "a write names the version before it: that has to be there first"
+        if not self.begun:
+            state = replace(state, epoch=state.epoch + 1)
         self._job = WriteState(state)
         return self._job
 
@@ -56,4 +61,5 @@ class Writing:
             self.again_at = now + AGAIN_S
             return False
         self._job = None
+        self.begun |= result is None
         return True

@@ -220,7 +220,8 @@ class Cluster:
     def _master(self, process: str) -> Sequence[Party]:
         before = self._registry.read() or ClusterState(self._plan.identity())
         state = check_identity(before, self._plan.identity(), RUN)
-        return [Master(self._node_count, self._plan, self.policy, state, self._checkpoint_s, RUN)]
+        about = self._node_count, self._plan, self.policy, state, self._checkpoint_s, RUN
+        return [Master(*about, session=1)]
 
     def _consumer(self, process: str) -> Sequence[Party]:
         return [ConsumerServer(self._open_consumer)]

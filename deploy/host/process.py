@@ -15,7 +15,7 @@ import struct
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from io import TextIOWrapper
 from pathlib import Path
 from time import monotonic, sleep
@@ -229,9 +229,6 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         raise StateMismatch(
             f"{config.state} was replaced by that of another run while this one runs"
         )
-    takes_over = config.again and state.opened == config.session and state.outcome is None
-    # Written with the first incarnation: by then all members have opened their directories.
-    state = replace(state, opened=config.session)
 
     def carry_out(job: Job) -> None:
         assert isinstance(job, WriteState)
@@ -247,9 +244,8 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         missing_after_s=config.limits.missing_after_s,
         stalled_after_s=config.limits.stalled_after_s,
         process=config.process,
+        session=config.session,
     )
-    if takes_over:
-        master.take_over()
     _introduce(master, config)
     runtime = Runtime(carry_out)
     runtime.add(master, config.address("master"))

@@ -3,8 +3,8 @@
 Takes: frames and markers (fronts, nodes), `Acknowledge` (nodes), `Promise` (fronts), `Progress`,
 `Prepare`, `Committed` (master), `BundleStored` (consumer), and the messages that begin an
 incarnation (`recovery`). Gives: frames and markers, an `Acknowledge` of frames worked off,
-`Prepared`, bundles, and the messages that every member gives. Invariant: frames leave before, or
-with, the acknowledgement of the frames that they were made of.
+`Prepared`, `Reached` (label order), bundles, and the messages that every member gives. Invariant:
+frames leave before, or with, the acknowledgement of the frames that they were made of.
 
 A turn works off all blocks that have come, stage by stage (`stages`). The frames of a stage leave
 as soon as the stage is done, with its acknowledgement (strong productions: as soon as they are
@@ -119,8 +119,17 @@ class Node(Recovering):
         return self.assembly.storing or self.brake.on
 
     @property
+    def snapshots_asked(self) -> tuple[int, int]:
+        return self._snapshots.asked, self._snapshots.answered
+
+    @property
     def doing(self) -> str:
         return self.pace.doing()
+
+    def follow(self) -> None:
+        if self.running:  # before the answer: the new master goes on once it has all answers
+            self._tell_all()
+        super().follow()
 
     # Messages and jobs.
 
@@ -259,7 +268,7 @@ class Node(Recovering):
         if self.index == 0:  # even if no frontier moves: they may all wait for an idle front
             for front, time in tracking.tracker.to_ask():
                 self.send(f"front-{front}", AskPromise(time))
-        if tracking.moved():
+        if tracking.moved(self.now):
             self._moved = stages.applying.due = True
             stages.waiting.settle(tracking.frontiers[-1])
         if stages.applying.due:

@@ -22,6 +22,8 @@ class Snapshotter:
         self._incarnation = incarnation
         self._capture: Capture | None = None
         self._number = 0
+        self.asked = self.answered = 0
+        """The last snapshots that the master has asked for, and that were answered."""
         self._meta = b""
         self._storing: StoreSnapshot | None = None
         self._unstored: dict[int, bytes] = {}
@@ -29,8 +31,10 @@ class Snapshotter:
 
     def prepare(self, number: int, time: int) -> Post:
         """The master asks for a part. Returns messages to send: the answer, if it is known now."""
+        self.asked = number
         production = self._assembly.durable
         if production is not None:
+            self.answered = number
             return [("master", Prepared(number, production))]
         self.begin(number, time)
         return []
@@ -69,6 +73,7 @@ class Snapshotter:
         if not isinstance(job, StoreSnapshot) or job is not self._storing:
             return None
         self._storing = None
+        self.answered = job.number
         if isinstance(result, Exception):
             self._unstored = job.segments
             return PrepareFailed(job.number, str(result))

@@ -100,7 +100,7 @@ class Front(Member):
         self.index = index
         self.nodes = nodes
         everybody = [f"node-{node}" for node in range(nodes)]
-        self._trackers = ["master", *(everybody if policy.ordered else ())]
+        self._trackers = everybody if policy.ordered else ["master"]
         self._others = [] if policy.ordered else everybody
         self.groups = plan.flow.groups
         self.policy = policy
@@ -215,7 +215,7 @@ class Front(Member):
         if self._records is None:
             return
         if self.draining:
-            self.send("master", Drained(self._until, int(self.live is not None)))
+            self._tell_drained()
         self._promise()
         if self._cached is not None and self._cached.bytes > MANY_BYTES:
             self.send("master", AskSnapshot())
@@ -281,7 +281,11 @@ class Front(Member):
         else:
             self._until = INFINITY if self._ended else max(self.next, self.furthest + 1)
         self._asked = max(self._asked, self._until)
-        self.send("master", Drained(self._until, int(self.live is not None)))
+        self._tell_drained()
+
+    def _tell_drained(self) -> None:
+        time, ended = min(self._until, self._end), self._ended
+        self.send("master", Drained(time, int(self.live is not None), int(ended)))
 
     def _settle(self, message: Progress) -> None:
         by_delivery = self.policy.output in (Output.FRONTIER, Output.DURABLE)

@@ -1,12 +1,16 @@
-"""The master: a tracker and the coordinator, which decides on snapshots, recovery and the end.
+"""The master: knows the progress, and has the coordinator, which decides on snapshots and recovery.
 
-Takes `Promise` (fronts), `Acknowledge` (nodes), `Alive`, `AskReport` (anybody), and the messages of
-the coordinator. Gives `Progress` (nodes, fronts), `AskPromise` (fronts), `Report`, and the messages
-of the coordinator. `Progress` is sent at most once a millisecond: no output waits for it.
+Takes `Reached` (nodes, in label order) or `Promise` (fronts) and `Acknowledge` (nodes), `Alive`,
+`AskReport` (anybody), and the messages of the coordinator. Gives `Progress` (nodes, fronts),
+`AskPromise` (fronts), `Report`, and the messages of the coordinator. `Progress` is sent at most
+once a millisecond: no output waits for it.
+
+A master that hears of a later one (a member knows its epoch) decides nothing any more, and ends.
 """
 
 from __future__ import annotations
 
+from driftline.acker.gathered import Gathered
 from driftline.acker.tracker import Tracker
 from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator
 from driftline.coordinator.phases import Phase
@@ -26,7 +30,9 @@ from driftline.engine.wire.messages import (
     AskSnapshot,
     Drained,
     Failed,
+    Following,
     Goodbye,
+    Header,
     Hello,
     Lost,
     Message,
@@ -34,6 +40,7 @@ from driftline.engine.wire.messages import (
     PrepareFailed,
     Progress,
     Promise,
+    Reached,
     Report,
     Unloadable,
 )
@@ -67,18 +74,21 @@ class Master(Party):
         missing_after_s: float = MISSING_AFTER_S,
         stalled_after_s: float = STALLED_AFTER_S,
         process: str = "",
+        session: int = 0,
     ) -> None:
         super().__init__("master")
+        self.epoch = state.epoch
         self.process = process
         """New with each start of a master."""
         self.nodes = nodes
         self.plan = plan
         self.policy = policy
         self.coordinator = Coordinator(
-            nodes, plan.fronts, policy, state, interval, run, missing_after_s
+            nodes, plan.fronts, policy, state, interval, run, missing_after_s, session
         )
         self.stalled_after_s = stalled_after_s
-        self.tracker: Tracker | None = None
+        self.tracker: Tracker | Gathered | None = None
+        """The progress of the incarnation; None while there is none."""
         self._members = {*self.coordinator.nodes, *self.coordinator.fronts}
         self._progress = (-1, -1)
         self._progress_at = 0.0
@@ -106,11 +116,11 @@ class Master(Party):
         """Whether this process cannot go on, but a new master can."""
         return self.coordinator.phase is Phase.BROKEN
 
-    def take_over(self) -> None:
-        """This master follows one that has died in the same call: that is a recovery, too."""
-        self.coordinator.recoveries += 1
-        reason = "the master has been restarted"
-        self.coordinator.chronicle.recovering(reason, self.coordinator.recoveries, 0.0, 0)
+    def admits(self, header: Header) -> bool:
+        if header.sender not in self._members or header.sequence <= self.epoch:
+            return True
+        self.coordinator.superseded()
+        return False
 
     @property
     def waits_for(self) -> str:
@@ -141,7 +151,7 @@ class Master(Party):
         figures = {
             "incarnation": coordinator.state.incarnation,
             "recoveries": coordinator.recoveries,
-            "snapshots": coordinator.snapshots,
+            "snapshots": coordinator.snapshots.committed,
             "processed": tracker.processed if tracker is not None else 0,
             "delivered": tracker.delivered if tracker is not None else 0,
         }
@@ -162,13 +172,19 @@ class Master(Party):
             self.send(sender, self._report())
             return
         self._check_sender(sender, message)
+        if isinstance(message, Reached):
+            if isinstance(tracker, Gathered):
+                oldest, waits = message.oldest, bool(message.waits)
+                told = message.processed, message.delivered, message.reached, oldest, waits
+                tracker.tell(int(sender.removeprefix("node-")), *told)
+            return
         if isinstance(message, Acknowledge):
-            if tracker is not None:
+            if isinstance(tracker, Tracker):
                 tracker.acknowledge(message.cells, message.covered)
                 tracker.deliver(int(sender.removeprefix("node-")), message.delivered)
             return
         if isinstance(message, Promise):
-            if tracker is not None:
+            if isinstance(tracker, Tracker):
                 tracker.promise(message.front, message.since, message.until, message.durable)
             return
         if isinstance(message, Alive):
@@ -181,6 +197,8 @@ class Master(Party):
             self.addresses[sender] = message.address
             self._told[sender] = message.obstacle
             coordinator.hello(sender, message)
+        elif isinstance(message, Following):
+            coordinator.following(sender, message)
         elif isinstance(message, Goodbye):
             self._told.pop(sender, None)
             coordinator.goodbye(sender, message)
@@ -193,7 +211,7 @@ class Master(Party):
         elif isinstance(message, PrepareFailed):
             coordinator.prepare_failed(sender, message)
         elif isinstance(message, AskSnapshot):
-            coordinator.hurry()
+            coordinator.snapshots.hurry()
         elif isinstance(message, Unloadable):
             coordinator.unloadable(sender, message)
         elif isinstance(message, Lost):
@@ -208,8 +226,9 @@ class Master(Party):
         """Raises MalformedMessage if no member of this run sends such a message."""
         if sender not in self._members:
             raise MalformedMessage(f"{sender!r} is no member of this run")
-        if isinstance(message, Acknowledge) and sender not in self.coordinator.nodes:
-            raise MalformedMessage(f"an acknowledgement of {sender!r}, which is no node")
+        of_nodes = isinstance(message, (Acknowledge, Reached))
+        if of_nodes and sender not in self.coordinator.nodes:
+            raise MalformedMessage(f"progress of {sender!r}, which is no node")
         if isinstance(message, Drained) and sender not in self.coordinator.fronts:
             raise MalformedMessage(f"{sender!r} is no front, so it cannot have been drained")
         if isinstance(message, Promise) and sender != f"front-{message.front}":
@@ -262,9 +281,8 @@ class Master(Party):
             self.tick_by = min(self.tick_by, self._progress_at)
             if self.now >= self._progress_at or processed >= INFINITY:
                 self._tell_progress(processed, delivered)
-        if not self.policy.ordered:  # in label order the nodes ask: their trackers know sooner
-            for idle, time in self.tracker.to_ask():
-                self.send(self.coordinator.fronts[idle], AskPromise(time))
+        for idle, time in self.tracker.to_ask():
+            self.send(self.coordinator.fronts[idle], AskPromise(time))
         return False
 
     def _tell_progress(self, processed: int, delivered: int) -> None:
@@ -273,10 +291,10 @@ class Master(Party):
         for name in (*self.coordinator.nodes, *self.coordinator.fronts):
             self.send(name, Progress(processed, delivered))
 
-    def _watch(self, now: float, tracker: Tracker) -> None:
+    def _watch(self, now: float, tracker: Tracker | Gathered) -> None:
         """Find work that was lost, although no channel has shown a gap."""
         oldest = tracker.oldest()
-        worked = self._worked or not self.coordinator.all_heard(HEARD_WITHIN_S)
+        worked = self._worked or not self.coordinator.members.all_heard(now - HEARD_WITHIN_S)
         self._worked = False
         if oldest is None or oldest != self._oldest or worked:  # slow is not lost
             self._oldest, self._oldest_since = oldest, now
@@ -293,20 +311,26 @@ class Master(Party):
 
     def _begin(self) -> None:
         start = min(self.coordinator.start.offsets) if self.policy.replay else 0
+        self._progress = (-1, -1)
+        if self.policy.ordered:
+            self.tracker = Gathered(self.nodes, start)
+            return
         self.tracker = Tracker(self.plan.stages, self.plan.fronts, self.nodes, start)
         if self.policy.cut is SnapshotCut.PRODUCTIONS:
             self.tracker.acknowledge([token(node, start) for node in range(self.nodes)])
-        self._progress = (-1, -1)
 
     def _pass_on(self) -> None:
         """Send the messages of the coordinator, and begin its writes."""
         coordinator = self.coordinator
         self.jobs += coordinator.jobs
         coordinator.jobs = []
-        if coordinator.state.incarnation > self.incarnation:
+        if coordinator.state.epoch > self.epoch:
+            self.obey(coordinator.state.epoch)
+        # Before it leads, what comes was meant for the master before.
+        if coordinator.leads and coordinator.state.incarnation > self.incarnation:
             self.enter(coordinator.state.incarnation)
             self.tracker = None
-        if coordinator.phase is Phase.RUNNING and self.tracker is None:
+        if coordinator.phase in (Phase.ASKING, Phase.RUNNING) and self.tracker is None:
             self._begin()
         for name, message in coordinator.out:
             self.send(name, message)

@@ -1,15 +1,24 @@
 """Members: the parties that a run cannot do without, nodes and fronts.
 
-Takes `Stop`. Gives `Hello` every 0.2 s (name, address, incarnation, whether ready, what it waits
-for outside the run), `Alive` while it makes steps, and with each `Hello` its trouble, if it has
-any: an earlier message may be lost, or the master may be a new process. After a `Stop` a member
-does no work, and says `Goodbye` instead of `Hello` until its process ends.
-"""
+Takes `Stop`, `Lead`. Gives `Following`; `Hello` every 0.2 s (name, address, incarnation, whether
+ready, what it waits for outside the run), `Alive` while it makes steps, and with each `Hello` its
+trouble, if it has any: an earlier message may be lost, or the master may be a new process. After a
+`Stop` a member does no work, and says `Goodbye` instead of `Hello` until its process ends."""
 
 from __future__ import annotations
 
 from driftline.engine.errors import MalformedMessage
-from driftline.engine.wire.messages import Alive, Goodbye, Hello, Lost, Message, Stop, encode
+from driftline.engine.wire.messages import (
+    Alive,
+    Following,
+    Goodbye,
+    Hello,
+    Lead,
+    Lost,
+    Message,
+    Stop,
+    encode,
+)
 from driftline.engine.wire.party import Party
 
 HELLO_EVERY_S = 0.2
@@ -44,6 +53,11 @@ class Member(Party):
         return False
 
     @property
+    def snapshots_asked(self) -> tuple[int, int]:
+        """The numbers of the last snapshots that it was asked for, and has answered."""
+        return 0, 0
+
+    @property
     def doing(self) -> str:
         """The work under way, for people. May be called by another thread."""
         return "one turn"
@@ -53,11 +67,17 @@ class Member(Party):
         return self.outcome is not None
 
     def handle(self, sender: str, message: Message) -> None:
-        if not isinstance(message, Stop):
+        if isinstance(message, Lead):
+            self.follow()
+        elif not isinstance(message, Stop):
             raise MalformedMessage(f"{type(message).__name__} is not for {self.name}")
-        if message.run == self.run:
+        elif message.run == self.run:
             self.outcome = message
             self.hello()
+
+    def follow(self) -> None:
+        """A new master leads in this incarnation: tell it where this member is."""
+        self.send("master", Following(self.epoch, self.incarnation, *self.snapshots_asked))
 
     def repeat(self) -> None:
         """Send again what the master needs to know, changed or not: if a message was lost, the
@@ -87,7 +107,7 @@ class Member(Party):
 
     def beat(self, now: float) -> list[tuple[str, bytes]]:
         alive = Alive(self.process, self.steps, 1)
-        return [("master", encode((self.name, self.incarnation, 0), alive))]
+        return [("master", encode((self.name, self.incarnation, self.epoch), alive))]
 
     def report(self, trouble: Message) -> None:
         """Tell the master of trouble, with each `Hello` until there is a new incarnation."""

@@ -53,6 +53,7 @@ from driftline.engine.wire.messages import AskReport, Stop, encode
 from driftline.engine.wire.party import Party
 
 RUN, NEXT = "simulated", "simulated, the next run"
+SESSIONS = {RUN: 1, NEXT: 2}
 EARLIER = "an earlier call of the command"
 """The run before this one: its outcome is in the registry, messages of its master are under way."""
 
@@ -109,6 +110,8 @@ class Simulation:
         self.live: dict[int, LiveInput] = {}
         self.target: Target = MemoryTarget()
         self._run = RUN
+        self._successors: set[str] = set()
+        """The processes of masters that have taken an incarnation over."""
         self.waiting_bytes = 0
         """The most bytes of outputs that have waited for the consumer at one node."""
 
@@ -198,7 +201,7 @@ class Simulation:
         state = check_identity(self.registry.read(), self.plan.identity(), "the simulation")
         policy, checkpoint_s = scenario.policy, scenario.checkpoint_s
         about = scenario.nodes, self.plan, policy, state, checkpoint_s, self._run
-        master = Master(*about, process=process)
+        master = Master(*about, process=process, session=SESSIONS[self._run])
         self._introduce(master)
         return [master]
 
@@ -308,8 +311,12 @@ class Simulation:
             party.validate()
             self.waiting_bytes = max(self.waiting_bytes, party.barrier.waiting_bytes)
             self.counted["input held back"] += party.brake.on
-        elif isinstance(party, Master) and party.broken:
-            raise Crashed("broken")
+        elif isinstance(party, Master):
+            if party.broken:
+                raise Crashed("broken")
+            if party.coordinator.taken_over and host.process not in self._successors:
+                self._successors.add(host.process)
+                self.counted["takeover"] += 1
 
     def _process_ended(self, host: Host) -> None:
         """A process has ended in good order. Once all fronts have, the command ends the others."""

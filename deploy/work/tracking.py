@@ -2,13 +2,14 @@
 
 In label order every node has a tracker, and tells all others at once which frames it has worked
 off: so outputs leave without a round trip to the master. The master needs progress only for
-snapshots and recovery, and hears the same a little later, in fewer messages.
+snapshots and recovery, and is told a little later how far the tracker is (`Reached`). Without label
+order the master alone has a tracker that hears everything, and gets all acknowledgements.
 
 Takes: acknowledgements of other nodes, promises of fronts, this node's own work (`acks`). Gives:
-acknowledgements, `frontiers`, and `final_outputs`. Invariant: an acknowledgement holds, with the id
-of a frame that was worked off, the ids of all frames sent because of it; therefore none is taken in
-the middle of a stage's work. Acknowledgements may be joined: the invariant holds for their XOR.
-"""
+acknowledgements, `Reached`, `frontiers`, and `final_outputs`. Invariant: an acknowledgement holds,
+with the id of a frame that was worked off, the ids of all frames sent because of it; therefore none
+is taken in the middle of a stage's work. Acknowledgements may be joined: the invariant holds for
+their XOR."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from math import inf
 from driftline.acker.tracker import Tracker
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY
-from driftline.engine.wire.messages import Acknowledge, Promise
+from driftline.engine.wire.messages import Acknowledge, Promise, Reached
 
 TELL_WITHIN_S = 0.005
 """Seconds until news is told that no output waits for."""
@@ -112,9 +113,9 @@ class Tracking:
         roots = self.acks.roots
         cells, covered = self.acks.take()
         self.news = True
-        self._for_master.join(cells, covered)
         self._tell_soon(roots, now)
         if not self._ordered:
+            self._for_master.join(cells, covered)
             return (), ()
         self.tracker.acknowledge(cells, covered)
         self._for_peers.join(cells, covered)
@@ -136,13 +137,16 @@ class Tracking:
         self.news = True
         self.tracker.promise(message.front, message.since, message.until, message.durable)
 
-    def moved(self) -> bool:
+    def moved(self, now: float) -> bool:
         """Update `frontiers`; returns whether they have moved. Without label order they stay."""
         self.news = False
         if not self._ordered:
             return False
         before, self.frontiers = self.frontiers, self.tracker.frontiers()
-        return self.frontiers != before
+        if self.frontiers == before:
+            return False
+        self._tell_soon(0, now)
+        return True
 
     def final_outputs(self, last_stage: int) -> int:
         """Returns the time below which all outputs of this node are final.
@@ -166,7 +170,11 @@ class Tracking:
         within = TELL_WITHIN_S if roots < MANY_ROOTS else 0.0
         self.tell_by = min(self.tell_by, now + within)
 
-    def for_master(self) -> Acknowledge:
-        """The acknowledgement of all work and deliveries that the master has not heard of."""
+    def for_master(self) -> Acknowledge | Reached:
+        """All progress that the master has not heard of."""
         self.tell_by = inf
-        return Acknowledge(*self._for_master.take(), min(self._delivered, INFINITY))
+        delivered, tracker = min(self._delivered, INFINITY), self.tracker
+        if not self._ordered:
+            return Acknowledge(*self._for_master.take(), delivered)
+        oldest, waits = tracker.oldest() or (), int(tracker.waits_for_logs)
+        return Reached(tracker.processed, delivered, tracker.reached, oldest, waits)

@@ -24,7 +24,7 @@ from typing import (
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.codec import Columns, pack, unpack
 
-MAGIC = 0xD73
+MAGIC = 0xD74
 """The first value of each message, which changes with the format. 0xD72: messages of producers."""
 
 Batches = tuple[tuple[Columns, bytes, tuple[int, ...]], ...]
@@ -42,7 +42,10 @@ class Message:
 
 
 class Header(NamedTuple):
-    """The sender, its incarnation, and the message's number on the channel, from 1."""
+    """The sender, its incarnation, and the message's number on the channel, from 1.
+
+    In a control message the epoch takes the place of the number.
+    """
 
     sender: str
     incarnation: int

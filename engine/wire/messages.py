@@ -3,7 +3,8 @@
 Messages of the running protocol are numbered per channel and belong to one incarnation.
 *Control* messages (`control = True`) start and end incarnations, and go to and from consumers: they
 are idempotent, name an incarnation themselves if they need one, and are never dropped as out of
-order or as of an older incarnation.
+order or as of an older incarnation. In their header the epoch of the newest master that the sender
+knows of takes the place of the number.
 """
 
 from __future__ import annotations
@@ -102,11 +103,13 @@ class AskPromise(Message):
 class Drained(Message):
     """Front to coordinator: the run is to end in good order, and I send no record from `time` on.
 
-    INFINITY if the source has ended. `live`: 1 if the source is a live one.
+    `live`: 1 if the source is a live one. `ended`: 1 if it has ended; all its records are below
+    `time` then, or have been delivered before.
     """
 
     time: int
     live: int
+    ended: int
 
 
 @message(16)
@@ -114,6 +117,22 @@ class Drain(Message):
     """Coordinator to a front: send all records below `time`, and none from `time` on."""
 
     time: int
+
+
+@message(17)
+class Reached(Message):
+    """Node to master, in label order: how far the node's own tracker and its consumer are.
+
+    `processed`, `reached`: as in its tracker. `delivered`: the consumer has the node's outputs
+    below this time. `oldest`: (time, stage) of the oldest work under way, empty if there is none.
+    `waits`: 1 if work that is done waits for the input log of a front.
+    """
+
+    processed: int
+    delivered: int
+    reached: int
+    oldest: tuple[int, ...]
+    waits: int
 
 
 # Snapshots ------------------------------------------------------------------------------------
@@ -274,6 +293,25 @@ class Stop(Message):
     run: str
     error: str
     text: str
+
+
+@message(46, control=True)
+class Lead(Message):
+    """Master to a member: I lead now, in the same incarnation; tell me where you are."""
+
+
+@message(47, control=True)
+class Following(Message):
+    """Member to master, in answer to `Lead`: I take nothing of the one before `epoch` any more.
+
+    `asked`, `answered`: of a node, the numbers of the snapshots of this incarnation that it was
+    asked for last, and has answered last; 0: none.
+    """
+
+    epoch: int
+    incarnation: int
+    asked: int
+    answered: int
 
 
 @message(32, control=True)

@@ -7,6 +7,11 @@ Invariant of a channel: within one incarnation the messages of a sender are hand
 of their sequence numbers, each exactly once. A repeated message is ignored. A gap means that the
 channel has lost a message: `channel_lost` is called, and no further message of this sender is
 handled until the next incarnation.
+
+A master leads in an *epoch*, which the registry has given to no other one. Its channels begin anew
+with each epoch: numbers of a later epoch are larger, so what an earlier master still sends, and
+what is still sent to it, is ignored like a repeated message. Control messages have the epoch in
+place of a number: those of an earlier master are dropped, too.
 """
 
 from __future__ import annotations
@@ -18,6 +23,14 @@ from typing import ClassVar
 from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.wire.messages import Header, Message, decode, encode
+
+MASTER = "master"
+"""The name of the party that leads."""
+
+EPOCH_BITS = 40
+"""Bits of a message's number on a channel of the master; the bits above are the epoch."""
+
+EPOCHS_MAX = 1 << 63 - EPOCH_BITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +47,8 @@ class Party:
     def __init__(self, name: str) -> None:
         self.name = name
         self.incarnation = 0
+        self.epoch = 0
+        """Of the newest master that this party knows of; of a master, its own."""
         self.outbox: list[tuple[str, bytes]] = []
         """(receiver, bytes of a message), to be sent in this order."""
         self.jobs: list[Job] = []
@@ -58,7 +73,7 @@ class Party:
         """Take the bytes of one message from the network. A malformed message is dropped."""
         try:
             header, message = decode(data)
-            if message.control or self._is_next(header):
+            if self.admits(header) if message.control else self._is_next(header):
                 self.handle(header.sender, message)
         except MalformedMessage as error:
             self.malformed += 1
@@ -121,17 +136,49 @@ class Party:
         """A message that the sender sent in this incarnation is lost."""
         raise NotImplementedError
 
+    def admits(self, header: Header) -> bool:
+        """Whether a control message is taken; one of a master only if no later one is known.
+
+        Raises MalformedMessage for an epoch that no registry gives.
+        """
+        if header.sender != MASTER:
+            return True
+        if header.sequence > self.epoch:
+            self.obey(header.sequence)
+        return header.sequence == self.epoch
+
+    def obey(self, epoch: int) -> None:
+        """A later master leads: its channels begin anew."""
+        if not self.epoch < epoch < EPOCHS_MAX:
+            raise MalformedMessage(f"epoch {epoch} after {self.epoch}")
+        self.epoch = epoch
+        if self.name == MASTER:
+            self._begin_channels()
+        else:
+            self._sent.pop(MASTER, None)
+            self._seen.pop(MASTER, None)
+            self._broken.discard(MASTER)
+
     def send(self, to: str, message: Message) -> None:
         """Put a message into the outbox. Raises PayloadError if it cannot be encoded."""
-        sequence = 0 if message.control else self._sent.get(to, 0) + 1
+        if message.control:
+            self.outbox.append((to, encode((self.name, self.incarnation, self.epoch), message)))
+            return
+        sequence = self._sent.get(to, self._number_before(to)) + 1
         self.outbox.append((to, encode((self.name, self.incarnation, sequence), message)))
-        if sequence:  # after `encode`: a message that cannot be encoded must not leave a gap
-            self._sent[to] = sequence
+        self._sent[to] = sequence  # after `encode`: what cannot be encoded must not leave a gap
+
+    def _number_before(self, other: str) -> int:
+        """The number before that of the first message on a channel."""
+        return self.epoch << EPOCH_BITS if MASTER in (self.name, other) else 0
 
     def enter(self, incarnation: int) -> None:
         """Begin a later incarnation: all channels start anew."""
         assert incarnation > self.incarnation, "incarnations only grow"
         self.incarnation = incarnation
+        self._begin_channels()
+
+    def _begin_channels(self) -> None:
         self._sent.clear()
         self._seen.clear()
         self._broken.clear()
@@ -139,7 +186,7 @@ class Party:
     def _is_next(self, header: Header) -> bool:
         if header.incarnation != self.incarnation or header.sender in self._broken:
             return False
-        seen = self._seen.get(header.sender, 0)
+        seen = self._seen.get(header.sender, self._number_before(header.sender))
         if header.sequence == seen + 1:
             self._seen[header.sender] = header.sequence
             return True

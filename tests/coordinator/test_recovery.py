@@ -19,7 +19,7 @@ def test_the_steps_of_a_start_come_in_order() -> None:
     assert (cluster.coordinator.jobs, cluster.sent()) == ([], [])  # somebody is missing
     cluster.hello(last, incarnation=0)
     assert cluster.sent() == []  # the decision is not written yet
-    assert cluster.write() == [ClusterState("me", 1, 1)]
+    assert cluster.write() == [ClusterState("me", 1, 1, epoch=1)]
     addresses = tuple((name, f"at {name}") for name in sorted(cluster.processes))
     assert cluster.sent() == [(node, Recover(1, 0, 0, 0, addresses)) for node in cluster.nodes]
     cluster.hello("node-0", ready=True)

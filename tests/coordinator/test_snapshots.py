@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from driftline.coordinator.coordinator import HURRIED_EVERY_S
 from driftline.coordinator.phases import Phase
 from driftline.coordinator.registry import SnapshotRecord
+from driftline.coordinator.snapshots import HURRIED_EVERY_S
 from driftline.engine.labels import INFINITY
 from driftline.engine.wire.messages import Committed, Prepare, Prepared, PrepareFailed, Recover
 from tests.coordinator.cluster import INTERVAL, Cluster, restart
@@ -22,7 +22,7 @@ def test_the_steps_of_a_snapshot_come_in_order() -> None:
     assert cluster.sent() == []  # not committed before it is written
     [state] = cluster.write()
     assert state.snapshots == (SnapshotRecord(1, 50, (50, 50), 1),)
-    assert cluster.coordinator.snapshots == 1
+    assert cluster.coordinator.snapshots.committed == 1
     names = [name for name, message in cluster.sent() if isinstance(message, Committed)]
     assert names == ["node-0", "node-1", "front-0", "front-1"]
 

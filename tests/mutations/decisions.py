@@ -11,24 +11,24 @@ from driftline.coordinator.coordinator import Coordinator
 from driftline.coordinator.farewell import Farewell
 from driftline.coordinator.phases import Phase
 from driftline.coordinator.registry import ClusterState
-from driftline.coordinator.snapshots import PendingSnapshot
+from driftline.coordinator.snapshots import Snapshots
 from driftline.deploy.parties.member import Member
 from driftline.engine.policy import Policy
-from driftline.engine.wire.messages import Committed, Message, Stop
+from driftline.engine.wire.messages import Committed, Message, Prepared, Stop
 
 # Commits --------------------------------------------------------------------------------------
 
 
 def first_prepared_commits() -> AbstractContextManager[object]:
     """A snapshot does not wait for all nodes."""
-    answered = Coordinator._answered
+    prepared = Snapshots.prepared
 
-    def mutated(self: Coordinator, snapshot: PendingSnapshot, sender: str) -> None:
-        if not self._writing.under_way:
-            snapshot.waiting.clear()
-        answered(self, snapshot, sender)
+    def mutated(self: Snapshots, sender: str, message: Prepared) -> None:
+        prepared(self, sender, message)
+        if self.pending is not None:
+            self.pending.waiting.clear()
 
-    return patch.object(Coordinator, "_answered", mutated)
+    return patch.object(Snapshots, "prepared", mutated)
 
 
 def commit_is_told_before_it_is_written() -> AbstractContextManager[object]:
@@ -37,8 +37,8 @@ def commit_is_told_before_it_is_written() -> AbstractContextManager[object]:
 
     def mutated(self: Coordinator, state: ClusterState) -> None:
         write(self, state)
-        if self.phase is Phase.RUNNING and self._snapshot is not None:
-            self._tell(self.nodes, Committed(self._snapshot.number, 0, 0, 0))
+        if self.phase is Phase.RUNNING:
+            self._tell(self.nodes, Committed(self.snapshots.number, 0, 0, 0))
 
     return patch.object(Coordinator, "_write", mutated)
 

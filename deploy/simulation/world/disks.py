@@ -147,9 +147,9 @@ class MasterDisk:
     def _count(self, before: ClusterState, now: ClusterState) -> None:
         if now.outcome is not None:
             self.counted["outcome"] += 1
-        elif now.incarnation == before.incarnation:
+        elif now.snapshots != before.snapshots and now.incarnation == before.incarnation:
             self.counted["committed snapshot"] += 1
-        elif before.incarnation > 0:
+        elif now.incarnation > before.incarnation > 0:
             self.counted["recovery from a snapshot" if now.snapshots else "recovery"] += 1
             if now.snapshots != before.snapshots:
                 self.counted["older snapshot used"] += 1

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -70,6 +71,9 @@ class Served:
             self.lines += [{"event": line["event"], **line["fields"]} for line in told]
         fields["event"] = event
         return [line for line in self.lines if fields.items() <= line.items()]
+
+    def has_told(self, event: str, times: int) -> bool:
+        return len(self.told(event)) == times
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
         deadline = monotonic() + LIMIT_S
@@ -145,6 +149,23 @@ def test_a_master_that_hangs_is_replaced_and_the_command_tells_the_standstill(
     served.await_outputs()
     served.process.send_signal(signal.SIGTERM)
     served.ends_in_good_order()
+
+
+def test_outputs_do_not_wait_for_a_master_and_a_new_one_goes_on_without_a_recovery(
+    served: Served,
+) -> None:
+    served.stop("master")
+    served.send()
+    served.await_outputs()
+    assert not served.told("process-died"), "while nothing is heard of the master"
+    for number in (1, 2, 3):
+        os.kill(served.pid("master"), signal.SIGKILL)
+        served.send()
+        served.await_outputs()
+        served.wait(partial(served.has_told, "taken-over", number), "a new master leads")
+    served.process.send_signal(signal.SIGTERM)
+    served.ends_in_good_order()
+    assert not served.told("recovery")
 
 
 @pytest.mark.parametrize("names", [("node-0",), ("master",), ("master", "node-0")])

@@ -14,26 +14,16 @@ from driftline.engine.flow.plan import plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import policy
 from driftline.engine.wire.messages import (
-    Acknowledge,
     Alive,
     Drained,
     Hello,
     Message,
-    Promise,
+    Reached,
     encode,
 )
+from driftline.engine.wire.party import EPOCH_BITS
 
 EVERYBODY = ("node-0", "front-0", "front-1")
-
-
-def test_a_master_that_follows_a_dead_one_tells_of_a_recovery(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    master = Master(1, plan(two_fronts), policy("exactly-once"), ClusterState("me"), 1.0, "run")
-    master.take_over()
-    assert caplog.messages == ["recovering: the master has been restarted"]
-    assert vars(caplog.records[0])["fields"]["event"] == "recovery"
-    assert master.coordinator.recoveries == 1
 
 
 class Running:
@@ -52,14 +42,17 @@ class Running:
         assert self.master.coordinator.phase is Phase.RUNNING
         if idle:
             return
-        lost = Acknowledge(((1, 5, 77),), ((0, 0, 9), (1, 0, 9)), 0)
-        self.master.receive(encode(("node-0", 1, 1), lost))
+        self.tell(Reached(5, 5, 9, (5, 1), 0))
 
     def say(self, kind: type[Message], incarnation: int = 1, silent: tuple[str, ...] = ()) -> None:
         for name in EVERYBODY:
             if name not in silent:
                 hello = Hello(name, name, incarnation, 1, self.obstacle.get(name, ""))
-                self.master.receive(encode((name, incarnation, 0), hello))
+                self.master.receive(encode((name, incarnation, self.master.epoch), hello))
+
+    def tell(self, reached: Reached) -> None:
+        """Let the node tell how far it is."""
+        self.master.receive(encode(("node-0", 1, (1 << EPOCH_BITS) + 1), reached))
 
     def recoveries_after(
         self, seconds: float, alive: Alive | None = None, silent: tuple[str, ...] = ()
@@ -106,10 +99,7 @@ def test_a_standstill_names_the_disk_and_not_who_waits_for_it(
     running = Running(idle=True)
     full = "intake-0 cannot write records to its input log: input log /disk/a: full"
     running.obstacle = {"front-0": full}
-    for index in (0, 1):
-        promise = Promise(index, 0, 9, 4 if index == 0 else 9)
-        running.master.receive(encode((f"front-{index}", 1, 1), promise))
-    running.master.receive(encode(("node-0", 1, 1), Acknowledge((), (), 4)))
+    running.tell(Reached(4, 4, 9, (), 1))
     running.recoveries_after(15.0)
     assert said(caplog) == [f"no progress for 10 s: {full}; running"]
     assert running.master._all_obstacles == (full,)
@@ -135,8 +125,8 @@ def test_who_is_asked_to_end_says_what_the_end_waits_for(
     running.obstacle = {"node-0": full}
     running.recoveries_after(20.0)
     for index in (0, 1):
-        drained = Drained(INFINITY, 0)
-        running.master.receive(encode((f"front-{index}", 1, 1), drained))
+        drained = Drained(INFINITY, 0, 1)
+        running.master.receive(encode((f"front-{index}", 1, (1 << EPOCH_BITS) + 1), drained))
     running.recoveries_after(END_S + 1)
     assert said(caplog) == [f"no progress for 3 s: {full}; running, and asked to end"]
 

@@ -11,6 +11,7 @@ from driftline.deploy.work.tracking import MANY_ROOTS, TELL_WITHIN_S, Acks, Trac
 from driftline.engine.flow.plan import plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import policy
+from driftline.engine.wire.messages import Acknowledge, Reached
 from driftline.index.flow import inverted_index
 
 PLAN = plan(inverted_index())
@@ -52,7 +53,7 @@ def test_the_master_is_told_a_little_later_and_at_once_under_load() -> None:
     mine.acks.cover(0, (1, 9), MANY_ROOTS)
     mine.end_turn(now=5.001)
     assert mine.tell_by == 5.001
-    assert mine.for_master().covered == ((0, 0, 1), (0, 1, 9))
+    assert mine.for_master() == Reached(0, 0, 9, (), 1), "no input is durable"
     assert mine.tell_by == float("inf")
 
 
@@ -71,8 +72,8 @@ def test_without_an_order_nothing_is_tracked_here() -> None:
     mine.acks.add(1, 4, 99)
     mine.end_turn(now=0.0)
     assert mine.tracker.oldest() is None
-    assert not mine.moved()
-    assert mine.for_master().cells == ((1, 4, 99),)
+    assert not mine.moved(0.0)
+    assert mine.for_master() == Acknowledge(((1, 4, 99),), (), 0)
 
 
 def test_peers_are_told_a_little_later_of_what_no_output_waits_for() -> None:
@@ -97,7 +98,7 @@ def test_outputs_are_final_without_the_last_stage_of_others() -> None:
     for node in (mine, buffered):
         node.tracker.promise(0, 0, 0, INFINITY)
         node.tracker.acknowledge(((1, 2, 77),), sent)
-        assert node.moved()
+        assert node.moved(0.0)
     assert mine.final_outputs(INFINITY) == 4
     assert mine.final_outputs(3) == 3, "something of time 3 waits here"
     assert buffered.final_outputs(INFINITY) == 2
@@ -106,5 +107,5 @@ def test_outputs_are_final_without_the_last_stage_of_others() -> None:
 def test_outputs_are_not_final_before_their_inputs_are_durable() -> None:
     mine = tracking()
     mine.tracker.promise(0, 0, 9, 5)
-    assert mine.moved()
+    assert mine.moved(0.0)
     assert mine.final_outputs(INFINITY) == 5

@@ -5,8 +5,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftline.engine.errors import MalformedMessage
-from driftline.engine.wire.messages import BeginEpoch, Committed, Hello, Message, Prepare, Stop
-from driftline.engine.wire.party import Party
+from driftline.engine.wire.messages import (
+    BeginEpoch,
+    Committed,
+    Hello,
+    Lead,
+    Message,
+    Prepare,
+    Prepared,
+    Recover,
+    Stop,
+    encode,
+)
+from driftline.engine.wire.party import EPOCHS_MAX, Party
 
 
 class Listener(Party):
@@ -154,3 +165,70 @@ def test_incarnations_only_grow() -> None:
     _, listener = pair()
     with pytest.raises(AssertionError):
         listener.enter(1)
+
+
+# Epochs of the master ---------------------------------------------------------------------------
+
+
+def leads(epoch: int) -> Listener:
+    """A master of an epoch, in incarnation 1."""
+    master = Listener("master")
+    master.enter(1)
+    master.obey(epoch)
+    return master
+
+
+def test_what_an_earlier_master_still_sends_is_dropped() -> None:
+    earlier, later, member = leads(3), leads(4), Listener()
+    member.enter(1)
+    [hello, *_] = said(earlier, Lead(), BeginEpoch(1))
+    member.receive(hello)
+    member.receive(said(earlier, BeginEpoch(2))[0])  # the one before is lost: the master is broken
+    assert member.lost == ["master"]
+    for data in said(later, Lead(), BeginEpoch(11)):
+        member.receive(data)
+    for data in said(earlier, BeginEpoch(3), Recover(2, 0, 0, 0, ())):
+        member.receive(data)
+    for data in said(later, BeginEpoch(12)):
+        member.receive(data)
+    assert heard(member) == [11, 12]
+    assert [type(message) for _, message in member.heard].count(Recover) == 0
+    assert member.epoch == 4
+
+
+def test_what_was_for_an_earlier_master_is_not_for_a_later_one() -> None:
+    later, member = leads(4), Listener("node-0")
+    member.enter(1)
+    member.obey(3)
+    before = said(member, Prepared(1, 0), Prepared(2, 0), to="master")
+    member.obey(4)
+    for data in [*before, *said(member, Prepared(3, 0), to="master")]:
+        later.receive(data)
+    assert [message for _, message in later.heard] == [Prepared(3, 0)]
+    assert later.lost == []
+
+
+def test_channels_between_members_do_not_begin_anew_with_a_master() -> None:
+    sender, member = pair()
+    first, second = sent(sender, 1, 2)
+    member.receive(first)
+    member.obey(7)
+    sender.obey(7)
+    member.receive(second)
+    [third] = sent(sender, 3)
+    member.receive(third)
+    assert (heard(member), member.lost) == ([1, 2, 3], [])
+
+
+def test_an_epoch_that_no_registry_gives_is_malformed() -> None:
+    member = Listener()
+    member.receive(encode(("master", 0, EPOCHS_MAX), Lead()))
+    assert (member.malformed, member.epoch, member.heard) == (1, 0, [])
+
+
+def said(party: Party, *messages: Message, to: str = "me") -> list[bytes]:
+    for message in messages:
+        party.send(to, message)
+    found = [data for _, data in party.outbox]
+    party.outbox.clear()
+    return found

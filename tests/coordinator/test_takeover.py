@@ -1,0 +1,218 @@
+"""A new master goes on with the incarnation of the one before, or begins another one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator
+from driftline.coordinator.phases import Phase
+from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRecord
+from driftline.coordinator.snapshots import HURRIED_EVERY_S
+from driftline.engine.policy import policy
+from driftline.engine.wire.messages import (
+    Committed,
+    Failed,
+    Following,
+    Lead,
+    Lost,
+    Prepare,
+    Prepared,
+    Recover,
+)
+from tests.coordinator.cluster import INTERVAL, Cluster, restart
+
+RECORDS = SnapshotRecord(7, 40, (40,)), SnapshotRecord(6, 30, (30,))
+FOUND = ClusterState("me", 9, 3, RECORDS, opened=2, epoch=4)
+
+
+def successor(state: ClusterState = FOUND, mode: str = "exactly-once", session: int = 2) -> Cluster:
+    """The cluster of a new master of session 2, which finds what the one before has written."""
+    cluster = Cluster(mode=mode, state=state)
+    about = len(cluster.nodes), len(cluster.fronts), policy(mode), state, INTERVAL, "run"
+    cluster.coordinator = Coordinator(*about, session=session)
+    return cluster
+
+
+def at_work(cluster: Cluster, *but: str) -> None:
+    """Everybody is in the incarnation, and says hello."""
+    names = [name for name in cluster.processes if name not in but]
+    cluster.hello(*names, ready=True, incarnation=3)
+
+
+def follow(
+    cluster: Cluster, *names: str, asked: int = 0, answered: int = 0, epoch: int = 5
+) -> None:
+    for name in names:
+        cluster.coordinator.following(name, Following(epoch, 3, asked, answered))
+
+
+def test_the_steps_of_a_takeover_come_in_order() -> None:
+    cluster = successor()
+    at_work(cluster, "node-1")
+    assert cluster.coordinator.jobs == []  # somebody is missing
+    at_work(cluster)
+    assert cluster.phase() is Phase.TAKING_OVER
+    follow(cluster, *cluster.processes)
+    assert cluster.sent() == []  # an earlier master could still decide
+    assert cluster.write() == [replace(FOUND, version=10, epoch=5)]
+    assert cluster.sent() == [(name, Lead()) for name in cluster.processes]
+
+
+def test_once_all_follow_the_incarnation_goes_on() -> None:
+    cluster = successor()
+    at_work(cluster)
+    cluster.write()
+    cluster.sent()
+    follow(cluster, "node-0", "front-0")
+    follow(cluster, "node-1", epoch=4)
+    assert cluster.phase() is Phase.ASKING
+    assert "no answer of node-1" in cluster.coordinator.waits_for
+    at_work(cluster)
+    assert cluster.sent() == [("node-1", Lead())], "it may not have heard"
+    follow(cluster, "node-1")
+    assert (cluster.phase(), cluster.coordinator.recoveries) == (Phase.RUNNING, 0)
+    nodes = [(node, Committed(7, 6, 0, 0)) for node in cluster.nodes]
+    assert cluster.sent() == [*nodes, ("front-0", Committed(7, 6, 30, 40))]
+    assert cluster.coordinator.state.incarnation == 3
+
+
+def taken_over(**asked: tuple[int, int]) -> Cluster:
+    """A takeover with nodes that were asked for, and have answered, these snapshots."""
+    cluster = successor()
+    at_work(cluster)
+    cluster.write()
+    for name in cluster.processes:
+        known, answered = asked.get(name.replace("-", "_"), (0, 0))
+        follow(cluster, name, asked=known, answered=answered)
+    cluster.sent()
+    assert cluster.phase() is Phase.RUNNING
+    return cluster
+
+
+def test_a_snapshot_that_was_under_way_is_given_up_once_its_nodes_have_answered() -> None:
+    cluster = taken_over(node_0=(8, 8), node_1=(8, 7))
+    cluster.pass_time(INTERVAL + 0.1)
+    cluster.coordinator.consider_snapshot(50)
+    assert cluster.sent() == [], "node-1 is at work on the one before"
+    assert cluster.coordinator.waits_for == "running; snapshot 8 waits for node-1"
+    cluster.coordinator.prepared("node-1", Prepared(8, 0))
+    assert cluster.write() == [], "what node-0 has said of it is not known"
+    cluster.pass_time(HURRIED_EVERY_S)
+    cluster.coordinator.consider_snapshot(50)
+    assert cluster.sent() == [(node, Prepare(9, 50)) for node in cluster.nodes]
+
+
+def test_numbers_go_on_from_the_largest_that_a_node_was_asked_for() -> None:
+    cluster = taken_over(node_0=(9, 9))
+    cluster.pass_time(INTERVAL + 0.1)
+    cluster.coordinator.consider_snapshot(50)
+    assert cluster.sent() == [(node, Prepare(10, 50)) for node in cluster.nodes]
+    for node in cluster.nodes:
+        cluster.coordinator.prepared(node, Prepared(10, 0))
+    [state] = cluster.write()
+    assert state.snapshots == (SnapshotRecord(10, 50, (50,), taken=3), RECORDS[0])
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("name", ["node-1", "front-0"])
+def test_a_member_that_is_not_in_the_incarnation_needs_a_recovery(name: str, written: bool) -> None:
+    cluster = successor()
+    at_work(cluster, name)
+    if written:
+        at_work(cluster)
+        cluster.write()
+        restart(cluster, name)
+    else:
+        cluster.hello(name, incarnation=0)
+    state = cluster.write()[-1]
+    assert (state.incarnation, state.epoch) == (4, 5)
+    assert cluster.phase() is Phase.LOADING
+    assert cluster.coordinator.recoveries == 1
+    assert {type(m) for n, m in cluster.sent() if n in cluster.nodes} >= {Recover}
+    follow(cluster, *cluster.processes)
+    assert cluster.phase() is Phase.LOADING
+
+
+def test_a_node_without_its_state_needs_a_recovery() -> None:
+    cluster = successor()
+    at_work(cluster, "node-1")
+    cluster.hello("node-1", incarnation=3, ready=False)
+    assert cluster.write()[0].incarnation == 4
+
+
+@pytest.mark.parametrize("mode", ["two-phase", "strong-productions", "at-least-once", "none"])
+def test_without_label_order_nobody_knows_the_progress_so_there_is_a_recovery(mode: str) -> None:
+    cluster = successor(mode=mode)
+    at_work(cluster)
+    assert cluster.write()[0].incarnation == 4
+    assert cluster.coordinator.recoveries == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "session"),
+    [(FOUND, 3), (replace(FOUND, outcome=RunOutcome("earlier", "", "")), 2)],
+    ids=["of an earlier call", "of a call that is over"],
+)
+def test_an_incarnation_of_another_call_is_not_gone_on_with(
+    state: ClusterState, session: int
+) -> None:
+    cluster = successor(state, session=session)
+    at_work(cluster)
+    [written] = cluster.write()
+    assert (written.incarnation, written.opened) == (4, session)
+    assert cluster.coordinator.recoveries == 0, "this call begins"
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_message_that_was_lost_meanwhile_begins_a_recovery(steps: int) -> None:
+    cluster = successor()
+    at_work(cluster)
+    for _ in range(steps - 1):
+        cluster.write()
+    cluster.coordinator.lost(Lost(3, "node-0 misses messages of node-1"))
+    assert cluster.write()
+    assert [s.incarnation for s in cluster.write()] in ([4], [])
+    assert (cluster.coordinator.state.incarnation, cluster.phase()) == (4, Phase.LOADING)
+
+
+def test_a_member_that_is_silent_meanwhile_begins_a_recovery() -> None:
+    cluster = successor()
+    at_work(cluster)
+    cluster.write()
+    until = cluster.now + MISSING_AFTER_S + 1.0
+    while cluster.now < until:
+        cluster.now += 0.5
+        at_work(cluster, "node-1")
+        cluster.coordinator.tick(cluster.now)
+    assert cluster.phase() is Phase.GATHERING
+    assert cluster.coordinator.recoveries == 1
+
+
+def test_a_flow_that_failed_meanwhile_ends_with_its_error() -> None:
+    cluster = successor()
+    at_work(cluster)
+    cluster.coordinator.failed(Failed(3, "FunctionFailed", "operator 'x' failed"))
+    cluster.write()
+    [state] = cluster.write()
+    assert state.outcome == RunOutcome("run", "FunctionFailed", "operator 'x' failed")
+
+
+def test_of_two_that_take_over_only_one_can_lead() -> None:
+    first, second = successor(), successor()
+    at_work(first)
+    at_work(second)
+    first.write()
+    second.written = first.written
+    assert second.write() == []
+    assert second.phase() is Phase.BROKEN
+    assert second.sent() == []
+
+
+def test_a_master_that_hears_of_a_later_one_decides_nothing_any_more() -> None:
+    cluster = Cluster().run()
+    cluster.coordinator.superseded()
+    restart(cluster, "node-0")
+    cluster.coordinator.consider_snapshot(99)
+    assert (cluster.phase(), cluster.coordinator.jobs) == (Phase.BROKEN, [])
