@@ -79,9 +79,10 @@ class Coordinator:
         run: str = "",
         missing_after_s: float = MISSING_AFTER_S,
         session: int = 0,
+        process: str = "",
     ) -> None:
         """`interval`: seconds between snapshots; `run` names this call of the command; `session`:
-        its number, see `ClusterState.opened`."""
+        its number, see `ClusterState.opened`; `process`: of the master."""
         self.nodes = [f"node-{i}" for i in range(nodes)]
         self.fronts = [f"front-{i}" for i in range(fronts)]
         self.policy = policy
@@ -106,7 +107,7 @@ class Coordinator:
         """How this master takes an incarnation over; None if it has begun one, or has to."""
         self._follows = bool(session) and state.opened == session and state.outcome is None
         """Whether there was a master before it in the same call, and nothing was decided since."""
-        self._writing = Writing()
+        self._writing = Writing(process)
         self._write_again = False
         self._now = 0.0
         self._damage = ""

@@ -75,6 +75,9 @@ class ClusterState:
     epoch: int = 0
     """Of the newest master that has written: each begins with a new one, so an earlier one can
     write nothing any more, and nobody obeys it."""
+    leader: str = ""
+    """The process of that master: no two masters write the same state, also if they decide the
+    same."""
 
     def same_code(self, snapshot: SnapshotRecord) -> bool:
         """Whether a snapshot was taken by the code of the newest session.
@@ -193,9 +196,10 @@ def encode_state(state: ClusterState) -> bytes:
     outcome = None if ended is None else (ended.run, ended.error, ended.text)
     run = outcome, state.lineage, state.opened, state.base
     about = None if state.about is None else state.about.as_tuple()
-    code = state.code.python, state.code.operators, state.code_from, state.output, state.epoch
+    code = state.code.python, state.code.operators, state.code_from, state.output
+    leads = state.epoch, state.leader
     begin = _FORMAT, state.identity, state.version, state.incarnation
-    data = pack((*begin, snapshots, run, about, code))
+    data = pack((*begin, snapshots, run, about, (*code, *leads)))
     return crc32(data).to_bytes(4, "big") + data
 
 
@@ -212,7 +216,7 @@ def decode_state(data: bytes, where: str) -> ClusterState:
     if parts[0] not in _READABLE:
         raise StateMismatch(f"registry {where} was written by another version of Driftline")
     _, identity, version, incarnation, snapshots, run, about, newest = parts
-    python, operators, code_from, *rest = newest  # format 4 has no `epoch`, or no `output` either
+    python, operators, code_from, *rest = newest  # format 4 ends with `output`, or before it
     outcome, lineage, opened, base = run
     return ClusterState(
         identity,

@@ -23,9 +23,10 @@ AGAIN_S = 1.0
 
 
 class Writing:
-    """The writes of one coordinator."""
+    """The writes of one coordinator; `leader`: the process of its master, new with each start."""
 
-    def __init__(self) -> None:
+    def __init__(self, leader: str) -> None:
+        self._leader = leader
         self.again_at = inf
         """When the write that failed last is tried again (seconds, monotonic)."""
         self._job: WriteState | None = None
@@ -41,7 +42,7 @@ class Writing:
         """The job to do now. Precondition: no write is under way."""
         assert self._job is None, "a write names the version before it: that has to be there first"
         if not self.begun:
-            state = replace(state, epoch=state.epoch + 1)
+            state = replace(state, epoch=state.epoch + 1, leader=self._leader)
         self._job = WriteState(state)
         return self._job
 

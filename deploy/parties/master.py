@@ -83,9 +83,8 @@ class Master(Party):
         self.nodes = nodes
         self.plan = plan
         self.policy = policy
-        self.coordinator = Coordinator(
-            nodes, plan.fronts, policy, state, interval, run, missing_after_s, session
-        )
+        about = nodes, plan.fronts, policy, state, interval, run, missing_after_s, session
+        self.coordinator = Coordinator(*about, process)
         self.stalled_after_s = stalled_after_s
         self.tracker: Tracker | Gathered | None = None
         """The progress of the incarnation; None while there is none."""

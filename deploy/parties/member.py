@@ -1,9 +1,10 @@
 """Members: the parties that a run cannot do without, nodes and fronts.
 
-Takes `Stop`, `Lead`. Gives `Following`; `Hello` every 0.2 s (name, address, incarnation, whether
-ready, what it waits for outside the run), `Alive` while it makes steps, and with each `Hello` its
-trouble, if it has any: an earlier message may be lost, or the master may be a new process. After a
-`Stop` a member does no work, and says `Goodbye` instead of `Hello` until its process ends."""
+Takes `Stop`, `Lead`, and `MasterAt` of an agent. Gives `Following`; `Hello` every 0.2 s (name,
+address, incarnation, whether ready, what it waits for outside the run), `Alive` while it makes
+steps, and with each `Hello` its trouble, if it has any: an earlier message may be lost, or the
+master may be a new process. After a `Stop` a member does no work, and says `Goodbye` instead of
+`Hello` until its process ends."""
 
 from __future__ import annotations
 
@@ -15,11 +16,12 @@ from driftline.engine.wire.messages import (
     Hello,
     Lead,
     Lost,
+    MasterAt,
     Message,
     Stop,
     encode,
 )
-from driftline.engine.wire.party import Party
+from driftline.engine.wire.party import MASTER, Party
 
 HELLO_EVERY_S = 0.2
 
@@ -69,6 +71,10 @@ class Member(Party):
     def handle(self, sender: str, message: Message) -> None:
         if isinstance(message, Lead):
             self.follow()
+        elif isinstance(message, MasterAt):
+            if self.addresses.get(MASTER) != message.address:
+                self.addresses[MASTER] = message.address
+                self.hello()
         elif not isinstance(message, Stop):
             raise MalformedMessage(f"{type(message).__name__} is not for {self.name}")
         elif message.run == self.run:

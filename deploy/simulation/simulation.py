@@ -30,6 +30,7 @@ from driftline.deploy.simulation.judging.targets import (
     MemoryTarget,
     Target,
 )
+from driftline.deploy.simulation.masters import Masters
 from driftline.deploy.simulation.scenarios.flows import records
 from driftline.deploy.simulation.scenarios.live import LiveInput, SimulatedIntake, SimulatedProducer
 from driftline.deploy.simulation.scenarios.scenario import Scenario
@@ -110,8 +111,7 @@ class Simulation:
         self.live: dict[int, LiveInput] = {}
         self.target: Target = MemoryTarget()
         self._run = RUN
-        self._successors: set[str] = set()
-        """The processes of masters that have taken an incarnation over."""
+        self.masters = Masters(self.world, self.registry, self._master, standby=scenario.standby)
         self.waiting_bytes = 0
         """The most bytes of outputs that have waited for the consumer at one node."""
 
@@ -169,7 +169,7 @@ class Simulation:
             pace = scenario.live[i % len(scenario.live)]
             if pace is not None and payloads:  # nobody ends a stream without a record
                 self.live[i] = LiveInput(i, pace, payloads, self.chance)
-        world.add("master", self._master, self.registry, fixed={"master"})
+        self.masters.begin(lambda: self.damages.may_damage(self.registry))
         if not scenario.embedded:
             world.add("consumer", self._consumer, fixed={"consumer"})
         for i in range(scenario.nodes):
@@ -187,23 +187,27 @@ class Simulation:
         if scenario.drain_at_s is not None:
             self.timeline.at_time(scenario.drain_at_s, self._drain)
         if scenario.hangs:
-            Supervision(world, [world.hosts["master"], *self._nodes]).begin(scenario.hangs)
+            Supervision(world, [*self.masters.hosts, *self._nodes]).begin(scenario.hangs)
         for host in (*self._nodes, *self._fronts):
             delay = chance.random() * scenario.faults.until
             self.timeline.after(delay, partial(_receive_stray_stop, host))
 
+    @property
+    def _master_at(self) -> str:
+        """The address of the master, as a member knows it at its start."""
+        return "" if self.scenario.standby else "master"
+
     def _new_id(self) -> int:
         return self._ids.getrandbits(63) or 1
 
-    def _master(self, process: str) -> Sequence[Party]:
+    def _master(self, process: str, found: ClusterState | None) -> Master:
         scenario = self.scenario
-        self.damages.may_damage(self.registry)
-        state = check_identity(self.registry.read(), self.plan.identity(), "the simulation")
+        state = check_identity(found, self.plan.identity(), "the simulation")
         policy, checkpoint_s = scenario.policy, scenario.checkpoint_s
         about = scenario.nodes, self.plan, policy, state, checkpoint_s, self._run
         master = Master(*about, process=process, session=SESSIONS[self._run])
         self._introduce(master)
-        return [master]
+        return master
 
     def _introduce(self, party: Party) -> None:
         """Let a party report to the command's watch, if there is one, as soon as it has begun."""
@@ -229,7 +233,7 @@ class Simulation:
                 pace=Pace(self.plan, lambda: self.world.clock),
                 waiting_bytes=behind.waiting_bytes if behind else WAITING_BYTES,
             )
-            node.addresses.update({"master": "master", "consumer": "consumer"})
+            node.addresses.update({"master": self._master_at, "consumer": "consumer"})
             self._introduce(node)
             if not self.scenario.embedded:
                 return [node]
@@ -282,7 +286,7 @@ class Simulation:
             window=self.scenario.window,
             run=self._run,
         )
-        front.addresses["master"] = "master"
+        front.addresses["master"] = self._master_at
         if self._is_draining:
             front.drain()
         return front
@@ -311,20 +315,15 @@ class Simulation:
             party.validate()
             self.waiting_bytes = max(self.waiting_bytes, party.barrier.waiting_bytes)
             self.counted["input held back"] += party.brake.on
-        elif isinstance(party, Master):
-            if party.broken:
-                raise Crashed("broken")
-            if party.coordinator.taken_over and host.process not in self._successors:
-                self._successors.add(host.process)
-                self.counted["takeover"] += 1
+        elif self.masters.is_broken(host, party):
+            raise Crashed("broken")
 
     def _process_ended(self, host: Host) -> None:
         """A process has ended in good order. Once all fronts have, the command ends the others."""
-        master = self.world.hosts["master"]
         if not _all_ended(self._fronts):
-            if host is master:
+            if host in self.masters.hosts:
                 self.timeline.after(LAST_WORDS_S, self._ask_again)
-        elif master.ended is not None or _all_ended(self._nodes):
+        elif self.masters.ended or _all_ended(self._nodes):
             state = self.registry.read()
             if state is not None and state.outcome == RunOutcome(self._run, "", IN_GOOD_ORDER):
                 self._run_again(state)
@@ -353,23 +352,20 @@ class Simulation:
             if only_live or not front.live:
                 assert front.furthest < offset, f"{front.name} sent {front.furthest}, not {offset}"
         self._run = NEXT
-        for host in (self.world.hosts["master"], *self._nodes, *self._fronts):
+        self.masters.begin_anew()
+        for host in (*self._nodes, *self._fronts):
             self.world.begin_anew(host)
 
     def _ask_again(self) -> None:
-        master = self.world.hosts["master"]
-        if not _all_ended(self._fronts) and master.ended is not None:
+        if not _all_ended(self._fronts) and self.masters.start_again():
             self.counted["asked again how it ended"] += 1
-            self.world.start(master)
 
     def _judge(self, ended: bool) -> str:
         if self.world.ended is not None:
             return self._judge_error(_as_text(self.world.ended))
         if not ended:
-            host = self.world.hosts["master"]
-            master = host.party or host.ended
-            where = master.waits_for if isinstance(master, Master) else "the master is down"
-            return f"makes no progress after {self.timeline.now:.1f} virtual seconds: {where}"
+            where, now = self.masters.waits_for, self.timeline.now
+            return f"makes no progress after {now:.1f} virtual seconds: {where}"
         state = self.registry.read()
         assert state is not None
         assert state.outcome is not None, "the run ended, but the registry has no outcome"

@@ -300,6 +300,13 @@ class Lead(Message):
     """Master to a member: I lead now, in the same incarnation; tell me where you are."""
 
 
+@message(48, control=True)
+class MasterAt(Message):
+    """Agent to a member: say hello to this address; whoever leads says so himself (`Lead`)."""
+
+    address: str
+
+
 @message(47, control=True)
 class Following(Message):
     """Member to master, in answer to `Lead`: I take nothing of the one before `epoch` any more.

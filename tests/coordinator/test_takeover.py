@@ -10,6 +10,7 @@ from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator
 from driftline.coordinator.phases import Phase
 from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRecord
 from driftline.coordinator.snapshots import HURRIED_EVERY_S
+from driftline.coordinator.writing import AGAIN_S
 from driftline.engine.policy import policy
 from driftline.engine.wire.messages import (
     Committed,
@@ -27,11 +28,16 @@ RECORDS = SnapshotRecord(7, 40, (40,)), SnapshotRecord(6, 30, (30,))
 FOUND = ClusterState("me", 9, 3, RECORDS, opened=2, epoch=4)
 
 
-def successor(state: ClusterState = FOUND, mode: str = "exactly-once", session: int = 2) -> Cluster:
+def successor(
+    state: ClusterState = FOUND,
+    mode: str = "exactly-once",
+    session: int = 2,
+    process: str = "master#2",
+) -> Cluster:
     """The cluster of a new master of session 2, which finds what the one before has written."""
     cluster = Cluster(mode=mode, state=state)
     about = len(cluster.nodes), len(cluster.fronts), policy(mode), state, INTERVAL, "run"
-    cluster.coordinator = Coordinator(*about, session=session)
+    cluster.coordinator = Coordinator(*about, session=session, process=process)
     return cluster
 
 
@@ -56,7 +62,7 @@ def test_the_steps_of_a_takeover_come_in_order() -> None:
     assert cluster.phase() is Phase.TAKING_OVER
     follow(cluster, *cluster.processes)
     assert cluster.sent() == []  # an earlier master could still decide
-    assert cluster.write() == [replace(FOUND, version=10, epoch=5)]
+    assert cluster.write() == [replace(FOUND, version=10, epoch=5, leader="master#2")]
     assert cluster.sent() == [(name, Lead()) for name in cluster.processes]
 
 
@@ -208,6 +214,20 @@ def test_of_two_that_take_over_only_one_can_lead() -> None:
     assert second.write() == []
     assert second.phase() is Phase.BROKEN
     assert second.sent() == []
+
+
+def test_of_two_that_decide_the_same_only_one_can_lead() -> None:
+    """Although it is unknown whether the write of the other was done."""
+    first, second = successor(process="master#2"), successor(process="master#3")
+    for cluster in (first, second):
+        at_work(cluster, "node-1")
+        cluster.hello("node-1", incarnation=0)
+    second.write_fails()
+    first.write()
+    second.written = first.written
+    second.pass_time(2 * AGAIN_S)
+    assert second.write() == []
+    assert (first.phase(), second.phase()) == (Phase.LOADING, Phase.BROKEN)
 
 
 def test_a_master_that_hears_of_a_later_one_decides_nothing_any_more() -> None:

@@ -11,7 +11,16 @@ import pytest
 
 from driftline.deploy.simulation.scenarios.scenario import Scenario, scenario
 from driftline.deploy.simulation.seeds import run_one
-from tests.mutations import channels, decisions, disks, order, outputs, productions, tracking
+from tests.mutations import (
+    channels,
+    decisions,
+    disks,
+    masters,
+    order,
+    outputs,
+    productions,
+    tracking,
+)
 
 SEEDS_MAX = 2000
 
@@ -73,16 +82,37 @@ CASES: list[tuple[Mutation, str, Focus]] = [
     (disks.checksums_are_not_compared, STRONG, {"rot": 0.5}),
 ]
 
+MASTERS: list[Mutation] = [
+    masters.any_master_may_write,
+    masters.messages_of_any_master_are_taken,
+    masters.a_takeover_does_not_look_where_members_are,
+    masters.a_takeover_does_not_ask,
+    masters.what_was_under_way_counts,
+]
+"""With standby masters that die, stand still, and are cut off from ZooKeeper."""
+
+SUCCESSIONS: Focus = {
+    "until": 3.0,
+    "crash_at_message": 0.004,
+    "pause": 0.004,
+    "crash_before_job": 0.05,
+    "crash_after_job": 0.05,
+}
+
 
 def focused(what: Scenario, focus: Focus) -> Scenario:
     """A scenario with other faults."""
     return replace(what, faults=replace(what.faults, **focus))
 
 
-def first_found(mutation: Mutation, policy: str, focus: Focus) -> tuple[int, str]:
+def first_found(
+    mutation: Mutation, policy: str, focus: Focus, *, standby: bool = False
+) -> tuple[int, str]:
     """The first seed that is right, and wrong with the mutation; and what is wrong."""
     for seed in range(1, SEEDS_MAX + 1):
         what = focused(scenario(seed, name=policy), focus)
+        if standby:
+            what = replace(what, standby=True, hangs=())
         with mutation():
             problem = run_one(what).problem
         if problem and not run_one(what).problem:
@@ -95,6 +125,13 @@ def first_found(mutation: Mutation, policy: str, focus: Focus) -> tuple[int, str
 )
 def test_the_simulation_finds(mutation: Mutation, policy: str, focus: Focus) -> None:
     seed, problem = first_found(mutation, policy, focus)
+    assert seed, f"not found within {SEEDS_MAX} seeds"
+    print(f"{mutation.__name__}: found by seed {seed}: {problem}")
+
+
+@pytest.mark.parametrize("mutation", MASTERS, ids=[case.__name__ for case in MASTERS])
+def test_the_simulation_finds_masters_without_a_fence(mutation: Mutation) -> None:
+    seed, problem = first_found(mutation, EXACTLY, SUCCESSIONS, standby=True)
     assert seed, f"not found within {SEEDS_MAX} seeds"
     print(f"{mutation.__name__}: found by seed {seed}: {problem}")
 

@@ -68,6 +68,8 @@ class Scenario:
     own."""
     hangs: tuple[Hang, ...] = ()
     """Processes that hang until the command kills them."""
+    standby: bool = False
+    """Whether several masters queue up in ZooKeeper, from which they may be cut off."""
 
     def __str__(self) -> str:
         return (
@@ -77,6 +79,7 @@ class Scenario:
             f"{', two runs' if self.drain_at_s is not None else ''}"
             f"{', slow consumers' if self.behind else ''}"
             f"{', processes that hang' if self.hangs else ''}"
+            f"{', standby masters' if self.standby else ''}"
         )
 
     @property
@@ -139,7 +142,7 @@ def scenario(
     if chance.random() < 0.15:
         found = hangs(chance, drawn_scenario.nodes, faults.until)
         return replace(drawn_scenario, hangs=found)
-    return drawn_scenario
+    return replace(drawn_scenario, standby=chance.random() < 0.25)
 
 
 def _flow(seed: int, flow: str | Simulated | None, name: str | None) -> Simulated:

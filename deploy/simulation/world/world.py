@@ -316,7 +316,11 @@ class World:
         if neighbour is not None:  # in a thread of the same process
             self.timeline.after(0.0, partial(self._deliver, host, neighbour, host.process, data))
             return
-        target, address = self._places.get(to), party.addresses.get(to, "")
+        address = party.addresses.get(to, "")
+        # Parties of one name may be on several hosts: the address tells which.
+        target = (
+            self.hosts.get(address.partition("#")[0]) if "#" in address else self._places.get(to)
+        )
         if target is not None and (address or to in target.fixed):
             arrive = partial(self._arrive, host.process, target, to, address, data)
             self.network.send(host.process, to, arrive)

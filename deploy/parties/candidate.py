@@ -1,0 +1,134 @@
+"""The candidate: a master that waits until it is the first, and then leads.
+
+Takes: results of `Enlist`, `LookAtQueue` and `ReadState`, what its driver notices of the registry,
+and, once it leads, everything that a master takes. Gives: these jobs, then everything that its
+master gives. Invariant: its master begins with a state of the registry that was read after it had
+become the first. A candidate whose session has ended leads no more: its process ends, and a new
+one queues up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar
+
+from driftline.coordinator.leadership import Leadership
+from driftline.coordinator.registry import ClusterState
+from driftline.coordinator.writing import AGAIN_S
+from driftline.deploy.parties.master import Master
+from driftline.engine.errors import DriftlineError, Unavailable
+from driftline.engine.wire.party import MASTER, Job, Party
+
+
+@dataclass(frozen=True, slots=True)
+class ReadState(Job):
+    """Job: read the registry. Result: the `ClusterState`, or None if none was written."""
+
+    what: ClassVar[str] = "read the registry"
+
+
+class Candidate(Party):
+    """One of several masters. `make`: a state of the registry -> the master that begins with it.
+
+    `make` raises StateMismatch for the state of another run.
+    """
+
+    def __init__(self, process: str, make: Callable[[ClusterState | None], Master]) -> None:
+        super().__init__(MASTER)
+        self.leadership = Leadership(process)
+        self.master: Master | None = None
+        """None until it leads."""
+        self._make = make
+        self._reading: ReadState | None = None
+        self._read_at = inf
+
+    @property
+    def stopped(self) -> bool:
+        return self.master is not None and self.master.stopped
+
+    @property
+    def ended(self) -> bool:
+        return self.master is not None and self.master.ended
+
+    @property
+    def broken(self) -> bool:
+        """Whether this process cannot go on, but a new one can."""
+        return self.leadership.lost or (self.master is not None and self.master.broken)
+
+    def noticed(self) -> None:
+        """The driver has noticed a change of the queue, or that the registry is there again."""
+        self.leadership.noticed()
+        self.tick_by = self.now
+
+    def expired(self) -> None:
+        """The driver has noticed that the session has ended."""
+        self.leadership.expired()
+
+    def receive(self, data: bytes) -> None:
+        if self.master is not None:
+            self.master.now = self.now
+            self.master.receive(data)
+            self._pass_on(self.master)
+
+    def done(self, job: Job, result: object) -> None:
+        if job is self._reading:
+            self._take(result)
+        elif self.master is not None:
+            self.master.done(job, result)
+            self._pass_on(self.master)
+        else:
+            self.note(job, result)
+            self.leadership.done(job, result, self.now)
+            self._begin_to_lead()
+            self.tick_by = self.now
+
+    def tick(self, now: float) -> float:
+        if self.master is not None:
+            self.master.now = now
+            by = self.master.tick(now)
+            self._pass_on(self.master)
+            return by
+        self.jobs += self.leadership.due(now)
+        if now >= self._read_at:
+            self._read()
+        return min(now + AGAIN_S, self._read_at, max(now, self.leadership.again_at))
+
+    def turn(self) -> bool:
+        if self.master is None:
+            return False
+        self.master.now = self.now
+        more = self.master.turn()
+        self._pass_on(self.master)
+        return more
+
+    def _begin_to_lead(self) -> None:
+        if self.leadership.first and self._reading is None:
+            self._read()
+
+    def _read(self) -> None:
+        self._read_at = inf
+        self._reading = ReadState()
+        self.jobs.append(self._reading)
+
+    def _take(self, result: object) -> None:
+        """The registry was read."""
+        assert self._reading is not None
+        self.note(self._reading, result)
+        if isinstance(result, Unavailable):
+            self._read_at = self.now + AGAIN_S
+        elif isinstance(result, DriftlineError):
+            raise result
+        elif isinstance(result, ClusterState) or result is None:
+            self.master = self._make(result)
+            self.master.addresses.update(self.addresses)
+            self.addresses = self.master.addresses
+
+    def _pass_on(self, master: Master) -> None:
+        self.outbox += master.outbox
+        self.jobs += master.jobs
+        master.outbox.clear()
+        master.jobs.clear()
+        self.tick_by = min(self.tick_by, master.tick_by)
+        master.tick_by = inf

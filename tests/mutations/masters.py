@@ -1,0 +1,64 @@
+"""Masters without a fence: what one that has been followed by another still writes, or sends."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from unittest.mock import patch
+
+from driftline.coordinator.coordinator import Coordinator
+from driftline.coordinator.registry import ClusterState, encode_state
+from driftline.coordinator.snapshots import Snapshots
+from driftline.coordinator.takeover import Takeover
+from driftline.deploy.parties.member import Member
+from driftline.deploy.simulation.world.disks import MasterDisk
+from driftline.engine.wire.messages import Following, Header, Hello
+from driftline.engine.wire.party import MASTER, Job, Party
+
+
+def any_master_may_write() -> AbstractContextManager[object]:
+    """A write does not name the version before it."""
+
+    def mutated(self: MasterDisk, job: Job) -> None:
+        state = job.state  # type: ignore[attr-defined]
+        assert isinstance(state, ClusterState)
+        self.data = encode_state(state)
+
+    return patch.object(MasterDisk, "carry_out", mutated)
+
+
+def messages_of_any_master_are_taken() -> AbstractContextManager[object]:
+    """Members take what earlier masters of the same incarnation send."""
+    is_next = Party._is_next
+
+    def mutated(self: Party, header: Header) -> bool:
+        if header.sender == MASTER and isinstance(self, Member):
+            return header.incarnation == self.incarnation
+        return is_next(self, header)
+
+    return patch.object(Party, "_is_next", mutated)
+
+
+def a_takeover_does_not_look_where_members_are() -> AbstractContextManager[object]:
+    """A new master goes on with an incarnation although not all members are in it."""
+    return patch.object(Takeover, "possible", True)
+
+
+def a_takeover_does_not_ask() -> AbstractContextManager[object]:
+    """A new master goes on before all members follow it."""
+    following = Coordinator.following
+
+    def hello(self: Takeover, name: str, message: Hello) -> None:
+        self._fits[name] = True
+
+    def mutated(self: Coordinator, name: str, message: Following) -> None:
+        if self._takeover is not None:
+            for member in self.nodes + self.fronts:
+                self._takeover.answer(member, message)
+        following(self, name, message)
+
+    return patch.object(Coordinator, "following", mutated)
+
+
+def what_was_under_way_counts() -> AbstractContextManager[object]:
+    """A new master takes a snapshot that the one before has begun for one that nobody has begun."""
+    return patch.object(Snapshots, "give_up", lambda self, number, waiting: None)
