@@ -103,8 +103,8 @@ class Silences:
         if now - heard > SILENT_AFTER_S:
             return  # what the master has said of nodes may be over
         for name, process, ms in watch.reports["master"].silent:
-            known = process or watch.process_of(name)
-            if name in running and running[name].process == known:
+            # A late message of the process before may be the last that the master has heard.
+            if name in running and running[name].process in (process, watch.process_of(name)):
                 yield name, ms / 1000 + now - heard
 
     def _look_for_standstill(

@@ -82,6 +82,13 @@ def test_a_node_that_a_new_master_has_never_heard_is_killed_if_it_had_begun() ->
     assert [name for name, _ in command.killed] == ["node-0"]
 
 
+def test_a_late_message_of_the_process_before_does_not_hide_that_the_new_one_hangs() -> None:
+    command = Command()
+    command.hear("node-0", "n1")
+    command.pass_time(PATIENCE_S + 1, silent=("node-0", "n0"))
+    assert [name for name, _ in command.killed] == ["node-0"]
+
+
 def test_a_master_that_says_nothing_is_killed_and_the_standstill_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
