@@ -50,7 +50,7 @@ ROOMS = {
         {"parties"},
         {"node"},
         {"host"},
-        {"run"},
+        {"run", "zookeeper"},
         {"graph"},
         {"simulation"},
         {"api"},
@@ -75,6 +75,7 @@ DRIVERS = (
     "deploy/producer.py",
     "deploy/run",
     "deploy/simulation",
+    "deploy/zookeeper",
     "engine/durable.py",
     "engine/flow/context.py",  # generators of random numbers that labels seed
     "engine/interrupts.py",

@@ -1,0 +1,204 @@
+"""One ZooKeeper server: a process of Java, with a directory of its own.
+
+The directory has the server's data and its configuration, which is written at each start; the
+server's log; and what Java itself says. The server runs in that directory, with relative paths, so
+that its name may have any characters. When its parent ends, the kernel ends the server.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from driftline.deploy.host.lifeline import Lifeline, tied
+from driftline.engine.errors import Unavailable
+from driftline.pipeline.spark.java import FRUGAL, find_java
+
+MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+
+HEAP = "-Xmx256m"
+
+STOP_S = 10.0
+"""How long a server may take to end by itself, in seconds."""
+
+ASK_S = 1.0
+"""How long a server may take to say how it is, in seconds."""
+
+SHOWN_LINES = 5
+"""Lines of the log that an error shows."""
+
+LOG, SAID = "zookeeper.log", "java.out"
+
+SETTINGS = """\
+# written at each start
+tickTime=500
+minSessionTimeout=1000
+maxSessionTimeout=60000
+initLimit=20
+syncLimit=10
+maxClientCnxns=1000
+admin.enableServer=false
+4lw.commands.whitelist=ruok,srvr
+autopurge.snapRetainCount=3
+autopurge.purgeInterval=1
+dataDir=./data
+"""
+"""A tick of 500 ms (`tickTime`) makes sessions of 1 s possible; limits are in ticks."""
+
+LOGGING = f"""\
+status = error
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {LOG}
+appender.file.filePattern = {LOG}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{ISO8601}} %-5p %c{{1}}: %m%n
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+rootLogger.level = info
+rootLogger.appenderRef.file.ref = file
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A server of an ensemble: its number, from 1, and its ports: for clients, for followers, and
+    for elections."""
+
+    number: int
+    port: int
+    quorum: int
+    election: int
+
+
+class Server:
+    """The server `member` of the ensemble `members`, which may be it alone.
+
+    `host`: the address at which it listens to clients. Its directory is `server-N` in `directory`.
+    """
+
+    def __init__(
+        self, directory: Path, host: str, member: Member, members: Sequence[Member]
+    ) -> None:
+        self.directory = directory / f"server-{member.number}"
+        self.number, self.port = member.number, member.port
+        self._host = host
+        self._members = members if len(members) > 1 else ()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lifeline: Lifeline | None = None
+
+    @property
+    def address(self) -> str:
+        """Where clients on this machine find it."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._host, self._host)
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The number of its process. Precondition: it has been started."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def runs(self) -> bool:
+        """Whether its process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start it, on the data that it has. Raises Unavailable. Precondition: it does not run."""
+        assert not self.runs
+        command = _command()
+        try:
+            self._configure()
+            said = (self.directory / SAID).open("wb")
+        except OSError as error:
+            raise Unavailable(f"{self.directory}: {error.strerror}") from None
+        lifeline = Lifeline()
+        with said:
+            self._process = subprocess.Popen(
+                tied(lifeline.fd, command),
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                pass_fds=[lifeline.fd],
+                start_new_session=True,  # Ctrl-C is for the parent
+            )
+        lifeline.started()
+        self._lifeline = lifeline
+
+    def mode(self) -> str:
+        """What it is now: `standalone`, `leader` or `follower`; empty if it serves nobody."""
+        host, _, port = self.address.rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), ASK_S) as connection:
+                connection.sendall(b"srvr")
+                with connection.makefile("r", errors="replace") as answer:
+                    lines = answer.read().splitlines()
+        except OSError:
+            return ""
+        return next((line[6:] for line in lines if line.startswith("Mode: ")), "")
+
+    def kill(self) -> None:
+        """End it at once, as a crash does."""
+        if self._process is not None:
+            self._process.kill()
+            self._ended()
+
+    def stop(self) -> None:
+        """End it in good order; at once, if it does not end."""
+        if self._process is not None:
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_S)
+            self.kill()
+
+    def last_words(self) -> str:
+        """The end of its log, or of what Java has said."""
+        for name in (LOG, SAID):
+            with suppress(OSError):
+                text = (self.directory / name).read_text(errors="replace")
+                if lines := text.splitlines()[-SHOWN_LINES:]:
+                    return "\n  ".join([f"{self.directory / name} ends with", *lines])
+        return f"{self.directory} has no log"
+
+    def _ended(self) -> None:
+        if self._process is not None:
+            self._process.wait()
+        if self._lifeline is not None:
+            self._lifeline.cut()
+            self._lifeline = None
+
+    def _configure(self) -> None:
+        (self.directory / "data").mkdir(parents=True, exist_ok=True)
+        settings = SETTINGS + f"clientPortAddress={self._host}\nclientPort={self.port}\n"
+        for member in self._members:
+            ports = f"{member.quorum}:{member.election}"
+            settings += f"server.{member.number}=127.0.0.1:{ports}\n"
+        (self.directory / "data" / "myid").write_text(f"{self.number}\n")
+        (self.directory / "zoo.cfg").write_text(settings)
+        (self.directory / "log4j2.properties").write_text(LOGGING)
+
+
+def _command() -> list[str]:
+    """The command line of a server, in its directory. Raises Unavailable."""
+    spec = find_spec("pyspark")
+    folders = [] if spec is None else spec.submodule_search_locations or []
+    jars = [Path(folder) / "jars" for folder in folders]
+    found = [folder for folder in jars if any(folder.glob("zookeeper-*.jar"))]
+    if not found:
+        raise Unavailable(
+            "the ZooKeeper server comes with PySpark, which is not installed: "
+            "pip install 'driftline[spark]'"
+        )
+    java = find_java("ZooKeeper")
+    logging = "-Dlog4j2.configurationFile=log4j2.properties"
+    return [java, HEAP, *FRUGAL, logging, "-cp", f"{found[0]}/*", MAIN, "zoo.cfg"]
