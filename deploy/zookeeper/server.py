@@ -115,7 +115,7 @@ class Server:
     def start(self) -> None:
         """Start it, on the data that it has. Raises Unavailable. Precondition: it does not run."""
         assert not self.runs
-        command = _command()
+        command = command_line()
         try:
             self._configure()
             said = (self.directory / SAID).open("wb")
@@ -188,7 +188,7 @@ class Server:
         (self.directory / "log4j2.properties").write_text(LOGGING)
 
 
-def _command() -> list[str]:
+def command_line() -> list[str]:
     """The command line of a server, in its directory. Raises Unavailable."""
     spec = find_spec("pyspark")
     folders = [] if spec is None else spec.submodule_search_locations or []
