@@ -17,6 +17,7 @@ import select
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 
 ORPHANED = 70
 """Exit status of a child whose parent is gone, where the kernel does not kill it."""
@@ -46,7 +47,7 @@ def hold_on(fd: int) -> None:
     threading.Thread(target=_wait, args=(fd,), daemon=True).start()
 
 
-def tied(fd: int, program: list[str]) -> list[str]:
+def tied(fd: int, program: Sequence[str]) -> list[str]:
     """The command line that runs a program as a child which ends with its parent.
 
     Only the kernel can end it: elsewhere than on Linux it is not tied.

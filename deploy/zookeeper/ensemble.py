@@ -21,7 +21,7 @@ from time import monotonic, sleep
 from types import TracebackType
 from typing import Self
 
-from driftline.deploy.zookeeper.server import Member, Server
+from driftline.deploy.zookeeper.server import Member, Server, command_line
 from driftline.engine.counted import counted
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.locks import Lock
@@ -57,12 +57,13 @@ class Ensemble:
 
     def __enter__(self) -> Self:
         """Raises Unavailable if the servers cannot run, StateMismatch if there are others."""
+        command = command_line()
         self._lock = self._locked()
         try:
             self._check_size()
             members = self._members()
             self.servers = [
-                Server(self._directory, self._host, member, members) for member in members
+                Server(command, self._directory, self._host, member, members) for member in members
             ]
             for server in self.servers:
                 server.start()
@@ -87,15 +88,15 @@ class Ensemble:
     def wait_until_ready(self) -> None:
         """Wait until all servers that were started serve. Raises Unavailable if one ends."""
         deadline = monotonic() + READY_S
-        waiting = [server for server in self.servers if server.runs]
+        waiting = [server for server in self.servers if server.wanted]
         while waiting := [server for server in waiting if not server.mode()]:
             for server in waiting:
                 if not server.runs:
                     raise ended(server)
                 if monotonic() > deadline:
                     raise Unavailable(
-                        f"ZooKeeper server {server.number} does not serve after {READY_S:g} s; "
-                        f"{server.last_words()}"
+                        f"ZooKeeper server {server.number} does not serve after {READY_S:g} s:"
+                        f"\n  {server.why()}"
                     )
             sleep(LOOK_EVERY_S)
 
@@ -161,7 +162,7 @@ class Ensemble:
 
 def ended(server: Server) -> Unavailable:
     """The error for a server that has ended by itself."""
-    return Unavailable(f"ZooKeeper server {server.number} has ended; {server.last_words()}")
+    return Unavailable(f"ZooKeeper server {server.number} has ended:\n  {server.why()}")
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -7,6 +7,8 @@ that its name may have any characters. When its parent ends, the kernel ends the
 
 from __future__ import annotations
 
+import os
+import re
 import socket
 import subprocess
 from collections.abc import Sequence
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from driftline.deploy.host.deaths import how
 from driftline.deploy.host.lifeline import Lifeline, tied
 from driftline.engine.errors import Unavailable
 from driftline.pipeline.spark.java import FRUGAL, find_java
@@ -31,6 +34,9 @@ ASK_S = 1.0
 
 SHOWN_LINES = 5
 """Lines of the log that an error shows."""
+
+_QUIET = re.compile(r"\s|\S+ (INFO|DEBUG) ")
+"""Lines of the log that say nothing of an error, and those of a stack trace."""
 
 LOG, SAID = "zookeeper.log", "java.out"
 
@@ -82,18 +88,27 @@ class Member:
 class Server:
     """The server `member` of the ensemble `members`, which may be it alone.
 
-    `host`: the address at which it listens to clients. Its directory is `server-N` in `directory`.
+    `command`: the command line that runs it. `host`: the address at which it listens to clients.
+    Its directory is `server-N` in `directory`.
     """
 
     def __init__(
-        self, directory: Path, host: str, member: Member, members: Sequence[Member]
+        self,
+        command: Sequence[str],
+        directory: Path,
+        host: str,
+        member: Member,
+        members: Sequence[Member],
     ) -> None:
+        self._command = command
         self.directory = directory / f"server-{member.number}"
         self.number, self.port = member.number, member.port
         self._host = host
         self._members = members if len(members) > 1 else ()
         self._process: subprocess.Popen[bytes] | None = None
         self._lifeline: Lifeline | None = None
+        self._log_begins = 0
+        """Where in its log the lines of this process begin."""
 
     @property
     def address(self) -> str:
@@ -112,19 +127,26 @@ class Server:
         """Whether its process runs."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def wanted(self) -> bool:
+        """Whether it was started, and neither killed nor stopped since."""
+        return self._lifeline is not None
+
     def start(self) -> None:
         """Start it, on the data that it has. Raises Unavailable. Precondition: it does not run."""
         assert not self.runs
-        command = command_line()
+        self._ended()
         try:
             self._configure()
             said = (self.directory / SAID).open("wb")
+            log = self.directory / LOG
+            self._log_begins = log.stat().st_size if log.exists() else 0
         except OSError as error:
             raise Unavailable(f"{self.directory}: {error.strerror}") from None
         lifeline = Lifeline()
         with said:
             self._process = subprocess.Popen(
-                tied(lifeline.fd, command),
+                tied(lifeline.fd, self._command),
                 cwd=self.directory,
                 stdin=subprocess.DEVNULL,
                 stdout=said,
@@ -161,14 +183,18 @@ class Server:
                 self._process.wait(STOP_S)
             self.kill()
 
-    def last_words(self) -> str:
-        """The end of its log, or of what Java has said."""
-        for name in (LOG, SAID):
-            with suppress(OSError):
-                text = (self.directory / name).read_text(errors="replace")
-                if lines := text.splitlines()[-SHOWN_LINES:]:
-                    return "\n  ".join([f"{self.directory / name} ends with", *lines])
-        return f"{self.directory} has no log"
+    def why(self) -> str:
+        """How it has ended, and the warnings and errors that it has logged since its start."""
+        assert self._process is not None
+        status = self._process.poll()
+        lines = [how(status)] if status is not None else []
+        with suppress(OSError), (self.directory / LOG).open(errors="replace") as log:
+            log.seek(self._log_begins if os.fstat(log.fileno()).st_size >= self._log_begins else 0)
+            told = [line for line in log.read().splitlines() if not _QUIET.match(line)]
+            lines += told[-SHOWN_LINES:]
+        with suppress(OSError):
+            lines += (self.directory / SAID).read_text(errors="replace").splitlines()[-SHOWN_LINES:]
+        return "\n  ".join([*lines, f"its log is {self.directory / LOG}"])
 
     def _ended(self) -> None:
         if self._process is not None:
@@ -189,7 +215,10 @@ class Server:
 
 
 def command_line() -> list[str]:
-    """The command line of a server, in its directory. Raises Unavailable."""
+    """The command line that runs a server in its directory.
+
+    Raises Unavailable without PySpark or Java.
+    """
     spec = find_spec("pyspark")
     folders = [] if spec is None else spec.submodule_search_locations or []
     jars = [Path(folder) / "jars" for folder in folders]
