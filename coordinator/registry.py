@@ -2,7 +2,8 @@
 
 The record holds everything that a new master must know. Writing it commits a snapshot, begins an
 incarnation, or ends a run. Each write names the version that it replaces, so of two masters
-only one can go on. `FileRegistry` serves a single machine.
+only one can go on. `FileRegistry` serves a single machine, `ZooKeeperRegistry` several
+(`zookeeper.py`).
 """
 
 from __future__ import annotations
@@ -150,8 +151,9 @@ def check_identity(
 def follows(state: ClusterState, current: ClusterState | None, *, again: bool) -> bool:
     """Whether `state` may be written over `current`; `again`: `current` may be the same state.
 
-    One master at a time has the registry (its process holds a lock). So what is there and equal to
-    what this master has tried to write, it has written.
+    Each master signs what it writes first (`leader`), and each write names the version before it,
+    so no two masters write the same. What is there and equal to what this master has tried to
+    write, it has written.
     """
     if again and current is not None and encode_state(current) == encode_state(state):
         return True

@@ -1,6 +1,13 @@
-"""One profile for hypothesis: every run tries the same examples, on a slow machine too."""
+"""One profile for hypothesis: every run tries the same examples, on a slow machine too.
+
+Fixtures that tests of several folders use.
+"""
 
 from hypothesis import HealthCheck, settings
+
+from tests.zookeepers import zookeeper
+
+__all__ = ["zookeeper"]
 
 settings.register_profile(
     "driftline",

@@ -14,7 +14,7 @@ from driftline.deploy.commands.template import FLOW, README, RUN, SAMPLE, TEST, 
 from driftline.engine.durable import make_directory
 from driftline.engine.errors import Unavailable
 
-LIBRARIES = {"click", "filelock", "lmdb", "msgpack", "rich", "zmq"}
+LIBRARIES = {"click", "filelock", "kazoo", "lmdb", "msgpack", "rich", "zmq"}
 
 TAKEN = {"driftline", "conftest", "pytest"} | LIBRARIES | sys.stdlib_module_names
 """Modules whose names a flow cannot have: one of the two would hide the other."""

@@ -4,6 +4,9 @@ The parent holds the write end of a pipe, the child inherits the read end. When 
 whatever way, the kernel closes the pipe, and the child ends at once: also while a user function
 keeps its loop busy, and also if the parent ended before the child began. On Linux the kernel sends
 SIGKILL, so that even a function in C that holds the interpreter's lock does not keep it alive.
+
+A program that is not ours is tied to its parent by this file: it is executed, arranges for the
+signal, and then becomes the program (`tied`).
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ import fcntl
 import os
 import select
 import signal
+import sys
 import threading
+from collections.abc import Sequence
 
 ORPHANED = 70
 """Exit status of a child whose parent is gone, where the kernel does not kill it."""
@@ -38,13 +43,38 @@ class Lifeline:
 
 def hold_on(fd: int) -> None:
     """In the child: end this process as soon as the parent is gone."""
+    _let_kill(fd)
+    threading.Thread(target=_wait, args=(fd,), daemon=True).start()
+
+
+def tied(fd: int, program: Sequence[str]) -> list[str]:
+    """The command line that runs a program as a child which ends with its parent.
+
+    Only the kernel can end it: elsewhere than on Linux it is not tied.
+    """
+    return [sys.executable, "-P", __file__, str(fd), *program]
+
+
+def _become(fd: int, program: list[str]) -> None:
+    """In the child: end with the parent, and be the program from now on."""
+    _let_kill(fd)
+    if select.select([fd], [], [], 0)[0]:  # the parent ended before there was anybody to kill
+        os._exit(ORPHANED)
+    os.execv(program[0], program)
+
+
+def _let_kill(fd: int) -> None:
+    """Let the kernel kill this process, whatever program it runs, when the parent is gone."""
     if hasattr(fcntl, "F_SETSIG"):
         fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
-    threading.Thread(target=_wait, args=(fd,), daemon=True).start()
 
 
 def _wait(fd: int) -> None:
     select.select([fd], [], [])
     os._exit(ORPHANED)
+
+
+if __name__ == "__main__":
+    _become(int(sys.argv[1]), sys.argv[2:])

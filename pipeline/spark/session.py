@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -19,12 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driftline.engine.errors import Unavailable
+from driftline.pipeline.spark.java import FRUGAL, find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-JAVA = (17, 21)
-"""The versions of Java that Spark 4 supports, the oldest first."""
 
 DEFAULTS = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -39,10 +35,8 @@ DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-FRUGAL_JVM = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""For sessions whose work is done in Python, where the JVM only moves rows: no threads that compile
-and collect compete with Python for the cores. Halves the JVM's CPU time in a job of half a minute.
-"""
+FRUGAL_JVM = {"spark.driver.extraJavaOptions": " ".join(FRUGAL)}
+"""For sessions whose work is done in Python, where the JVM only moves rows."""
 
 LOG_SHOWN = 2000
 """Characters of the JVM's log that an error shows."""
@@ -104,26 +98,7 @@ def check_spark() -> None:
             missing = True
         if missing:
             raise Unavailable(f"Spark needs {package}: pip install 'driftline[spark]'")
-    check_java()
-
-
-def check_java() -> None:
-    """Raises Unavailable if there is no Java that Spark supports."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    wanted = (
-        f"Spark needs Java {JAVA[0]} or newer (for example the package openjdk-17-jre-headless)"
-    )
-    try:
-        if java is None:
-            raise FileNotFoundError("there is no java on the PATH, and JAVA_HOME is not set")
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unavailable(f"{wanted}: {error}") from None
-    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
-    if version is None or int(version[1]) < JAVA[0]:
-        kind = f"version {version[1]}" if version else "no Java that tells its version"
-        raise Unavailable(f"{wanted}: {java} is {kind}. Set JAVA_HOME to another one")
+    find_java("Spark")
 
 
 @contextmanager

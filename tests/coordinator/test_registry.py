@@ -1,9 +1,11 @@
-"""One record, replaced atomically, by whoever follows its last version and nobody else."""
+"""The record, its bytes, and the file of the embedded registry: whole after a crash at any moment.
+
+What every registry promises is in `test_registries.py`.
+"""
 
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 from zlib import crc32
@@ -121,67 +123,6 @@ def test_only_the_state_of_the_same_flow_is_gone_on_from() -> None:
 
 
 # The file -------------------------------------------------------------------------------------
-
-
-def test_nothing_is_read_where_nothing_was_written(tmp_path: Path) -> None:
-    assert FileRegistry(tmp_path / "below" / "registry").read() is None
-
-
-def test_what_was_written_is_there_for_the_next_master(tmp_path: Path) -> None:
-    state = ClusterState("me")
-    for number in range(1, 4):
-        state = state.next(incarnation=number)
-        FileRegistry(tmp_path / "below" / "registry").write(state)
-        assert FileRegistry(tmp_path / "below" / "registry").read() == state
-
-
-def test_of_two_masters_only_one_can_go_on(tmp_path: Path) -> None:
-    """A write that does not follow the last version is refused, and changes nothing."""
-    registry = FileRegistry(tmp_path / "registry")
-    first = ClusterState("me").next(incarnation=1)
-    registry.write(first)
-    mine, other = first.next(incarnation=2), first.next(incarnation=3)
-    registry.write(other)
-    with pytest.raises(StateMismatch, match="another master"):
-        registry.write(mine)
-    assert registry.read() == other
-    for version in (0, 1, 2, 4, 9):
-        with pytest.raises(StateMismatch):
-            registry.write(ClusterState("me", version))
-    assert registry.read() == other
-
-
-@pytest.mark.parametrize("done", [False, True])
-def test_a_write_that_failed_is_repeated_whether_it_was_done_or_not(
-    tmp_path: Path, done: bool
-) -> None:
-    registry = FileRegistry(tmp_path / "registry")
-    state = ClusterState("me").next(incarnation=1)
-    if done:
-        registry.write(state)
-    registry.write(state, again=True)
-    assert registry.read() == state
-    with pytest.raises(StateMismatch, match="another master"):
-        registry.write(replace(state, incarnation=2), again=True)
-
-
-def test_the_first_write_has_to_be_the_first_version(tmp_path: Path) -> None:
-    with pytest.raises(StateMismatch):
-        FileRegistry(tmp_path / "registry").write(ClusterState("me", 2))
-
-
-def test_a_damaged_file_is_refused_for_reading_and_for_writing(tmp_path: Path) -> None:
-    registry = FileRegistry(tmp_path / "registry")
-    state = ClusterState("me").next()
-    registry.write(state)
-    data = (tmp_path / "registry").read_bytes()
-    for damaged in (b"", data[:-1], data[:7] + b"?" + data[8:]):
-        (tmp_path / "registry").write_bytes(damaged)
-        with pytest.raises(StateMismatch, match="damaged"):
-            registry.read()
-        with pytest.raises(StateMismatch, match="damaged"):
-            registry.write(state.next())
-        assert (tmp_path / "registry").read_bytes() == damaged
 
 
 class Crash(Exception):

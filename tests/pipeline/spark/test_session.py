@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from driftline.engine.errors import Unavailable
-from driftline.pipeline.spark.session import check_java, session
+from driftline.pipeline.spark.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,19 +17,3 @@ def test_there_is_one_session_in_a_process(spark: SparkSession) -> None:
     with pytest.raises(Unavailable, match="running in this process already"), session("another"):
         pass
     assert spark.range(3).count() == 3
-
-
-def test_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(Unavailable, match="Spark needs Java 17 or newer"):
-        check_java()
-
-
-def test_java_of_another_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    java = tmp_path / "bin" / "java"
-    java.parent.mkdir()
-    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
-    java.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(Unavailable, match=r"is version 8. Set JAVA_HOME"):
-        check_java()

@@ -1,0 +1,244 @@
+"""The registry in ZooKeeper: one z-node, whose data is the encoded state.
+
+A write replaces exactly the version of the z-node that was read before it, so of two masters only
+one can go on, however late a request arrives. A server of ZooKeeper may lag behind the others;
+therefore each read comes after a `sync`.
+
+A request that is lost with its connection, or that nobody answers in time, may have been done, or
+may still be done. It is `Unavailable`; the next try says that it is one (`again`), and what is
+there and equal to what it would write counts as written.
+
+The client has threads, which keep its session; the registry has none. A call takes at most
+`answer_s` per request.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+from kazoo import exceptions as errors
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState, KeeperState
+
+from driftline.coordinator.registry import ClusterState, decode_state, encode_state, follows
+from driftline.engine.errors import PayloadError, StateMismatch, Unavailable
+from driftline.engine.events import Trouble, about, log
+
+ANSWER_S = 10.0
+"""How long a request may take, in seconds."""
+
+CONNECT_S = 10.0
+"""How long servers may take to answer a new client, in seconds."""
+
+RECONNECT_S_MAX = 1.0
+"""The longest pause between two attempts of a client to connect again, in seconds."""
+
+DATA_BYTES_MAX = (1 << 20) - 4096
+"""ZooKeeper takes requests of less than 1 MiB (its `jute.maxbuffer`); the rest is for the path."""
+
+REASONS = (
+    (errors.ConnectionClosedError, "the connection is closed"),
+    (errors.SessionExpiredError, "the session has expired"),
+    (errors.ConnectionLoss, "the connection was lost"),
+    (errors.OperationTimeoutError, "the servers took too long"),
+    (errors.RequestTimeoutError, "the servers took too long"),
+    (errors.NotReadOnlyCallError, "the server has lost its ensemble, and is read-only"),
+    (errors.AuthFailedError, "the servers do not accept who this is"),
+    (errors.NoAuthError, "not permitted by the access list of the z-node"),
+    (errors.NoNodeError, "the z-node was removed meanwhile"),
+)
+"""Why a request failed, for people; the first one that fits."""
+
+CONFLICTS = (errors.BadVersionError, errors.NodeExistsError, errors.NoNodeError)
+"""Somebody has written the z-node since it was read."""
+
+
+class ZooKeeperRegistry:
+    """The registry in a z-node. The client is connected; whoever opened it closes it."""
+
+    def __init__(self, client: KazooClient, path: str, *, answer_s: float = ANSWER_S) -> None:
+        self._client = client
+        self._path = path
+        self._answer_s = answer_s
+        servers = servers_of(client)
+        self._where = f"{client.chroot}{path} in ZooKeeper at {servers}"
+
+    def read(self) -> ClusterState | None:
+        return self._decoded(self._find()[0])
+
+    def write(self, state: ClusterState, *, again: bool = False) -> None:
+        data = encode_state(state)
+        if len(data) > DATA_BYTES_MAX:
+            raise PayloadError(
+                f"registry {self._where}: the state has {len(data):,} bytes, and ZooKeeper stores "
+                f"at most {DATA_BYTES_MAX:,}: use fewer nodes, or a flow with fewer operators"
+            )
+        there, version = self._find()
+        if not follows(state, self._decoded(there), again=again):
+            raise self._taken()
+        if there == data:
+            return  # by the try before
+        try:
+            self._replace(version, data)
+        except CONFLICTS:
+            # By the try before, which has only now arrived? Else by another master.
+            if not again or self._find()[0] != data:
+                raise self._taken() from None
+
+    def _find(self) -> tuple[bytes | None, int]:
+        """The newest data of the z-node and its version; None if there is none."""
+        with self._answering():
+            self._client.sync_async(self._path).get(timeout=self._answer_s)
+            try:
+                data, stat = self._client.get_async(self._path).get(timeout=self._answer_s)
+            except errors.NoNodeError:
+                return None, -1
+            return data, stat.version
+
+    def _replace(self, version: int, data: bytes) -> None:
+        """Write the z-node in place of this version; -1: make it. Raises CONFLICTS, Unavailable."""
+        with self._answering(CONFLICTS):
+            if version < 0:
+                asked = self._client.create_async(self._path, data, makepath=True)
+            else:
+                asked = self._client.set_async(self._path, data, version)
+            asked.get(timeout=self._answer_s)
+
+    def _decoded(self, data: bytes | None) -> ClusterState | None:
+        return None if data is None else decode_state(data, self._where)
+
+    def _taken(self) -> StateMismatch:
+        return StateMismatch(f"registry {self._where}: another master has taken over")
+
+    @contextmanager
+    def _answering(self, answers: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+        """Raise Unavailable for all errors of ZooKeeper but `answers`.
+
+        Nothing is asked without a connection: the client would keep it, and ask it later.
+        """
+        if not self._client.connected:
+            raise Unavailable(f"registry {self._where}: no server is connected now")
+        try:
+            yield
+        except answers:
+            raise
+        except KazooTimeoutError:
+            reason = f"no answer within {self._answer_s:g} s"
+            raise Unavailable(f"registry {self._where}: {reason}") from None
+        except errors.KazooException as error:
+            raise Unavailable(f"registry {self._where}: {_reason(error)}") from None
+
+
+# Clients --------------------------------------------------------------------------------------
+
+
+def connect(hosts: str, timeout_s: float, *, wait_s: float = CONNECT_S) -> KazooClient:
+    """A client that has a session with the servers `hosts`, as ``host:port,host:port/path``.
+
+    `timeout_s`: how long the session outlives a lost connection, within the bounds that the servers
+    set. `wait_s`: how long to wait for the servers. All paths are beneath the path in `hosts`,
+    which is made.
+
+    Raises Unavailable if no server answers.
+    """
+    servers, _, chroot = hosts.partition("/")
+    lines = _Lines(log)
+    try:
+        client = KazooClient(
+            servers,
+            timeout_s,
+            logger=lines,
+            connection_retry={"max_tries": -1, "max_delay": RECONNECT_S_MAX},
+        )
+    except ValueError:
+        raise Unavailable(
+            f"{hosts!r} does not name ZooKeeper servers: give host:port, or several with commas"
+        ) from None
+    client.start_async().wait(wait_s)
+    if not client.connected:
+        close(client)
+        why = f" ({lines.reason})" if lines.reason else ""
+        raise Unavailable(
+            f"no ZooKeeper server answers at {servers}{why}: start one, or correct the address"
+        )
+    if chroot.strip("/"):
+        _enter(client, f"/{chroot.strip('/')}", wait_s)
+    client.add_listener(_Told(client))
+    return client
+
+
+def close(client: KazooClient) -> None:
+    """End a client with its session."""
+    client.stop()
+    client.close()
+
+
+def servers_of(client: KazooClient) -> str:
+    """The servers of a client, for people."""
+    return ",".join(
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in client.hosts
+    )
+
+
+def _enter(client: KazooClient, path: str, wait_s: float) -> None:
+    """Make a path, and let all paths of the client be beneath it. kazoo makes no such path."""
+    try:
+        client.ensure_path_async(path).get(timeout=wait_s)
+    except (KazooTimeoutError, errors.KazooException) as error:
+        servers = servers_of(client)
+        close(client)
+        raise Unavailable(f"{path} in ZooKeeper at {servers}: {_reason(error)}") from None
+    client.chroot = path
+
+
+def _reason(error: Exception) -> str:
+    """Why ZooKeeper did not do something, for people."""
+    return next((text for kind, text in REASONS if isinstance(error, kind)), type(error).__name__)
+
+
+class _Told:
+    """Tells people when a client loses its servers or its session, and when it is over."""
+
+    def __init__(self, client: KazooClient) -> None:
+        self._client = client
+        self._servers = servers_of(client)
+        self._trouble = Trouble("zookeeper-lost")
+
+    def __call__(self, state: str) -> None:
+        """The client's connection has changed; kazoo calls this in its own thread."""
+        if state == KazooState.SUSPENDED:
+            text = f"the connection to ZooKeeper at {self._servers} is lost; trying again"
+            self._trouble.failed(monotonic(), text, servers=self._servers)
+        elif state == KazooState.CONNECTED:
+            text = f"ZooKeeper at {self._servers} is connected again"
+            self._trouble.over(monotonic(), text, servers=self._servers)
+        elif self._client.client_state != KeeperState.CLOSED:  # otherwise by `close`
+            told = about("zookeeper-expired", servers=self._servers)
+            log.warning("the session with ZooKeeper at %s is over", self._servers, extra=told)
+
+
+class _Lines(logging.LoggerAdapter[logging.Logger]):
+    """kazoo's lines, for debugging, as ours: what matters to people, `_Told` says.
+
+    kazoo warns at each attempt to connect. Requests, with their data, are left out.
+    """
+
+    reason = ""
+    """The last warning that has a reason."""
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: object) -> None:
+        if level < logging.INFO:
+            return
+        text = str(msg) % args if args else str(msg)
+        if level == logging.WARNING and ": " in text:
+            self.reason = text.partition(": ")[2]
+        failed = level >= logging.ERROR
+        told = about("zookeeper-client", text=text)
+        self.logger.log(
+            logging.ERROR if failed else logging.DEBUG, "kazoo: %s", text,
+            exc_info=failed, extra=told,
+        )  # fmt: skip

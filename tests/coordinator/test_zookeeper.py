@@ -1,0 +1,281 @@
+"""The registry in ZooKeeper where requests are lost, late or refused; what clients say."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from unittest.mock import patch
+from uuid import uuid4
+
+import pytest
+from kazoo import exceptions
+from kazoo.client import KazooClient
+from kazoo.protocol.states import KazooState
+from kazoo.security import make_acl
+
+from driftline.coordinator.registry import ClusterState, encode_state
+from driftline.coordinator.zookeeper import (
+    DATA_BYTES_MAX,
+    REASONS,
+    ZooKeeperRegistry,
+    close,
+    connect,
+)
+from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.engine.errors import DriftlineError, PayloadError, StateMismatch, Unavailable
+from driftline.engine.events import FIELDS
+from tests.zookeepers import SESSION_S, WAIT_S, client_of, expire, wait_connected
+
+FIRST = ClusterState("me").next(incarnation=1)
+SECOND = FIRST.next(incarnation=2)
+
+
+@pytest.fixture
+def client(zookeeper: Ensemble) -> Iterator[KazooClient]:
+    with client_of(zookeeper) as client:
+        yield client
+
+
+@pytest.fixture
+def path(client: KazooClient) -> str:
+    """A z-node that is not there yet, beneath one that is."""
+    parent = f"/driftline/{uuid4().hex}"
+    client.ensure_path(parent)
+    return f"{parent}/registry"
+
+
+class Lost:
+    """An answer that never comes."""
+
+    def get(self, timeout: float) -> None:
+        raise exceptions.ConnectionLoss
+
+
+# Requests -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("request_name", ["create_async", "set_async"])
+@pytest.mark.parametrize("done", [False, True])
+def test_a_write_whose_answer_is_lost_may_have_been_done(
+    client: KazooClient, path: str, request_name: str, done: bool
+) -> None:
+    registry = ZooKeeperRegistry(client, path)
+    state = FIRST
+    if request_name == "set_async":
+        registry.write(FIRST)
+        state = SECOND
+    real = getattr(client, request_name)
+
+    def losing(*arguments: object, **options: object) -> Lost:
+        if done:
+            real(*arguments, **options).get(timeout=WAIT_S)
+        return Lost()
+
+    with (
+        patch.object(client, request_name, losing),
+        pytest.raises(Unavailable, match=r"127\.0\.0\.1:\d+: the connection was lost"),
+    ):
+        registry.write(state)
+    assert (registry.read() == state) is done
+    registry.write(state, again=True)
+    assert registry.read() == state
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("same", [False, True])
+@pytest.mark.parametrize("first", [False, True])
+def test_between_reading_and_writing_the_node_may_be_written(
+    zookeeper: Ensemble, client: KazooClient, path: str, first: bool, same: bool, again: bool
+) -> None:
+    """By another master; or with the same state, if the try before arrives only then."""
+    registry = ZooKeeperRegistry(client, path)
+    mine = FIRST if first else SECOND
+    if not first:
+        registry.write(FIRST)
+    late = mine if same else replace(mine, incarnation=9)
+    name = "create_async" if first else "set_async"
+    real = getattr(client, name)
+
+    def overtaken(*arguments: object, **options: object) -> object:
+        with client_of(zookeeper) as other:
+            write = other.create if first else other.set
+            write(path, encode_state(late))
+        return real(*arguments, **options)
+
+    with patch.object(client, name, overtaken):
+        if same and again:
+            registry.write(mine, again=True)
+        else:
+            with pytest.raises(StateMismatch, match="another master"):
+                registry.write(mine, again=again)
+    assert registry.read() == late
+
+
+def test_a_late_write_of_an_old_master_does_nothing(client: KazooClient, path: str) -> None:
+    """Its request is under way while another master reads and writes."""
+    registry = ZooKeeperRegistry(client, path)
+    registry.write(FIRST)
+    version = client.get(path)[1].version
+    registry.write(SECOND)
+    with pytest.raises(exceptions.BadVersionError):
+        registry._replace(version, encode_state(FIRST.next(incarnation=7)))
+    assert registry.read() == SECOND
+
+
+def test_what_is_read_is_never_older_than_what_was_written(client: KazooClient, path: str) -> None:
+    """A server may lag behind: each read comes after a sync."""
+    asked: list[str] = []
+
+    def noted(name: str) -> Callable[..., object]:
+        real = getattr(client, name)
+
+        def note(*arguments: object, **options: object) -> object:
+            asked.append(name)
+            return real(*arguments, **options)
+
+        return note
+
+    registry = ZooKeeperRegistry(client, path)
+    with ExitStack() as patches:
+        for name in ("sync_async", "get_async", "create_async", "set_async"):
+            patches.enter_context(patch.object(client, name, noted(name)))
+        registry.read()
+        registry.write(FIRST)
+        registry.write(SECOND)
+    read = ["sync_async", "get_async"]
+    assert asked == [*read, *read, "create_async", *read, "set_async"]
+
+
+@pytest.mark.parametrize(("kind", "reason"), REASONS)
+def test_errors_of_the_servers_are_told_with_servers_path_and_reason(
+    client: KazooClient, path: str, kind: type[Exception], reason: str
+) -> None:
+    with (
+        patch.object(client, "sync_async", side_effect=kind),
+        pytest.raises(Unavailable, match=rf"registry {path} in ZooKeeper at 127.*: {reason}"),
+    ):
+        ZooKeeperRegistry(client, path).read()
+
+
+def test_a_node_that_must_not_be_written_is_told_as_such(client: KazooClient, path: str) -> None:
+    acl = [make_acl("world", "anyone", read=True)]
+    client.create(path, encode_state(FIRST), acl=acl, makepath=True)
+    registry = ZooKeeperRegistry(client, path)
+    assert registry.read() == FIRST
+    with pytest.raises(Unavailable, match="not permitted"):
+        registry.write(SECOND)
+
+
+def test_a_state_that_is_too_large_is_told_as_such(client: KazooClient, path: str) -> None:
+    """ZooKeeper itself would only close the connection, again and again."""
+    registry = ZooKeeperRegistry(client, path)
+    rest = len(encode_state(FIRST.next(output="x" * 70_000))) - 70_000
+    largest = FIRST.next(output="x" * (DATA_BYTES_MAX - rest))
+    assert len(encode_state(largest)) == DATA_BYTES_MAX
+    registry.write(FIRST)
+    registry.write(largest)
+    assert registry.read() == largest
+    with pytest.raises(PayloadError, match="at most"):
+        registry.write(largest.next(output=largest.output + "x"))
+    assert registry.read() == largest
+
+
+# Sessions -------------------------------------------------------------------------------------
+
+
+def test_after_its_session_has_expired_a_client_goes_on_with_a_new_one(
+    client: KazooClient, path: str
+) -> None:
+    registry = ZooKeeperRegistry(client, path)
+    registry.write(FIRST)
+    session = client.client_id
+    errors: list[DriftlineError] = []
+    over = threading.Event()
+
+    def without_session(state: str) -> None:
+        if state == KazooState.LOST:
+            with pytest.raises(Unavailable) as raised:
+                registry.write(SECOND)
+            errors.append(raised.value)
+            over.set()
+
+    client.add_listener(without_session)
+    expire(client)
+    assert over.wait(WAIT_S)
+    wait_connected(client)
+    assert client.client_id != session
+    assert "no server is connected now" in str(errors[0])
+    registry.write(SECOND, again=True)
+    assert registry.read() == SECOND
+
+
+def test_a_closed_client_is_told_as_such(zookeeper: Ensemble, path: str) -> None:
+    client = connect(zookeeper.addresses, SESSION_S)
+    close(client)
+    with pytest.raises(Unavailable, match="no server is connected"):
+        ZooKeeperRegistry(client, path).read()
+
+
+# Clients --------------------------------------------------------------------------------------
+
+
+def test_without_servers_the_error_names_them_and_the_reason(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(Unavailable, match=r"at 127\.0\.0\.1:1,localhost:2 .*Connection refused"):
+        connect("127.0.0.1:1,localhost:2", SESSION_S, wait_s=0.5)
+    with pytest.raises(Unavailable, match="no-such-host:1"):
+        connect("no-such-host:1", SESSION_S, wait_s=0.5)
+    assert capfd.readouterr() == ("", "")
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("hosts", ["", ",", "host:port", "host:99999"])
+def test_what_names_no_servers_is_told_as_such(hosts: str) -> None:
+    with pytest.raises(Unavailable, match="does not name ZooKeeper servers"):
+        connect(hosts, SESSION_S)
+
+
+def test_all_is_beneath_the_path_of_the_servers(
+    zookeeper: Ensemble, client: KazooClient, path: str
+) -> None:
+    beneath = connect(f"{zookeeper.addresses}{path}/", SESSION_S)
+    try:
+        registry = ZooKeeperRegistry(beneath, "/flows/one")
+        registry.write(FIRST)
+        assert client.get(f"{path}/flows/one")[0] == encode_state(FIRST)
+        client.set(f"{path}/flows/one", b"?")
+        with pytest.raises(StateMismatch, match=f"registry {path}/flows/one in ZooKeeper"):
+            registry.read()
+    finally:
+        close(beneath)
+
+
+def test_people_are_told_of_lost_servers_and_sessions_and_of_nothing_else(
+    zookeeper: Ensemble, caplog: pytest.LogCaptureFixture
+) -> None:
+    [server] = zookeeper.servers
+    with client_of(zookeeper) as client:
+        lost = threading.Event()
+
+        def note(state: str) -> None:
+            if state == KazooState.SUSPENDED:
+                lost.set()
+
+        client.add_listener(note)
+        server.kill()
+        assert lost.wait(WAIT_S)
+        server.start()
+        zookeeper.wait_until_ready()
+        wait_connected(client)
+    told = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert {record.name for record in told} == {"driftline"}
+    events = [getattr(record, FIELDS)["event"] for record in told]
+    assert [event for event in events if event != "zookeeper-expired"] == [
+        "zookeeper-lost",
+        "zookeeper-lost-over",
+    ]
+    assert str(zookeeper.addresses) in told[0].getMessage()

@@ -1,0 +1,72 @@
+"""A real ZooKeeper server for tests: one for each worker, started when it is first needed.
+
+A test may kill it, and has to start it again. Each test uses paths of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.protocol.states import KazooState
+
+from driftline.coordinator.zookeeper import close, connect
+from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.deploy.zookeeper.server import command_line
+from driftline.engine.errors import Unavailable
+
+SESSION_S = 1.5
+
+WAIT_S = 30.0
+"""How long a test waits for what has to happen; far more than it takes."""
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    """One ZooKeeper server that serves."""
+    needs_zookeeper()
+    with Ensemble(tmp_path_factory.mktemp("zookeeper")) as ensemble:
+        ensemble.wait_until_ready()
+        yield ensemble
+
+
+def needs_zookeeper() -> None:
+    """Skip a test where ZooKeeper cannot run."""
+    try:
+        command_line()
+    except Unavailable as error:
+        pytest.skip(str(error))
+
+
+@contextmanager
+def client_of(ensemble: Ensemble) -> Iterator[KazooClient]:
+    """A client with a session of its own."""
+    client = connect(ensemble.addresses, SESSION_S)
+    try:
+        yield client
+    finally:
+        close(client)
+
+
+def wait_connected(client: KazooClient) -> None:
+    """Wait until a client is connected."""
+    connected = threading.Event()
+
+    def note(state: str) -> None:
+        if state == KazooState.CONNECTED:
+            connected.set()
+
+    client.add_listener(note)
+    if not client.connected:
+        assert connected.wait(WAIT_S)
+    client.remove_listener(note)
+
+
+def expire(client: KazooClient) -> None:
+    """Let the servers end the session of a client, as if they had not heard of it for long."""
+    other = KazooClient(",".join(f"{h}:{p}" for h, p in client.hosts), client_id=client.client_id)
+    other.start(WAIT_S)
+    close(other)
