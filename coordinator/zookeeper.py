@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
 
 from kazoo import exceptions as errors
@@ -114,23 +114,31 @@ class ZooKeeperRegistry:
     def _taken(self) -> StateMismatch:
         return StateMismatch(f"registry {self._where}: another master has taken over")
 
-    @contextmanager
-    def _answering(self, answers: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-        """Raise Unavailable for all errors of ZooKeeper but `answers`.
+    def _answering(self, answers: tuple[type[Exception], ...] = ()) -> AbstractContextManager[None]:
+        return answering(self._client, f"registry {self._where}", self._answer_s, answers)
 
-        Nothing is asked without a connection: the client would keep it, and ask it later.
-        """
-        if not self._client.connected:
-            raise Unavailable(f"registry {self._where}: no server is connected now")
-        try:
-            yield
-        except answers:
-            raise
-        except KazooTimeoutError:
-            reason = f"no answer within {self._answer_s:g} s"
-            raise Unavailable(f"registry {self._where}: {reason}") from None
-        except errors.KazooException as error:
-            raise Unavailable(f"registry {self._where}: {_reason(error)}") from None
+
+@contextmanager
+def answering(
+    client: KazooClient,
+    what: str,
+    answer_s: float,
+    answers: tuple[type[Exception], ...] = (),
+) -> Iterator[None]:
+    """Raise Unavailable for all errors of ZooKeeper but `answers`; `what` is asked, for people.
+
+    Nothing is asked without a connection: the client would keep it, and ask it later.
+    """
+    if not client.connected:
+        raise Unavailable(f"{what}: no server is connected now")
+    try:
+        yield
+    except answers:
+        raise
+    except KazooTimeoutError:
+        raise Unavailable(f"{what}: no answer within {answer_s:g} s") from None
+    except errors.KazooException as error:
+        raise Unavailable(f"{what}: {_reason(error)}") from None
 
 
 # Clients --------------------------------------------------------------------------------------

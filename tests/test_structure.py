@@ -68,6 +68,7 @@ ROOMS = {
 
 DRIVERS = (
     "coordinator/registry.py",
+    "coordinator/succession.py",
     "coordinator/zookeeper.py",
     "deploy/api",
     "deploy/commands",
