@@ -129,6 +129,11 @@ class Runtime:
         if carry_out is not None:
             self._stores[party.name] = carry_out
 
+    def listen(self, file: int, drain: Callable[[], None]) -> None:
+        """Let a file wake the loop, too: `drain` is called when there is something to read."""
+        self._poller.register(file, zmq.POLLIN)
+        self._drains[file] = drain
+
     def host(self, other: Party, partner: Party) -> None:
         """Run a party in a thread of its own, for its one partner: an embedded consumer."""
         self._local[other.name] = LocalParty(other, self.connect(_inproc(partner)))
