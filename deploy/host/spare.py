@@ -35,6 +35,8 @@ class Spare:
             self.child = launch(its_end.fileno())
         self._link.setblocking(False)
         self._ready = False
+        self.told = False
+        """Whether people were told that it is ready."""
 
     @property
     def ready(self) -> bool:

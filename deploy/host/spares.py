@@ -52,6 +52,11 @@ class Spares:
             if status is not None:
                 self._spares.remove(spare)
                 self._died(spare, status, now)
+            elif not spare.told and spare.ready:
+                spare.told = True
+                pid = spare.child.pid
+                told = about("spare-ready", pid=pid)
+                log.debug("a spare process is ready (pid %d)", pid, extra=told)
         if self.ready == len(self._spares) < self._number and now >= self._start_at:
             self._spares.append(Spare(self._launch))
             self._deaths.started(SPARE, now)
