@@ -102,7 +102,7 @@ OF_REFERENCE = (
               "--kill-every do not count.",
               )  # fmt: skip
 @click.option("--spares", default=1, show_default=True, type=click.IntRange(0, 8),
-              help="Processes of some 45 MB that are kept ready, with the flow loaded, to take the "
+              help="Processes of some 40 MB that are kept ready, with the flow loaded, to take the "
               "place of a node or master that dies. They are started once a run has been calm for "
               "two seconds.")  # fmt: skip
 @click.option("--let-anyone-send", is_flag=True,

@@ -1,7 +1,7 @@
 """The local cluster: starts the node and master processes of a run on this machine, and restarts
 them.
 
-A process that dies is noticed at once (`ends`). A spare takes its place (`spares`), or it starts
+A process that dies is noticed at once (`exits`). A spare takes its place (`spares`), or it starts
 again; the coordinator then recovers the run. A process that cannot start, or that dies again and
 again while the run makes no progress, ends the run; the error has the last lines that the process
 wrote, and the record that it was working on. What processes say is told as it comes (`mouth`).
@@ -28,7 +28,7 @@ from typing import Self
 
 from driftline.deploy.host import child
 from driftline.deploy.host.deaths import KILLED_SILENT, MAY_BE_DAMAGE, Deaths, how
-from driftline.deploy.host.ends import Ends
+from driftline.deploy.host.exits import Exits
 from driftline.deploy.host.kills import Kills
 from driftline.deploy.host.launched import Launched
 from driftline.deploy.host.process import CANNOT_START, STOPPED, ProcessConfig, where_it_was
@@ -54,7 +54,7 @@ class LocalCluster:
     def __init__(self, config: ProcessConfig, spares: int = 0) -> None:
         """`spares`: processes that are kept ready for the next deaths."""
         self.config = config
-        self._ends = Ends()
+        self._exits = Exits()
         self.spares = Spares(spares, self._launch_spare)
         self.kills = 0
         self.restarts = 0
@@ -89,13 +89,13 @@ class LocalCluster:
 
     def wake(self, runtime: Runtime) -> None:
         """Let the loop of a runtime wake up as soon as a process has ended."""
-        if (file := self._ends.fileno()) is not None:
-            runtime.listen(file, self._ends.take)
+        if (file := self._exits.fileno()) is not None:
+            runtime.listen(file, self._exits.take)
 
     @property
     def has_lost_one(self) -> bool:
         """Whether a process has ended since `supervise` was called last, as far as is known."""
-        return self._ends.news
+        return self._exits.news
 
     def supervise(self, settled: int = 0, sent: int = 0, watch: Watch | None = None) -> None:
         """Restart processes that have died. `settled`, `sent`: how far the run is (see `Deaths`).
@@ -104,7 +104,7 @@ class LocalCluster:
         Unavailable if a process cannot start, or has died too often.
         """
         now = monotonic()
-        self._ends.news = False
+        self._exits.news = False
         self.deaths.moved(settled, sent)
         if watch is not None:
             self._kill_silent(now, watch)
@@ -246,7 +246,7 @@ class LocalCluster:
             each.hear_out()
         for each in self._children.values():
             each.cut()
-        self._ends.close()
+        self._exits.close()
 
     def _start(self, name: str) -> bool:
         """Start a process of this name. Returns whether it was a spare."""
@@ -275,7 +275,7 @@ class LocalCluster:
 
     def _launch(self, name: str, config: ProcessConfig) -> Launched:
         made = Launched(name, lambda fd, *said: self._popen(replace(config, lifeline=fd), *said))
-        self._ends.watch(made.pid)
+        self._exits.watch(made.pid)
         return made
 
     def _popen(self, config: ProcessConfig, stdout: int, stderr: int) -> subprocess.Popen[bytes]:

@@ -1,4 +1,4 @@
-"""Ends: a file that can be read as soon as a child has ended, so that a loop wakes up at once.
+"""Exits: a file that can be read as soon as a child has ended, so that a loop wakes up at once.
 
 Takes the ids of children. Gives one file for all of them, to be polled with whatever else the loop
 waits for, and `news`. A child that has ended is still to be waited for by its parent. Where the
@@ -12,8 +12,8 @@ import select
 from contextlib import suppress
 
 
-class Ends:
-    """The ends of the children of a cluster."""
+class Exits:
+    """The exits of the children of a cluster."""
 
     def __init__(self) -> None:
         self.news = False
@@ -35,7 +35,7 @@ class Ends:
             self._poll.register(file, select.EPOLLIN)
 
     def take(self) -> None:
-        """Note who has ended: the file can be read. It cannot be any more, until the next end."""
+        """Note who has ended: the file can be read. It cannot be any more, until the next exit."""
         if self._poll is None:
             return
         for file, _ in self._poll.poll(0):
