@@ -12,6 +12,7 @@ import click
 
 from driftline.bench.commands.comparing import floor, latency, throughput
 from driftline.bench.commands.examining import memory, ordering, profile
+from driftline.bench.commands.killing import recovery
 from driftline.engine.errors import Unavailable
 
 
@@ -29,5 +30,5 @@ def bench() -> None:
         )
 
 
-for command in (latency, throughput, ordering, floor, memory, profile):
+for command in (latency, throughput, ordering, recovery, floor, memory, profile):
     bench.add_command(command)

@@ -142,6 +142,11 @@ def poisson_schedule(n: int, rate: float, seed: int) -> list[float]:
     return list(accumulate(random.expovariate(rate) for _ in range(n)))
 
 
+def steady_schedule(n: int, rate: float) -> list[float]:
+    """Due times in seconds of `n` arrivals, `rate` per second, one like the other."""
+    return [number / rate for number in range(n)]
+
+
 def cpu_seconds() -> float:
     """CPU time so far of this process and its descendants, also of those that have ended."""
     me = psutil.Process()

@@ -1,8 +1,8 @@
 """The check of a benchmark: in every run each document has one output for each of its words.
 
-Nothing is killed in a benchmark, so this is no test of guarantees, and no policy excuses an output
-that is lost or comes twice: then the measurement is broken. Every run counts, as a median would
-hide the broken one.
+Nothing is killed in these benchmarks, so this is no test of guarantees, and no policy excuses an
+output that is lost or comes twice: then the measurement is broken. Every run counts, as a median
+would hide the broken one.
 """
 
 from collections.abc import Iterable, Sequence

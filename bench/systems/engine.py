@@ -6,6 +6,7 @@ Where documents come from and outputs go is a matter of `ends`.
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 from collections import Counter
@@ -47,6 +48,8 @@ class Engine(Running):
         flow: str = "driftline.index",
         consumer: Consumer | None = None,
         durable: bool = False,
+        spares: int = 0,
+        log_level: int = logging.WARNING,
     ) -> None:
         """`consumer`: one in this process, unless the ends are `durable`."""
         self.documents = documents
@@ -65,6 +68,7 @@ class Engine(Running):
             identity=flow_plan.identity(),
             run="bench",
             dead_letters=False,
+            log_level=log_level,
         )
         chosen = policy(policy_name, ordering)
         self.ends: Ends = (
@@ -89,7 +93,7 @@ class Engine(Running):
         self.ends.attach(self.runtime, config)
         self.watch = Watch(every_s=inf)
         self.watch.address = self.runtime.add(self.watch, config.address("watch"))
-        self.cluster = LocalCluster(config)
+        self.cluster = LocalCluster(config, spares)
 
     def start(self) -> None:
         """Start the cluster. Raises Unavailable if it has not started within START_S."""

@@ -101,6 +101,10 @@ OF_REFERENCE = (
               help="Deaths of a process, without progress of the run, that end the run. Kills by "
               "--kill-every do not count.",
               )  # fmt: skip
+@click.option("--spares", default=1, show_default=True, type=click.IntRange(0, 8),
+              help="Processes of some 40 MB that are kept ready, with the flow loaded, to take the "
+              "place of a node or master that dies. They are started once a run has been calm for "
+              "two seconds.")  # fmt: skip
 @click.option("--let-anyone-send", is_flag=True,
               help="Let an input listen where other machines reach it: anybody who does can send "
               "records, and claim to be any producer.")  # fmt: skip
@@ -130,6 +134,7 @@ def run(
     stalled_after: float,
     slow_after: float,
     deaths: int,
+    spares: int,
     let_anyone_send: bool,
     seed: int,
     reference: bool,
@@ -191,6 +196,7 @@ def run(
             let_anyone_send=let_anyone_send,
             accept_changed_code=accept_changed_code,
             fresh=fresh,
+            spares=spares,
         )
         done = run_flow(loaded, config, console)
         ended_by, waiting, report = done.ended_by, done.waiting, done.as_json()

@@ -37,8 +37,10 @@ class Lifeline:
         os.close(self.fd)
 
     def cut(self) -> None:
-        """Close the parent's end: the child ends, if it has not yet."""
-        os.close(self._held)
+        """Close the parent's end: the child ends, if it has not yet. May be called again."""
+        if self._held >= 0:
+            os.close(self._held)
+            self._held = -1
 
 
 def hold_on(fd: int) -> None:

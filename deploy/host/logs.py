@@ -131,6 +131,13 @@ def log_to_parent(process: str, level: int) -> None:
     _install([handler], level, level)
 
 
+def rename(process: str) -> None:
+    """In a child that was a spare: its lines are those of this process from now on."""
+    for handler in _installed:
+        if isinstance(handler.formatter, LineFormatter):
+            handler.formatter.process = process
+
+
 def from_child(line: bytes, process: str) -> logging.LogRecord | None:
     """The record of a child's line, without `BEGIN`; None if it is something else."""
     try:

@@ -53,7 +53,8 @@ class Mouth:
         """`printed`: its standard output, where nothing is a log line."""
         self.last: deque[str] = deque(maxlen=SHOWN_MAX)
         """The last lines, for the error that ends the run."""
-        self._process = process
+        self.process = process
+        """Its name; a spare gets another one."""
         self._printed = printed
         self._from, self.fd = os.pipe()
         if hasattr(fcntl, "F_SETPIPE_SZ"):
@@ -111,7 +112,7 @@ class Mouth:
             self._take_text(text)
 
     def _take_log_line(self, line: bytes) -> None:
-        record = from_child(line, self._process)
+        record = from_child(line, self.process)
         if record is None:
             self._take_text(line)
             return
@@ -162,5 +163,5 @@ class Mouth:
             log.name, level, __file__, 0, text, (), None,
             extra={FIELDS: {"event": "print", **fields}},
         )  # fmt: skip
-        record.processName = self._process
+        record.processName = self.process
         tell_again(record)

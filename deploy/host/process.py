@@ -1,4 +1,5 @@
-"""The process of a node or of the master: ``python -m driftline.deploy.host.process CONFIG``.
+"""The process of a node, of the master, or of a spare, which becomes one of them later:
+``python -m driftline.deploy.host.process CONFIG``.
 
 CONFIG is the JSON form of `ProcessConfig`. The process runs until it is told to stop, or until its
 parent ends. Its exit status is STOPPED if it was told to stop, CANNOT_START if it has said why. Any
@@ -26,8 +27,9 @@ from driftline.deploy.host import forks
 from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.lifeline import hold_on
 from driftline.deploy.host.limits import LIMITS, Limits
-from driftline.deploy.host.logs import insist, log_to_parent
+from driftline.deploy.host.logs import insist, log_to_parent, rename
 from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.spare import await_role
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.letters import DeadLetters
@@ -40,6 +42,7 @@ from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.locks import Lock
 from driftline.engine.policy import Policy, policy
+from driftline.engine.sinks.jsonl import JsonLinesConsumer
 from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.snapshots.store import LmdbStore, PartStore
 from driftline.engine.wire.marks import Mark
@@ -73,6 +76,8 @@ class ProcessConfig:
     index: int = 0
     lifeline: int = -1
     """The file descriptor of a pipe that is closed when the parent ends."""
+    spare: int = -1
+    """The file descriptor over which a spare hears its role; -1: it has one."""
     careful: tuple[int, int] = CARELESS
     """First and last time of the elements that the node notes, and works off one by one."""
     limits: Limits = LIMITS
@@ -103,7 +108,7 @@ class ProcessConfig:
     @property
     def name(self) -> str:
         """The name of this process."""
-        return self.role if self.role == "master" else f"{self.role}-{self.index}"
+        return f"{self.role}-{self.index}" if self.role == "node" else self.role
 
     def mark(self, kind: str) -> Mark:
         """The mark of a directory of this process; `kind`: node or output."""
@@ -195,8 +200,6 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     node.addresses["master"] = config.address("master")
     letters = DeadLetters(f"{config.output}/{DEAD_LETTERS}")
     if config.output:
-        from driftline.engine.sinks.jsonl import JsonLinesConsumer
-
         barrier, mark = f"barrier-{config.index}", config.mark("output")
         told = Path(config.output), barrier, flow, config.identity, mark
         consumer = _opened(
@@ -338,6 +341,11 @@ def main(argument: str) -> int:
     sys.path += [path for path in config.paths if path not in sys.path]
     try:
         flow_plan = _same_plan(config)
+        if config.spare >= 0:
+            if not (argument := await_role(config.spare)):
+                return STOPPED
+            config = ProcessConfig.from_json(argument)
+            rename(config.name)
         chosen = policy(config.policy, config.ordering)
         run = run_master if config.role == "master" else run_node
         return run(config, flow_plan, chosen)

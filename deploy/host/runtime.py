@@ -47,6 +47,9 @@ SLOW = "slow disk"
 LINGER_MS = 500
 """How long the messages of a closed socket may keep the process, at most."""
 
+RECONNECT_MS = 10
+"""How often a socket tries to connect again: a new master waits for all members to be there."""
+
 SWITCH_S = 0.0005
 """How long the background thread may keep the interpreter while the loop wants it."""
 
@@ -128,6 +131,11 @@ class Runtime:
         self._drains[socket] = drain
         if carry_out is not None:
             self._stores[party.name] = carry_out
+
+    def listen(self, file: int, drain: Callable[[], None]) -> None:
+        """Let a file wake the loop, too: `drain` is called when there is something to read."""
+        self._poller.register(file, zmq.POLLIN)
+        self._drains[file] = drain
 
     def host(self, other: Party, partner: Party) -> None:
         """Run a party in a thread of its own, for its one partner: an embedded consumer."""
@@ -226,6 +234,7 @@ class Runtime:
         socket: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
         socket.set_hwm(0)
         socket.setsockopt(zmq.LINGER, LINGER_MS)
+        socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         socket.connect(address)
         return socket
 

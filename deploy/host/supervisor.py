@@ -1,10 +1,10 @@
 """The local cluster: starts the node and master processes of a run on this machine, and restarts
 them.
 
-A process that dies is started again; the coordinator then recovers the run. A process that cannot
-start, or that dies again and again while the run makes no progress, ends the run; the error has the
-last lines that the process wrote, and the record that it was working on. What processes say is told
-as it comes (`mouth`).
+A process that dies is noticed at once (`exits`). A spare takes its place (`spares`), or it starts
+again; the coordinator then recovers the run. A process that cannot start, or that dies again and
+again while the run makes no progress, ends the run; the error has the last lines that the process
+wrote, and the record that it was working on. What processes say is told as it comes (`mouth`).
 
 A process that is silent for too long (`Silences`) is killed. On one machine that is certain: its
 successor starts once the kernel has ended it, like that of any process that has died.
@@ -28,10 +28,12 @@ from typing import Self
 
 from driftline.deploy.host import child
 from driftline.deploy.host.deaths import KILLED_SILENT, MAY_BE_DAMAGE, Deaths, how
+from driftline.deploy.host.exits import Exits
 from driftline.deploy.host.kills import Kills
-from driftline.deploy.host.lifeline import Lifeline
-from driftline.deploy.host.mouth import Mouth
+from driftline.deploy.host.launched import Launched
 from driftline.deploy.host.process import CANNOT_START, STOPPED, ProcessConfig, where_it_was
+from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.spares import SPARE, Spares
 from driftline.deploy.parties.silences import Running, Silences
 from driftline.deploy.parties.watch import Watch
 from driftline.engine.errors import Unavailable
@@ -42,9 +44,6 @@ from driftline.engine.visible import visible
 MODULE = "driftline.deploy.host.process"
 """The module that a process runs."""
 
-SAID_WITHIN_S = 0.5
-"""How long to wait for the last words of a dead process, if a child of its own goes on."""
-
 ENDS_WITHIN_S = 10.0
 """How long the end of a process that was killed for its silence may take before that is told."""
 
@@ -52,13 +51,15 @@ ENDS_WITHIN_S = 10.0
 class LocalCluster:
     """Node and master processes. A context manager: on leaving it they are ended."""
 
-    def __init__(self, config: ProcessConfig) -> None:
+    def __init__(self, config: ProcessConfig, spares: int = 0) -> None:
+        """`spares`: processes that are kept ready for the next deaths."""
         self.config = config
+        self._exits = Exits()
+        self.spares = Spares(spares, self._launch_spare)
         self.kills = 0
         self.restarts = 0
         self.deaths = Deaths(config.limits.deaths)
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._lifelines: dict[str, Lifeline] = {}
+        self._children: dict[str, Launched] = {}
         self._start_at: dict[str, float] = {}
         """Process that has died -> when it is started again."""
         self._killed: set[str] = set()
@@ -70,10 +71,6 @@ class LocalCluster:
         self._names: dict[str, str] = {}
         """Role -> the name of its process, new with each start."""
         self._asked_again = False
-        self._mouths: dict[str, Mouth] = {}
-        """What a process says on standard error, the last lines of which are kept."""
-        self._printed: dict[str, Mouth] = {}
-        """What its functions print to standard output."""
 
     def __enter__(self) -> Self:
         for name in ["master", *(f"node-{i}" for i in range(self.config.nodes))]:
@@ -90,6 +87,16 @@ class LocalCluster:
     ) -> None:
         self.stop(wait_s=0.0 if error is not None else 1.0)
 
+    def wake(self, runtime: Runtime) -> None:
+        """Let the loop of a runtime wake up as soon as a process has ended."""
+        if (file := self._exits.fileno()) is not None:
+            runtime.listen(file, self._exits.take)
+
+    @property
+    def has_lost_one(self) -> bool:
+        """Whether a process has ended since `supervise` was called last, as far as is known."""
+        return self._exits.news
+
     def supervise(self, settled: int = 0, sent: int = 0, watch: Watch | None = None) -> None:
         """Restart processes that have died. `settled`, `sent`: how far the run is (see `Deaths`).
 
@@ -97,25 +104,26 @@ class LocalCluster:
         Unavailable if a process cannot start, or has died too often.
         """
         now = monotonic()
+        self._exits.news = False
         self.deaths.moved(settled, sent)
         if watch is not None:
             self._kill_silent(now, watch)
         for name, process in self._processes.items():
-            if name in self._start_at:
-                if now >= self._start_at[name]:
-                    del self._start_at[name]
-                    self._start_again(name)
-                continue
-            status = process.poll()
-            if status is None or status == STOPPED:
-                self._tell_if_held(name, now)
-                continue
-            self.restarts += 1
-            if name in self._killed:
-                self._killed.remove(name)
+            if name not in self._start_at:
+                status = process.poll()
+                if status is None or status == STOPPED:
+                    self._tell_if_held(name, now)
+                    continue
+                self.restarts += 1
+                self._start_at[name] = now
+                if name not in self._killed:
+                    self._start_at[name] = self._died(name, status, now)
+                self._killed.discard(name)
+            if now >= self._start_at[name]:
+                del self._start_at[name]
                 self._start_again(name)
-            else:
-                self._start_at[name] = self._died(name, status, now)
+        if all(process.poll() is None for process in self._processes.values()):
+            self.spares.look(now)
 
     def _kill_silent(self, now: float, watch: Watch) -> None:
         running = {
@@ -141,10 +149,11 @@ class LocalCluster:
 
     def _died(self, name: str, status: int, now: float) -> float:
         """When to start a process that has died again. Raises Unavailable."""
-        pid, mouth = self._processes[name].pid, self._mouths[name]
+        dead = self._children[name]
+        pid = dead.pid
         ended = KILLED_SILENT if name in self._hung else how(status)
-        self._hear_out(name)
-        heard = "\n".join(mouth.last)
+        dead.hear_out()
+        heard = "\n".join(dead.mouth.last)
         said = heard or "it said nothing"
         if status == CANNOT_START:
             raise Unavailable(f"{name} cannot start: {said}")
@@ -168,23 +177,17 @@ class LocalCluster:
         )
         return at
 
-    def _hear_out(self, name: str) -> None:
-        """Wait until all that a process has said before its end is told."""
-        self._printed[name].wait(SAID_WITHIN_S)
-        self._mouths[name].wait(SAID_WITHIN_S)
-
     def _files(self, name: str) -> str:
         """Where a process keeps its state: one of these files may be damaged."""
         return str(Path(self.config.state) / ("registry" if name == "master" else name))
 
     def _start_again(self, name: str) -> None:
-        self._start(name)
+        spare = self._start(name)
         pid = self.pids[name]
         log.info(
-            "%s is started again (pid %d)",
-            name,
-            pid,
-            extra=about("process-started", name=name, pid=pid),
+            "%s is started again (pid %d%s)",
+            *(name, pid, ", a spare" if spare else ""),
+            extra=about("process-started", name=name, pid=pid, spare=spare),
         )
 
     def kill_one(self, chance: random.Random) -> str:
@@ -222,47 +225,58 @@ class LocalCluster:
         self._start("master")
 
     @property
+    def _processes(self) -> dict[str, subprocess.Popen[bytes]]:
+        return {name: each.process for name, each in self._children.items()}
+
+    @property
     def pids(self) -> dict[str, int]:
         """Process ids by name."""
-        return {name: process.pid for name, process in self._processes.items()}
+        return {name: each.pid for name, each in self._children.items()}
 
     def stop(self, wait_s: float = 5.0) -> None:
         """Wait until all processes have ended, and kill those that have not after `wait_s`."""
+        self.spares.stop()
         deadline = monotonic() + wait_s
-        for name, process in self._processes.items():
+        for each in self._children.values():
             try:
-                process.wait(max(0.0, deadline - monotonic()))
+                each.process.wait(max(0.0, deadline - monotonic()))
             except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            self._hear_out(name)
-        for lifeline in self._lifelines.values():
-            lifeline.cut()
-        self._lifelines.clear()
+                each.process.kill()
+                each.process.wait()
+            each.hear_out()
+        for each in self._children.values():
+            each.cut()
+        self._exits.close()
 
-    def _start(self, name: str) -> None:
+    def _start(self, name: str) -> bool:
+        """Start a process of this name. Returns whether it was a spare."""
         role, _, index = name.partition("-")
         self._hung.pop(name, None)
         self._names[name] = secrets.token_hex(8)
-        if name in self._lifelines:
-            self._lifelines.pop(name).cut()
-        lifeline = self._lifelines[name] = Lifeline()
+        if name in self._children:
+            self._children[name].cut()
         config = replace(
             self.config,
             role=role,
             index=int(index or 0),
-            lifeline=lifeline.fd,
             careful=self.deaths.careful(name),
             process=self._names[name],
-            again=name in self._processes,
+            again=name in self._children,
         )
-        mouth = self._mouths[name] = Mouth(name)
-        printed = self._printed[name] = Mouth(name, printed=True)
-        self._processes[name] = self._popen(config, printed.fd, mouth.fd)
-        lifeline.started()
-        mouth.started()
-        printed.started()
-        self.deaths.started(name, monotonic())
+        spare = self.spares.take(name, config)
+        self._children[name] = spare or self._launch(name, config)
+        now = monotonic()
+        self.deaths.started(name, now)
+        self.spares.disturbed(now)
+        return spare is not None
+
+    def _launch_spare(self, link: int) -> Launched:
+        return self._launch(SPARE, replace(self.config, role=SPARE, spare=link))
+
+    def _launch(self, name: str, config: ProcessConfig) -> Launched:
+        made = Launched(name, lambda fd, *said: self._popen(replace(config, lifeline=fd), *said))
+        self._exits.watch(made.pid)
+        return made
 
     def _popen(self, config: ProcessConfig, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
         with _deaf_to_interrupts():
@@ -272,7 +286,7 @@ class LocalCluster:
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
-                pass_fds=[config.lifeline],
+                pass_fds=[file for file in (config.lifeline, config.spare) if file >= 0],
             )
 
 

@@ -110,6 +110,8 @@ class RunConfig:
     """Go on, if there is a state, though operators have other code than in the session before."""
     fresh: bool = False
     """Remove the state and the outputs of an earlier run first."""
+    spares: int = 0
+    """Processes that are kept ready to take the place of those that die."""
 
 
 def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
@@ -178,7 +180,7 @@ def _run(
         started = monotonic()
         heartbeat = Heartbeat(runtime, fronts, config.limits.slow_after_s)
         noted = error_noted(config.state, process.lineage, process.run)
-        with noted, LocalCluster(process) as cluster, heartbeat:
+        with noted, LocalCluster(process, config.spares) as cluster, heartbeat:
             watch = _watch(process, runtime)
             stop = _drive(runtime, cluster, fronts, watch, progress, config, signals, console)
             _note_used(fronts, config.policy, well=not stop.error)
@@ -375,6 +377,7 @@ def _drive(
     kill_at = monotonic() + config.kill_every_s if config.kill_every_s else float("inf")
     supervise_at = 0.0
     master_ended_at: float | None = None
+    cluster.wake(runtime)
     view = ProgressView(console, [front.source.name for front in fronts])
     with view, signals.noted():
         more = False
@@ -396,7 +399,7 @@ def _drive(
             if now >= kill_at and signals.asked is None:  # kills may be too quick for a good end
                 cluster.kill_one(chance)
                 kill_at = now + (config.kill_every_s or 0.0)
-            if now < supervise_at:
+            if now < supervise_at and not cluster.has_lost_one:
                 continue
             supervise_at = now + 0.05
             cluster.supervise(

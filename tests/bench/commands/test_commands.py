@@ -107,6 +107,21 @@ def test_ordering_runs_both_orderings(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "ordering.png").exists()
 
 
+def test_recovery_loses_nothing_and_its_parts_are_the_whole(run: Run, tmp_path: Path) -> None:
+    done = run("recovery --trials 1 --killed node,master --spares 1 --json r.json")
+    assert done.exit_code == 0, done.output
+    node, master = json.loads((tmp_path / "r.json").read_text())["rows"]
+    for row, killed in ((node, "node"), (master, "master")):
+        assert (row["killed"], row["spares"], row["trials"]) == (killed, 1, 1)
+        assert (row["lost"], row["duplicated"]) == (0, 0)
+        assert row["first_output_ms"]["p50"] == row["first_output_ms"]["max"] > 0
+    parts = [node[f"{part}_ms"] for part in ("detection", "restart", "restore", "replay")]
+    assert min(parts) > 0
+    assert sum(parts) == pytest.approx(node["first_output_ms"]["p50"], abs=0.01)
+    assert "no output was lost" in " ".join(done.output.split())
+    assert (tmp_path / "out" / "recovery.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_floor_writes_both_of_its_figures(run: Run, tmp_path: Path) -> None:
     done = run("floor --documents 30 --warmup 5 --rate 200 --saturated 40 --json floor.json")
     assert done.exit_code == 0, done.output
@@ -142,6 +157,8 @@ def test_profile_tells_every_step(run: Run, tmp_path: Path, policy: str) -> None
         ("throughput --input wordless.jsonl --documents 2", "hold no word"),
         ("throughput --repeat 0", "--repeat"),
         ("ordering --rates 5 --seconds 1", "too few documents"),
+        ("recovery --killed node,host", "'host' cannot be killed; there are node, master, all"),
+        ("recovery --spares 2", "--spares"),
         ("floor --documents 3 --warmup 3", "nothing to measure"),
         ("profile --policy perhaps", "--policy"),
     ],

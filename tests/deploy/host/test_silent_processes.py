@@ -39,8 +39,8 @@ LIMIT_S = 60.0
 class Served:
     """A run that gets records from a producer of ours; what it tells is read while it runs."""
 
-    def __init__(self, directory: Path) -> None:
-        (directory / "counts.py").write_text(FLOW)
+    def __init__(self, directory: Path, *options: str, flow: str = FLOW) -> None:
+        (directory / "counts.py").write_text(flow)
         self.output = directory / "out"
         self.lines: list[dict[str, object]] = []
         self._rest = b""
@@ -49,7 +49,7 @@ class Served:
             [
                 sys.executable, "-m", "driftline", "run", str(directory / "counts.py"), "--nodes",
                 "2", "--input", address, "--output", str(self.output), "--log-json",
-                "--missing-after", "1", "--checkpoint-ms", "100",
+                "--missing-after", "1", "--checkpoint-ms", "100", *options,
             ],
             cwd=ROOT, stderr=subprocess.PIPE,
         )  # fmt: skip
@@ -68,7 +68,15 @@ class Served:
         while select.select([stderr], [], [], 0.05)[0] and (data := os.read(stderr.fileno(), 9999)):
             *whole, self._rest = (self._rest + data).split(b"\n")
             told = map(json.loads, whole)
-            self.lines += [{"event": line["event"], **line["fields"]} for line in told]
+            self.lines += [
+                {
+                    "event": line["event"],
+                    "said": line["message"],
+                    "process": line["process"],
+                    **line["fields"],
+                }
+                for line in told
+            ]
         fields["event"] = event
         return [line for line in self.lines if fields.items() <= line.items()]
 

@@ -4,11 +4,13 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from math import inf
 
 import pytest
 
 from driftline.deploy.host.deaths import DEATHS_MAX
 from driftline.deploy.host.process import STOPPED, ProcessConfig
+from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.supervisor import LocalCluster
 from driftline.deploy.parties.silences import Running
 from driftline.deploy.parties.watch import Watch
@@ -99,6 +101,25 @@ def supervise_for_ever(cluster: LocalCluster, watch: Watch | None = None) -> Non
         if watch is None:
             wait(cluster)
         cluster.supervise(7, 9, watch)
+
+
+def test_a_death_wakes_the_loop_and_its_successor_starts_in_the_same_look() -> None:
+    runtime = Runtime()
+    idle = Watch(every_s=inf)
+    runtime.add(idle, f"inproc://{idle.name}")
+    with Scripted("import time; time.sleep(60)") as cluster:
+        cluster.wake(runtime)
+        runtime.step(wait_s=0.0)
+        first = cluster.pids
+        cluster._processes["node-0"].kill()
+        runtime.step(wait_s=60.0)  # one step: nobody looks meanwhile
+        assert cluster.has_lost_one
+        cluster.supervise()
+        assert cluster.pids["node-0"] != first["node-0"]
+        assert cluster.pids["master"] == first["master"]
+        for process in cluster._processes.values():
+            process.kill()
+    runtime.close(linger_ms=0)
 
 
 def test_a_master_that_has_ended_is_asked_again_once() -> None:

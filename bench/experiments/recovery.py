@@ -1,0 +1,122 @@
+"""Recovery, as in Figure 9 of the paper: kill -9 while documents come, and what becomes of latency.
+
+Each trial has a new cluster, whose processes are killed once, at a moment that differs from trial
+to trial. All rows take turns. Documents come evenly, not as a Poisson process: so a gap between
+outputs is one of the system. The time from the kill to the first new output has four parts, told
+by log events (all processes of a machine have one clock):
+
+    detection  until the supervisor has noticed the death (of all: the last one)
+    restart    until all members are there, and the new incarnation is in the registry
+    restore    until all nodes have the state of the snapshot, and the consumer's t_last
+    replay     until the first output arrives after that
+
+What the others had ready at the moment of the kill may still leave after it; the first *new* output
+is one that the recovery has made. Without the master outputs go on until a new one begins its
+incarnation. So there it is not the time since the kill that counts, but the longest gap between two
+outputs, from the last one before the kill to the first of the new incarnation. The gap between two
+documents is part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from random import Random
+
+from rich.console import Console
+
+from driftline.bench.experiments.rounds import RunLines
+from driftline.bench.measuring.corpus import Documents, expected_outputs
+from driftline.bench.measuring.loops import open_loop, steady_schedule
+from driftline.bench.measuring.meter import Meter
+from driftline.bench.measuring.story import Story
+from driftline.bench.report.recoveries import Recovery, RecoveryRow
+from driftline.bench.systems.mortal import Mortal
+from driftline.engine.errors import Unavailable
+
+BEFORE_S, AFTER_S = 3.0, 2.0
+"""How long documents come before a kill, at least, so that there are snapshots and a spare; and
+after it."""
+
+
+def documents_of(rate: float, interval_s: float) -> int:
+    """How many documents a trial needs."""
+    return round((BEFORE_S + interval_s + AFTER_S) * rate)
+
+
+def measure_recovery(
+    documents: Documents,
+    killed: Sequence[str],
+    spares: Sequence[int],
+    trials: int,
+    rate: float,
+    interval_s: float,
+    nodes: int,
+    seed: int,
+    console: Console,
+) -> list[RecoveryRow]:
+    """Run all rows, `trials` times in turn."""
+    rows = [RecoveryRow(what, number, []) for what in killed for number in spares]
+    lines = RunLines(console, trials * len(rows))
+    chance = Random(seed)
+    for _ in range(trials):
+        kill_with = round((BEFORE_S + chance.uniform(0, interval_s)) * rate)
+        for row in rows:
+            lines.begin(row)
+            system = Mortal(
+                documents,
+                row.killed,
+                kill_with,
+                spares=row.spares,
+                nodes=nodes,
+                checkpoint_s=interval_s,
+            )
+            recovery = _trial(system, row.killed, documents, rate)
+            row.trials.append(recovery)
+            lines.end(f"first new output after {recovery.first_output_ms:.0f} ms")
+    return rows
+
+
+def _trial(system: Mortal, killed: str, documents: Documents, rate: float) -> Recovery:
+    meter = Meter(expected_outputs(documents))
+    with Story() as story, system:
+        open_loop(system, meter, steady_schedule(len(documents), rate))
+    kill = system.kill_time()
+    detected, loading, running = _told(story, kill)
+    first = next((at for at in system.arrived_at if at >= running), None)
+    if first is None:
+        raise Unavailable("no output has come after the kill")
+    stopped = _longest_gap_s(system.arrived_at, kill, first) if killed == "master" else first - kill
+    began = kill - meter.first_sent_s
+    return Recovery(
+        1000 * stopped,
+        1000 * (detected - kill),
+        1000 * (loading - detected),
+        1000 * (running - loading),
+        1000 * (first - running),
+        meter.lost,
+        meter.duplicated,
+        [
+            (sent.at_s - began, sent.latency_ms)
+            for sent in meter.documents()
+            if sent.latency_ms is not None
+        ],
+    )
+
+
+def _told(story: Story, kill: float) -> tuple[float, float, float]:
+    """When deaths were noticed, the nodes began to load, and the run went on.
+
+    If something was recovered twice, as members have come one after the other, the last time.
+    """
+    try:
+        running = story.times("running", kill)[-1]
+        loading = [at for at in story.times("load", kill) if at < running][-1]
+        return story.times("process-died", kill)[-1], loading, running
+    except IndexError:
+        raise Unavailable("the run has not recovered from the kill") from None
+
+
+def _longest_gap_s(arrived_at: Sequence[float], kill: float, first: float) -> float:
+    """The longest gap between two outputs that has ended between `kill` and `first`."""
+    return max(b - a for a, b in pairwise(arrived_at) if kill <= b <= first)
