@@ -11,11 +11,10 @@ by log events (all processes of a machine have one clock):
     replay     until the first output arrives after that
 
 What the others had ready at the moment of the kill may still leave after it; the first *new* output
-is one that the recovery has made. Without the master outputs go on until a new one begins its
-incarnation. So there it is not the time since the kill that counts, but the longest gap between two
-outputs, from the last one before the kill to the first of the new incarnation. The gap between two
-documents is part of it.
-"""
+is one that the recovery has made. Without the master outputs go on, and a new one takes over
+without a recovery: nothing is restored. So there it is not the time since the kill that counts, but
+the longest gap between two outputs, from the last one before the kill to the first one under the
+new master. The gap between two documents is part of it. `restart` is the time until it leads."""
 
 from __future__ import annotations
 
@@ -107,9 +106,13 @@ def _trial(system: Mortal, killed: str, documents: Documents, rate: float) -> Re
 def _told(story: Story, kill: float) -> tuple[float, float, float]:
     """When deaths were noticed, the nodes began to load, and the run went on.
 
-    If something was recovered twice, as members have come one after the other, the last time.
+    If something was recovered twice, as members have come one after the other, the last time. A
+    master that takes over lets the run go on at once.
     """
+    taken_over = story.times("taken-over", kill)
     try:
+        if taken_over:
+            return story.times("process-died", kill)[-1], taken_over[-1], taken_over[-1]
         running = story.times("running", kill)[-1]
         loading = [at for at in story.times("load", kill) if at < running][-1]
         return story.times("process-died", kill)[-1], loading, running
