@@ -23,7 +23,7 @@ ANSWERS_BYTES_MAX = 1 << 20
 CLOSE_S = 5.0
 """How long a connection that is being closed may take to send what is left."""
 
-_READY = b"\x05READY"
+_READY, _ERROR = b"\x05READY", b"\x05ERROR"
 _READY_BYTES_MAX = 1024
 """ZeroMQ's own greeting and READY are shorter, with CURVE too."""
 
@@ -83,7 +83,7 @@ class Connection(asyncio.BufferedProtocol):
             self._pass(passing)
         for size in framing.finished:
             self._guard.budget(size).finish(size, self._reserves(size))
-        if framing.finished:
+        if framing.finished and not self._guard.keyed:
             self._guard.spoke(self)
         if framing.waits:
             self._stops.add("room")
@@ -137,6 +137,10 @@ class Connection(asyncio.BufferedProtocol):
             self._beginning += data
             if _READY in self._beginning or len(self._beginning) > _READY_BYTES_MAX:
                 self._beginning = None
+                if self._guard.keyed:
+                    self._guard.spoke(self)
+            elif _ERROR in self._beginning:
+                self._guard.closed(self._peer, "its key has no right here")
         if self._outside is None:
             return
         self._outside.write(data)
@@ -205,6 +209,8 @@ class Connection(asyncio.BufferedProtocol):
         return self._guard.budget(size) is self._guard.large
 
     def _may_begin(self, size: int) -> bool:
+        if self._guard.keyed and self._beginning is not None:
+            raise Violation("a message before its key was accepted")
         return self._guard.budget(size).begin(size, self._reserves(size))
 
     def _read_or_not(self) -> None:

@@ -11,8 +11,9 @@ from time import monotonic
 import pytest
 import zmq
 
-from driftline.deploy.host import runtime as module
-from driftline.deploy.host.runtime import Runtime, ThreadDied
+from driftline.deploy.host import threads as module
+from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.threads import ThreadDied
 from driftline.engine.wire.messages import AskPromise, Message, encode
 from driftline.engine.wire.party import Job, Party
 
