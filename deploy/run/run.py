@@ -34,7 +34,8 @@ from driftline.deploy.run.fresh import begin_anew
 from driftline.deploy.run.leftovers import clear_drafts, socket_folder
 from driftline.deploy.run.opening import open_run
 from driftline.deploy.run.progress import RunProgress
-from driftline.deploy.run.receivers import announce, check_reach, identity_of, receiver_of
+from driftline.deploy.run.reach import HERE, Reach, check_reach
+from driftline.deploy.run.receivers import announce, identity_of, receiver_of
 from driftline.deploy.run.report import RunReport, tell_if_all_set_aside
 from driftline.deploy.run.resuming import Resuming, last_sign
 from driftline.deploy.run.savepoints import restore_run
@@ -104,8 +105,8 @@ class RunConfig:
     limits: Limits = LIMITS
     paths: tuple[str, ...] = ()
     """Folders in which node processes look for modules, after all others."""
-    let_anyone_send: bool = False
-    """Whether addresses among the inputs may be such as other machines reach."""
+    reach: Reach = HERE
+    """Who may send to addresses among the inputs."""
     accept_changed_code: bool = False
     """Go on, if there is a state, though operators have other code than in the session before."""
     fresh: bool = False
@@ -119,7 +120,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     progress if it is a terminal.
     """
     flow.check_inputs(config.inputs)
-    check_reach(config.inputs, let_anyone_send=config.let_anyone_send)
+    check_reach(config.inputs, config.reach)
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
         stack.callback(claim(config.state / "run.lock").release)
@@ -306,6 +307,7 @@ def _received(
         alone=len(config.inputs) == 1,
         keep_bad=config.dead_letters,
         asked_to_end=lambda: signals.asked is not None,
+        reach=config.reach,
     )
     if not config.policy.replay:
         receivers.callback(_let_go, input_log, receiver.source)
