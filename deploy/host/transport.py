@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import zmq
 
@@ -174,6 +174,11 @@ class Network:
     known: tuple[tuple[str, str], ...] = ()
     """(name, address) of parties whose addresses are known before they say Hello."""
 
+    @staticmethod
+    def from_fields(fields: dict[str, Any]) -> Network:
+        """The network with these fields, as JSON gives them."""
+        return Network(**{**fields, "known": tuple(map(tuple, fields["known"]))})
+
     def transport(self, folder: Path, sinks: tuple[str, ...] = ()) -> Transport:
         """The transport of a process, with its keys. Raises NotPermitted, Unavailable."""
         if self.scheme == "ipc":
@@ -200,6 +205,10 @@ class Network:
         if known is not None:
             port = _split(parse(known).endpoint)[1]
         return f"tcp://{host}:{port or '*'}"
+
+
+LOCAL = Network()
+"""All processes are on this machine."""
 
 
 def _split(place: str) -> tuple[str, str]:

@@ -72,6 +72,7 @@ def test_the_json_of_latencies(latencies: Latencies) -> None:
     assert row == {
         "policy": "exactly-once",
         "checkpoint_ms": 50,
+        "transport": "ipc",
         **figures,
         "lost": 0,
         "duplicated": 0,
