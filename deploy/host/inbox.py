@@ -77,6 +77,9 @@ class Inbox:
     def check(self) -> None:
         """Raises ThreadDied if a thread that it needs cannot go on."""
 
+    def end(self) -> None:
+        """The socket is about to be closed."""
+
     def close(self) -> None:
         """Release the address. Precondition: the socket is closed."""
 
@@ -113,6 +116,9 @@ class GuardedInbox(Inbox):
     def check(self) -> None:
         self._guard.check()
         self._zap.check()
+
+    def end(self) -> None:
+        self._guard.ending = True
 
     def close(self) -> None:
         self._guard.close(wait_s=0.0)

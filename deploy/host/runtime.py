@@ -201,6 +201,8 @@ class Runtime:
         self._disk.stop()
         for local in self._local.values():
             local.stop()
+        for inbox in self._inboxes:
+            inbox.end()
         if self._zap is not None:
             self._zap.close()
         self._context.destroy(linger=linger_ms)
