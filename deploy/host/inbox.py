@@ -62,17 +62,17 @@ class Inbox:
     def take(self, wait_ms: int = 0) -> None:
         """Hand the party the messages that have come, at most `DRAIN`; if none, wait for one."""
         socket, look = self.socket, self.socket.get
-        if wait_ms and not look(_EVENTS):
-            socket.set(zmq.RCVTIMEO, wait_ms)
-            try:
+        try:
+            if wait_ms and not look(_EVENTS):
+                socket.set(zmq.RCVTIMEO, wait_ms)
                 self._receive(0)
-            except zmq.Again:
-                return
-        for _ in range(DRAIN):
-            # Cheaper than `zmq.Again`, which would be raised once in every turn.
-            if not look(_EVENTS):
-                return
-            self._receive(_NOBLOCK)
+            for _ in range(DRAIN):
+                # Cheaper than `zmq.Again`, which would be raised once in every turn.
+                if not look(_EVENTS):
+                    return
+                self._receive(_NOBLOCK)
+        except zmq.Again:
+            pass  # nothing has come; or ZeroMQ has seen a message whose connection is gone
 
     def check(self) -> None:
         """Raises ThreadDied if a thread that it needs cannot go on."""
