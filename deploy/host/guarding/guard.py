@@ -10,8 +10,8 @@ frame, or does not read what it is sent.
 With keys, a connection counts as a stranger's until ZeroMQ has answered its handshake with READY,
 which it does once the ZAP handler knows the key: before, nothing but short commands passes. What
 comes then is sealed, but framed as before. Of members, which are bounded by windows, messages are
-neither counted nor hurried (`bounded`), as a node may be busy for long; nor are they looked at:
-that costs an output 0.3 ms on its way. ZeroMQ itself refuses a size that is too large.
+neither counted nor hurried (`bounded`), as a node may be busy for long; nor are they looked at, as
+each output waits for that. ZeroMQ itself refuses a size that is too large.
 
 Bounds: `connections_max` connections; if there are more, the one that has been silent longest goes,
 or the new one. `SMALL_BYTES` in small messages and `LARGE_BYTES` in large ones that the owner of

@@ -107,7 +107,7 @@ def test_a_party_in_a_thread_of_its_own_answers_its_partner(runtime: Runtime) ->
 class Promising(zmq.Socket[bytes]):
     """A socket that always says that it has a message, as ZeroMQ may do when one is lost."""
 
-    def get(self, option: int) -> int:  # type: ignore[override]
+    def get(self, option: int) -> int:
         return zmq.POLLIN
 
 
