@@ -30,12 +30,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil
+from pathlib import Path
 from time import monotonic, time_ns
 from types import TracebackType
 from typing import Self
 
 import zmq
 
+from driftline.deploy.host.refusals import Refusals
+from driftline.deploy.host.transport import become_client
+from driftline.deploy.keys.key import own_key
 from driftline.deploy.parties.intake import MAGIC, Answer, Kind, decode_answer
 from driftline.engine.errors import (
     DriftlineError,
@@ -45,6 +49,7 @@ from driftline.engine.errors import (
     Unavailable,
 )
 from driftline.engine.sources.logs.inputlog import PRODUCER_BYTES_MAX
+from driftline.engine.wire.addresses import Address
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.limits import why_refused
 
@@ -80,7 +85,9 @@ class Producer:
     alone; `timeout_s`: how long the front may give no sign, seconds: a flow that is slow, or holds
     producers back, gives one every second, and is waited for as long as it takes. Raises
     Unavailable if the front gives no sign for so long, or refuses the producer (the text says why),
-    ValueError for an id that is empty or too long.
+    ValueError for an id that is empty or too long. `keys`: the key of this producer, a file or its
+    directory; the front has to have `--keys`, too. Raises NotPermitted if the key cannot be used,
+    or is refused.
     """
 
     def __init__(
@@ -91,6 +98,7 @@ class Producer:
         window: int = WINDOW,
         window_bytes: int = WINDOW_BYTES,
         timeout_s: float = TIMEOUT_S,
+        keys: str | Path | None = None,
     ) -> None:
         if not 0 < len(producer_id.encode()) <= PRODUCER_BYTES_MAX:
             raise ValueError(f"a producer's id has 1 to {PRODUCER_BYTES_MAX} bytes")
@@ -120,6 +128,8 @@ class Producer:
         self._ask_after_s = ASK_AFTER_S
         self._sign_at = 0.0
         """When the front gave its last sign of life; not before the wait that is under way."""
+        key = None if keys is None else own_key(Path(keys), producer=True)
+        where = Address(address) if key is None else key.server_at(address)
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.copy_threshold = COPIED_BYTES
@@ -129,8 +139,12 @@ class Producer:
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, DEAD_AFTER_MS)
+        if key is not None and where.public:
+            become_client(self._socket, key, where.public)
+        name = "" if key is None else key.name
+        self._refusals = Refusals(self._socket, where.endpoint, name)
         try:
-            self._socket.connect(address)
+            self._socket.connect(where.endpoint)
             self._wait(lambda: self._synced, timeout_s)
         except zmq.ZMQError as error:
             self.close()
@@ -228,6 +242,7 @@ class Producer:
                 raise Unavailable(
                     f"producer {self.id!r} waited {timeout_s:g} s for {self.address} "
                     f"({len(self._unacknowledged)} records unacknowledged): is the flow running?"
+                    f"{self._refusals.hint}"
                 )
             if now >= self._ask_at:
                 self._to_ask = True
@@ -259,6 +274,7 @@ class Producer:
 
     def _take(self) -> None:
         """Take the answers that have come."""
+        self._refusals.check()
         try:
             while True:
                 self._learn(decode_answer(self._socket.recv(zmq.NOBLOCK)))

@@ -83,6 +83,7 @@ MODULES = {
 COMMANDS = {
     "bench": ("bench.commands:bench", "Measure latency, throughput and memory, and compare."),
     "graph": ("deploy.commands.graph:graph", "Print a flow's graph as text or DOT."),
+    "keys": ("deploy.commands.keys:keys", "Make keys for hosts, producers and consumers."),
     "new": ("deploy.commands.new:new", "Make a folder with a flow of your own, and its test."),
     "run": ("deploy.commands.run:run", "Run a flow on this machine, exactly once."),
     "spark": ("pipeline.commands:spark", "Run and audit flows on Spark; make corpora."),

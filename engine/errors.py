@@ -9,6 +9,7 @@ DriftlineError
 |-- NotDeterministic      a replay gave other outputs than before
 |-- SnapshotDamaged       a snapshot has a wrong checksum or lacks a part
 |-- StateMismatch         a directory belongs to another run, flow, version or layout
+|-- NotPermitted          a key is missing, wrong, or has no right; or others can read it
 |-- SimulationFailed      a simulated run gave other outputs than the reference interpreter
 `-- Unavailable           a server, port or file cannot be reached
 """
@@ -68,6 +69,10 @@ class SnapshotDamaged(DriftlineError):
 
 class StateMismatch(DriftlineError):
     """A state or output directory belongs to another run, flow, version or layout."""
+
+
+class NotPermitted(DriftlineError):
+    """A key is missing, is not what it should be, or has no right to do this."""
 
 
 class Unavailable(DriftlineError):

@@ -30,6 +30,7 @@ THROUGHPUT_DOCUMENTS = 15_000
 @options.policies("none,exactly-once,two-phase")
 @options.checkpoints("50,1000")
 @options.durable(True)
+@options.transports
 @options.ordering
 @corpus_options
 @options.seed
@@ -45,6 +46,7 @@ def latency(
     policies: list[str],
     checkpoints: list[int],
     durable: bool,
+    transports: list[str],
     ordering: str,
     corpus: Corpus,
     seed: int,
@@ -70,7 +72,7 @@ def latency(
     from driftline.bench.systems.cases import cases
     from driftline.bench.systems.setup import Setup
 
-    rows = cases(policies, checkpoints, max(checkpoints) if durable else None)
+    rows = cases(policies, checkpoints, max(checkpoints) if durable else None, transports)
     setup = Setup(corpus.load(documents), nodes, ordering)
     disk_ms = sync_ms()
     rounds = measure_latency(setup, rows, rate, warmup, seed, repeat, Console(stderr=True))
@@ -92,6 +94,7 @@ def latency(
 @options.policies(",".join(POLICIES))
 @options.checkpoints("1000")
 @options.durable(False)
+@options.transports
 @options.ordering
 @corpus_options
 @json_option
@@ -103,6 +106,7 @@ def throughput(
     policies: list[str],
     checkpoints: list[int],
     durable: bool,
+    transports: list[str],
     ordering: str,
     corpus: Corpus,
     json_file: Path | None,
@@ -120,7 +124,7 @@ def throughput(
     from driftline.bench.systems.cases import cases
     from driftline.bench.systems.setup import Setup
 
-    rows = cases(policies, checkpoints, max(checkpoints) if durable else None)
+    rows = cases(policies, checkpoints, max(checkpoints) if durable else None, transports)
     setup = Setup(corpus.load(documents), nodes, ordering)
     rounds = measure_throughput(setup, rows, repeat, Console(stderr=True))
     throughputs = throughputs_of(setup, rows, rounds)

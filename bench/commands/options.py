@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import click
 
-from driftline.bench.systems.cases import CHOICES, MICRO_BATCH
+from driftline.bench.systems.cases import CHOICES, IPC, MICRO_BATCH, TRANSPORTS
 from driftline.engine.policy import ORDERINGS, POLICIES
 from driftline.engine.ui.options import FiniteRange, writable
 from driftline.pipeline.spark.session import check_spark
@@ -101,6 +101,25 @@ def durable(default: bool) -> Callable[[Command], Command]:
     )
 
 
+def _names_of_transports(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:
+    names = [name.strip() for name in value.split(",")]
+    for name in names:
+        if name not in TRANSPORTS:
+            known = ", ".join(TRANSPORTS)
+            raise click.BadParameter(f"unknown transport {name!r}; there are {known}")
+    return list(dict.fromkeys(names))
+
+
+transports = click.option(
+    "--transport",
+    "transports",
+    default=IPC,
+    show_default=True,
+    metavar="A,B",
+    callback=_names_of_transports,
+    help=f"How processes speak: {', '.join(TRANSPORTS)}; with several, a row for each. The floor "
+    "and durable ends have ipc.",
+)
 rate = click.option(
     "--rate",
     default=100.0,

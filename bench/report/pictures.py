@@ -6,13 +6,14 @@ matplotlib is slow to import, so only drawing imports it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from driftline.bench.report.rows import LatencyRow, ThroughputRow
 from driftline.bench.report.tables import Latencies, Throughputs
-from driftline.bench.systems.cases import FLOOR, Case
+from driftline.bench.systems.cases import Case
 from driftline.engine.counted import counted
 from driftline.engine.ui.pictures import (
     INK,
@@ -136,27 +137,34 @@ def draw_throughput(throughputs: Throughputs, path: Path) -> None:
 
 
 class _Styles:
-    """The colour of each policy, a line style for each checkpoint interval; the floor is dashed."""
+    """The colour of each policy, a line style for each checkpoint interval and transport; the floor
+    is dashed."""
 
     def __init__(self, cases: Sequence[Case]) -> None:
         self.policies = list(dict.fromkeys(case.policy for case in cases if not case.is_floor))
         found = {case.checkpoint_ms for case in cases if case.checkpoint_ms is not None}
         self.intervals = sorted(found, reverse=True)
+        self.transports = list(dict.fromkeys(case.transport for case in cases))
         self.cases = dict.fromkeys(
-            (case.policy, case.checkpoint_ms) for case in sorted(cases, key=self._place)
+            replace(case, durable=False) for case in sorted(cases, key=self._place)
         )
-        """(policy, interval) of every line, in the order of the legend."""
+        """Every line, in the order of the legend; those with durable ends look the same."""
 
-    def of(self, policy: str, checkpoint_ms: int | None) -> tuple[str, LineStyle]:
+    def of(self, case: Case) -> tuple[str, LineStyle]:
         """Colour and style of a line."""
-        colour = colour_of_policy(policy)
-        if checkpoint_ms is None:
-            return colour, DASHED if policy == FLOOR else SOLID
-        return colour, STYLES[self.intervals.index(checkpoint_ms) % len(STYLES)]
+        colour = colour_of_policy(case.policy)
+        if case.is_floor:
+            return colour, DASHED
+        style = self.transports.index(case.transport) * max(1, len(self.intervals))
+        if case.checkpoint_ms is not None:
+            style += self.intervals.index(case.checkpoint_ms)
+        elif not style:
+            return colour, SOLID
+        return colour, STYLES[style % len(STYLES)]
 
-    def _place(self, case: Case) -> tuple[int, int]:
+    def _place(self, case: Case) -> tuple[int, int, int]:
         place = -1 if case.is_floor else self.policies.index(case.policy)
-        return place, case.checkpoint_ms or 0
+        return place, case.checkpoint_ms or 0, self.transports.index(case.transport)
 
 
 def _latencies(row: LatencyRow) -> list[float]:
@@ -170,7 +178,7 @@ def _lateness(row: LatencyRow) -> list[float]:
 def _draw_curves(panel: Axes, rows: Sequence[LatencyRow], styles: _Styles, values: Values) -> None:
     for row in rows:
         ranked = values(row)
-        colour, style = styles.of(row.case.policy, row.case.checkpoint_ms)
+        colour, style = styles.of(row.case)
         places = [_place((rank + 0.5) / len(ranked)) for rank in range(len(ranked))]
         steady = max(1, len(ranked) - STEADY)
         for part, width, alpha in (
@@ -204,9 +212,9 @@ def _draw_legend(figure: Figure, styles: _Styles) -> None:
     from matplotlib.lines import Line2D
 
     entries = [
-        Line2D([], [], color=colour, linestyle=style, linewidth=1.7, label=_named(*line))
+        Line2D([], [], color=colour, linestyle=style, linewidth=1.7, label=_named(line))
         for line in styles.cases
-        for colour, style in [styles.of(*line)]
+        for colour, style in [styles.of(line)]
     ]
     columns = max(1, min(len(entries), round(figure.get_figwidth() / 1.9)))
     figure.legend(
@@ -214,11 +222,11 @@ def _draw_legend(figure: Figure, styles: _Styles) -> None:
     )
 
 
-def _named(policy: str, checkpoint_ms: int | None) -> str:
-    return policy if checkpoint_ms is None else f"{policy}, {checkpoint_ms} ms"
+def _named(case: Case) -> str:
+    return case.name if case.checkpoint_ms is None else f"{case.name}, {case.checkpoint_ms} ms"
 
 
 def _below(row: ThroughputRow) -> str:
     case = row.case
     every = "" if case.checkpoint_ms is None else f"{case.checkpoint_ms} ms"
-    return "\n".join(filter(None, [case.policy, every, "durable ends" if case.durable else ""]))
+    return "\n".join(filter(None, [case.name, every, "durable ends" if case.durable else ""]))

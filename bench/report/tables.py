@@ -3,7 +3,8 @@
 Figures are medians over the runs, with the least and the largest run in brackets where one table
 shows the spread; `max` is the largest latency of all runs. A row is compared with the floor, and
 with `none`, which is Driftline without guarantees: always with those that have the same ends (see
-`systems.cases`).
+`systems.cases`), and with the `none` of the same transport. Other transports are compared with
+`ipc`.
 
 In the JSON the rows with durable ends have an object of their own, `durable`, of the same form; it
 is None if there are none. The reason of a row that could not be measured is below the table.
@@ -12,7 +13,7 @@ is None if there are none. The reason of a row that could not be measured is bel
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan
 
 from rich.table import Table
@@ -34,6 +35,7 @@ from driftline.bench.report.spread import (
     ratio,
     three_digits,
 )
+from driftline.bench.systems.cases import IPC
 from driftline.engine.ui.consoles import new_table
 
 BASELINE = "none"
@@ -90,11 +92,14 @@ class Latencies:
         return _with_notes(table, notes, self.rows)
 
     def _comparison(self) -> Table:
-        table = _table("Medians compared, round by round", ["of floor", f"over {BASELINE}, ms"])
+        several = any(row.case.transport != IPC for row in self.rows)
+        columns = ["of floor", f"over {BASELINE}, ms", *([f"over {IPC}, ms"] if several else [])]
+        table = _table("Medians compared, round by round", columns)
         for row in self.rows:
             times = of_floor(row, self.rows).shown(three_digits)
-            over = over_baseline(row, self.rows).shown(_signed, until=" to ")
-            _add(table, row, [times and f"x{times}", over], self.rows)
+            over = [over_baseline(row, self.rows), *([over_ipc(row, self.rows)] if several else [])]
+            shown = [spread.shown(_signed, until=" to ") for spread in over]
+            _add(table, row, [times and f"x{times}", *shown], self.rows)
         return _with_notes(table, [check(self.rows)])
 
 
@@ -146,6 +151,13 @@ def over_baseline(row: Row, rows: Sequence[Row]) -> Spread:
     return NOTHING if baseline is None else difference(row.compared, baseline.compared)
 
 
+def over_ipc(row: Row, rows: Sequence[Row]) -> Spread:
+    """By how much a row's figure is above that of the same case by `ipc`."""
+    case = replace(row.case, transport=IPC)
+    same = next((r for r in rows if r.case == case and r is not row), None)
+    return NOTHING if same is None else difference(row.compared, same.compared)
+
+
 def of_baseline(row: Row, rows: Sequence[Row]) -> Spread:
     """How many times the figure of `none` with the same ends a row's is."""
     baseline = _baseline(row, rows)
@@ -155,8 +167,14 @@ def of_baseline(row: Row, rows: Sequence[Row]) -> Spread:
 def _baseline(row: Row, rows: Sequence[Row]) -> Row | None:
     if row.case.is_floor or row.case.policy == BASELINE:
         return None
+    ends = row.case.durable, row.case.transport
     return next(
-        (r for r in rows if r.case.policy == BASELINE and r.case.durable is row.case.durable), None
+        (
+            r
+            for r in rows
+            if r.case.policy == BASELINE and (r.case.durable, r.case.transport) == ends
+        ),
+        None,
     )
 
 
@@ -180,9 +198,15 @@ def _compared_json(rows: Sequence[Row]) -> dict[str, object]:
         {
             "policy": row.case.policy,
             "checkpoint_ms": row.case.checkpoint_ms,
+            "transport": row.case.transport,
             **row.as_json(),
             "of_floor": _spread_json(of_floor(row, rows)),
             f"of_{BASELINE}": _spread_json(of_baseline(row, rows)),
+            **(
+                {}
+                if row.case.transport == IPC
+                else {f"over_{IPC}": _spread_json(over_ipc(row, rows))}
+            ),
             **({} if row.reason is None else {"reason": row.reason}),
         }
         for row in rows
@@ -211,7 +235,7 @@ def _add(table: Table, row: Row, figures: Sequence[str], rows: Sequence[Row]) ->
         figures = ["-"] * len(figures)
     after = rows[rows.index(row) + 1 :]
     last = case.is_floor or (bool(after) and after[0].case.durable is not case.durable)
-    table.add_row(case.policy, ", ".join(case.keeps), every, *figures, end_section=last)
+    table.add_row(case.name, ", ".join(case.keeps), every, *figures, end_section=last)
 
 
 def _with_notes(table: Table, notes: Sequence[str], rows: Sequence[Row] = ()) -> Table:

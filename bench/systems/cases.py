@@ -5,6 +5,9 @@ after a crash, and an output has arrived once it is decoded. Durable: a document
 before its outputs leave, and an output has arrived once it is on the disk. Ends are the same for
 all cases that are compared; the state of the nodes is durable as the policy demands.
 
+The processes of Driftline speak by `ipc://`, or by `tcp://` on the loopback of this machine, with
+keys (CURVE) or without: a case of memory ends for each transport.
+
 Spark checkpoints every batch, so it has no interval.
 
     >>> [str(case) for case in cases(["exactly-once"], [50, 500])]
@@ -12,7 +15,7 @@ Spark checkpoints every batch, so it has no interval.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from driftline.engine.policy import POLICIES, SnapshotCut
 
@@ -25,6 +28,11 @@ REAL_TIME = "micro-batch, real-time"
 
 CHOICES = (*POLICIES, MICRO_BATCH)
 
+IPC, TCP, TCP_CURVE = "ipc", "tcp", "tcp-curve"
+
+TRANSPORTS = (IPC, TCP, TCP_CURVE)
+"""How processes speak; the last one with the keys that it has between hosts."""
+
 WITHOUT_INTERVAL = (SnapshotCut.NONE, SnapshotCut.PRODUCTIONS)
 """Cuts of policies without checkpoints, or with one in each turn: they have no interval."""
 
@@ -36,10 +44,16 @@ class Case:
     policy: str
     checkpoint_ms: int | None
     durable: bool = False
+    transport: str = IPC
 
     def __str__(self) -> str:
         every = "" if self.checkpoint_ms is None else f", checkpoint every {self.checkpoint_ms} ms"
-        return self.policy + every + (", durable ends" if self.durable else "")
+        return self.name + every + (", durable ends" if self.durable else "")
+
+    @property
+    def name(self) -> str:
+        """The policy, and the transport if it is another than usual."""
+        return self.policy if self.transport == IPC else f"{self.policy}, {self.transport}"
 
     @property
     def is_floor(self) -> bool:
@@ -61,25 +75,31 @@ class Case:
 
 
 def cases(
-    policies: Sequence[str], checkpoints_ms: Sequence[int], durable_ms: int | None = None
+    policies: Sequence[str],
+    checkpoints_ms: Sequence[int],
+    durable_ms: int | None = None,
+    transports: Sequence[str] = (IPC,),
 ) -> list[Case]:
     """The floor, policies without an interval, the others with every interval, then Spark.
 
     `durable_ms`: then come all but Spark with durable ends, with this interval only; None: they do
-    not.
+    not. `transports`: each policy has a row for each of them, but with durable ends.
     """
     ours = [name for name in policies if name in POLICIES]
     without = [name for name in ours if POLICIES[name].cut in WITHOUT_INTERVAL]
 
-    def with_ends(intervals_ms: Sequence[int], durable: bool) -> list[Case]:
-        return [
-            Case(FLOOR, None, durable),
+    def with_ends(
+        intervals_ms: Sequence[int], durable: bool, by: Sequence[str] = (IPC,)
+    ) -> list[Case]:
+        found = [
             *(Case(name, None, durable) for name in without),
             *(Case(n, ms, durable) for ms in intervals_ms for n in ours if n not in without),
         ]
+        each = [replace(case, transport=transport) for case in found for transport in by]
+        return [Case(FLOOR, None, durable), *each]
 
     return [
-        *with_ends(checkpoints_ms, durable=False),
+        *with_ends(checkpoints_ms, durable=False, by=transports),
         *(Case(name, None) for name in (MICRO_BATCH, REAL_TIME) if MICRO_BATCH in policies),
         *(with_ends([durable_ms], durable=True) if durable_ms is not None else ()),
     ]

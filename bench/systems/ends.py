@@ -85,7 +85,7 @@ class MemoryEnds:
 
     def attach(self, runtime: Runtime, config: ProcessConfig) -> None:
         """Serve the nodes in this process."""
-        runtime.add(self._server, config.address("consumer"))
+        runtime.add(self._server, config.inbox("consumer"))
 
     def put(self, record: object, runtime: Runtime) -> None:
         """Give a record to the source."""

@@ -10,13 +10,16 @@ import logging
 import shutil
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from time import monotonic
 
 from driftline.bench.measuring.corpus import Documents
 from driftline.bench.measuring.meter import Arrival
+from driftline.bench.systems.cases import IPC
 from driftline.bench.systems.ends import DurableEnds, Ends, MemoryEnds
+from driftline.bench.systems.network import networks
 from driftline.bench.systems.running import Running
 from driftline.deploy.host.process import ProcessConfig, new_id
 from driftline.deploy.host.runtime import Runtime
@@ -50,6 +53,7 @@ class Engine(Running):
         durable: bool = False,
         spares: int = 0,
         log_level: int = logging.WARNING,
+        transport: str = IPC,
     ) -> None:
         """`consumer`: one in this process, unless the ends are `durable`."""
         self.documents = documents
@@ -57,6 +61,7 @@ class Engine(Running):
         sockets = self.directory / "sockets"
         sockets.mkdir()
         flow_plan = plan(load_flow(flow))
+        of_nodes, of_ends = networks(transport, self.directory)
         config = ProcessConfig(
             flow=flow,
             nodes=nodes,
@@ -69,14 +74,16 @@ class Engine(Running):
             run="bench",
             dead_letters=False,
             log_level=log_level,
+            network=of_nodes,
         )
+        here = replace(config, network=of_ends)
         chosen = policy(policy_name, ordering)
         self.ends: Ends = (
             DurableEnds(documents, chosen, sockets, flow)
             if durable
             else MemoryEnds(documents, consumer)
         )
-        self.runtime = Runtime()
+        self.runtime = Runtime(transport=here.transport())
         self.front = Front(
             0,
             nodes,
@@ -88,11 +95,11 @@ class Engine(Running):
             run=config.run,
             window=window,
         )
-        self.front.address = self.runtime.add(self.front, config.address("front-0"))
+        self.front.address = self.runtime.add(self.front, here.inbox("front-0"))
         self.front.addresses["master"] = config.address("master")
-        self.ends.attach(self.runtime, config)
+        self.ends.attach(self.runtime, here)
         self.watch = Watch(every_s=inf)
-        self.watch.address = self.runtime.add(self.watch, config.address("watch"))
+        self.watch.address = self.runtime.add(self.watch, here.inbox("watch"))
         self.cluster = LocalCluster(config, spares)
 
     def start(self) -> None:

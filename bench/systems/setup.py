@@ -37,6 +37,7 @@ class Setup:
             ordering=self.ordering,
             checkpoint_s=(case.checkpoint_ms or 1000) / 1000,
             durable=case.durable,
+            transport=case.transport,
         )
 
 

@@ -16,7 +16,8 @@ from driftline.deploy.api.in_process import InProcessRun
 from driftline.deploy.api.inputs import Inputs, sources_of
 from driftline.deploy.api.outputs import Lmdb, RunSummary
 from driftline.deploy.parties.window import WINDOW
-from driftline.deploy.run.run import RunConfig, run_flow
+from driftline.deploy.run.config import RunConfig
+from driftline.deploy.run.run import run_flow
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import check_not_loading, flow_of

@@ -18,11 +18,13 @@ from driftline.deploy.host.limits import Limits
 from driftline.deploy.host.logs import insist
 from driftline.deploy.parties.master import STALLED_AFTER_S
 from driftline.deploy.parties.window import WINDOW
+from driftline.deploy.run.config import RunConfig
 from driftline.deploy.run.ending import after_good_order
+from driftline.deploy.run.reach import Reach
 from driftline.deploy.run.receivers import identity_of
 from driftline.deploy.run.reference import run_reference_to
 from driftline.deploy.run.report import tell_if_all_set_aside
-from driftline.deploy.run.run import RunConfig, run_flow
+from driftline.deploy.run.run import run_flow
 from driftline.engine.counted import counted
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
@@ -108,6 +110,10 @@ OF_REFERENCE = (
 @click.option("--let-anyone-send", is_flag=True,
               help="Let an input listen where other machines reach it: anybody who does can send "
               "records, and claim to be any producer.")  # fmt: skip
+@click.option("--keys", type=click.Path(path_type=Path, exists=True, resolve_path=True),
+              metavar="DIR", help="Keys, as `driftline keys` makes them, or the file of the key of "
+              "this host: only producers with a right to the source can send to a tcp:// input.",
+              )  # fmt: skip
 @click.option("--seed", default=0, help="Seed of --kill-every: which process is killed next.")
 @click.option("--reference", is_flag=True,
               help="Use the reference interpreter: one process, no cluster.")  # fmt: skip
@@ -136,6 +142,7 @@ def run(
     deaths: int,
     spares: int,
     let_anyone_send: bool,
+    keys: Path | None,
     seed: int,
     reference: bool,
     json_file: Path | None,
@@ -154,7 +161,7 @@ def run(
     another run, and needs another --output.
 
     The input tcp://127.0.0.1:5555 receives records from producers on this machine at this address;
-    tcp://*:5555 receives them from all machines that reach it, and needs --let-anyone-send.
+    tcp://*:5555 receives them from other machines, and needs --keys, or --let-anyone-send.
 
     The input - is standard input: JSON lines; -.txt reads lines of text instead. Records are stored
     in the state directory before they are used. After an interruption, give the same command the
@@ -177,6 +184,8 @@ def run(
         report = made.as_json()
         tell_if_all_set_aside(**asdict(made), where=output / DEAD_LETTERS)
     else:
+        if keys is not None:
+            refuse_options(["--let-anyone-send"], "with --keys: only who has a key can send")
         if kill_every is None:
             refuse_options(["--seed"], "without --kill-every: it decides which process is killed")
         config = RunConfig(
@@ -193,7 +202,7 @@ def run(
             seed,
             open_savepoint(start) if start is not None else None,
             Limits(missing_after, stalled_after, slow_after, deaths),
-            let_anyone_send=let_anyone_send,
+            reach=Reach(let_anyone_send, keys, tuple(source.name for source in loaded.sources)),
             accept_changed_code=accept_changed_code,
             fresh=fresh,
             spares=spares,

@@ -54,7 +54,7 @@ class Heartbeat:
         self._thread.join()
 
     def _loop(self) -> None:
-        with self._runtime.connect(self._members[0].addresses["master"]) as master:
+        with self._runtime.connect(self._members[0].addresses["master"], "master") as master:
             while not self._over.wait(HELLO_EVERY_S):
                 self.beat(monotonic(), master)
 

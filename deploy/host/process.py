@@ -30,6 +30,7 @@ from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.deploy.host.logs import insist, log_to_parent, rename
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.spare import await_role
+from driftline.deploy.host.transport import LOCAL, Network, Transport
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.letters import DeadLetters
@@ -93,6 +94,8 @@ class ProcessConfig:
     """Whether an earlier process of this run has had the role: its directories could be opened."""
     log_level: int = logging.WARNING
     """Lines below this level are not given to the parent."""
+    network: Network = LOCAL
+    """How the processes reach each other."""
 
     def to_json(self) -> str:
         """The argument of the process."""
@@ -103,7 +106,8 @@ class ProcessConfig:
         """Decode `to_json`."""
         fields = json.loads(text)
         fields["careful"], fields["paths"] = tuple(fields["careful"]), tuple(fields["paths"])
-        return ProcessConfig(**{**fields, "limits": Limits(**fields["limits"])})
+        network = Network.from_fields(fields["network"])
+        return ProcessConfig(**{**fields, "limits": Limits(**fields["limits"]), "network": network})
 
     @property
     def name(self) -> str:
@@ -116,7 +120,15 @@ class ProcessConfig:
 
     def address(self, name: str) -> str:
         """The address of a party whose address is the same in every process."""
-        return f"ipc://{self.sockets}/{name}"
+        return self.network.address(name, self.sockets)
+
+    def inbox(self, name: str) -> str:
+        """Where a party of this process listens."""
+        return self.network.inbox(name, self.sockets)
+
+    def transport(self, sinks: tuple[str, ...] = ()) -> Transport:
+        """The transport of this process. `sinks`: whose outputs it sends to other processes."""
+        return self.network.transport(Path(self.sockets), sinks)
 
 
 CLAIM_S = 10.0
@@ -195,8 +207,9 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         run=config.run,
         pace=Pace(flow_plan, monotonic, careful=config.careful, note=note),
     )
-    runtime = Runtime(store.carry_out)
-    node.address = runtime.add(node, config.address(f"node-{config.index}-{process}"))
+    sinks = () if config.output else tuple(sink.name for sink in flow.sinks)
+    runtime = Runtime(store.carry_out, config.transport(sinks))
+    node.address = runtime.add(node, config.inbox(f"node-{config.index}-{process}"))
     node.addresses["master"] = config.address("master")
     letters = DeadLetters(f"{config.output}/{DEAD_LETTERS}")
     if config.output:
@@ -250,8 +263,8 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         session=config.session,
     )
     _introduce(master, config)
-    runtime = Runtime(carry_out)
-    runtime.add(master, config.address("master"))
+    runtime = Runtime(carry_out, config.transport())
+    runtime.add(master, config.inbox("master"))
     runtime.run(lambda: master.ended or master.broken)
     runtime.close()
     return BROKEN if master.broken else STOPPED

@@ -4,10 +4,11 @@ One single-threaded loop per process. A turn takes a bounded number of messages,
 on them, and sends its messages. The loop sleeps while there is no message; it never spins, and
 never waits for a disk: one background thread carries out the durable jobs, in order.
 
-Sockets: a PULL for each party, and a PUSH for each receiver. There is no high-water mark, so no
-message is dropped at one (windows bound how much is under way); the numbers of a channel show what
-a reconnect loses. The background threads send to the same PULL: so a node waits at one socket,
-which wakes up sooner than a poller over several.
+Sockets: a PULL for each party (`inbox`), and a PUSH for each receiver; `transport` says how they
+are reached, and with which keys. There is no high-water mark, so no message is dropped at one
+(windows bound how much is under way); the numbers of a channel show what a reconnect loses. The
+background threads ring at the same PULL: so a node waits at one socket, which wakes up sooner than
+a poller over several.
 
 A process of its own runs its loop with `run`, which collects garbage at leisure (`collector`).
 Every process gives freed memory back at leisure (`freed`).
@@ -16,13 +17,8 @@ Every process gives freed memory back at leisure (`freed`).
 from __future__ import annotations
 
 import os
-import queue
 import sys
-import threading
-from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
 from math import ceil, inf
 from time import monotonic
 
@@ -31,18 +27,13 @@ import zmq
 from driftline.deploy.host import forks
 from driftline.deploy.host.collector import Collector
 from driftline.deploy.host.freed import Freed
-from driftline.engine.errors import DriftlineError, Unavailable
-from driftline.engine.events import Trouble, about, log
-from driftline.engine.wire.party import Job, Party
-
-DRAIN = 64
-"""Messages that a turn takes at most."""
-
-SLOW_S, LOOK_EVERY_S = 10.0, 1.0
-"""How long a job may take before that is told, in seconds; how often it is looked at."""
-
-SLOW = "slow disk"
-"""The key of a job that takes long among the obstacles of its party."""
+from driftline.deploy.host.inbox import GuardedInbox, Inbox, inproc
+from driftline.deploy.host.threads import CarryOut, LocalParty, Worker
+from driftline.deploy.host.transport import MESSAGE_BYTES_MAX, Transport
+from driftline.deploy.host.zap import Zap
+from driftline.engine.errors import MalformedMessage, NotPermitted, PayloadError
+from driftline.engine.events import about, log
+from driftline.engine.wire.party import Party
 
 LINGER_MS = 500
 """How long the messages of a closed socket may keep the process, at most."""
@@ -53,29 +44,33 @@ RECONNECT_MS = 10
 SWITCH_S = 0.0005
 """How long the background thread may keep the interpreter while the loop wants it."""
 
-_EVENTS = int(zmq.EVENTS)
-"""A plain integer: pyzmq's enumeration costs more than the call that takes it."""
+AGAIN_S = 1.0
+"""How long a way that is closed stays so: then it is tried again."""
 
 _NOBLOCK = int(zmq.NOBLOCK)
 
-CarryOut = Callable[[Job], object]
 _Send = Callable[[bytes, int], object]
 
 
 class Runtime:
     """Drives the parties of a process until it is told to stop."""
 
-    def __init__(self, carry_out: CarryOut | None = None) -> None:
+    def __init__(
+        self, carry_out: CarryOut | None = None, transport: Transport | None = None
+    ) -> None:
         self._carry_out = carry_out
+        self._transport = transport or Transport()
         self._context = zmq.Context()
         self._poller = zmq.Poller()
         self._seats: list[_Seat] = []
-        self._outs: dict[tuple[str, str], tuple[str, zmq.Socket[bytes], _Send]] = {}
+        self._outs: dict[tuple[str, str], _Way] = {}
+        """(party, receiver) -> the way there."""
         self._local: dict[str, LocalParty] = {}
         self._stores: dict[str, CarryOut] = {}
-        self._disk = _Worker()
+        self._disk = Worker()
         self._process = os.getpid()
-        self._inboxes: list[tuple[zmq.Socket[bytes], Party]] = []
+        self._zap: Zap | None = None
+        self._inboxes: list[Inbox] = []
         self._drains: dict[object, Callable[[], None]] = {}
         """Socket -> takes the messages that have come there."""
         self._collector: Collector | None = None
@@ -90,29 +85,27 @@ class Runtime:
 
         `carry_out`: the party's own store, if it has one.
         """
-        inbox = self._context.socket(zmq.PULL)
-        inbox.set_hwm(0)
-        try:
-            inbox.bind(address)
-        except zmq.ZMQError as error:
-            inbox.close(linger=0)
-            raise Unavailable(
-                f"{party.name} cannot listen on {address}: {error.strerror}; "
-                "is it in use by another run?"
-            ) from None
+        inbox = self._inbox(party, address)
         if carry_out is not None:
             self._stores[party.name] = carry_out
-        bound = inbox.getsockopt_string(zmq.LAST_ENDPOINT)
-        inbox.bind(_inproc(party))
         if not self._inboxes:
-            self._disk.ring = self.connect(_inproc(party))
-        told = about("listening", name=party.name, address=bound)
-        log.debug("%s listens on %s", party.name, bound, extra=told)
-        self._inboxes.append((inbox, party))
+            self._disk.ring = self._ring(party)
+        told = about("listening", name=party.name, address=inbox.address)
+        log.debug("%s listens on %s", party.name, inbox.address, extra=told)
+        self._inboxes.append(inbox)
         self._seats.append(_Seat(party))
-        self._poller.register(inbox, zmq.POLLIN)
-        self._drains[inbox] = partial(self._take_from, inbox, party)
-        return bound
+        self._poller.register(inbox.socket, zmq.POLLIN)
+        self._drains[inbox.socket] = inbox.take
+        return inbox.address
+
+    def _inbox(self, party: Party, address: str) -> Inbox:
+        own, authorised = self._transport.own, self._transport.authorised
+        parts = self._context, party, address, self._transport, self._rung
+        if own is None or authorised is None:
+            return Inbox(*parts)
+        if self._zap is None:
+            self._zap = Zap(self._context, authorised, party.name)
+        return GuardedInbox(*parts, self._zap)
 
     def watch(
         self,
@@ -139,7 +132,7 @@ class Runtime:
 
     def host(self, other: Party, partner: Party) -> None:
         """Run a party in a thread of its own, for its one partner: an embedded consumer."""
-        self._local[other.name] = LocalParty(other, self.connect(_inproc(partner)))
+        self._local[other.name] = LocalParty(other, partner, self._ring(partner))
 
     def run(self, until: Callable[[], bool]) -> None:
         """Loop until the condition holds."""
@@ -171,6 +164,8 @@ class Runtime:
         now = monotonic()
         if now >= self._disk.look_at:
             self._disk.look(now)
+            for inbox in self._inboxes:
+                inbox.check()
         for seat in self._seats:
             seat.party.now = now
             if now >= min(seat.tick_at, seat.party.tick_by):
@@ -214,67 +209,106 @@ class Runtime:
         self._disk.stop()
         for local in self._local.values():
             local.stop()
+        for inbox in self._inboxes:
+            inbox.end()
+        if self._zap is not None:
+            self._zap.close()
         self._context.destroy(linger=linger_ms)
+        for inbox in self._inboxes:
+            inbox.close()
 
     def _send(self, party: Party, to: str, data: bytes) -> None:
         address = party.addresses.get(to)
         if address is None:
             return  # the receiver has not said Hello yet; it will ask for what it needs
-        known = self._outs.get((party.name, to))
-        if known is None or known[0] != address:
-            if known is not None:
-                known[1].close(linger=0)
-            socket = self.connect(address)
-            # `send` of pyzmq's part in C: the Python method around it would take as long again.
-            known = self._outs[party.name, to] = address, socket, super(zmq.Socket, socket).send
-        known[2](data, _NOBLOCK)
+        way = self._outs.get((party.name, to))
+        if way is None or way.address != address or way.send is None:
+            way = self._way(party, to, address, way)
+            if way.send is None:
+                return  # it has been said why
+        if len(data) > MESSAGE_BYTES_MAX and self._zap is not None:
+            raise PayloadError(
+                f"a message of {party.name} for {to} has {len(data)} bytes, and between hosts "
+                f"{MESSAGE_BYTES_MAX} at most: let the function make smaller outputs"
+            )
+        try:
+            way.send(data, _NOBLOCK)
+        except zmq.Again:  # the receiver has refused our key, and ZeroMQ does not ask twice
+            party.drop(NotPermitted(f"{to} at {address} has refused the key of this process"))
+            way.shut()
 
-    def connect(self, address: str) -> zmq.Socket[bytes]:
-        """A socket that sends to an address; only one thread may use it."""
+    def _way(self, party: Party, to: str, address: str, before: _Way | None) -> _Way:
+        """A new way to a receiver, in place of one that leads elsewhere, or is shut."""
+        now = monotonic()
+        if before is not None:
+            if before.address == address and now < before.shut_until:
+                return before
+            before.shut()
+        way = self._outs[party.name, to] = _Way(address)
+        try:
+            socket = self.connect(address, to)
+        except (MalformedMessage, NotPermitted) as error:
+            party.drop(error)
+            way.shut()
+        else:
+            # `send` of pyzmq's part in C: the Python method around it would take as long again.
+            way.socket, way.send = socket, super(zmq.Socket, socket).send
+        return way
+
+    def connect(self, address: str, to: str = "") -> zmq.Socket[bytes]:
+        """A socket that sends to a party at an address; only one thread may use it.
+
+        Raises MalformedMessage, or NotPermitted if this party must not be reached there.
+        """
+        where = self._transport.way(address, to)
         socket: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
         socket.set_hwm(0)
         socket.setsockopt(zmq.LINGER, LINGER_MS)
         socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
-        socket.connect(address)
+        self._transport.open_out(socket, where)
+        try:
+            socket.connect(where.endpoint)
+        except zmq.ZMQError as error:
+            socket.close(linger=0)
+            raise MalformedMessage(f"{address!r} is no address: {error.strerror}") from None
         return socket
+
+    def _ring(self, party: Party) -> zmq.Socket[bytes]:
+        """A socket by which a thread wakes the loop."""
+        return self.connect(inproc(party))
+
+    def _rung(self) -> None:
+        """A thread has left something."""
+        self._disk.report()
+        for local in self._local.values():
+            local.report()
 
     def _take(self, wait_ms: int) -> None:
         """Take the messages that have come; if there is none, wait for one."""
         if len(self._inboxes) == len(self._drains) == 1:
-            self._take_from(*self._inboxes[0], wait_ms)
+            self._inboxes[0].take(wait_ms)
         else:
             for socket, _ in self._poller.poll(wait_ms):
                 self._drains[socket]()
 
-    def _take_from(self, inbox: zmq.Socket[bytes], party: Party, wait_ms: int = 0) -> None:
-        """Hand a party the messages in its inbox, at most `DRAIN`."""
-        look = inbox.get
-        if wait_ms and not look(_EVENTS):
-            inbox.set(zmq.RCVTIMEO, wait_ms)
-            try:
-                data = inbox.recv()
-            except zmq.Again:
-                return
-            party.now = monotonic()
-            self._hand(party, data)
-        for _ in range(DRAIN):
-            # Cheaper than `zmq.Again`, which would be raised once in every turn.
-            if not look(_EVENTS):
-                return
-            self._hand(party, inbox.recv(zmq.NOBLOCK))
 
-    def _hand(self, party: Party, data: bytes) -> None:
-        if data:
-            party.receive(data)
-        else:
-            self._disk.report()
-            for local in self._local.values():
-                local.check()
+class _Way:
+    """The way from a party to a receiver: a socket, or none while it is shut."""
 
+    __slots__ = ("address", "send", "shut_until", "socket")
 
-def _inproc(party: Party) -> str:
-    """The address of a party's inbox for threads of this process."""
-    return f"inproc://inbox-of-{party.name}"
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.socket: zmq.Socket[bytes] | None = None
+        self.send: _Send | None = None
+        self.shut_until = 0.0
+
+    def shut(self) -> None:
+        """Close the socket; for a while there is no other."""
+        if self.socket is not None:
+            self.socket.close(linger=0)
+        self.socket = self.send = None
+        self.shut_until = monotonic() + AGAIN_S
 
 
 class _Seat:
@@ -300,151 +334,3 @@ class _Seat:
                 poller.register(self._socket, zmq.POLLIN)
             else:
                 poller.unregister(self._socket)
-
-
-class _Worker:
-    """A thread that carries out jobs in order, and wakes the loop with an empty message."""
-
-    ring: zmq.Socket[bytes]
-    """Sends the empty messages."""
-
-    def __init__(self) -> None:
-        self._tasks: queue.SimpleQueue[tuple[Party, Job, CarryOut] | None] = queue.SimpleQueue()
-        self._results: deque[tuple[Party, Job, object]] = deque()
-        self._thread: threading.Thread | None = None
-        self._trouble: dict[tuple[str, str], Trouble] = {}
-        """(party, kind of job) -> its failures."""
-        self._begun: tuple[float, Party, Job] | None = None
-        """The job under way, and when it was begun."""
-        self._tell_after = SLOW_S
-        self.look_at = 0.0
-        """When `look` is to be called."""
-
-    def put(self, party: Party, job: Job, work: CarryOut) -> None:
-        """Add a job of a party. `work` carries it out."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._loop, daemon=True)
-            self._thread.start()
-        self._tasks.put((party, job, work))
-
-    def look(self, now: float) -> None:
-        """Tell of a job that takes long: a disk that is frozen gives no error."""
-        self.look_at = now + LOOK_EVERY_S
-        begun = self._begun
-        if begun is None or now - begun[0] < SLOW_S:
-            return
-        since, party, job = begun
-        took = now - since
-        text = f"{party.name} has waited for its disk for {took:.0f} s, to {job.what}"
-        party.obstacles[SLOW] = text
-        if took >= self._tell_after:
-            self._tell_after = 2 * took
-            told = about("job-slow", name=party.name, job=type(job).__name__, seconds=took)
-            log.warning("%s: is it frozen, or overloaded?", text, extra=told)
-
-    def report(self) -> None:
-        """Tell parties the results of their jobs. Raises ThreadDied."""
-        while self._results:
-            party, job, result = self._results.popleft()
-            if isinstance(result, ThreadDied):
-                raise result
-            if party.obstacles.pop(SLOW, None) is not None:
-                self._tell_after = SLOW_S
-                told = about("job-slow-over", name=party.name, job=type(job).__name__)
-                log.warning("%s can %s again", party.name, job.what, extra=told)
-            self._tell(party, job, result)
-            party.done(job, result)
-
-    def _tell(self, party: Party, job: Job, result: object) -> None:
-        """Tell when jobs of a kind begin to fail, while they do, and when they do no more."""
-        name, kind = party.name, type(job).__name__
-        if isinstance(result, Unavailable):
-            trouble = self._trouble.setdefault((name, kind), Trouble("job-failed"))
-            text = f"{name} cannot {job.what}: {result}; trying again"
-            trouble.failed(monotonic(), text, name=name, job=kind)
-        elif (name, kind) in self._trouble:
-            trouble = self._trouble.pop((name, kind))
-            trouble.over(monotonic(), f"{name} can {job.what} again", name=name, job=kind)
-
-    def stop(self) -> None:
-        """Finish all jobs."""
-        self._tasks.put(None)
-        if self._thread is not None:
-            self._thread.join(timeout=10)
-
-    def _loop(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            party, job, work = task
-            self._begun = monotonic(), party, job
-            try:
-                result: object = work(job)
-            except DriftlineError as error:
-                result = error
-            except BaseException as error:
-                result = ThreadDied.of(error, f"{type(job).__name__} of {party.name}")
-            self._begun = None
-            self._results.append((party, job, result))
-            self.ring.send(b"")
-            if isinstance(result, ThreadDied):
-                return
-
-
-class ThreadDied(Exception):
-    """An exception that is not ours ended a thread: its process ends, too, with this text."""
-
-    @staticmethod
-    def of(error: BaseException, during: str) -> ThreadDied:
-        """The exception that the loop raises for any exception of a thread, also a SystemExit."""
-        died = ThreadDied(f"the thread for {during} died: {type(error).__name__}: {error}")
-        died.__cause__ = error
-        return died
-
-
-class LocalParty:
-    """A party in a thread of its own, which talks to one partner."""
-
-    def __init__(self, party: Party, partner: zmq.Socket[bytes]) -> None:
-        self._party = party
-        self._partner = partner
-        self._tasks: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._died: ThreadDied | None = None
-        self._tick_at = 0.0
-        self._thread = threading.Thread(target=self._loop, daemon=True)
-        self._thread.start()
-
-    def put(self, data: bytes) -> None:
-        """Send it a message."""
-        self._tasks.put(data)
-
-    def check(self) -> None:
-        """Raises ThreadDied if it cannot go on."""
-        if self._died is not None:
-            raise self._died
-
-    def stop(self) -> None:
-        """Let it work off all messages, and end."""
-        self._tasks.put(None)
-        self._thread.join(timeout=10)
-
-    def _next(self) -> bytes | None:
-        """The next message, None at the end. Until it comes the party has its ticks."""
-        while True:
-            now = monotonic()
-            if now >= self._tick_at:
-                self._party.now = now
-                self._tick_at = self._party.tick(now)
-            with suppress(queue.Empty):
-                return self._tasks.get(timeout=max(0.0, self._tick_at - now))
-
-    def _loop(self) -> None:
-        party = self._party
-        try:
-            while (data := self._next()) is not None:
-                party.now = monotonic()
-                party.receive(data)
-                for _, answer in party.outbox:
-                    self._partner.send(answer)
-                party.outbox.clear()
-        except BaseException as error:
-            self._died = ThreadDied.of(error, party.name)
-            self._partner.send(b"")

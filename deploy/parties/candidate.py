@@ -20,6 +20,7 @@ from driftline.coordinator.writing import AGAIN_S
 from driftline.deploy.parties.master import Master
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.wire.party import MASTER, Job, Party
+from driftline.engine.wire.senders import Voice
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +67,10 @@ class Candidate(Party):
         """The driver has noticed that the session has ended."""
         self.leadership.expired()
 
-    def receive(self, data: bytes) -> None:
+    def receive(self, data: bytes, voice: Voice | None = None) -> None:
         if self.master is not None:
             self.master.now = self.now
-            self.master.receive(data)
+            self.master.receive(data, voice)
             self._pass_on(self.master)
 
     def done(self, job: Job, result: object) -> None:

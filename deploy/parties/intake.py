@@ -26,6 +26,8 @@ While nothing is taken, as the source has no room, or what a producer has sent i
 intake repeats its ACK every SIGN_S: so producers can tell a flow that holds them back from one that
 is gone, and their connections, which are not read at that time, stay.
 
+With keys, a producer has an id that its key speaks for; another one is REFUSED.
+
 Anybody may send anything. Invariants: an acknowledged record is durable; a record is stored once,
 however often it comes; a malformed message changes nothing; what is remembered of producers is
 bounded. While the front's source has no room, no record is taken, the sockets fill up, and
@@ -43,11 +45,12 @@ from typing import NamedTuple
 from driftline.deploy.parties.presence import Presence
 from driftline.deploy.parties.receiver import WINDOW, WINDOW_BYTES, Receiver
 from driftline.deploy.parties.seldom import Seldom
-from driftline.engine.errors import MalformedMessage, PayloadError
+from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
 from driftline.engine.sources.logs.inputlog import PRODUCER_BYTES_MAX
 from driftline.engine.sources.logs.received import Receipt, ReceivedSource
 from driftline.engine.wire.codec import pack, unpack, unpack_foreign
 from driftline.engine.wire.limits import RECORD_BYTES_MAX
+from driftline.engine.wire.senders import Voice
 
 MAGIC = 0xD72
 
@@ -127,6 +130,7 @@ class Intake(Receiver):
         self._owed: dict[str, _Client] = {}
         """The producers that wait for an answer."""
         self._dropped = Seldom("malformed-message", f"{name} dropped a malformed message")
+        self._foreign = Seldom("id-refused", f"{name} refused the id of a producer")
         self._crowded = Seldom("producer-refused", f"{name} refused a new producer")
         self._presence = Presence(source)
         self._sign_at = 0.0
@@ -137,6 +141,7 @@ class Intake(Receiver):
     def tick(self, now: float) -> float:
         self._dropped.tell(now)
         self._crowded.tell(now)
+        self._foreign.tell(now)
         if now >= self._sign_at:
             self._sign_at = now + SIGN_S
             self._give_signs()
@@ -150,7 +155,7 @@ class Intake(Receiver):
         return more
 
     def close(self) -> None:
-        for lines in (self._dropped, self._crowded, self._presence):
+        for lines in (self._dropped, self._crowded, self._foreign, self._presence):
             lines.close()
 
     def stored(self, producers: Sequence[str]) -> None:
@@ -161,18 +166,31 @@ class Intake(Receiver):
 
     # The protocol.
 
-    def take(self, parts: list[bytes]) -> None:
-        """Take one message of any sender: (route, data). A malformed one is counted and dropped."""
+    def take(self, parts: Sequence[bytes], voice: Voice | None = None) -> None:
+        """Take one message of any sender: (route, data). A malformed one is counted and dropped.
+
+        `voice`: the key by which it has come; None: there are no keys.
+        """
         try:
             if len(parts) != 2:
                 raise MalformedMessage(f"{len(parts)} parts instead of 2")
-            self._handle(parts[0], decode_request(parts[1]))
+            self._handle(parts[0], decode_request(parts[1]), voice)
         except MalformedMessage as error:
-            self.malformed += 1
-            self._dropped.add(self.now, str(error))
+            self.drop(error)
 
-    def _handle(self, route: bytes, request: tuple[Kind, str, int, int, object]) -> None:
+    def drop(self, error: DriftlineError) -> None:
+        self.malformed += 1
+        self._dropped.add(self.now, str(error))
+
+    def _handle(
+        self, route: bytes, request: tuple[Kind, str, int, int, object], voice: Voice | None
+    ) -> None:
         kind, producer, session, number, record = request
+        if voice is not None and not voice.speaks_for(producer):
+            reason = f"the key {voice.key} is not for this id: {voice.key} is, and {voice.key}-..."
+            self._foreign.add(self.now, f"{producer!r} with the key {voice.key}")
+            self._refuse(route, producer, session, 0, reason)
+            return
         ahead_us = session // 1000 - self.source.now_us()
         if ahead_us > SESSION_AHEAD_US:
             reason = f"its clock is {ahead_us // 1_000_000} s ahead of the front's: set both"

@@ -33,6 +33,11 @@ class Seldom:
         """Events since the last line."""
         self._next_at = -inf
 
+    @property
+    def waits(self) -> bool:
+        """Whether something has happened of which no line tells yet."""
+        return self._count > 0
+
     def add(self, now: float, reason: str, count: int = 1) -> None:
         """It has happened, so many times. `now`: the time in seconds."""
         self._count += count

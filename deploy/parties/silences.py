@@ -103,9 +103,17 @@ class Silences:
         if now - heard > SILENT_AFTER_S:
             return  # what the master has said of nodes may be over
         for name, process, ms in watch.reports["master"].silent:
-            # A late message of the process before may be the last that the master has heard.
-            if name in running and running[name].process in (process, watch.process_of(name)):
-                yield name, ms / 1000 + now - heard
+            if name not in running:
+                continue
+            seconds, runs = ms / 1000 + now - heard, running[name].process
+            if runs != process:
+                # The master has last heard another one: none, or a late message of one before. What
+                # counts then is what the watch has heard of this one.
+                if runs != watch.process_of(name):
+                    continue
+                seconds = min(seconds, now - watch.heard_at(name))
+            if seconds > self._missing_after_s:
+                yield name, seconds
 
     def _look_for_standstill(
         self, now: float, running: Mapping[str, Running], watch: Watch

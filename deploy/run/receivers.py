@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, time_ns
 
-from driftline.deploy.host.guarding.listening import fault_of, is_local
 from driftline.deploy.host.intake_socket import IntakeSocket
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.standard_input import StandardInput
 from driftline.deploy.parties.receiver import Receiver
-from driftline.engine.errors import FlowError
+from driftline.deploy.run.reach import HERE, Reach
 from driftline.engine.events import about, log
 from driftline.engine.sources import LiveSource
 from driftline.engine.sources.inputs import Input, Piped
@@ -33,24 +32,6 @@ def identity_of(given: Input | LiveSource) -> str:
     return PIPED if isinstance(given, Piped) else given.identity()
 
 
-def check_reach(inputs: Iterable[object], *, let_anyone_send: bool) -> None:
-    """Addresses have to be right, and whoever lets other machines send has to say so.
-
-    Raises FlowError.
-    """
-    for given in inputs:
-        if not isinstance(given, str):
-            continue
-        if fault := fault_of(given):
-            raise FlowError(f"producers cannot be heard on {given}: {fault}")
-        if not is_local(given) and not let_anyone_send:
-            raise FlowError(
-                f"{given} can be reached from other machines: anybody who reaches this port can "
-                "send records, and claim to be any producer. Listen at tcp://127.0.0.1:PORT, or "
-                "give --let-anyone-send, behind a firewall"
-            )
-
-
 def receiver_of(
     given: Piped | str,
     input_log: InputLog,
@@ -61,13 +42,14 @@ def receiver_of(
     alone: bool,
     keep_bad: bool,
     asked_to_end: Callable[[], bool],
+    reach: Reach = HERE,
 ) -> Receiver:
     """A receiver for input `number`, driven by the runtime. It logs records before their use.
 
     `given`: standard input, or the address to listen at; `folder`: where the sockets of the run
     are; `alone`: there is no other input; `keep_bad`: records that cannot be read do not end the
-    run; `asked_to_end`: whether the run has been asked to end. Raises Unavailable if there is no
-    standard input, or the address cannot be used.
+    run; `asked_to_end`: whether the run has been asked to end; `reach`: who may send. Raises
+    Unavailable if there is no standard input, or the address cannot be used, NotPermitted.
     """
     if isinstance(given, Piped):
         clock = None if alone else _now_us
@@ -77,7 +59,8 @@ def receiver_of(
         runtime.watch(piped, piped.file, piped.drain, piped.room, input_log.carry_out)
         return piped
     source = ReceivedSource(input_log, _now_us, name=given, ages=Ages(_now_us, monotonic))
-    intake = IntakeSocket(source, given, folder, name=f"intake-{number}")
+    keys = reach.keys_of(number, given)
+    intake = IntakeSocket(source, given, folder, name=f"intake-{number}", keys=keys)
     runtime.watch(intake, intake.socket, intake.drain, intake.room, input_log.carry_out)
     return intake
 

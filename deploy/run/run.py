@@ -7,12 +7,10 @@ command goes on after any interruption.
 
 from __future__ import annotations
 
-import random
 import re
 import secrets
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, time
 
@@ -21,7 +19,6 @@ from rich.console import Console
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.identity import Identity
 from driftline.deploy.host.heartbeat import Heartbeat
-from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.deploy.host.process import ProcessConfig, claim, new_id
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.signals import Signals
@@ -29,12 +26,15 @@ from driftline.deploy.host.supervisor import LocalCluster
 from driftline.deploy.parties.front import Front
 from driftline.deploy.parties.watch import Watch
 from driftline.deploy.run.asides import Asides
-from driftline.deploy.run.ending import asked_to_end, error_noted
+from driftline.deploy.run.config import RunConfig
+from driftline.deploy.run.driving import drive
+from driftline.deploy.run.ending import error_noted
 from driftline.deploy.run.fresh import begin_anew
 from driftline.deploy.run.leftovers import clear_drafts, socket_folder
 from driftline.deploy.run.opening import open_run
 from driftline.deploy.run.progress import RunProgress
-from driftline.deploy.run.receivers import announce, check_reach, identity_of, receiver_of
+from driftline.deploy.run.reach import check_reach
+from driftline.deploy.run.receivers import announce, identity_of, receiver_of
 from driftline.deploy.run.report import RunReport, tell_if_all_set_aside
 from driftline.deploy.run.resuming import Resuming, last_sign
 from driftline.deploy.run.savepoints import restore_run
@@ -56,13 +56,11 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Output, Policy
 from driftline.engine.sinks.jsonl import last_time_in
 from driftline.engine.sinks.lines import DEAD_LETTERS
-from driftline.engine.snapshots.savepoint import Savepoint
 from driftline.engine.sources import FileSource, LiveSource, Source
 from driftline.engine.sources.files.several import SeveralFiles
-from driftline.engine.sources.inputs import Input, Piped
+from driftline.engine.sources.inputs import Piped
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.received import ReceivedSource
-from driftline.engine.ui.progress import ProgressView
 from driftline.engine.wire.marks import Mark
 from driftline.engine.wire.messages import Stop
 
@@ -75,43 +73,8 @@ MEND = (
 WATCH = "watch"
 """The name of the watch, of which its address is made."""
 
-END_S = 5.0
-"""How long the last messages of the master may take; and how long nodes may take to end."""
-
 MANY = 1_000_000
 """From so many records on their reading takes a while, and is told."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunConfig:
-    """A flow, its inputs, and how to run it."""
-
-    flow: str
-    """The name of the flow, as the user gave it: node processes load the flow themselves."""
-    inputs: Sequence[Input | LiveSource]
-    """One for each source of the flow, in their order."""
-    output: Path
-    nodes: int
-    policy: Policy
-    checkpoint_s: float
-    state: Path
-    dead_letters: bool
-    window: int
-    kill_every_s: float | None = None
-    seed: int = 0
-    start: Savepoint | None = None
-    """A savepoint to begin from; None: from the beginning of the input."""
-    limits: Limits = LIMITS
-    paths: tuple[str, ...] = ()
-    """Folders in which node processes look for modules, after all others."""
-    let_anyone_send: bool = False
-    """Whether addresses among the inputs may be such as other machines reach."""
-    accept_changed_code: bool = False
-    """Go on, if there is a state, though operators have other code than in the session before."""
-    fresh: bool = False
-    """Remove the state and the outputs of an earlier run first."""
-    spares: int = 0
-    """Processes that are kept ready to take the place of those that die."""
 
 
 def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
@@ -121,7 +84,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     progress if it is a terminal.
     """
     flow.check_inputs(config.inputs)
-    check_reach(config.inputs, let_anyone_send=config.let_anyone_send)
+    check_reach(config.inputs, config.reach)
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
         stack.callback(claim(config.state / "run.lock").release)
@@ -182,7 +145,7 @@ def _run(
         noted = error_noted(config.state, process.lineage, process.run)
         with noted, LocalCluster(process, config.spares) as cluster, heartbeat:
             watch = _watch(process, runtime)
-            stop = _drive(runtime, cluster, fronts, watch, progress, config, signals, console)
+            stop = drive(runtime, cluster, fronts, watch, progress, config, signals, console)
             _note_used(fronts, config.policy, well=not stop.error)
             if stop.error:
                 raise _error_of(stop, config)
@@ -308,6 +271,7 @@ def _received(
         alone=len(config.inputs) == 1,
         keep_bad=config.dead_letters,
         asked_to_end=lambda: signals.asked is not None,
+        reach=config.reach,
     )
     if not config.policy.replay:
         receivers.callback(_let_go, input_log, receiver.source)
@@ -357,82 +321,6 @@ def _watch(process: ProcessConfig, runtime: Runtime) -> Watch:
     watch.address = runtime.add(watch, process.address(WATCH))
     watch.addresses["master"] = process.address("master")
     return watch
-
-
-def _drive(
-    runtime: Runtime,
-    cluster: LocalCluster,
-    fronts: Sequence[Front],
-    watch: Watch,
-    progress: RunProgress,
-    config: RunConfig,
-    signals: Signals,
-    console: Console,
-) -> Stop:
-    """Run fronts and receivers, and supervise the cluster, until every front has its `Stop`.
-
-    At the first signal the run is asked to end in good order.
-    """
-    chance = random.Random(config.seed)
-    kill_at = monotonic() + config.kill_every_s if config.kill_every_s else float("inf")
-    supervise_at = 0.0
-    master_ended_at: float | None = None
-    cluster.wake(runtime)
-    view = ProgressView(console, [front.source.name for front in fronts])
-    with view, signals.noted():
-        more = False
-        while True:
-            more = runtime.step(more, wait_s=0.05)
-            outcomes = [front.outcome for front in fronts if front.outcome is not None]
-            if len(outcomes) == len(fronts):
-                break
-            signals.check()
-            if signals.asked is not None and not fronts[0].draining:
-                name = signals.asked.name
-                beside = _beside_file(fronts)
-                told = about("asked-to-end", signal=name)
-                log.info("%s: %s", name, asked_to_end(config.policy, beside), extra=told)
-                for front in fronts:
-                    front.drain()
-            now = monotonic()
-            progress.tell(now, watch, view)  # at once when the nodes have answered
-            if now >= kill_at and signals.asked is None:  # kills may be too quick for a good end
-                cluster.kill_one(chance)
-                kill_at = now + (config.kill_every_s or 0.0)
-            if now < supervise_at and not cluster.has_lost_one:
-                continue
-            supervise_at = now + 0.05
-            cluster.supervise(
-                max(front.settled for front in fronts),
-                max(front.furthest for front in fronts),
-                watch,
-            )
-            if not cluster.master_ended:
-                master_ended_at = None
-            elif master_ended_at is None:
-                master_ended_at = now
-            elif now - master_ended_at > END_S:  # the fronts have missed the last messages
-                cluster.ask_again()
-                master_ended_at = None
-        _await_nodes(runtime, cluster)
-        if not outcomes[0].error:
-            progress.end(monotonic(), watch, view)
-    return outcomes[0]
-
-
-def _beside_file(fronts: Sequence[Front]) -> list[str]:
-    """The names of the live inputs, if there is a file, too."""
-    live = [front.source.name for front in fronts if front.live is not None]
-    return live if len(live) < len(fronts) else []
-
-
-def _await_nodes(runtime: Runtime, cluster: LocalCluster) -> None:
-    """Wait `END_S` at most until the nodes have ended; the cluster kills the others."""
-    until = monotonic() + END_S
-    with suppress(Unavailable):  # how the run ended is known already
-        while not cluster.nodes_ended and monotonic() < until:
-            runtime.step(wait_s=0.05)
-            cluster.supervise()
 
 
 def _error_of(stop: Stop, config: RunConfig) -> DriftlineError:

@@ -59,7 +59,7 @@ EARLIER = "an earlier call of the command"
 """The run before this one: its outcome is in the registry, messages of its master are under way."""
 
 LAST_WORDS_S = 5.0
-"""Seconds after the master's end until fronts that still run make it start again (`run.run`)."""
+"""Seconds after the master's end until fronts that still run start it again (`run.driving`)."""
 
 HEAL_AFTER_S = 1000.0
 """Virtual seconds after the last fault within which the run must end, even with slow functions."""

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
-from driftline.engine.errors import MalformedMessage, Unavailable
+from driftline.engine.errors import DriftlineError, MalformedMessage, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.wire.messages import Header, Message, decode, encode
+from driftline.engine.wire.senders import Voice, check
 
 MASTER = "master"
 """The name of the party that leads."""
@@ -69,24 +70,34 @@ class Party:
 
     # What a driver calls.
 
-    def receive(self, data: bytes) -> None:
-        """Take the bytes of one message from the network. A malformed message is dropped."""
+    def receive(self, data: bytes, voice: Voice | None = None) -> None:
+        """Take the bytes of one message from the network. A malformed message is dropped.
+
+        `voice`: the key by which it has come; None: between processes of one machine.
+        """
         try:
             header, message = decode(data)
+            if voice is not None:
+                check(voice, header.sender, message)
             if self.admits(header) if message.control else self._is_next(header):
                 self.handle(header.sender, message)
         except MalformedMessage as error:
-            self.malformed += 1
-            if self.malformed == 1:
-                told = about("malformed", reason=str(error), count=1)
-                log.warning("%s dropped a malformed message: %s", self.name, error, extra=told)
-            elif self.malformed % 10 == 0 and len(str(self.malformed).rstrip("0")) == 1:
-                told = about("malformed", reason=str(error), count=self.malformed)
-                log.warning(
-                    "%s has dropped %d malformed messages; the last one: %s",
-                    *(self.name, self.malformed, error),
-                    extra=told,
-                )
+            self.drop(error)
+
+    def drop(self, error: DriftlineError) -> None:
+        """Count a message that is malformed, or that must not leave; tell of the first ones."""
+        self.malformed += 1
+        if self.malformed == 1:
+            told = about("malformed", reason=str(error), count=1)
+            kind = "malformed " * isinstance(error, MalformedMessage)
+            log.warning("%s dropped a %smessage: %s", self.name, kind, error, extra=told)
+        elif self.malformed % 10 == 0 and len(str(self.malformed).rstrip("0")) == 1:
+            told = about("malformed", reason=str(error), count=self.malformed)
+            log.warning(
+                "%s has dropped %d malformed messages; the last one: %s",
+                *(self.name, self.malformed, error),
+                extra=told,
+            )
 
     def done(self, job: Job, result: object) -> None:
         """A job was carried out; `result` is an exception if it failed."""

@@ -23,7 +23,7 @@ ANSWERS_BYTES_MAX = 1 << 20
 CLOSE_S = 5.0
 """How long a connection that is being closed may take to send what is left."""
 
-_READY = b"\x05READY"
+_READY, _ERROR = b"\x05READY", b"\x05ERROR"
 _READY_BYTES_MAX = 1024
 """ZeroMQ's own greeting and READY are shorter, with CURVE too."""
 
@@ -49,6 +49,8 @@ class Connection(asyncio.BufferedProtocol):
         self._beginning: bytearray | None = bytearray()
         """What ZeroMQ has sent, until that has its READY in it; None: it has."""
         self._closing_at = 0.0
+        self._is_member = False
+        """Whether its key is good, and nothing that it sends is bounded any more here."""
 
     # The side of the peer.
 
@@ -62,6 +64,9 @@ class Connection(asyncio.BufferedProtocol):
         return self._guard.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self._is_member and self._inside is not None:  # the shortest way: each output waits
+            self._inside.write(self._guard.buffer[:nbytes])
+            return
         self._rest += self._guard.buffer[:nbytes]
         self.go_on()
 
@@ -83,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
             self._pass(passing)
         for size in framing.finished:
             self._guard.budget(size).finish(size, self._reserves(size))
-        if framing.finished:
+        if framing.finished and not self._guard.keyed:
             self._guard.spoke(self)
         if framing.waits:
             self._stops.add("room")
@@ -137,6 +142,11 @@ class Connection(asyncio.BufferedProtocol):
             self._beginning += data
             if _READY in self._beginning or len(self._beginning) > _READY_BYTES_MAX:
                 self._beginning = None
+                if self._guard.keyed:
+                    self._guard.spoke(self)
+                self._is_member = not self._guard.bounded and not self._rest
+            elif _ERROR in self._beginning:
+                self._guard.closed(self._peer, "its key has no right here")
         if self._outside is None:
             return
         self._outside.write(data)
@@ -154,6 +164,11 @@ class Connection(asyncio.BufferedProtocol):
     def parted(self) -> None:
         """ZeroMQ has closed its side."""
         self._inside = None
+        if self._is_member and self._outside is not None and not self._guard.ending:
+            most = self._guard.message_bytes_max
+            self._guard.closed(
+                self._peer, f"ZeroMQ has ended it: not ZMTP, or more than {most} bytes in a message"
+            )
         if self._outside is None:
             self._left()
         elif not self._outside.is_closing():
@@ -164,6 +179,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def look(self, now: float) -> None:
         """Close the connection if it has been too slow."""
+        if self._is_member and not self._closing_at:
+            return
         guard, framing = self._guard, self._framing
         frames = framing.commands + framing.messages
         stopped = self._stops - {"room"}
@@ -205,6 +222,8 @@ class Connection(asyncio.BufferedProtocol):
         return self._guard.budget(size) is self._guard.large
 
     def _may_begin(self, size: int) -> bool:
+        if self._guard.keyed and self._beginning is not None:
+            raise Violation("a message before its key was accepted")
         return self._guard.budget(size).begin(size, self._reserves(size))
 
     def _read_or_not(self) -> None:

@@ -7,6 +7,12 @@ passes bytes in both directions. It looks at the framing of what comes (`zmtp`),
 connection, with a line in the log, that breaks a rule of it, is slow to shake hands or to finish a
 frame, or does not read what it is sent.
 
+With keys, a connection counts as a stranger's until ZeroMQ has answered its handshake with READY,
+which it does once the ZAP handler knows the key: before, nothing but short commands passes. What
+comes then is sealed, but framed as before. Of members, which are bounded by windows, messages are
+neither counted nor hurried (`bounded`), as a node may be busy for long; nor are they looked at, as
+each output waits for that. ZeroMQ itself refuses a size that is too large.
+
 Bounds: `connections_max` connections; if there are more, the one that has been silent longest goes,
 or the new one. `SMALL_BYTES` in small messages and `LARGE_BYTES` in large ones that the owner of
 the socket has not taken yet; a connection that wants to send more is not read. Small messages do
@@ -23,6 +29,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
+import sys
 import threading
 from contextlib import suppress
 from time import monotonic
@@ -30,7 +37,7 @@ from time import monotonic
 from driftline.deploy.host.guarding.budget import Budget
 from driftline.deploy.host.guarding.connection import Connection
 from driftline.deploy.host.guarding.listening import BACKLOG, bound_to, listen, release
-from driftline.deploy.host.runtime import ThreadDied
+from driftline.deploy.host.threads import ThreadDied
 from driftline.deploy.parties.seldom import Seldom
 
 CONNECTIONS_MAX = 500
@@ -53,6 +60,9 @@ LARGE_BYTES = 1 << 25
 
 EACH_BYTES = 1 << 12
 """What ZeroMQ may need for a small message besides its bytes: the buffer in which it came."""
+
+SEALED_BYTES = 33
+"""What CURVE adds to a message: its name, a number, a checksum, and the flags."""
 
 LOOK_S = 0.25
 """How often connections are looked at."""
@@ -79,18 +89,26 @@ class Guard:
         connections_max: int = CONNECTIONS_MAX,
         handshake_s: float = HANDSHAKE_S,
         frame_s: float = FRAME_S,
+        heard: str = "producers",
+        keyed: bool = False,
+        bounded: bool = True,
     ) -> None:
         """`address`: the public one; `inside`: the path of the Unix socket on which ZeroMQ
-        listens; `message_bytes_max`: the largest message that passes."""
-        self._listener = listen(address)
+        listens; `message_bytes_max`: the largest message that passes; `heard`: who is heard there;
+        `keyed`: ZeroMQ lets in only who has a key; `bounded`: the messages that wait are."""
+        self._listener = listen(address, heard)
         self.address = bound_to(self._listener)
         self.inside = inside
         self.message_bytes_max = message_bytes_max
         self.handshake_s = handshake_s
         self.frame_s = frame_s
         self.connections_max = min(connections_max, _descriptors(connections_max))
-        self.small = Budget(SMALL_BYTES, EACH_BYTES)
-        self.large = Budget(LARGE_BYTES)
+        self.keyed = keyed
+        self.bounded = bounded
+        self.ending = False
+        """Whether the socket is about to be closed."""
+        self.small = Budget(SMALL_BYTES if bounded else sys.maxsize, EACH_BYTES)
+        self.large = Budget(LARGE_BYTES if bounded else sys.maxsize)
         self.buffer = memoryview(bytearray(SMALL))
         """Where all connections read, one at a time."""
         self._connections: dict[Connection, None] = {}
@@ -113,6 +131,7 @@ class Guard:
 
     def took(self, size: int) -> None:
         """The owner has taken a message of so many bytes."""
+        size += SEALED_BYTES if self.keyed else 0
         self.budget(size).take(size)
 
     def emptied(self) -> None:
@@ -154,7 +173,7 @@ class Guard:
         self._connections[connection] = self._silent[connection] = None
 
     def spoke(self, connection: Connection) -> None:
-        """A connection has sent a whole message."""
+        """A connection has sent a whole message; with keys, its key is good."""
         self._silent.pop(connection, None)
 
     def waits(self, connection: Connection) -> None:

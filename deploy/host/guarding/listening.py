@@ -41,10 +41,10 @@ def fault_of(address: str) -> str:
     return "no port: it has to end with one from 0 to 65535, as in tcp://127.0.0.1:5555"
 
 
-def listen(address: str) -> socket.socket:
-    """A socket that listens at an address. Raises Unavailable."""
+def listen(address: str, heard: str = "producers") -> socket.socket:
+    """A socket that listens at an address; `heard`: who is heard there. Raises Unavailable."""
     if fault := fault_of(address):
-        raise _unusable(address, fault)
+        raise _unusable(address, heard, fault)
     try:
         if address.startswith("tcp://"):
             return _listen_tcp(address)
@@ -53,7 +53,7 @@ def listen(address: str) -> socket.socket:
         reason = error.strerror or str(error)
         if error.errno == errno.EADDRINUSE:
             reason += "; is it in use by another run?"
-        raise _unusable(address, reason) from None
+        raise _unusable(address, heard, reason) from None
 
 
 def bound_to(listener: socket.socket) -> str:
@@ -74,8 +74,8 @@ def release(listener: socket.socket) -> None:
         Path(path).unlink(missing_ok=True)
 
 
-def _unusable(address: str, reason: str) -> Unavailable:
-    return Unavailable(f"producers cannot be heard on {address}: {reason}")
+def _unusable(address: str, heard: str, reason: str) -> Unavailable:
+    return Unavailable(f"{heard} cannot be heard on {address}: {reason}")
 
 
 def _host_and_port(address: str) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from driftline.deploy.simulation.world.disks import LogDisk
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.codec import pack, travelled, unpack
 from driftline.engine.wire.party import Party
+from driftline.engine.wire.senders import Voice
 
 ASK_AFTER_S = 0.1
 """Seconds without an answer after which a producer asks for one."""
@@ -96,7 +97,7 @@ class SimulatedIntake(Intake):
         self._names: dict[bytes, str] = {}
         """Route -> producer. A route is the name of a producer's process."""
 
-    def receive(self, data: bytes) -> None:
+    def receive(self, data: bytes, voice: Voice | None = None) -> None:
         self._waiting.append(data)
         self._drain()
 
@@ -143,7 +144,7 @@ class SimulatedProducer(Party):
         self._ask_at = 0.0
         self._over = False
 
-    def receive(self, data: bytes) -> None:
+    def receive(self, data: bytes, voice: Voice | None = None) -> None:
         kind, session, acknowledged, *_ = decode_answer(data)
         if session != self._session:
             assert session < self._session, "another process is this producer, too"

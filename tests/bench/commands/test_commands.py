@@ -30,6 +30,18 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
+def test_transports_side_by_side_lose_nothing(run: Run, tmp_path: Path) -> None:
+    done = run(
+        "latency --documents 40 --warmup 10 --policies exactly-once --repeat 1 --no-durable "
+        "--checkpoints 100 --transport ipc,tcp,tcp-curve --json l.json"
+    )
+    assert done.exit_code == 0, done.output
+    rows = json.loads((tmp_path / "l.json").read_text())["rows"]
+    assert [row["transport"] for row in rows] == ["ipc", "tcp", "tcp-curve"]
+    assert [(row["lost"], row["duplicated"], row["latencies"]) for row in rows] == [(0, 0, 30)] * 3
+    assert run("latency --transport ipc,udp").exit_code == 2
+
+
 def test_latency_writes_table_json_and_picture(run: Run, tmp_path: Path) -> None:
     done = run(
         "latency --documents 60 --warmup 10 --rate 100 --policies none,exactly-once --repeat 1 "

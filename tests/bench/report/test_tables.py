@@ -13,8 +13,8 @@ from driftline.bench.measuring.meter import LatencyResult, ThroughputResult, per
 from driftline.bench.report.check import ALL_RIGHT
 from driftline.bench.report.pictures import draw_latency, draw_throughput
 from driftline.bench.report.rows import ENOUGH_FOR_P99, LATENCY_FIGURES, LatencyRow, ThroughputRow
-from driftline.bench.report.tables import Latencies, Throughputs
-from driftline.bench.systems.cases import FLOOR, MICRO_BATCH, Case
+from driftline.bench.report.tables import Latencies, Throughputs, over_baseline
+from driftline.bench.systems.cases import FLOOR, MICRO_BATCH, TCP_CURVE, Case
 
 PER_RUN = ENOUGH_FOR_P99 // 3
 
@@ -72,6 +72,7 @@ def test_the_json_of_latencies(latencies: Latencies) -> None:
     assert row == {
         "policy": "exactly-once",
         "checkpoint_ms": 50,
+        "transport": "ipc",
         **figures,
         "lost": 0,
         "duplicated": 0,
@@ -101,6 +102,7 @@ def test_the_json_of_throughputs(throughputs: Throughputs) -> None:
     assert row == {
         "policy": "exactly-once",
         "checkpoint_ms": 500,
+        "transport": "ipc",
         "documents_per_s": 30.0,
         "outputs_per_s": 3750.0,
         "cpu_cores": 1.9,
@@ -110,6 +112,21 @@ def test_the_json_of_throughputs(throughputs: Throughputs) -> None:
         "of_floor": [0.3, 0.25, 0.6],
         "of_none": [0.6, 0.5, 1.0],
     }
+
+
+def test_another_transport_is_compared_with_ipc_and_with_its_own_baseline() -> None:
+    rows = [
+        latency_row(Case("none", None), 1.0, 2.0),
+        latency_row(Case("none", None, transport=TCP_CURVE), 2.0, 3.0),
+        latency_row(Case("exactly-once", 50), 1.5, 2.5),
+        latency_row(Case("exactly-once", 50, transport=TCP_CURVE), 2.25, 3.25),
+    ]
+    latencies = Latencies(rate=100, documents=660, nodes=2, rows=rows)
+    written = json.loads(json.dumps(latencies.as_json(), allow_nan=False))["rows"]
+    assert [row["transport"] for row in written] == ["ipc", TCP_CURVE] * 2
+    assert [row.get("over_ipc") for row in written] == [None, [1.0] * 3, None, [0.75] * 3]
+    assert over_baseline(rows[3], rows).median == 0.25
+    assert "exactly-once, tcp-curve state 50 +0.25 +0.75" in shown(latencies.tables())
 
 
 def test_a_figure_that_does_not_exist_is_null() -> None:

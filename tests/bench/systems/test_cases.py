@@ -1,6 +1,15 @@
 """The cases: every policy with every interval that means something to it."""
 
-from driftline.bench.systems.cases import CHOICES, FLOOR, MICRO_BATCH, REAL_TIME, Case, cases
+from driftline.bench.systems.cases import (
+    CHOICES,
+    FLOOR,
+    IPC,
+    MICRO_BATCH,
+    REAL_TIME,
+    TCP_CURVE,
+    Case,
+    cases,
+)
 from driftline.engine.policy import POLICIES
 
 
@@ -30,6 +39,18 @@ def test_with_durable_ends_come_the_same_policies_and_a_floor_of_their_own() -> 
         Case("none", None, durable=True),
         Case("exactly-once", 500, durable=True),
     ]
+
+
+def test_each_policy_has_a_row_for_each_transport_but_with_durable_ends() -> None:
+    rows = cases(["exactly-once"], [50], durable_ms=50, transports=[IPC, TCP_CURVE])
+    assert rows == [
+        Case(FLOOR, None),
+        Case("exactly-once", 50),
+        Case("exactly-once", 50, transport=TCP_CURVE),
+        Case(FLOOR, None, durable=True),
+        Case("exactly-once", 50, durable=True),
+    ]
+    assert str(rows[2]) == "exactly-once, tcp-curve, checkpoint every 50 ms"
 
 
 def test_what_is_durable_is_told() -> None:

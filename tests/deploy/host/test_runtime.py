@@ -11,8 +11,9 @@ from time import monotonic
 import pytest
 import zmq
 
-from driftline.deploy.host import runtime as module
-from driftline.deploy.host.runtime import Runtime, ThreadDied
+from driftline.deploy.host import threads as module
+from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.threads import ThreadDied
 from driftline.engine.wire.messages import AskPromise, Message, encode
 from driftline.engine.wire.party import Job, Party
 
@@ -101,6 +102,22 @@ def test_a_party_in_a_thread_of_its_own_answers_its_partner(runtime: Runtime) ->
     runtime.flush(node)
     until(runtime, node.heard)
     assert node.heard == [("consumer", AskPromise(7))]
+
+
+class Promising(zmq.Socket[bytes]):
+    """A socket that always says that it has a message, as ZeroMQ may do when one is lost."""
+
+    def get(self, option: int) -> int:
+        return zmq.POLLIN
+
+
+def test_a_message_that_is_lost_at_the_last_moment_is_no_error(runtime: Runtime) -> None:
+    node = Listener("node-0")
+    runtime.add(node, "inproc://node-0")
+    inbox = runtime._inboxes[0]
+    inbox.socket = Promising(shadow=inbox.socket)
+    inbox.take(wait_ms=10)
+    assert node.heard == []
 
 
 class Ticking(Listener):

@@ -16,7 +16,7 @@ from typing import Self
 
 import zmq
 
-from driftline.deploy.host.intake_socket import IntakeSocket
+from driftline.deploy.host.intake_socket import IntakeSocket, Keys
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.parties.intake import MAGIC, Answer, Kind, decode_answer
 from driftline.engine.sources.logs.inputlog import InputLog
@@ -52,11 +52,14 @@ class Reader(Party):
 class Host:
     """A runtime with an intake and a reader."""
 
-    def __init__(self, directory: Path, address: str, window: int = 4096) -> None:
+    def __init__(
+        self, directory: Path, address: str, window: int = 4096, keys: Keys | None = None
+    ) -> None:
         self.log = InputLog(directory, "test")
         self.source = ReceivedSource(self.log, now_us)
         self.reader = Reader(self.source)
-        self.intake = IntakeSocket(self.source, address, directory.parent, window=window)
+        folder = directory.parent
+        self.intake = IntakeSocket(self.source, address, folder, window=window, keys=keys)
         self.runtime = Runtime(self.log.carry_out)
         self.runtime.add(self.reader, "inproc://reader")
         self.runtime.watch(self.intake, self.intake.socket, self.intake.drain, self.intake.room)

@@ -89,6 +89,14 @@ def test_a_late_message_of_the_process_before_does_not_hide_that_the_new_one_han
     assert [name for name, _ in command.killed] == ["node-0"]
 
 
+def test_what_the_master_has_said_of_the_process_before_is_not_true_of_a_new_one() -> None:
+    command = Command()
+    command.hear("master", "m1", (("node-0", "n0", 60_000),))
+    command.hear("node-0", "n1")
+    command.look()
+    assert not command.silences._noticed
+
+
 def test_a_master_that_says_nothing_is_killed_and_the_standstill_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

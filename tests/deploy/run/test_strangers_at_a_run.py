@@ -16,7 +16,7 @@ from typing import TypedDict
 import pytest
 
 from driftline.deploy.producer import Producer
-from driftline.deploy.run.receivers import check_reach
+from driftline.deploy.run.reach import check_reach
 from driftline.engine.errors import FlowError
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.limits import RECORD_BYTES_MAX, RECORD_DEPTH_MAX
@@ -208,9 +208,9 @@ def test_records_at_the_limits_pass_through_a_run_and_its_recovery(tmp_path: Pat
 )
 def test_an_address_that_is_none_is_not_said_to_be_reached(address: str, fault: str) -> None:
     with pytest.raises(FlowError) as error:
-        check_reach([address], let_anyone_send=False)
+        check_reach([address])
     assert str(error.value).startswith(f"producers cannot be heard on {address}: {fault}")
-    check_reach(["tcp://[::1]:5555", "ipc:///tmp/here"], let_anyone_send=False)
+    check_reach(["tcp://[::1]:5555", "ipc:///tmp/here"])
 
 
 def test_to_listen_beyond_this_machine_has_to_be_asked_for(tmp_path: Path) -> None:

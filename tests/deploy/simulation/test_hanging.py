@@ -16,7 +16,7 @@ HANGS = (Hang("node-0", 0.01), Hang("master", 0.01))
 
 
 def hanging(seed: int, policy: str, *hangs: Hang) -> Scenario:
-    return replace(without_faults(scenario(seed, name=policy)), hangs=hangs)
+    return replace(without_faults(scenario(seed, name=policy)), hangs=hangs, standby=False)
 
 
 @pytest.mark.parametrize("policy", ["exactly-once", "two-phase", "strong-productions"])

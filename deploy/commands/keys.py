@@ -1,0 +1,80 @@
+"""The command `driftline keys`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from driftline.deploy.keys.key import AUTHORISED, SUFFIX
+from driftline.deploy.keys.keyset import add_keys
+from driftline.engine.counted import counted
+from driftline.engine.ui.options import json_option
+from driftline.engine.ui.results import write_json
+
+
+def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str]:
+    names = [name.strip() for name in (value or "").split(",")] if value is not None else []
+    if not all(names):
+        raise click.BadParameter(f"{value!r} is not a list of names, like a,b,c")
+    return list(dict.fromkeys(names))
+
+
+def _clients(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for value in values:
+        name, equals, rest = value.partition("=")
+        if not name or not equals or name in found:
+            raise click.BadParameter(f"{value!r} is not NAME=A,B, each name once")
+        found[name] = _names(ctx, param, rest)
+    return found
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--hosts", metavar="A,B", callback=_names,
+              help="Hosts: a key for each, which speaks for the master, nodes and fronts.",
+              )  # fmt: skip
+@click.option("--producer", "producers", multiple=True, metavar="NAME=SOURCE,SOURCE",
+              callback=_clients, help="A producer, and the sources that it may send to. It may use "
+              "NAME as its id, and NAME-... . Any number of times.")  # fmt: skip
+@click.option("--consumer", "consumers", multiple=True, metavar="NAME=SINK,SINK",
+              callback=_clients,
+              help="A consumer, and the sinks that it may take. Any number of times.",
+              )  # fmt: skip
+@json_option
+def keys(
+    directory: Path,
+    hosts: list[str],
+    producers: dict[str, list[str]],
+    consumers: dict[str, list[str]],
+    json_file: Path | None,
+) -> None:
+    """Make keys in DIR, a new set or one that is there.
+
+    Each key is a file NAME.key, which is secret; the file `authorised` has the public halves, and
+    what each key may do. A host needs `authorised` and its own file; a producer or consumer its
+    own file. No key is ever overwritten.
+    """
+    given = [*hosts, *producers, *consumers]
+    if not given:
+        raise click.UsageError("give --hosts, --producer or --consumer")
+    if len(set(given)) < len(given):
+        raise click.UsageError("two keys with one name")
+    made = add_keys(directory, hosts, producers, consumers)
+    told = {
+        key.name: {
+            "file": str(directory / f"{key.name}{SUFFIX}"),
+            "public": key.public,
+            "names": key.rights.names,
+            "sources": key.rights.sources,
+            "sinks": key.rights.sinks,
+        }
+        for key in made
+    }
+    write_json(json_file, {"directory": str(directory), "made": told, "error": None})
+    for name in told:
+        click.echo(f"{directory / f'{name}{SUFFIX}'}: secret, for {name} alone")
+    click.echo(f"{directory / AUTHORISED}: {counted(len(made), 'key')} added, for every host")

@@ -1,0 +1,57 @@
+"""Refusals: why ZeroMQ shakes no hands with a server, in words for the one who connects.
+
+A socket says nothing of a handshake that fails. If the server has refused the key, or one side has
+keys and the other has none, ZeroMQ does not even try again: the socket is dead. Its monitor tells.
+"""
+
+from __future__ import annotations
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from driftline.engine.errors import NotPermitted
+
+_FAILED = (
+    zmq.Event.HANDSHAKE_FAILED_AUTH
+    | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+    | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.Event.HANDSHAKE_SUCCEEDED
+)
+
+
+class Refusals:
+    """The failed handshakes of a socket that connects to one address."""
+
+    def __init__(self, socket: zmq.Socket[bytes], address: str, key: str = "") -> None:
+        """`key`: the name of the key that the socket has; "" if it has none."""
+        self._monitor = socket.get_monitor_socket(int(_FAILED))
+        self._address = address
+        self._key = key
+        self.hint = ""
+        """What may be the reason that nothing is heard; begins with a space."""
+
+    def check(self) -> None:
+        """Raises NotPermitted if the server will never shake hands."""
+        while self._monitor.poll(0):
+            told = parse_monitor_message(self._monitor.recv_multipart())
+            event, value = told["event"], told["value"]
+            if event == zmq.Event.HANDSHAKE_SUCCEEDED:
+                self.hint = ""
+            elif event == zmq.Event.HANDSHAKE_FAILED_AUTH:
+                raise NotPermitted(
+                    f"{self._address} refused the key {self._key}: is it authorised there, with a "
+                    "right to this source?"
+                )
+            elif value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
+                raise NotPermitted(
+                    f"{self._address} has no keys, and takes none: leave keys= away"
+                    if self._key
+                    else f"{self._address} wants a key: give keys=, a file that `driftline keys` "
+                    "has made"
+                )
+            else:  # the other side was faster to hang up than to say why
+                self.hint = "; its handshakes fail: " + (
+                    "is the public key that you have that of its host?"
+                    if self._key
+                    else "does it want a key (keys=)?"
+                )

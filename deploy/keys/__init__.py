@@ -1,0 +1,1 @@
+"""Keys of CURVE, and what each of them is for."""

@@ -1,0 +1,57 @@
+"""The reach of a run: who may send records to the addresses among its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from driftline.deploy.host.guarding.listening import fault_of, is_local
+from driftline.deploy.host.intake_socket import Keys
+from driftline.deploy.keys.authorised import Authorised
+from driftline.deploy.keys.key import own_key
+from driftline.engine.errors import FlowError
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Who may send to the addresses among the inputs of a run."""
+
+    let_anyone_send: bool = False
+    """Whether they may be such as other machines reach, without keys."""
+    keys: Path | None = None
+    """The file of the key of this host, or its directory; None: without keys."""
+    sources: tuple[str, ...] = ()
+    """The names of the flow's sources."""
+
+    def keys_of(self, number: int, address: str) -> Keys | None:
+        """The keys of the intake at an address. Raises NotPermitted, Unavailable."""
+        if self.keys is None or not address.startswith("tcp://"):
+            return None
+        directory = self.keys if self.keys.is_dir() else self.keys.parent
+        return Keys(own_key(self.keys), Authorised(directory), self.sources[number])
+
+
+HERE = Reach()
+"""Only this machine, without keys."""
+
+
+def check_reach(inputs: Iterable[object], reach: Reach = HERE) -> None:
+    """Addresses have to be right, and whoever lets other machines send has to have keys, or say so.
+
+    Raises FlowError, and if there are keys NotPermitted, Unavailable.
+    """
+    for number, given in enumerate(inputs):
+        if not isinstance(given, str):
+            continue
+        if fault := fault_of(given):
+            raise FlowError(f"producers cannot be heard on {given}: {fault}")
+        if reach.keys_of(number, given) is not None:
+            continue
+        if not is_local(given) and not reach.let_anyone_send:
+            raise FlowError(
+                f"{given} can be reached from other machines: anybody who reaches this port can "
+                "send records, and claim to be any producer. Make keys with `driftline keys` and "
+                "give --keys, listen at tcp://127.0.0.1:PORT, or give --let-anyone-send, behind a "
+                "firewall"
+            )

@@ -1,0 +1,180 @@
+"""Producers with keys: which source a key reaches, which ids it may use, and what is said."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from driftline.deploy.host.intake_socket import Keys
+from driftline.deploy.host.zap import KeyVoice
+from driftline.deploy.keys.authorised import Authorised
+from driftline.deploy.keys.key import read_key
+from driftline.deploy.keys.keyset import add_keys
+from driftline.deploy.producer import Producer
+from driftline.engine.errors import NotPermitted, Unavailable
+from tests.deploy.parties.intake_host import Host, Running, stored
+from tests.deploy.run.run_copies import free_port, kill, run, wait_until
+from tests.engine.sources.memory_disk import memory_disk
+
+RIGHTS = {"shop": ["orders"], "till": ["payments"]}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with memory_disk() as folder:
+        add_keys(folder / "keys", ["a", "b"], RIGHTS)
+        yield folder
+
+
+@pytest.fixture
+def host(folder: Path) -> Iterator[Host]:
+    """A front that takes the records of the source `orders`, of those who have a key."""
+    keys = Keys(read_key(folder / "keys" / "a.key"), Authorised(folder / "keys"), "orders")
+    host = Host(folder / "log", "tcp://127.0.0.1:*", keys=keys)
+    with Running(host):
+        yield host
+    host.close()
+
+
+def test_records_of_a_producer_with_the_right_are_taken_once(folder: Path, host: Host) -> None:
+    records = [{"n": n, "text": "x" * (n * 400)} for n in range(200)]
+    with Producer(host.intake.address, "shop-1", keys=folder / "keys/shop.key") as producer:
+        for record in records:
+            producer.send(record)
+        producer.flush()
+        assert producer.acknowledged == len(records)
+    with Producer(host.intake.address, "shop-1", keys=folder / "keys/shop.key") as again:
+        assert again.acknowledged == len(records)
+    assert [record for _, _, record in stored(host.log)] == records
+
+
+def test_a_right_to_one_source_is_none_to_another(
+    folder: Path, host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(NotPermitted, match="refused the key till: is it authorised there, with a"):
+        Producer(host.intake.address, "till", keys=folder / "keys/till.key")
+    assert "the key till has no right for the source orders" in caplog.text
+    with Producer(host.intake.address, "shop", keys=folder / "keys/shop.key") as producer:
+        producer.send("mine")
+    assert stored(host.log) == [("shop", 1, "mine")]
+
+
+def send_as(host: Host, folder: Path, producer_id: str) -> None:
+    with Producer(host.intake.address, producer_id, keys=folder / "keys/shop.key") as producer:
+        producer.send("a record")
+
+
+@pytest.mark.parametrize("foreign", ["till", "shopping", "shop_1"])
+def test_a_key_is_for_its_own_ids(
+    folder: Path, host: Host, foreign: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(Unavailable, match=r"the key shop is not for this id: shop is, and shop-"):
+        send_as(host, folder, foreign)
+    assert f"refused the id of a producer: '{foreign}' with the key shop" in caplog.text
+    assert stored(host.log) == []
+
+
+def test_without_the_check_a_key_could_be_any_producer(
+    folder: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the test above is about this check."""
+    monkeypatch.setattr(KeyVoice, "speaks_for", lambda voice, name: True)
+    send_as(host, folder, "till")
+    assert stored(host.log) == [("till", 1, "a record")]
+
+
+def test_without_a_key_nobody_is_heard(folder: Path, host: Host) -> None:
+    endpoint = host.intake.address.partition("#")[0]
+    with pytest.raises((NotPermitted, Unavailable), match=r"wants? a key.*keys="):
+        Producer(endpoint, "shop", timeout_s=1.0)
+    assert host.intake.malformed == 0
+
+
+def test_a_key_is_no_use_where_there_are_none(folder: Path) -> None:
+    host = Host(folder / "log", "tcp://127.0.0.1:*")
+    address = f"{host.intake.address}#{read_key(folder / 'keys/a.key').public}"
+    with Running(host), pytest.raises(NotPermitted, match="has no keys, and takes none"):
+        Producer(address, "shop", keys=folder / "keys/shop.key")
+    host.close()
+
+
+def test_the_wrong_host_is_never_believed(folder: Path, host: Host) -> None:
+    other = f"{host.intake.address.partition('#')[0]}#{read_key(folder / 'keys/b.key').public}"
+    with pytest.raises(Unavailable, match="its handshakes fail: is the public key that you have"):
+        Producer(other, "shop", keys=folder / "keys/shop.key", timeout_s=1.0)
+
+
+def test_a_producer_that_is_added_can_send_at_once(folder: Path, host: Host) -> None:
+    add_keys(folder / "keys", producers={"web": ["orders"]})
+    with Producer(host.intake.address, "web", keys=folder / "keys/web.key") as producer:
+        producer.send(1)
+    assert stored(host.log) == [("web", 1, 1)]
+
+
+BOTH = """
+from driftline import Flow
+
+flow = Flow("both")
+flow.source("orders").map(lambda record: ("order", record)).sink("sold")
+flow.source("payments").map(lambda record: ("payment", record)).sink("paid")
+"""
+
+
+def test_a_run_with_two_sources_takes_from_each_what_the_keys_allow(tmp_path: Path) -> None:
+    """End to end, at addresses that other machines reach."""
+    (tmp_path / "both.py").write_text(BOTH)
+    keys = tmp_path / "keys"
+    made = run("keys", str(keys), "--hosts", "a", "--producer", "shop=orders", "--producer",
+               "till=payments")  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    ports = {"orders": free_port(), "payments": free_port()}
+    given = [word for name, port in ports.items() for word in ("--input", f"{name}=tcp://*:{port}")]
+    output = tmp_path / "out"
+    command = ["run", str(tmp_path / "both.py"), *given, "--output", str(output), "--keys"]
+    (keys / "a.key").chmod(0o644)
+    refused = run(*command, str(keys))
+    assert refused.returncode == 1
+    assert f"chmod 600 {keys / 'a.key'}" in refused.stderr
+    (keys / "a.key").chmod(0o600)
+    refused = run(*command, str(keys), "--let-anyone-send")
+    assert refused.returncode == 2
+    process = subprocess.Popen(
+        [sys.executable, "-m", "driftline", *command, str(keys)],
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        for name, source in (("shop", "orders"), ("till", "payments")):
+            address = f"tcp://127.0.0.1:{ports[source]}"
+            with Producer(address, name, keys=keys / f"{name}.key", timeout_s=60) as producer:
+                for number in range(5):
+                    producer.send([name, number])
+        for name, source in (("shop", "payments"), ("till", "orders")):
+            with pytest.raises(NotPermitted, match=f"refused the key {name}"):
+                Producer(f"tcp://127.0.0.1:{ports[source]}", name, keys=keys / f"{name}.key")
+        wait_until(lambda: len(lines(output)) == 10, "outputs")
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            kill(process)
+    assert process.returncode == 143, said
+    assert "the key shop has no right for the source payments" in said
+    assert sorted(lines(output)) == [
+        [kind, [name, n]] for kind, name in (("order", "shop"), ("payment", "till"))
+        for n in range(5)
+    ]  # fmt: skip
+
+
+def lines(output: Path) -> list[list[object]]:
+    """The values of all outputs."""
+    return [
+        json.loads(line)["value"]
+        for file in output.glob("*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
