@@ -54,9 +54,13 @@ class Heartbeat:
         self._thread.join()
 
     def _loop(self) -> None:
-        with self._runtime.connect(self._members[0].addresses["master"], "master") as master:
-            while not self._over.wait(HELLO_EVERY_S):
-                self.beat(monotonic(), master)
+        while not self._over.is_set():
+            address = self._members[0].addresses["master"]
+            with self._runtime.connect(address, "master") as master:
+                while self._members[0].addresses["master"] == address:  # it may move
+                    if self._over.wait(HELLO_EVERY_S):
+                        return
+                    self.beat(monotonic(), master)
 
     def beat(self, now: float, master: zmq.Socket[bytes]) -> None:
         """Send `Alive` for each member, if the loop is in the same turn as at the last call."""

@@ -28,7 +28,7 @@ from driftline.deploy.host import forks
 from driftline.deploy.host.collector import Collector
 from driftline.deploy.host.freed import Freed
 from driftline.deploy.host.inbox import GuardedInbox, Inbox, inproc
-from driftline.deploy.host.threads import CarryOut, LocalParty, Worker
+from driftline.deploy.host.threads import Calls, CarryOut, LocalParty, Worker
 from driftline.deploy.host.transport import MESSAGE_BYTES_MAX, Transport
 from driftline.deploy.host.zap import Zap
 from driftline.engine.errors import MalformedMessage, NotPermitted, PayloadError
@@ -68,6 +68,7 @@ class Runtime:
         self._local: dict[str, LocalParty] = {}
         self._stores: dict[str, CarryOut] = {}
         self._disk = Worker()
+        self._calls = Calls()
         self._process = os.getpid()
         self._zap: Zap | None = None
         self._inboxes: list[Inbox] = []
@@ -90,6 +91,7 @@ class Runtime:
             self._stores[party.name] = carry_out
         if not self._inboxes:
             self._disk.ring = self._ring(party)
+            self._calls.ring = self._ring(party)
         told = about("listening", name=party.name, address=inbox.address)
         log.debug("%s listens on %s", party.name, inbox.address, extra=told)
         self._inboxes.append(inbox)
@@ -180,6 +182,10 @@ class Runtime:
         if more:
             os.sched_yield()  # let ZeroMQ's thread send, if it waits for this core
         return more
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Let the loop make a call soon. Any thread may call this."""
+        self._calls.add(call)
 
     def _rest(self, now: float) -> None:
         """Collect garbage and give memory back, if no message has come."""
@@ -280,6 +286,7 @@ class Runtime:
     def _rung(self) -> None:
         """A thread has left something."""
         self._disk.report()
+        self._calls.make()
         for local in self._local.values():
             local.report()
 

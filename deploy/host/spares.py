@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.deaths import Deaths, how
 from driftline.deploy.host.launched import Launched
-from driftline.deploy.host.process import CANNOT_START, ProcessConfig
 from driftline.deploy.host.spare import Spare
+from driftline.deploy.host.statuses import CANNOT_START
 from driftline.engine.events import about, log
 
 CALM_S = 2.0

@@ -27,13 +27,15 @@ from types import TracebackType
 from typing import Self
 
 from driftline.deploy.host import child
+from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.deaths import KILLED_SILENT, MAY_BE_DAMAGE, Deaths, how
 from driftline.deploy.host.exits import Exits
 from driftline.deploy.host.kills import Kills
 from driftline.deploy.host.launched import Launched
-from driftline.deploy.host.process import CANNOT_START, STOPPED, ProcessConfig, where_it_was
+from driftline.deploy.host.process import where_it_was
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.spares import SPARE, Spares
+from driftline.deploy.host.statuses import CANNOT_START, STOPPED
 from driftline.deploy.parties.silences import Running, Silences
 from driftline.deploy.parties.watch import Watch
 from driftline.engine.errors import Unavailable
@@ -51,9 +53,12 @@ ENDS_WITHIN_S = 10.0
 class LocalCluster:
     """Node and master processes. A context manager: on leaving it they are ended."""
 
-    def __init__(self, config: ProcessConfig, spares: int = 0) -> None:
-        """`spares`: processes that are kept ready for the next deaths."""
+    def __init__(self, config: ProcessConfig, spares: int = 0, masters: int = 1) -> None:
+        """`spares`: processes that are kept ready for the next deaths. `masters`: how many queue up
+        in ZooKeeper, if the configuration names one."""
         self.config = config
+        numbered = [f"master-{i}" for i in range(masters)]
+        self._masters = numbered if config.zookeeper else ["master"]
         self._exits = Exits()
         self.spares = Spares(spares, self._launch_spare)
         self.kills = 0
@@ -73,7 +78,7 @@ class LocalCluster:
         self._asked_again = False
 
     def __enter__(self) -> Self:
-        for name in ["master", *(f"node-{i}" for i in range(self.config.nodes))]:
+        for name in [*self._masters, *(f"node-{i}" for i in range(self.config.nodes))]:
             self._start(name)
         names = ", ".join(f"{name} (pid {pid})" for name, pid in self.pids.items())
         log.info("started %s", names, extra=about("processes-started", **self.pids))
@@ -131,7 +136,11 @@ class LocalCluster:
             for name, process in self._processes.items()
             if name not in self._start_at and name not in self._hung and process.poll() is None
         }
-        for name in self._silences.look(now, running, watch, self.deaths.in_a_row):
+        leader = self._leader(watch)
+        if leader in running:
+            running["master"] = running.pop(leader)
+        for due in self._silences.look(now, running, watch, self.deaths.in_a_row):
+            name = leader if due == "master" else due
             self._processes[name].kill()
             self._hung[name] = now + ENDS_WITHIN_S
 
@@ -205,12 +214,12 @@ class LocalCluster:
     @property
     def master_ended(self) -> bool:
         """Whether the master has ended in good order."""
-        return self._processes["master"].poll() == STOPPED
+        return any(self._processes[name].poll() == STOPPED for name in self._masters)
 
     @property
     def nodes_ended(self) -> bool:
         """Whether all nodes have ended in good order."""
-        nodes = [process for name, process in self._processes.items() if name != "master"]
+        nodes = [each for name, each in self._processes.items() if name not in self._masters]
         return all(node.poll() == STOPPED for node in nodes)
 
     def ask_again(self) -> None:
@@ -222,7 +231,13 @@ class LocalCluster:
         if self._asked_again:
             raise Unavailable("the master ended without a word")
         self._asked_again = True
-        self._start("master")
+        self._start(self._masters[0])
+
+    def _leader(self, watch: Watch) -> str:
+        """The master that leads, as far as the watch has heard; the first one, if it has not."""
+        heard = watch.process_of("master")
+        named = [name for name in self._masters if self._names.get(name) == heard]
+        return (named or self._masters)[0]
 
     @property
     def _processes(self) -> dict[str, subprocess.Popen[bytes]]:

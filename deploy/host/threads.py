@@ -127,6 +127,28 @@ class Worker:
                 return
 
 
+class Calls:
+    """What other threads want the loop to do."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: deque[Callable[[], None]] = deque()
+        self.ring: zmq.Socket[bytes] | None = None
+        """Wakes the loop."""
+
+    def add(self, call: Callable[[], None]) -> None:
+        """Let the loop make a call soon. Any thread may call this, also after the loop's end."""
+        with self._lock, suppress(zmq.ZMQError):
+            self._calls.append(call)
+            if self.ring is not None and not self.ring.closed:
+                self.ring.send(b"", zmq.NOBLOCK)
+
+    def make(self) -> None:
+        """In the loop: make the calls."""
+        while self._calls:
+            self._calls.popleft()()
+
+
 class LocalParty:
     """A party in a thread of its own, which talks to one partner."""
 

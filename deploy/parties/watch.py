@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import inf
 
 from driftline.coordinator.phases import Phase
-from driftline.engine.wire.messages import AskReport, Message, Report
+from driftline.engine.wire.messages import AskReport, MasterAt, Message, Report
 from driftline.engine.wire.party import Party
 
 ASK_EVERY_S = 1.0
@@ -61,6 +61,8 @@ class Watch(Party):
         return not self._unanswered
 
     def handle(self, sender: str, message: Message) -> None:
+        if isinstance(message, MasterAt):
+            self.addresses["master"] = message.address
         if not isinstance(message, Report):
             return
         self.reports[sender] = message

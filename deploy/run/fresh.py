@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from driftline.coordinator.registry import ANEW, ClusterState, FileRegistry
-from driftline.deploy.host.process import CLAIM_S, wait_for_others
+from driftline.deploy.host.claims import CLAIM_S, wait_for_others
 from driftline.deploy.run.looking import look
 from driftline.deploy.run.receivers import PIPED
 from driftline.deploy.run.survey import LOG

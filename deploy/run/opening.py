@@ -15,7 +15,7 @@ from pathlib import Path
 
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, FileRegistry, check_identity
-from driftline.deploy.host.process import wait_for_others
+from driftline.deploy.host.claims import wait_for_others
 from driftline.deploy.run.fresh import how_to_begin_anew
 from driftline.deploy.run.looking import look
 from driftline.deploy.run.survey import LOG, OUTPUT, STORE, DirectoryReport, problems

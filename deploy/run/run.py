@@ -18,8 +18,10 @@ from rich.console import Console
 
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.identity import Identity
+from driftline.deploy.host.claims import claim
+from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.heartbeat import Heartbeat
-from driftline.deploy.host.process import ProcessConfig, claim, new_id
+from driftline.deploy.host.process import new_id
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.signals import Signals
 from driftline.deploy.host.supervisor import LocalCluster

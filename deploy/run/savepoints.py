@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState, FileRegistry, SnapshotRecord
-from driftline.deploy.host.process import claim, wait_for_others
+from driftline.deploy.host.claims import claim, wait_for_others
 from driftline.deploy.run.ending import How, how_ended
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow

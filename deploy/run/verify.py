@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from driftline.coordinator.registry import ClusterState, FileRegistry
-from driftline.deploy.host.process import wait_for_others
+from driftline.deploy.host.claims import wait_for_others
 from driftline.deploy.run.ending import Ending, ending_of
 from driftline.deploy.run.looking import look
 from driftline.deploy.run.opening import with_missing

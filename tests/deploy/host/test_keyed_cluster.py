@@ -15,7 +15,8 @@ from time import monotonic
 
 from driftline import run_reference
 from driftline.bench.systems.network import networks
-from driftline.deploy.host.process import ProcessConfig, new_id
+from driftline.deploy.host.config import ProcessConfig
+from driftline.deploy.host.process import new_id
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.supervisor import LocalCluster
 from driftline.deploy.parties.consumer import ConsumerServer

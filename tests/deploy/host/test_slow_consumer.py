@@ -14,8 +14,9 @@ from time import monotonic
 import psutil
 import pytest
 
+from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.limits import Limits
-from driftline.deploy.host.process import ProcessConfig, new_id
+from driftline.deploy.host.process import new_id
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.supervisor import LocalCluster
 from driftline.deploy.parties.consumer import ConsumerServer

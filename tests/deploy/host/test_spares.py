@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.deaths import DEATHS_MAX
 from driftline.deploy.host.launched import Launched
-from driftline.deploy.host.process import ProcessConfig
 from driftline.deploy.host.spares import CALM_S, SPARE, Spares
 
 ROOT = Path(__file__).resolve().parents[3]

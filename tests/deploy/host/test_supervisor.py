@@ -8,9 +8,10 @@ from math import inf
 
 import pytest
 
+from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.deaths import DEATHS_MAX
-from driftline.deploy.host.process import STOPPED, ProcessConfig
 from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.statuses import STOPPED
 from driftline.deploy.host.supervisor import LocalCluster
 from driftline.deploy.parties.silences import Running
 from driftline.deploy.parties.watch import Watch

@@ -10,7 +10,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from driftline.deploy.host.process import claim
+from driftline.deploy.host.claims import claim
 from driftline.deploy.run.looking import look
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow

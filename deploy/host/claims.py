@@ -1,0 +1,61 @@
+"""Claims: what a process opens, or locks, before it can begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TypeVar
+
+from driftline.deploy.host.config import ProcessConfig
+from driftline.engine.errors import Unavailable
+from driftline.engine.events import Trouble
+from driftline.engine.locks import Lock
+
+CLAIM_S = 10.0
+"""How long the processes of a killed run may take to end."""
+
+OPEN_AGAIN_S = 1.0
+"""Seconds between two tries of a process that cannot open a directory now."""
+
+_Opened = TypeVar("_Opened")
+
+
+def claim(path: Path) -> Lock:
+    """Lock a file until it is released or this process ends; wait for a process that is ending.
+
+    Raises InUse if a process of another run holds it, Unavailable.
+    """
+    taken = (
+        f"{path.parent} is in use by another run: wait for its end, or give another "
+        "--state directory"
+    )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return Lock(path, taken, wait_s=CLAIM_S)
+    except OSError as error:
+        raise Unavailable(f"{path.parent} cannot be used: {error.strerror}") from None
+
+
+def wait_for_others(state: Path) -> None:
+    """Wait until all processes of an earlier run have ended. Raises InUse, Unavailable."""
+    for file in [state / "master.lock", *sorted(state.glob("node-*.lock"))]:
+        if file.exists():
+            claim(file).release()
+
+
+def opened(config: ProcessConfig, what: Callable[[], _Opened]) -> _Opened:
+    """What is opened; a process that is started again waits for what cannot be reached now."""
+    trouble = Trouble("cannot-open")
+    while True:
+        try:
+            found = what()
+        except Unavailable as error:
+            if not config.again:
+                raise
+            text = f"{config.name} cannot start: {error}; trying again"
+            trouble.failed(monotonic(), text, name=config.name)
+            sleep(OPEN_AGAIN_S)
+        else:
+            trouble.over(monotonic(), f"{config.name} can start", name=config.name)
+            return found

@@ -1,0 +1,110 @@
+"""What all processes of a run are told, and each of its role."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from driftline.deploy.host.limits import LIMITS, Limits
+from driftline.deploy.host.transport import LOCAL, Network, Transport
+from driftline.deploy.work.pace import CARELESS
+from driftline.engine.wire.marks import Mark
+
+SESSION_S = 1.5
+"""Default of the silence, in seconds, after which the next master leads."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessConfig:
+    """The configuration that all processes of a run share, and the role of this process."""
+
+    flow: str
+    nodes: int
+    policy: str
+    ordering: str
+    checkpoint_s: float
+    state: str
+    """Directory of registry and snapshots."""
+    sockets: str
+    """Directory of the ipc sockets."""
+    identity: str
+    run: str
+    """New with each call of a command: the registry may hold the outcome of an earlier call."""
+    dead_letters: bool
+    lineage: str = ""
+    """The run's token, and the number of its session: see `engine.wire.marks`."""
+    session: int = 0
+    output: str = ""
+    """Directory of the JSON-lines consumer; if empty, the consumer is a process of its own."""
+    role: str = ""
+    index: int = 0
+    lifeline: int = -1
+    """The file descriptor of a pipe that is closed when the parent ends."""
+    spare: int = -1
+    """The file descriptor over which a spare hears its role; -1: it has one."""
+    careful: tuple[int, int] = CARELESS
+    """First and last time of the elements that the node notes, and works off one by one."""
+    limits: Limits = LIMITS
+    paths: tuple[str, ...] = ()
+    """Folders in which modules are looked for, after all others."""
+    code: str = ""
+    """The code of the flow in the command, as `Code.text`; empty if it is not compared."""
+    process: str = ""
+    """The name of this process among all that have the role, new with each start."""
+    watch: str = ""
+    """The address of the command's watch, which is told at once that the process has begun."""
+    again: bool = False
+    """Whether an earlier process of this run has had the role: its directories could be opened."""
+    log_level: int = logging.WARNING
+    """Lines below this level are not given to the parent."""
+    network: Network = LOCAL
+    """How the processes reach each other."""
+    zookeeper: str = ""
+    """``host:port,.../path`` of the flow in ZooKeeper, where masters queue up; if empty, there is
+    one master, with the registry in `state`."""
+    session_s: float = SESSION_S
+    """How long the place of a master in ZooKeeper outlives its silence."""
+    guide: str = ""
+    """The address of the guide, which knows where the master is; if empty, that is always the same.
+    """
+
+    def to_json(self) -> str:
+        """The argument of the process."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> ProcessConfig:
+        """Decode `to_json`."""
+        fields = json.loads(text)
+        fields["careful"], fields["paths"] = tuple(fields["careful"]), tuple(fields["paths"])
+        network = Network.from_fields(fields["network"])
+        return ProcessConfig(**{**fields, "limits": Limits(**fields["limits"]), "network": network})
+
+    @property
+    def name(self) -> str:
+        """The name of this process."""
+        numbered = self.role == "node" or (self.role == "master" and self.zookeeper)
+        return f"{self.role}-{self.index}" if numbered else self.role
+
+    def mark(self, kind: str) -> Mark:
+        """The mark of a directory of this process; `kind`: node or output."""
+        return Mark(self.lineage, f"{kind}-{self.index}", self.session)
+
+    def address(self, name: str) -> str:
+        """The address of a party whose address is the same in every process."""
+        return self.network.address(name, self.sockets)
+
+    @property
+    def master_at(self) -> str:
+        """Where a member says its first `Hello`."""
+        return self.guide or self.address("master")
+
+    def inbox(self, name: str) -> str:
+        """Where a party of this process listens."""
+        return self.network.inbox(name, self.sockets)
+
+    def transport(self, sinks: tuple[str, ...] = ()) -> Transport:
+        """The transport of this process. `sinks`: whose outputs it sends to other processes."""
+        return self.network.transport(Path(self.sockets), sinks)

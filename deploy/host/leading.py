@@ -1,0 +1,104 @@
+"""The process of a master: one with the registry on its disk, or one of several with ZooKeeper.
+
+Of several, each has a session with ZooKeeper and a place in the queue of masters; the first one
+leads (`deploy.parties.candidate`). One whose session is over ends, and is started again.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+from driftline.coordinator.registry import ClusterState, FileRegistry, WriteState, check_identity
+from driftline.coordinator.succession import Succession
+from driftline.coordinator.zookeeper import ZooKeeperRegistry, close, connect
+from driftline.deploy.host.claims import claim, opened
+from driftline.deploy.host.config import ProcessConfig
+from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.statuses import BROKEN, STOPPED
+from driftline.deploy.parties.candidate import Candidate, ReadState
+from driftline.deploy.parties.master import Master
+from driftline.engine.errors import StateMismatch
+from driftline.engine.flow.plan import Plan
+from driftline.engine.policy import Policy
+from driftline.engine.wire.messages import AskReport
+from driftline.engine.wire.party import Job, Party
+
+REGISTRY, MASTERS = "/registry", "/masters"
+"""The z-nodes of a flow."""
+
+
+def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
+    """Run a master with its registry. Returns the exit status."""
+    if config.zookeeper:
+        return _run_candidate(config, flow_plan, chosen)
+    claim(Path(config.state) / "master.lock")
+    registry = FileRegistry(Path(config.state) / "registry")
+
+    def carry_out(job: Job) -> None:
+        assert isinstance(job, WriteState)
+        registry.write(job.state, again=job.again)
+
+    master = _master(config, flow_plan, chosen, config.state, registry.read())
+    runtime = Runtime(carry_out, config.transport())
+    runtime.add(master, config.inbox("master"))
+    runtime.run(lambda: master.ended or master.broken)
+    runtime.close()
+    return BROKEN if master.broken else STOPPED
+
+
+def _run_candidate(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
+    client = opened(config, lambda: connect(config.zookeeper, config.session_s))
+    registry = ZooKeeperRegistry(client, REGISTRY)
+    make = partial(_master, config, flow_plan, chosen, config.zookeeper)
+    candidate = Candidate(config.process, make)
+
+    def carry_out(job: Job) -> object:
+        if isinstance(job, WriteState):
+            registry.write(job.state, again=job.again)
+            return None
+        return registry.read() if isinstance(job, ReadState) else succession.carry_out(job)
+
+    runtime = Runtime(carry_out, config.transport())
+    succession = Succession(
+        client,
+        MASTERS,
+        address=runtime.add(candidate, config.inbox(f"{config.name}-{config.process}")),
+        changed=lambda: runtime.soon(candidate.noticed),
+        expired=lambda: runtime.soon(candidate.expired),
+    )
+    with closing(succession):
+        runtime.run(lambda: candidate.ended or candidate.broken)
+        runtime.close()
+    close(client)
+    return STOPPED if candidate.ended else BROKEN
+
+
+def _master(
+    config: ProcessConfig, flow_plan: Plan, chosen: Policy, where: str, found: ClusterState | None
+) -> Master:
+    """A master that begins with a state of the registry at `where`. Raises StateMismatch."""
+    state = check_identity(found, config.identity, where)
+    if state.lineage != config.lineage:
+        raise StateMismatch(f"{where} was replaced by that of another run while this one runs")
+    master = Master(
+        config.nodes,
+        flow_plan,
+        chosen,
+        state,
+        config.checkpoint_s,
+        config.run,
+        missing_after_s=config.limits.missing_after_s,
+        stalled_after_s=config.limits.stalled_after_s,
+        process=config.process,
+        session=config.session,
+    )
+    introduce(master, config)
+    return master
+
+
+def introduce(party: Party, config: ProcessConfig) -> None:
+    """Let a party report to the watch as if it had been asked: from now on it may be missed."""
+    if config.watch:
+        party.handle("watch", AskReport(config.watch))
