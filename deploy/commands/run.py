@@ -105,6 +105,10 @@ OF_REFERENCE = (
               help="Processes of some 40 MB that are kept ready, with the flow loaded, to take the "
               "place of a node or master that dies. They are started once a run has been calm for "
               "two seconds.")  # fmt: skip
+@click.option("--metrics", default="", metavar="HOST:PORT",
+              help="Serve metrics for Prometheus, /healthz and /readyz: the command at PORT, the "
+              "master and the nodes at the ports after it; 0: at free ports, which the log names.",
+              )  # fmt: skip
 @click.option("--let-anyone-send", is_flag=True,
               help="Let an input listen where other machines reach it: anybody who does can send "
               "records, and claim to be any producer.")  # fmt: skip
@@ -135,6 +139,7 @@ def run(
     slow_after: float,
     deaths: int,
     spares: int,
+    metrics: str,
     let_anyone_send: bool,
     seed: int,
     reference: bool,
@@ -197,6 +202,7 @@ def run(
             accept_changed_code=accept_changed_code,
             fresh=fresh,
             spares=spares,
+            metrics=metrics,
         )
         done = run_flow(loaded, config, console)
         ended_by, waiting, report = done.ended_by, done.waiting, done.as_json()

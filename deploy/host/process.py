@@ -28,6 +28,7 @@ from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.lifeline import hold_on
 from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.deploy.host.logs import insist, log_to_parent, rename
+from driftline.deploy.host.metrics.roles import preload, serve_master, serve_node
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.spare import await_role
 from driftline.deploy.node.node import Node
@@ -93,6 +94,8 @@ class ProcessConfig:
     """Whether an earlier process of this run has had the role: its directories could be opened."""
     log_level: int = logging.WARNING
     """Lines below this level are not given to the parent."""
+    metrics: str = ""
+    """Where the command serves metrics, from which follows where this process does; "": nowhere."""
 
     def to_json(self) -> str:
         """The argument of the process."""
@@ -217,7 +220,8 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         node.addresses["consumer"] = config.address("consumer")
     _introduce(node, config)
     with closing(letters):
-        with Heartbeat(runtime, [node], config.limits.slow_after_s):
+        heartbeat = Heartbeat(runtime, [node], config.limits.slow_after_s)
+        with heartbeat, serve_node(config.metrics, node, runtime, heartbeat):
             runtime.run(lambda: node.ended)
         runtime.close()
     return STOPPED
@@ -252,7 +256,8 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     _introduce(master, config)
     runtime = Runtime(carry_out)
     runtime.add(master, config.address("master"))
-    runtime.run(lambda: master.ended or master.broken)
+    with serve_master(config.metrics, master, runtime):
+        runtime.run(lambda: master.ended or master.broken)
     runtime.close()
     return BROKEN if master.broken else STOPPED
 
@@ -342,6 +347,8 @@ def main(argument: str) -> int:
     try:
         flow_plan = _same_plan(config)
         if config.spare >= 0:
+            if config.metrics:
+                preload()
             if not (argument := await_role(config.spare)):
                 return STOPPED
             config = ProcessConfig.from_json(argument)

@@ -31,8 +31,10 @@ import zmq
 from driftline.deploy.host import forks
 from driftline.deploy.host.collector import Collector
 from driftline.deploy.host.freed import Freed
+from driftline.deploy.host.seat import Seat
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.events import Trouble, about, log
+from driftline.engine.stopwatch import Stopwatch
 from driftline.engine.wire.party import Job, Party
 
 DRAIN = 64
@@ -69,7 +71,7 @@ class Runtime:
         self._carry_out = carry_out
         self._context = zmq.Context()
         self._poller = zmq.Poller()
-        self._seats: list[_Seat] = []
+        self._seats: list[Seat] = []
         self._outs: dict[tuple[str, str], tuple[str, zmq.Socket[bytes], _Send]] = {}
         self._local: dict[str, LocalParty] = {}
         self._stores: dict[str, CarryOut] = {}
@@ -84,6 +86,13 @@ class Runtime:
         self.turns = 0
         self.waits = False
         """Whether the loop waits for messages, or takes them from a socket."""
+        self.idle = Stopwatch()
+        """For how long the loop has waited."""
+
+    @property
+    def parties(self) -> list[Party]:
+        """All parties that this loop drives."""
+        return [seat.party for seat in self._seats]
 
     def add(self, party: Party, address: str, carry_out: CarryOut | None = None) -> str:
         """Give a party an inbox. Returns its address; raises Unavailable if it is taken.
@@ -109,7 +118,7 @@ class Runtime:
         told = about("listening", name=party.name, address=bound)
         log.debug("%s listens on %s", party.name, bound, extra=told)
         self._inboxes.append((inbox, party))
-        self._seats.append(_Seat(party))
+        self._seats.append(Seat(party))
         self._poller.register(inbox, zmq.POLLIN)
         self._drains[inbox] = partial(self._take_from, inbox, party)
         return bound
@@ -127,7 +136,7 @@ class Runtime:
         `drain` takes the messages that have come; it is called only while there is `room`. The
         party's ticks and jobs are as usual; `carry_out`: its own store, if it has one.
         """
-        self._seats.append(_Seat(party, socket, room))
+        self._seats.append(Seat(party, socket, room))
         self._drains[socket] = drain
         if carry_out is not None:
             self._stores[party.name] = carry_out
@@ -164,11 +173,13 @@ class Runtime:
             now = monotonic()
             if self._freed.is_due(now):
                 self._rest(now)
+            self.idle.look(True, now)
             self._take(ceil(max(0.0, min(tick_at - now, wait_s)) * 1000))
         self.waits = False
         self.turns += 1
         more = False
         now = monotonic()
+        self.idle.look(False, now)
         if now >= self._disk.look_at:
             self._disk.look(now)
         for seat in self._seats:
@@ -243,7 +254,9 @@ class Runtime:
         if len(self._inboxes) == len(self._drains) == 1:
             self._take_from(*self._inboxes[0], wait_ms)
         else:
-            for socket, _ in self._poller.poll(wait_ms):
+            ready = self._poller.poll(wait_ms)
+            self.idle.look(False, monotonic())
+            for socket, _ in ready:
                 self._drains[socket]()
 
     def _take_from(self, inbox: zmq.Socket[bytes], party: Party, wait_ms: int = 0) -> None:
@@ -256,6 +269,7 @@ class Runtime:
             except zmq.Again:
                 return
             party.now = monotonic()
+            self.idle.look(False, party.now)
             self._hand(party, data)
         for _ in range(DRAIN):
             # Cheaper than `zmq.Again`, which would be raised once in every turn.
@@ -275,31 +289,6 @@ class Runtime:
 def _inproc(party: Party) -> str:
     """The address of a party's inbox for threads of this process."""
     return f"inproc://inbox-of-{party.name}"
-
-
-class _Seat:
-    """A party in a runtime, and its own socket, which wakes the loop only while there is room."""
-
-    def __init__(
-        self,
-        party: Party,
-        socket: zmq.Socket[bytes] | int | None = None,
-        room: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self.party = party
-        self.tick_at = 0.0
-        self._socket = socket
-        self._room = room
-        self._armed = False
-
-    def arm(self, poller: zmq.Poller) -> None:
-        """Poll the socket only while there is room: otherwise the loop would spin."""
-        if self._socket is not None and self._room() is not self._armed:
-            self._armed = not self._armed
-            if self._armed:
-                poller.register(self._socket, zmq.POLLIN)
-            else:
-                poller.unregister(self._socket)
 
 
 class _Worker:

@@ -32,6 +32,7 @@ from driftline.deploy.run.asides import Asides
 from driftline.deploy.run.ending import asked_to_end, error_noted
 from driftline.deploy.run.fresh import begin_anew
 from driftline.deploy.run.leftovers import clear_drafts, socket_folder
+from driftline.deploy.run.metrics import check_metrics, serve_metrics
 from driftline.deploy.run.opening import open_run
 from driftline.deploy.run.progress import RunProgress
 from driftline.deploy.run.receivers import announce, check_reach, identity_of, receiver_of
@@ -53,6 +54,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
 from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.labels import INFINITY
+from driftline.engine.mending import OF_RECORDS
 from driftline.engine.policy import Output, Policy
 from driftline.engine.sinks.jsonl import last_time_in
 from driftline.engine.sinks.lines import DEAD_LETTERS
@@ -65,12 +67,6 @@ from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.ui.progress import ProgressView
 from driftline.engine.wire.marks import Mark
 from driftline.engine.wire.messages import Stop
-
-MEND = (
-    "Mend it (blank lines are not counted as records) and run the same command again, or set such "
-    "records aside: --on-error dead-letter (in Python dead_letters=True)."
-)
-"""What to do about a bad record."""
 
 WATCH = "watch"
 """The name of the watch, of which its address is made."""
@@ -112,6 +108,8 @@ class RunConfig:
     """Remove the state and the outputs of an earlier run first."""
     spares: int = 0
     """Processes that are kept ready to take the place of those that die."""
+    metrics: str = ""
+    """Where metrics are served, `HOST:PORT`; "": nowhere."""
 
 
 def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
@@ -122,6 +120,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     """
     flow.check_inputs(config.inputs)
     check_reach(config.inputs, let_anyone_send=config.let_anyone_send)
+    check_metrics(config.metrics, config.nodes)
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
         stack.callback(claim(config.state / "run.lock").release)
@@ -182,6 +181,7 @@ def _run(
         noted = error_noted(config.state, process.lineage, process.run)
         with noted, LocalCluster(process, config.spares) as cluster, heartbeat:
             watch = _watch(process, runtime)
+            stack.enter_context(serve_metrics(flow, process, runtime, heartbeat, progress, cluster))
             stop = _drive(runtime, cluster, fronts, watch, progress, config, signals, console)
             _note_used(fronts, config.policy, well=not stop.error)
             if stop.error:
@@ -250,6 +250,7 @@ def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> Proc
         limits=config.limits,
         paths=config.paths,
         log_level=log.getEffectiveLevel(),
+        metrics=config.metrics,
     )
 
 
@@ -388,8 +389,7 @@ def _drive(
                 break
             signals.check()
             if signals.asked is not None and not fronts[0].draining:
-                name = signals.asked.name
-                beside = _beside_file(fronts)
+                name, beside = signals.asked.name, _beside_file(fronts)
                 told = about("asked-to-end", signal=name)
                 log.info("%s: %s", name, asked_to_end(config.policy, beside), extra=told)
                 for front in fronts:
@@ -444,7 +444,7 @@ def _error_of(stop: Stop, config: RunConfig) -> DriftlineError:
         if isinstance(given, FileSource | SeveralFiles):
             text += f"\n  It comes from {given.place(int(label[1]))}."
     if stop.error == InputError.__name__:
-        text += f"\n  {MEND}"
+        text += f"\n  {OF_RECORDS}"
     if stop.error in ("StateMismatch", "SnapshotDamaged"):
         text += f" (state directory: {config.state}; outputs: {config.output})"
     return error_of(stop.error, text)
