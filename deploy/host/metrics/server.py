@@ -56,9 +56,11 @@ class MetricsServer(TCPServer):
         place: tuple[str, int],
         registry: CollectorRegistry,
         health: Health,
+        connection_s: float = CONNECTION_S,
     ) -> None:
         self.address_family = family
         self.registry, self.health = registry, health
+        self._connection_s = connection_s
         self._open: dict[socket.socket, float] = {}
         """Connection -> when it was accepted, oldest first."""
         self._room = threading.Semaphore(CONNECTIONS_MAX)
@@ -92,7 +94,7 @@ class MetricsServer(TCPServer):
             self.timeout = 1.0 if self._open else None
             self.handle_request()
             for connection, since in list(self._open.items()):
-                if monotonic() - since > CONNECTION_S:
+                if monotonic() - since > self._connection_s:
                     _cut(connection)
 
     def process_request(
