@@ -75,6 +75,11 @@ class MetricsServer(TCPServer):
         host, port = self.socket.getsockname()[:2]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
+    @property
+    def connections(self) -> int:
+        """How many connections there are; each has a thread."""
+        return len(self._open)
+
     def start(self) -> None:
         """Serve, in a thread."""
         self._thread.start()

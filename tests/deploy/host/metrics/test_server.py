@@ -48,6 +48,10 @@ def server() -> Iterator[MetricsServer]:
     yield server
     HELD.set()
     server.stop()
+    for thread in threading.enumerate():
+        if thread.name == "scrape":
+            thread.join(LIMIT_S)
+            assert not thread.is_alive()
 
 
 def connect(server: MetricsServer) -> socket.socket:
@@ -63,10 +67,6 @@ def everything(connection: socket.socket) -> bytes:
     except ConnectionError:  # it had not read all that was sent to it
         pass
     return found
-
-
-def threads() -> int:
-    return sum(thread.name == "scrape" for thread in threading.enumerate())
 
 
 def test_it_has_three_pages(server: MetricsServer) -> None:
@@ -133,7 +133,7 @@ def test_clients_that_hold_all_threads_do_not_keep_a_scrape_out(server: MetricsS
             with suppress(ConnectionError):
                 connection.sendall(b"GET /metrics")
         assert scrape(server.url)["driftline_recoveries_total",] == 4
-        assert threads() <= CONNECTIONS_MAX
+        assert server.connections <= CONNECTIONS_MAX
 
 
 def test_more_scrapes_than_threads_are_refused_and_the_others_answered(
@@ -145,7 +145,7 @@ def test_more_scrapes_than_threads_are_refused_and_the_others_answered(
         for connection in asking:
             connection.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         assert everything(asking[-1]) == b""
-        assert threads() == CONNECTIONS_MAX
+        assert server.connections == CONNECTIONS_MAX
         HELD.set()
         assert b" 200 " in everything(asking[1]).partition(b"\r\n")[0]
 
