@@ -59,9 +59,9 @@ class OfCommand:
             yield "driftline_in_flight_bytes", label, front.window.bytes
             yield "driftline_window_full_seconds_total", label, front.held.total(now)
         at, figures = self._looked
-        for (source, tally, _), seen in zip(self._inputs, figures, strict=bool(figures)):
-            waits = seen.lag_s > 0.0 and (tally.front.meter.under_way or seen.waiting)
-            lag_s = seen.lag_s + now - at if waits else 0.0
+        for (source, _, _), seen in zip(self._inputs, figures, strict=bool(figures)):
+            overdue = now - at - 2 * LOOK_EVERY_S  # the loop may be held up by a source
+            lag_s = seen.lag_s + overdue if seen.lag_s and overdue > 0.0 else seen.lag_s
             yield "driftline_frontier_lag_seconds", (source,), lag_s
             if seen.waiting is not None:
                 yield "driftline_waiting_records", (source,), seen.waiting

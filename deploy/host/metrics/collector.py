@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from driftline.deploy.host.metrics.catalogue import CATALOGUE
+from driftline.deploy.host.metrics.catalogue import CATALOGUE, FAMILIES
 from driftline.deploy.host.metrics.samples import Samples, Value
 
 
@@ -19,6 +19,10 @@ class RunCollector(Collector):
         """`flow`: its name; `samples`: each gives samples of now."""
         self._flow = flow
         self._samples = samples
+
+    def describe(self) -> Iterator[Metric]:
+        """The metrics without samples: for clients that ask for some by name (`name[]`)."""
+        return (family.metric(self._flow, ()) for family in FAMILIES)
 
     def collect(self) -> Iterator[Metric]:
         """The metrics now."""

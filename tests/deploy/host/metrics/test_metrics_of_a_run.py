@@ -81,6 +81,9 @@ def test_at_the_end_the_figures_are_those_of_the_report(start: Start, tmp_path: 
     report = tmp_path / "report.json"
     run = start("--on-error", "dead-letter", "--json", str(report), flow=FAILS)
     urls = {name: url(run, name) for name in PROCESSES}
+    for _ in range(5):
+        run.send()
+        assert all(scrape(at) for at in urls.values()), "while they are busy"
     run.wait(lambda: len(run.values()) == run.sent - 1, "all outputs but one")
     found = {name: scrape(at) for name, at in urls.items()}
     given = {name for each in found.values() for name, *_ in each}

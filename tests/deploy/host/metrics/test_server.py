@@ -71,6 +71,8 @@ def everything(connection: socket.socket) -> bytes:
 
 def test_it_has_three_pages(server: MetricsServer) -> None:
     assert scrape(server.url)["driftline_recoveries_total",] == 4
+    chosen = ask(f"{server.url}/metrics?name[]=driftline_recoveries_total").text
+    assert chosen.splitlines()[-1] == 'driftline_recoveries_total{flow="flow"} 4.0'
     assert ask(f"{server.url}/healthz").status == 200
     assert ask(f"{server.url}/readyz").status == 200
     FAULTS.append("node-0: loading 40 %")
