@@ -194,6 +194,13 @@ def test_a_port_that_is_taken_at_the_start_is_an_error(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_an_address_without_a_port_is_wrong_use(tmp_path: Path) -> None:
+    given = "run", tmp_path / "counts.py", "--input", "in.jsonl", "--output", tmp_path / "out"
+    done = driftline(*given, "--metrics", "127.0.0.1")
+    assert done.returncode == 2
+    assert "'--metrics': metrics cannot be served at '127.0.0.1'" in done.stderr
+
+
 def test_a_port_that_is_taken_later_is_a_warning(start: Start) -> None:
     first = free_ports(4)
     run = start("--spares", "0", metrics=f"127.0.0.1:{first}")

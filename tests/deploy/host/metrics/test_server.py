@@ -20,9 +20,6 @@ from driftline.deploy.host.runtime import Runtime
 from driftline.engine.errors import FlowError, Unavailable
 from tests.deploy.host.metrics.scraping import ask, scrape
 
-CUT_AFTER_S = 1.0
-"""How long a connection may take here."""
-
 LIMIT_S = 30.0
 
 FAULTS: list[str] = []
@@ -38,12 +35,14 @@ def samples() -> Iterator[Sample]:
 
 
 @pytest.fixture
-def server() -> Iterator[MetricsServer]:
+def server(request: pytest.FixtureRequest) -> Iterator[MetricsServer]:
+    """`request.param`: seconds that a connection may take."""
     FAULTS.clear()
     HELD.set()
+    connection_s: float = getattr(request, "param", LIMIT_S)
     health = Health(Runtime(), lambda: ", ".join(FAULTS))
     place = Endpoint("127.0.0.1", 0).place()
-    server = MetricsServer(*place, registry_of("flow", samples), health, CUT_AFTER_S)
+    server = MetricsServer(*place, registry_of("flow", samples), health, connection_s)
     server.start()
     yield server
     HELD.set()
@@ -121,6 +120,7 @@ def test_methods_that_change_something_do_not_exist(server: MetricsServer) -> No
             assert b" 501 " in everything(connection).partition(b"\r\n")[0]
 
 
+@pytest.mark.parametrize("server", [0.5], indirect=True)
 def test_a_client_that_sends_slowly_is_cut(server: MetricsServer) -> None:
     with connect(server) as connection:
         connection.sendall(b"GET /metrics HTTP/1.1\r\nX-Slow: ")
