@@ -1,13 +1,15 @@
 """The chronicle: tells people what the coordinator decides, and why.
 
-Takes: decisions, and the time. Gives: log lines. A recovery is told at its beginning, when nodes
-load, and when the run goes on; nodes and fronts tell the rest.
+Takes: decisions, and the time. Gives: log lines, and how long recoveries and snapshots took. A
+recovery is told at its beginning, when nodes load, and when the run goes on; nodes and fronts tell
+the rest.
 """
 
 from __future__ import annotations
 
 from driftline.coordinator.registry import SnapshotRecord
 from driftline.engine.events import about, log
+from driftline.engine.histogram import Histogram
 from driftline.engine.moments import time_in_words
 
 
@@ -20,11 +22,21 @@ class Chronicle:
         self._began = 0.0
         """When the run, or its newest recovery, began."""
         self._runs = False
+        self._failed_at: float | None = None
+        """When the recovery under way began; None: there is none."""
+        self.recoveries = Histogram()
+        """Of each recovery that is over: seconds from its reason until all nodes were ready."""
+        self.snapshots = Histogram()
+        """Of each snapshot that was committed: seconds since it was begun."""
+        self.snapshots_failed = 0
+        """Parts of snapshots that could not be written."""
 
     def recovering(self, reason: str, number: int, pause: float, nowhere: int) -> None:
         """A recovery is needed. `nowhere`: recoveries in a row without progress; `pause`: before
         this one, in seconds."""
         self._began, self._runs = self.now, False
+        if self._failed_at is None:  # else the recovery has failed, and goes on
+            self._failed_at = self.now
         wait = f"; no progress since {nowhere} recoveries, the next in {pause:g} s" if pause else ""
         told = about("recovery", reason=reason, number=number, pause=pause)
         log.warning("recovering: %s%s", reason, wait, extra=told)
@@ -48,6 +60,9 @@ class Chronicle:
         """All nodes are ready."""
         self._runs = True
         took = self.now - self._began
+        if self._failed_at is not None:
+            self.recoveries.add(self.now - self._failed_at)
+            self._failed_at = None
         told = about("running", incarnation=incarnation, seconds=took)
         log.info("incarnation %d: all nodes are ready after %.1f s", incarnation, took, extra=told)
 
@@ -58,11 +73,13 @@ class Chronicle:
 
     def snapshot_failed(self, number: int, node: str, reason: str) -> None:
         """A node could not write its part; its own process tells people of the disk."""
+        self.snapshots_failed += 1
         told = about("snapshot-failed", snapshot=number, node=node, reason=reason)
         log.debug("snapshot %d has failed at %s: %s", number, node, reason, extra=told)
 
-    def snapshot(self, number: int, time: int) -> None:
-        """A snapshot is committed."""
+    def snapshot(self, number: int, time: int, begun: float) -> None:
+        """A snapshot is committed; `begun`: when it was (seconds, monotonic)."""
+        self.snapshots.add(max(0.0, self.now - begun))
         told = about("snapshot", snapshot=number, time=time)
         log.debug("%s is committed", _named(number, time), extra=told)
 

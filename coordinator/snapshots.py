@@ -117,6 +117,10 @@ class Snapshots:
         none = self._policy.cut is SnapshotCut.NONE or self.pending is not None
         return None if none else self._next_at
 
+    def pending_s(self, now: float) -> float:
+        """For how long the snapshot under way has been so; 0: there is none."""
+        return max(0.0, now - self._begun_at) if self.pending is not None else 0.0
+
     @property
     def waits_for(self) -> str:
         """The snapshot under way, and who has not answered, to follow other words; "" if none."""
@@ -174,7 +178,8 @@ class Snapshots:
         """The registry has the snapshot under way; `state`: what it holds."""
         self.pending = None
         self.committed += 1
-        self._chronicle.snapshot(state.snapshots[0].number, state.snapshots[0].time)
+        newest = state.snapshots[0]
+        self._chronicle.snapshot(newest.number, newest.time, self._begun_at)
         return self.tell(state)
 
     def tell(self, state: ClusterState) -> Told:

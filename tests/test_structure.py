@@ -26,6 +26,7 @@ LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in 
 ROOMS = {
     "engine": (
         {"labels", "moments", "counted", "visible", "mending", "errors", "events", "interrupts"},
+        {"histogram", "stopwatch"},
         {"durable", "lmdb_pages", "locks", "policy", "raised"},
         {"lmdbs"},
         {"wire"},

@@ -59,6 +59,8 @@ class ProcessConfig:
     """Whether an earlier process of this run has had the role: its directories could be opened."""
     log_level: int = logging.WARNING
     """Lines below this level are not given to the parent."""
+    metrics: str = ""
+    """Where the command serves metrics, from which follows where this process does; "": nowhere."""
     network: Network = LOCAL
     """How the processes reach each other."""
     zookeeper: str = ""

@@ -37,6 +37,8 @@ class Heartbeat:
         self._tell_after = slow_after_s
         self._turns = -1
         self._since = 0.0
+        self.beaten_at = 0.0
+        """When it has looked at the loop last (seconds, monotonic)."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._loop, daemon=True)
 
@@ -64,6 +66,7 @@ class Heartbeat:
 
     def beat(self, now: float, master: zmq.Socket[bytes]) -> None:
         """Send `Alive` for each member, if the loop is in the same turn as at the last call."""
+        self.beaten_at = now
         turns = self._runtime.turns
         if self._runtime.waits or turns != self._turns:
             self._turns, self._since = turns, now

@@ -46,6 +46,8 @@ class Inbox:
         transport.check_listener(party.name, address)
         self.party = party
         self.rung = rung
+        self.woken: Callable[[float], None] = lambda now: None
+        """Called with the time when a message has ended a wait."""
         self.socket = context.socket(zmq.PULL)
         self.socket.set_hwm(0)
         transport.open_in(self.socket, address)
@@ -92,6 +94,7 @@ class Inbox:
         data = self.socket.recv(flags)
         if flags == 0:
             self.party.now = monotonic()
+            self.woken(self.party.now)
         if data:
             self.party.receive(data)
         else:
@@ -143,6 +146,7 @@ class GuardedInbox(Inbox):
         frame = self.socket.recv(flags, copy=False)
         if flags == 0:
             self.party.now = monotonic()
+            self.woken(self.party.now)
         if not frame:
             self.rung()
             return

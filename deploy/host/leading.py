@@ -15,6 +15,7 @@ from driftline.coordinator.succession import Succession
 from driftline.coordinator.zookeeper import ZooKeeperRegistry, close, connect
 from driftline.deploy.host.claims import claim, opened
 from driftline.deploy.host.config import ProcessConfig
+from driftline.deploy.host.metrics.roles import serve_master
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.statuses import BROKEN, STOPPED
 from driftline.deploy.parties.candidate import Candidate, ReadState
@@ -43,7 +44,8 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     master = _master(config, flow_plan, chosen, config.state, registry.read())
     runtime = Runtime(carry_out, config.transport())
     runtime.add(master, config.inbox("master"))
-    runtime.run(lambda: master.ended or master.broken)
+    with serve_master(config.metrics, master, runtime):
+        runtime.run(lambda: master.ended or master.broken)
     runtime.close()
     return BROKEN if master.broken else STOPPED
 

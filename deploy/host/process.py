@@ -25,6 +25,7 @@ from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.leading import introduce, run_master
 from driftline.deploy.host.lifeline import hold_on
 from driftline.deploy.host.logs import insist, log_to_parent, rename
+from driftline.deploy.host.metrics.roles import preload, serve_node
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.spare import await_role
 from driftline.deploy.host.statuses import CANNOT_START, DIED, STOPPED
@@ -98,7 +99,8 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         node.addresses["consumer"] = config.address("consumer")
     introduce(node, config)
     with closing(letters):
-        with Heartbeat(runtime, [node], config.limits.slow_after_s):
+        heartbeat = Heartbeat(runtime, [node], config.limits.slow_after_s)
+        with heartbeat, serve_node(config.metrics, node, runtime, heartbeat):
             runtime.run(lambda: node.ended)
         runtime.close()
     return STOPPED
@@ -166,6 +168,8 @@ def main(argument: str) -> int:
     try:
         flow_plan = _same_plan(config)
         if config.spare >= 0:
+            if config.metrics:
+                preload()
             if not (argument := await_role(config.spare)):
                 return STOPPED
             config = ProcessConfig.from_json(argument)

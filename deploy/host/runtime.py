@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from math import ceil, inf
 from time import monotonic
 
@@ -28,11 +29,13 @@ from driftline.deploy.host import forks
 from driftline.deploy.host.collector import Collector
 from driftline.deploy.host.freed import Freed
 from driftline.deploy.host.inbox import GuardedInbox, Inbox, inproc
+from driftline.deploy.host.seat import Seat
 from driftline.deploy.host.threads import Calls, CarryOut, LocalParty, Worker
 from driftline.deploy.host.transport import MESSAGE_BYTES_MAX, Transport
 from driftline.deploy.host.zap import Zap
 from driftline.engine.errors import MalformedMessage, NotPermitted, PayloadError
 from driftline.engine.events import about, log
+from driftline.engine.stopwatch import Stopwatch
 from driftline.engine.wire.party import Party
 
 LINGER_MS = 500
@@ -62,7 +65,7 @@ class Runtime:
         self._transport = transport or Transport()
         self._context = zmq.Context()
         self._poller = zmq.Poller()
-        self._seats: list[_Seat] = []
+        self._seats: list[Seat] = []
         self._outs: dict[tuple[str, str], _Way] = {}
         """(party, receiver) -> the way there."""
         self._local: dict[str, LocalParty] = {}
@@ -80,6 +83,13 @@ class Runtime:
         self.turns = 0
         self.waits = False
         """Whether the loop waits for messages, or takes them from a socket."""
+        self.idle = Stopwatch()
+        """For how long the loop has waited."""
+
+    @property
+    def parties(self) -> list[Party]:
+        """All parties that this loop drives."""
+        return [seat.party for seat in self._seats]
 
     def add(self, party: Party, address: str, carry_out: CarryOut | None = None) -> str:
         """Give a party an inbox. Returns its address; raises Unavailable if it is taken.
@@ -94,8 +104,9 @@ class Runtime:
             self._calls.ring = self._ring(party)
         told = about("listening", name=party.name, address=inbox.address)
         log.debug("%s listens on %s", party.name, inbox.address, extra=told)
+        inbox.woken = partial(self.idle.look, False)
         self._inboxes.append(inbox)
-        self._seats.append(_Seat(party))
+        self._seats.append(Seat(party))
         self._poller.register(inbox.socket, zmq.POLLIN)
         self._drains[inbox.socket] = inbox.take
         return inbox.address
@@ -122,7 +133,7 @@ class Runtime:
         `drain` takes the messages that have come; it is called only while there is `room`. The
         party's ticks and jobs are as usual; `carry_out`: its own store, if it has one.
         """
-        self._seats.append(_Seat(party, socket, room))
+        self._seats.append(Seat(party, socket, room))
         self._drains[socket] = drain
         if carry_out is not None:
             self._stores[party.name] = carry_out
@@ -159,11 +170,13 @@ class Runtime:
             now = monotonic()
             if self._freed.is_due(now):
                 self._rest(now)
+            self.idle.look(True, now)
             self._take(ceil(max(0.0, min(tick_at - now, wait_s)) * 1000))
         self.waits = False
         self.turns += 1
         more = False
         now = monotonic()
+        self.idle.look(False, now)
         if now >= self._disk.look_at:
             self._disk.look(now)
             for inbox in self._inboxes:
@@ -295,7 +308,9 @@ class Runtime:
         if len(self._inboxes) == len(self._drains) == 1:
             self._inboxes[0].take(wait_ms)
         else:
-            for socket, _ in self._poller.poll(wait_ms):
+            ready = self._poller.poll(wait_ms)
+            self.idle.look(False, monotonic())
+            for socket, _ in ready:
                 self._drains[socket]()
 
 
@@ -316,28 +331,3 @@ class _Way:
             self.socket.close(linger=0)
         self.socket = self.send = None
         self.shut_until = monotonic() + AGAIN_S
-
-
-class _Seat:
-    """A party in a runtime, and its own socket, which wakes the loop only while there is room."""
-
-    def __init__(
-        self,
-        party: Party,
-        socket: zmq.Socket[bytes] | int | None = None,
-        room: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self.party = party
-        self.tick_at = 0.0
-        self._socket = socket
-        self._room = room
-        self._armed = False
-
-    def arm(self, poller: zmq.Poller) -> None:
-        """Poll the socket only while there is room: otherwise the loop would spin."""
-        if self._socket is not None and self._room() is not self._armed:
-            self._armed = not self._armed
-            if self._armed:
-                poller.register(self._socket, zmq.POLLIN)
-            else:
-                poller.unregister(self._socket)

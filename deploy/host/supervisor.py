@@ -17,6 +17,7 @@ import secrets
 import signal
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -62,7 +63,8 @@ class LocalCluster:
         self._exits = Exits()
         self.spares = Spares(spares, self._launch_spare)
         self.kills = 0
-        self.restarts = 0
+        self.restarts_of: Counter[str] = Counter()
+        """Process -> how often it was started again."""
         self.deaths = Deaths(config.limits.deaths)
         self._children: dict[str, Launched] = {}
         self._start_at: dict[str, float] = {}
@@ -119,7 +121,7 @@ class LocalCluster:
                 if status is None or status == STOPPED:
                     self._tell_if_held(name, now)
                     continue
-                self.restarts += 1
+                self.restarts_of[name] += 1
                 self._start_at[name] = now
                 if name not in self._killed:
                     self._start_at[name] = self._died(name, status, now)
@@ -242,6 +244,11 @@ class LocalCluster:
     @property
     def _processes(self) -> dict[str, subprocess.Popen[bytes]]:
         return {name: each.process for name, each in self._children.items()}
+
+    @property
+    def restarts(self) -> int:
+        """How often a process was started again."""
+        return self.restarts_of.total()
 
     @property
     def pids(self) -> dict[str, int]:

@@ -33,6 +33,7 @@ from __future__ import annotations
 from math import inf
 
 from driftline.engine.events import about, log
+from driftline.engine.stopwatch import Stopwatch
 
 WAITING_BYTES = 1 << 25
 """Bytes that may wait for the consumer, or for a snapshot, before the node stops."""
@@ -47,6 +48,8 @@ class Brake:
     def __init__(self, name: str, waiting_bytes: int = WAITING_BYTES) -> None:
         self.on = False
         """Whether the node stands still, as of the last `look`."""
+        self.held = Stopwatch()
+        """For how long it was on."""
         self.waiting_bytes = waiting_bytes
         self._name = name
         self._told_at = -inf
@@ -60,6 +63,7 @@ class Brake:
         """
         most = self.waiting_bytes // 2 if self.on else self.waiting_bytes
         before, self.on = self.on, waiting > most or unsaved > self.waiting_bytes
+        self.held.look(self.on, now)
         if self.on and not before:
             self._told = now >= self._told_at + TELL_EVERY_S
             if self._told:

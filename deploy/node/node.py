@@ -131,6 +131,21 @@ class Node(Recovering):
             self._tell_all()
         super().follow()
 
+    def figures(self) -> dict[str, int]:
+        """The counters of this incarnation, by name. May be called by another thread."""
+        own = {"frames": self._stages.frames, "malformed": self.malformed}
+        return {**self.assembly.figures(), **own, **self.more_figures()}
+
+    def gauges(self) -> dict[str, float]:
+        """What waits in this node, and how far it is, by name. May be called by another thread."""
+        return {
+            "waiting_bytes": self.barrier.waiting_bytes,
+            "unsaved_bytes": self._unsaved_bytes(),
+            "snapshot_bytes": self._snapshots.last_bytes,
+            "written_bytes": self._snapshots.stored_bytes,
+            "restored": 1.0 if self._restored else self._restoring.percent / 100,
+        }
+
     # Messages and jobs.
 
     def handle(self, sender: str, message: Message) -> None:
@@ -164,9 +179,8 @@ class Node(Recovering):
                 self.report(message)
         elif isinstance(message, AskReport):
             self.addresses[sender] = message.address
-            own = {"frames": self._stages.frames, "malformed": self.malformed}
-            figures = {**self.assembly.figures(), **own, **self.more_figures()}
-            report = Report(tuple(figures.items()), self.state, "", (), process=self.process)
+            figures = tuple(self.figures().items())
+            report = Report(figures, self.state, "", (), process=self.process)
             self.send(sender, report)
         else:
             super().handle(sender, message)

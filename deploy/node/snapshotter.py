@@ -26,6 +26,8 @@ class Snapshotter:
         """The last snapshots that the master has asked for, and that were answered."""
         self._meta = b""
         self._storing: StoreSnapshot | None = None
+        self.stored_bytes = self.last_bytes = 0
+        """Size of all parts that were written in this incarnation, and of the last one."""
         self._unstored: dict[int, bytes] = {}
         """Key group -> the segment of a part whose write failed."""
 
@@ -77,4 +79,6 @@ class Snapshotter:
         if isinstance(result, Exception):
             self._unstored = job.segments
             return PrepareFailed(job.number, str(result))
+        self.last_bytes = sum(map(len, job.segments.values()))
+        self.stored_bytes += self.last_bytes
         return Prepared(job.number, 0)

@@ -42,6 +42,7 @@ from driftline.engine.sources import BadRecord, CachedSource, LiveSource, Source
 from driftline.engine.sources.cached import KEPT_BYTES, PackedRecord, packed
 from driftline.engine.sources.source import time_of
 from driftline.engine.sources.used import CheckedSource, StoreUsed
+from driftline.engine.stopwatch import Stopwatch
 from driftline.engine.wire.codec import joined_rows
 from driftline.engine.wire.label_columns import encode_labels
 from driftline.engine.wire.messages import (
@@ -126,6 +127,8 @@ class Front(Member):
         """Records that could not be read; one that is read again in a replay counts once."""
         self._furthest_bad = 0
         self.meter = Meter()
+        self.held = Stopwatch()
+        """For how long the window was full."""
         self._delivered = 0
         """The consumers have all outputs below this time."""
         self._replay = Replay(self.name, source.name)
@@ -150,6 +153,11 @@ class Front(Member):
         """When a live source gives up delivered records next; only without replays."""
         self._over_at = INFINITY
         """A run that is asked to end is over once all records below this time are delivered."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has begun to read, in this incarnation or an earlier one."""
+        return self._records is not None
 
     def drain(self) -> None:
         """End the run in good order, as soon as all that has been taken is delivered."""
@@ -228,6 +236,7 @@ class Front(Member):
         if self._records is None or self.stopped:
             return False
         more = self._pump(self._records)
+        self.held.look(self.window.full, self.now)
         while self._epochs and min(self._epochs[0][1], INFINITY) <= self._now_durable():
             number, offset = self._epochs.pop(0)
             self.send("master", Prepared(number, offset))

@@ -239,6 +239,7 @@ class Master(Party):
     def done(self, job: Job, result: object) -> None:
         if isinstance(job, WriteState):
             self.note(job, result)
+            self.coordinator.chronicle.now = self.now
             self.coordinator.done(job, result)
             self._pass_on()
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import deque
 from math import ceil
 
+from driftline.engine.histogram import Histogram
+
 RECENT_S = 5.0
 """Latencies of records that were delivered within the last seconds count."""
 
@@ -31,6 +33,8 @@ class Meter:
         """Records behind those, and the time of the last one."""
         self._latencies: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
         """(when it was delivered, its latency)"""
+        self.latencies = Histogram()
+        """All latencies so far."""
 
     def hand(self, time: int, now: float) -> None:
         """A record is handed to a node, for the first time; `now`: seconds, monotonic."""
@@ -42,8 +46,16 @@ class Meter:
     def look(self, now: float, delivered: int) -> None:
         """All outputs of records below this time are delivered."""
         handed = self._handed
+        latency, count = 0.0, 0
         while handed and handed[0][0] < delivered:
-            self._latencies.append((now, now - handed.popleft()[1]))
+            before, latency = latency, now - handed.popleft()[1]
+            self._latencies.append((now, latency))
+            if count and latency != before:  # records of one turn have the same
+                self.latencies.add(before, count)
+                count = 0
+            count += 1
+        if count:
+            self.latencies.add(latency, count)
         if self._more and self._more_to < delivered:
             self._more = 0
 

@@ -44,6 +44,11 @@ class Window:
         """Whether no record may be sent."""
         return len(self._flight) >= self.records or self.bytes >= self.bytes_max
 
+    @property
+    def under_way(self) -> int:
+        """How many records are under way."""
+        return len(self._flight)
+
     def add(self, time: int, size: int) -> None:
         """A record was sent. Times grow."""
         self._flight.append((time, size))

@@ -44,3 +44,5 @@ class RunConfig:
     """Remove the state and the outputs of an earlier run first."""
     spares: int = 0
     """Processes that are kept ready to take the place of those that die."""
+    metrics: str = ""
+    """Where metrics are served, `HOST:PORT`; "": nowhere."""

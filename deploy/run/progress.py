@@ -9,7 +9,7 @@ the same output directory.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -114,11 +114,13 @@ class RunProgress:
 
     def __init__(self, tallies: Sequence[Tally], asides: Sequence[Asides], output: Path) -> None:
         """Precondition: no node runs yet."""
-        self._tallies = tallies
-        self._asides = asides
+        self.tallies = tallies
+        self.asides = asides
         self._output = output
         self._outputs_before, self._failures_before = delivered_to(output)
         """Nodes that are starting have not said yet what the consumers hold."""
+        self.on_look: Callable[[float], None] = lambda now: None
+        """Is called in the loop, at each look."""
         self._look_at = 0.0
         self._line_at = -inf
         """When the next line is due."""
@@ -132,7 +134,8 @@ class RunProgress:
         if now >= self._look_at:
             self._look_at = now + SHOWN_EVERY_S
             self._rate(now)
-            for aside in self._asides:
+            self.on_look(now)
+            for aside in self.asides:
                 aside.tell(now)
         every_s = SHOWN_EVERY_S if view.shown else LOGGED_EVERY_S
         if self._line_at == -inf and not view.shown:
@@ -154,7 +157,7 @@ class RunProgress:
 
     def end(self, now: float, watch: Watch, view: ProgressView) -> None:
         """Show the last figures. Precondition: the run is over, and all nodes have ended."""
-        for tally in self._tallies:
+        for tally in self.tallies:
             tally.front.count_delivered()
         outputs, failures = delivered_to(self._output)
         last = self._look(now, watch, outputs, failures)
@@ -179,14 +182,14 @@ class RunProgress:
 
         Precondition: `end` was called.
         """
-        inputs = (tally.look(now) for tally in self._tallies)
+        inputs = (tally.look(now) for tally in self.tallies)
         return {each.name: each.waiting for each in inputs if each.waiting}
 
     def _look(self, now: float, watch: Watch, outputs: int, failures: int) -> Figures:
         """`outputs`, `failures`: that consumers hold."""
         failures = max(failures, self._failures_before)
-        fronts = [tally.front for tally in self._tallies]
-        inputs = tuple(tally.look(now) for tally in self._tallies)
+        fronts = [tally.front for tally in self.tallies]
+        inputs = tuple(tally.look(now) for tally in self.tallies)
         known = [each.records for each in inputs if each.records is not None]
         latencies = [latency for front in fronts for latency in front.meter.recent(now)]
         return Figures(
@@ -194,8 +197,8 @@ class RunProgress:
             self._in_call,
             max(outputs, self._outputs_before),
             failures - self._failures_before,
-            sum(aside.new for aside in self._asides),
-            failures + sum(aside.count for aside in self._asides),
+            sum(aside.new for aside in self.asides),
+            failures + sum(aside.count for aside in self.asides),
             self._rate(now),
             sum(front.meter.under_way for front in fronts),
             max(each.lag_s for each in inputs),
@@ -208,7 +211,7 @@ class RunProgress:
     @property
     def _in_call(self) -> int:
         """Records that this call has read."""
-        return sum(tally.front.taken for tally in self._tallies)
+        return sum(tally.front.taken for tally in self.tallies)
 
     def _rate(self, now: float) -> float:
         read, records = self._read, self._in_call

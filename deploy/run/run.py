@@ -33,6 +33,7 @@ from driftline.deploy.run.driving import drive
 from driftline.deploy.run.ending import error_noted
 from driftline.deploy.run.fresh import begin_anew
 from driftline.deploy.run.leftovers import clear_drafts, socket_folder
+from driftline.deploy.run.metrics import check_metrics, serve_metrics
 from driftline.deploy.run.opening import open_run
 from driftline.deploy.run.progress import RunProgress
 from driftline.deploy.run.reach import check_reach
@@ -55,6 +56,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
 from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.labels import INFINITY
+from driftline.engine.mending import OF_RECORDS
 from driftline.engine.policy import Output, Policy
 from driftline.engine.sinks.jsonl import last_time_in
 from driftline.engine.sinks.lines import DEAD_LETTERS
@@ -65,12 +67,6 @@ from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.marks import Mark
 from driftline.engine.wire.messages import Stop
-
-MEND = (
-    "Mend it (blank lines are not counted as records) and run the same command again, or set such "
-    "records aside: --on-error dead-letter (in Python dead_letters=True)."
-)
-"""What to do about a bad record."""
 
 WATCH = "watch"
 """The name of the watch, of which its address is made."""
@@ -87,6 +83,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     """
     flow.check_inputs(config.inputs)
     check_reach(config.inputs, config.reach)
+    check_metrics(config.metrics, config.nodes)
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
         stack.callback(claim(config.state / "run.lock").release)
@@ -147,6 +144,7 @@ def _run(
         noted = error_noted(config.state, process.lineage, process.run)
         with noted, LocalCluster(process, config.spares) as cluster, heartbeat:
             watch = _watch(process, runtime)
+            stack.enter_context(serve_metrics(flow, process, runtime, heartbeat, progress, cluster))
             stop = drive(runtime, cluster, fronts, watch, progress, config, signals, console)
             _note_used(fronts, config.policy, well=not stop.error)
             if stop.error:
@@ -215,6 +213,7 @@ def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> Proc
         limits=config.limits,
         paths=config.paths,
         log_level=log.getEffectiveLevel(),
+        metrics=config.metrics,
     )
 
 
@@ -334,7 +333,7 @@ def _error_of(stop: Stop, config: RunConfig) -> DriftlineError:
         if isinstance(given, FileSource | SeveralFiles):
             text += f"\n  It comes from {given.place(int(label[1]))}."
     if stop.error == InputError.__name__:
-        text += f"\n  {MEND}"
+        text += f"\n  {OF_RECORDS}"
     if stop.error in ("StateMismatch", "SnapshotDamaged"):
         text += f" (state directory: {config.state}; outputs: {config.output})"
     return error_of(stop.error, text)

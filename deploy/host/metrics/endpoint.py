@@ -1,0 +1,95 @@
+"""The endpoints of a run: where each of its processes serves metrics.
+
+`HOST:PORT` is that of the command's own process. The others have the ports after it, in a fixed
+order: the master, node-0, node-1, ... A process that is started again, also a spare, has the port
+of its role. With port 0 each has a free one, and says which.
+
+A port that is taken is an error at the start, for all processes of the run. Later it is a warning,
+and tried again: metrics never end a run.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from driftline.engine.errors import FlowError, Unavailable
+from driftline.engine.events import about, log
+
+PORT_MAX = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where one process serves metrics."""
+
+    host: str
+    port: int
+
+    @staticmethod
+    def of(text: str, processes: int = 1) -> Endpoint:
+        """The endpoint of the command, `HOST:PORT`. Raises FlowError unless all processes of the
+        run have ports."""
+        host, _, port = text.rpartition(":")
+        if not host or not (port.isascii() and port.isdecimal()):
+            raise FlowError(f"metrics cannot be served at {text!r}: it has to be HOST:PORT")
+        number = int(port)
+        if number and number + processes - 1 > PORT_MAX:
+            raise FlowError(
+                f"metrics cannot be served at {text}: the ports of the {processes} processes have "
+                f"to be below {PORT_MAX + 1}"
+            )
+        return Endpoint(host.removeprefix("[").removesuffix("]"), number)
+
+    def of_child(self, number: int) -> Endpoint:
+        """The endpoint of another process of the run; `number`: from 1."""
+        return Endpoint(self.host, self.port + number if self.port else 0)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine reaches it."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def place(self) -> tuple[socket.AddressFamily, tuple[str, int]]:
+        """Family and address of the socket. Raises OSError."""
+        host = "0.0.0.0" if self.host == "*" else self.host
+        kind, passive = socket.SOCK_STREAM, socket.AI_PASSIVE
+        try:
+            found = socket.getaddrinfo(host, self.port, type=kind, flags=passive)
+        except UnicodeError:
+            raise OSError("this is no name of a host") from None
+        family, _, _, _, place = sorted(found, key=lambda one: one[0])[0]  # IPv4 first
+        return family, (str(place[0]), self.port)
+
+    def check(self) -> None:
+        """Raises Unavailable if nobody can listen here now."""
+        try:
+            family, place = self.place()
+            with socket.socket(family) as trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                trial.bind(place)
+                trial.listen(1)
+        except OSError as error:
+            raise Unavailable(self.fault(error)) from None
+
+    def fault(self, error: OSError) -> str:
+        """Why it cannot be used."""
+        return f"metrics cannot be served at {self.host}:{self.port}: {error.strerror or error}"
+
+
+def check_all(text: str, processes: int) -> None:
+    """Check the ports of all processes of a run. Raises FlowError, Unavailable."""
+    endpoint = Endpoint.of(text, processes)
+    for number in range(processes if endpoint.port else 1):
+        endpoint.of_child(number).check()
+    if not endpoint.is_local:
+        log.warning(
+            "metrics at %s can be read by other machines: names, numbers and the state of the run,"
+            " no records and no keys",
+            text,
+            extra=about("metrics-open", address=text),
+        )

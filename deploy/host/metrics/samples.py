@@ -1,0 +1,107 @@
+"""The samples of each role: names of metrics, and what its counters say now.
+
+Takes: roles, that run in another thread. Gives: samples, when a process is scraped. Only plain
+values are read, that a loop may change meanwhile, and no lock is taken; while nobody scrapes there
+is nothing to do. Protocol roles know nothing of this: what is read here are their own counters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from time import monotonic
+
+from driftline.coordinator.phases import Phase
+from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.node.node import Node
+from driftline.deploy.parties.master import Master
+from driftline.engine.histogram import Histogram
+
+Value = float | Histogram
+
+Sample = tuple[str, tuple[str, ...], Value]
+"""(name of a metric, values of its labels but `flow`, value)"""
+
+Samples = Callable[[], Iterable[Sample]]
+
+
+class OfProcess:
+    """The samples of every process; `name`: as in log lines."""
+
+    def __init__(self, name: str, runtime: Runtime) -> None:
+        self._name = name
+        self._runtime = runtime
+        self._began = monotonic()
+        self._busy = 0.0
+        try:
+            self._version = version("driftline")
+        except PackageNotFoundError:  # a checkout that is not installed
+            self._version = "unknown"
+
+    def __call__(self) -> Iterator[Sample]:
+        parties, name = self._runtime.parties, (self._name,)
+        now = monotonic()
+        # A counter must not go back by the moment between two reads.
+        self._busy = max(self._busy, now - self._began - self._runtime.idle.total(now))
+        yield "driftline_process_info", (self._name, self._version), 1
+        yield "driftline_busy_seconds_total", name, self._busy
+        malformed = sum(party.malformed for party in parties)
+        yield "driftline_malformed_messages_total", name, malformed
+        yield "driftline_obstacles", name, sum(len(party.obstacles) for party in parties)
+        yield "driftline_incarnation", name, max(party.incarnation for party in parties)
+        yield "driftline_master_epoch", name, max(party.epoch for party in parties)
+
+
+class OfNode:
+    """The samples of a node."""
+
+    _COUNTERS = (
+        ("driftline_outputs_total", "outputs"),
+        ("driftline_dead_letters_total", "dead_letters"),
+        ("driftline_elements_total", "elements"),
+        ("driftline_late_elements_total", "late"),
+        ("driftline_reapplied_elements_total", "reapplied"),
+        ("driftline_keys", "keys"),
+        ("driftline_frames_total", "frames"),
+    )
+    _GAUGES = (
+        ("driftline_consumer_waiting_bytes", "waiting_bytes"),
+        ("driftline_snapshot_waiting_bytes", "unsaved_bytes"),
+        ("driftline_snapshot_bytes", "snapshot_bytes"),
+        ("driftline_snapshot_written_bytes_total", "written_bytes"),
+        ("driftline_restored_ratio", "restored"),
+    )
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def __call__(self) -> Iterator[Sample]:
+        node, label = self._node, (self._node.name,)
+        figures, gauges = node.figures(), node.gauges()
+        for name, figure in self._COUNTERS:
+            if figure in figures:  # not of a consumer that is a process of its own
+                yield name, label, figures[figure]
+        for name, gauge in self._GAUGES:
+            yield name, label, gauges[gauge]
+        yield "driftline_node_running", label, node.running
+        yield "driftline_brake_seconds_total", label, node.brake.held.total(monotonic())
+
+
+class OfMaster:
+    """The samples of the master."""
+
+    def __init__(self, master: Master) -> None:
+        self._master = master
+
+    def __call__(self) -> Iterator[Sample]:
+        coordinator = self._master.coordinator
+        chronicle, phase = coordinator.chronicle, coordinator.phase
+        for each in Phase:
+            yield "driftline_phase", (each.name.lower(),), each is phase
+        yield "driftline_recoveries_total", (), coordinator.recoveries
+        yield "driftline_recovery_duration_seconds", (), chronicle.recoveries
+        yield "driftline_snapshots_total", (), coordinator.snapshots.committed
+        yield "driftline_snapshot_failures_total", (), chronicle.snapshots_failed
+        yield "driftline_snapshot_duration_seconds", (), chronicle.snapshots
+        pending_s = coordinator.snapshots.pending_s(monotonic())
+        yield "driftline_snapshot_pending_seconds", (), pending_s
