@@ -220,6 +220,7 @@ class Producer:
 
     def close(self) -> None:
         """Close the connection at once: records that are not acknowledged may be lost."""
+        self._refusals.close()
         self._context.destroy(linger=0)
 
     def _refused(self) -> Unavailable:

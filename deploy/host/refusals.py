@@ -20,11 +20,16 @@ _FAILED = (
 
 
 class Refusals:
-    """The failed handshakes of a socket that connects to one address."""
+    """The failed handshakes of a socket that connects to one address, alone in its context."""
 
     def __init__(self, socket: zmq.Socket[bytes], address: str, key: str = "") -> None:
         """`key`: the name of the key that the socket has; "" if it has none."""
-        self._monitor = socket.get_monitor_socket(int(_FAILED))
+        self._socket = socket
+        where = "inproc://handshakes"  # of this context alone, which has one such socket
+        socket.monitor(where, int(_FAILED))
+        self._monitor = socket.context.socket(zmq.PAIR)
+        self._monitor.set_hwm(0)  # else ZeroMQ's thread would wait for a reader that is away
+        self._monitor.connect(where)
         self._address = address
         self._key = key
         self.hint = ""
@@ -55,3 +60,10 @@ class Refusals:
                     if self._key
                     else "does it want a key (keys=)?"
                 )
+
+    def close(self) -> None:
+        """Listen no more. It has to be called before the socket is closed: ZeroMQ's thread must not
+        tell somebody who is gone, as it would wait for him."""
+        if not self._socket.closed:
+            self._socket.disable_monitor()
+            self._monitor.close(linger=0)

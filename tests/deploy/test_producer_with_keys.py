@@ -7,11 +7,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from socket import create_server
 
 import pytest
+import zmq
 
 from driftline.deploy.host.intake_socket import Keys
+from driftline.deploy.host.refusals import Refusals
 from driftline.deploy.host.zap import KeyVoice
 from driftline.deploy.keys.authorised import Authorised
 from driftline.deploy.keys.key import read_key
@@ -108,6 +112,26 @@ def test_the_wrong_host_is_never_believed(folder: Path, host: Host) -> None:
     other = f"{host.intake.address.partition('#')[0]}#{read_key(folder / 'keys/b.key').public}"
     with pytest.raises(Unavailable, match="its handshakes fail: is the public key that you have"):
         Producer(other, "shop", keys=folder / "keys/shop.key", timeout_s=1.0)
+
+
+UNREAD = 2500
+"""More than ZeroMQ keeps of what it tells, unless it is told otherwise."""
+
+
+def test_failed_handshakes_that_nobody_hears_of_hold_nobody_up() -> None:
+    """A program may do other things for hours, while its socket tries in vain."""
+    with (
+        closing(create_server(("127.0.0.1", 0))) as server,
+        zmq.Context() as context,
+        context.socket(zmq.DEALER) as dealer,
+    ):
+        server.settimeout(10)
+        dealer.setsockopt(zmq.RECONNECT_IVL, 1)
+        refusals = Refusals(dealer, "tcp://somewhere")
+        dealer.connect(f"tcp://127.0.0.1:{server.getsockname()[1]}")
+        for _ in range(UNREAD):
+            server.accept()[0].close()
+        refusals.close()
 
 
 def test_a_producer_that_is_added_can_send_at_once(folder: Path, host: Host) -> None:
