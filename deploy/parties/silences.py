@@ -109,11 +109,11 @@ class Silences:
             if runs != process:
                 # The master has last heard another one: none, or a late message of one before. What
                 # counts then is what the watch has heard of this one.
-                if runs != watch.process_of(name):
+                unheard = now - watch.heard_at(name)
+                if runs != watch.process_of(name) or unheard <= self._missing_after_s:
                     continue
-                seconds = min(seconds, now - watch.heard_at(name))
-            if seconds > self._missing_after_s:
-                yield name, seconds
+                seconds = min(seconds, unheard)
+            yield name, seconds
 
     def _look_for_standstill(
         self, now: float, running: Mapping[str, Running], watch: Watch

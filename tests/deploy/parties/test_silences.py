@@ -78,14 +78,14 @@ def test_a_process_that_starts_is_not_silent_however_long_it_takes() -> None:
 def test_a_node_that_a_new_master_has_never_heard_is_killed_if_it_had_begun() -> None:
     command = Command()
     command.hear("node-0", "n1")
-    command.pass_time(PATIENCE_S + 1, silent=("node-0", ""))
+    command.pass_time(PATIENCE_S + MISSING_S + 1, silent=("node-0", ""))
     assert [name for name, _ in command.killed] == ["node-0"]
 
 
 def test_a_late_message_of_the_process_before_does_not_hide_that_the_new_one_hangs() -> None:
     command = Command()
     command.hear("node-0", "n1")
-    command.pass_time(PATIENCE_S + 1, silent=("node-0", "n0"))
+    command.pass_time(PATIENCE_S + MISSING_S + 1, silent=("node-0", "n0"))
     assert [name for name, _ in command.killed] == ["node-0"]
 
 
