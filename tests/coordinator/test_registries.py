@@ -19,6 +19,7 @@ from driftline.coordinator.registry import ClusterState, FileRegistry, Registry,
 from driftline.coordinator.zookeeper import ZooKeeperRegistry
 from driftline.deploy.zookeeper.ensemble import Ensemble
 from driftline.engine.errors import StateMismatch, Unavailable
+from tests.deploy.run.run_copies import thread_states, wait_until
 from tests.zookeepers import client_of, wait_connected
 
 
@@ -97,6 +98,7 @@ class InZooKeeper:
     def hanging(self) -> Iterator[None]:
         [server] = self._ensemble.servers
         os.kill(server.pid, signal.SIGSTOP)
+        wait_until(lambda: thread_states(server.pid) <= {"T"}, "all threads stand still")
         try:
             yield
         finally:

@@ -174,17 +174,17 @@ def _snapshots(place: Place) -> int:
 def stop(process: subprocess.Popen[str]) -> None:
     """Stop all processes of a run; returns once each of their threads stands still."""
     signal_all(process, signal.SIGSTOP)
-    wait_until(lambda: _thread_states(process.pid) <= set("TZ"), "all threads stand still")
+    wait_until(lambda: thread_states(process.pid) <= set("TZ"), "all threads stand still")
 
 
 def kill(process: subprocess.Popen[str]) -> None:
     """Kill all processes of a run; returns once none of them can write any more."""
     signal_all(process, signal.SIGKILL)
     process.communicate()
-    wait_until(lambda: _thread_states(process.pid) <= set("Z"), "all processes have ended")
+    wait_until(lambda: thread_states(process.pid) <= set("Z"), "all processes have ended")
 
 
-def _thread_states(group: int) -> set[str]:
+def thread_states(group: int) -> set[str]:
     """The states of all threads of a process group, in the letters of `/proc`.
 
     A signal is not obeyed at once: a thread first leaves the call of the system that it is in.
