@@ -39,7 +39,7 @@ CASES: list[tuple[Mutation, str, Focus]] = [
     (channels.incarnation_is_not_checked, EXACTLY, {}),
     # Not in exactly-once: what is lost there is never covered, and nothing is delivered past it.
     (channels.gaps_are_not_noticed, TWO_PHASE, {"cut": 0.005}),
-    (channels.repeated_batches_are_applied, EXACTLY, {"repeat": 0.05}),
+    (channels.repeated_batches_are_applied, TWO_PHASE, {"repeat": 0.05}),
     (order.nothing_is_undone, EXACTLY, {}),
     (order.tombstones_are_not_sent, EXACTLY, {}),
     (decisions.first_prepared_commits, EXACTLY, {}),
@@ -53,7 +53,11 @@ CASES: list[tuple[Mutation, str, Focus]] = [
     (tracking.intervals_count_across_gaps, EXACTLY, {}),
     (disks.checksums_are_not_compared, EXACTLY, {"rot": 0.5}),
     (disks.checksums_of_records_are_not_compared, EXACTLY, {"rot": 0.5}),
-    (outputs.consumers_have_no_fence, EXACTLY, {"crash_at_message": 0.005, "linger": 1.0}),
+    (
+        outputs.consumers_have_no_fence,
+        EXACTLY,
+        {"crash_at_message": 0.01, "linger": 1.0, "until": 5.0},
+    ),
     (decisions.the_end_is_told_before_it_is_written, EXACTLY, {"until": 5.0}),
     (decisions.the_end_is_told_once, EXACTLY, {"crash_at_end": 0.2}),
     (decisions.any_run_may_be_over, EXACTLY, {}),

@@ -97,9 +97,9 @@ def run_process(config: str) -> int:
         death = Death(os.environ[POINT], file)
         DyingRegistry.death = DyingMaster.death = DyingRuntime.death = death
         with (
-            patch("driftline.deploy.host.process.FileRegistry", DyingRegistry),
-            patch("driftline.deploy.host.process.Master", DyingMaster),
-            patch("driftline.deploy.host.process.Runtime", DyingRuntime),
+            patch("driftline.deploy.host.leading.FileRegistry", DyingRegistry),
+            patch("driftline.deploy.host.leading.Master", DyingMaster),
+            patch("driftline.deploy.host.leading.Runtime", DyingRuntime),
         ):
             return driftline.deploy.host.process.main(config)
     return driftline.deploy.host.process.main(config)

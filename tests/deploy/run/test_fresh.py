@@ -148,7 +148,7 @@ def test_a_process_that_is_at_work_stops_it(copy: Copy, lock: str) -> None:
     before = copy.files()
     with (
         patch.object(fresh, "CLAIM_S", 0.05),
-        patch("driftline.deploy.host.process.CLAIM_S", 0.05),
+        patch("driftline.deploy.host.claims.CLAIM_S", 0.05),
     ):
         held = Lock(copy.output / ".driftline" / lock, "taken")
         with pytest.raises(Unavailable):

@@ -9,7 +9,7 @@ import pytest
 from driftline.deploy.simulation.scenarios.scenario import scenario
 from driftline.deploy.simulation.seeds import run_one
 
-SEEDS = 60
+SEEDS = 90
 
 
 @pytest.mark.parametrize("policy", ["two-phase", "strong-productions", "at-least-once"])
