@@ -73,8 +73,8 @@ class Leadership:
 
     @property
     def again_at(self) -> float:
-        """When `due` wants to be called (seconds, monotonic)."""
-        return self._again_at
+        """When `due` wants to be called (seconds, monotonic); never once nothing is left to do."""
+        return inf if self.first or self.lost else self._again_at
 
     def noticed(self) -> None:
         """Something that this process watches has changed, or the connection is back: look."""

@@ -19,8 +19,8 @@ from driftline.coordinator.registry import ClusterState
 from driftline.coordinator.writing import AGAIN_S
 from driftline.deploy.parties.master import Master
 from driftline.engine.errors import DriftlineError, Unavailable
-from driftline.engine.wire.party import MASTER, Job, Party
-from driftline.engine.wire.senders import Voice
+from driftline.engine.wire.party import Job, Party
+from driftline.engine.wire.senders import MASTER, Voice
 
 
 @dataclass(frozen=True, slots=True)

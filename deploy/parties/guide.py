@@ -19,8 +19,7 @@ from typing import ClassVar
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.messages import Hello, MasterAt, Message
 from driftline.engine.wire.party import Job, Party
-
-AGENT = "agent"
+from driftline.engine.wire.senders import AGENT
 
 TELL_EVERY_S = 1.0
 
@@ -60,6 +59,7 @@ class Guide(Party):
         if job is not self._job:
             return
         self._job = None
+        self.tick_by = self.now  # it may have been noticed meanwhile that there is more to look at
         self.note(job, result)
         if isinstance(result, Unavailable):
             self._look_at = self.now + TELL_EVERY_S
@@ -75,7 +75,7 @@ class Guide(Party):
         if now >= self._tell_at:
             self._tell_at = now + TELL_EVERY_S
             self._tell(self.addresses)
-        return min(self._tell_at, max(now, self._look_at))
+        return min(self._tell_at, max(now, self._look_at)) if self._job is None else self._tell_at
 
     def _tell(self, names: Iterable[str]) -> None:
         _, address = self.leader

@@ -21,7 +21,8 @@ from driftline.engine.wire.messages import (
     Stop,
     encode,
 )
-from driftline.engine.wire.party import MASTER, Party
+from driftline.engine.wire.party import Party
+from driftline.engine.wire.senders import MASTER
 
 HELLO_EVERY_S = 0.2
 

@@ -17,7 +17,8 @@ from driftline.deploy.simulation.world.disks import MasterDisk
 from driftline.deploy.simulation.world.world import Host, World
 from driftline.deploy.simulation.world.zookeeper import Client, ZooKeeper
 from driftline.engine.wire.messages import MasterAt, encode
-from driftline.engine.wire.party import MASTER, Party
+from driftline.engine.wire.party import Party
+from driftline.engine.wire.senders import AGENT, MASTER
 
 TELL_EVERY_S = 0.2
 """How often members are told where the master is."""
@@ -74,9 +75,8 @@ class Masters:
         return make
 
     def _is_reachable(self, name: str, process: str) -> bool:
-        host = self._world.hosts.get(name)
-        lives = host is None or (host.process in (process, "") and host.starts == _start(process))
-        return lives and (host is None or self._world.timeline.now >= host.away_until)
+        host = self._world.hosts[name]
+        return host.process == process and self._world.timeline.now >= host.away_until
 
     # Members.
 
@@ -93,7 +93,7 @@ class Masters:
         if host.process == process and self._world.timeline.now >= host.away_until:
             for party in host.parties.values():
                 if isinstance(party, Member):
-                    party.receive(encode(("agent", 0, 0), MasterAt(address)))
+                    party.receive(encode((AGENT, 0, 0), MasterAt(address)))
 
     # What becomes of them.
 
@@ -139,7 +139,3 @@ def master_of(party: Party | None) -> Master | None:
     if isinstance(party, Candidate):
         return party.master
     return party if isinstance(party, Master) else None
-
-
-def _start(process: str) -> int:
-    return int(process.rpartition("#")[2])
