@@ -81,6 +81,14 @@ MODULES = {
 """Module -> the public names that it holds."""
 
 COMMANDS = {
+    "cancel": ("deploy.commands.cluster.flows:cancel", "End a flow of a cluster at once."),
+    "front": ("deploy.commands.cluster.agents:front", "Run fronts of a cluster on this host."),
+    "master": ("deploy.commands.cluster.agents:master", "Run masters of a cluster on this host."),
+    "node": ("deploy.commands.cluster.agents:node", "Run nodes of a cluster on this host."),
+    "remove": ("deploy.commands.cluster.flows:remove", "Forget a flow of a cluster that is over."),
+    "status": ("deploy.commands.cluster.flows:status", "Show the agents and flows of a cluster."),
+    "stop": ("deploy.commands.cluster.flows:stop", "End a flow of a cluster in good order."),
+    "submit": ("deploy.commands.cluster.flows:submit_flow", "Run a flow in a cluster."),
     "bench": ("bench.commands:bench", "Measure latency, throughput and memory, and compare."),
     "graph": ("deploy.commands.graph:graph", "Print a flow's graph as text or DOT."),
     "keys": ("deploy.commands.keys:keys", "Make keys for hosts, producers and consumers."),

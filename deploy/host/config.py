@@ -9,11 +9,33 @@ from pathlib import Path
 
 from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.deploy.host.transport import LOCAL, Network, Transport
+from driftline.deploy.parties.window import WINDOW
 from driftline.deploy.work.pace import CARELESS
+from driftline.engine.sources.record import Shape
 from driftline.engine.wire.marks import Mark
 
 SESSION_S = 1.5
 """Default of the silence, in seconds, after which the next master leads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The inputs of a flow as a user names them, and how fronts read them."""
+
+    inputs: tuple[str, ...] = ()
+    id_field: str | None = None
+    text_field: str | None = None
+    sections: bool = False
+    window: int = WINDOW
+    let_anyone_send: bool = False
+
+    @property
+    def shape(self) -> Shape:
+        """How rows become documents."""
+        return Shape(self.id_field, self.text_field, self.sections)
+
+
+NOT_READING = Reading()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +93,10 @@ class ProcessConfig:
     guide: str = ""
     """The address of the guide, which knows where the master is; if empty, that is always the same.
     """
+    registry: str = ""
+    """The file of the registry, if that is not in `state`."""
+    reading: Reading = NOT_READING
+    """What fronts read that are processes of their own."""
 
     def to_json(self) -> str:
         """The argument of the process."""
@@ -82,13 +108,20 @@ class ProcessConfig:
         fields = json.loads(text)
         fields["careful"], fields["paths"] = tuple(fields["careful"]), tuple(fields["paths"])
         network = Network.from_fields(fields["network"])
-        return ProcessConfig(**{**fields, "limits": Limits(**fields["limits"]), "network": network})
+        fields["reading"]["inputs"] = tuple(fields["reading"]["inputs"])
+        made = Limits(**fields["limits"]), network, Reading(**fields["reading"])
+        return ProcessConfig(**{**fields, **dict(zip(_NESTED, made, strict=True))})
 
     @property
     def name(self) -> str:
         """The name of this process."""
-        numbered = self.role == "node" or (self.role == "master" and self.zookeeper)
+        numbered = self.role in ("node", "front") or (self.role == "master" and self.zookeeper)
         return f"{self.role}-{self.index}" if numbered else self.role
+
+    @property
+    def registry_file(self) -> Path:
+        """The file of the registry, if it is not in ZooKeeper."""
+        return Path(self.registry or f"{self.state}/registry")
 
     def mark(self, kind: str) -> Mark:
         """The mark of a directory of this process; `kind`: node or output."""
@@ -110,3 +143,7 @@ class ProcessConfig:
     def transport(self, sinks: tuple[str, ...] = ()) -> Transport:
         """The transport of this process. `sinks`: whose outputs it sends to other processes."""
         return self.network.transport(Path(self.sockets), sinks)
+
+
+_NESTED = "limits", "network", "reading"
+"""The fields that are objects of their own."""

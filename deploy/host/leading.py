@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState, FileRegistry, WriteState, check_identity
 from driftline.coordinator.succession import Succession
@@ -34,14 +33,15 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     """Run a master with its registry. Returns the exit status."""
     if config.zookeeper:
         return _run_candidate(config, flow_plan, chosen)
-    claim(Path(config.state) / "master.lock")
-    registry = FileRegistry(Path(config.state) / "registry")
+    file = config.registry_file
+    claim(file.with_name("master.lock"))
+    registry = FileRegistry(file)
 
     def carry_out(job: Job) -> None:
         assert isinstance(job, WriteState)
         registry.write(job.state, again=job.again)
 
-    master = _master(config, flow_plan, chosen, config.state, registry.read())
+    master = _master(config, flow_plan, chosen, str(file.parent), registry.read())
     runtime = Runtime(carry_out, config.transport())
     runtime.add(master, config.inbox("master"))
     with serve_master(config.metrics, master, runtime):

@@ -155,8 +155,14 @@ def _same_plan(config: ProcessConfig) -> Plan:
     return flow_plan
 
 
-def main(argument: str) -> int:
-    """Run the process that a JSON text describes. Returns the exit status."""
+Role = Callable[[ProcessConfig, Plan, Policy], int]
+
+
+def main(argument: str, front: Role | None = None) -> int:
+    """Run the process that a JSON text describes. Returns the exit status.
+
+    `front`: how a front is run, if it may be one.
+    """
     config = ProcessConfig.from_json(argument)
     forks.guard()
     if config.lifeline >= 0:
@@ -175,8 +181,8 @@ def main(argument: str) -> int:
             config = ProcessConfig.from_json(argument)
             rename(config.name)
         chosen = policy(config.policy, config.ordering)
-        run = run_master if config.role == "master" else run_node
-        return run(config, flow_plan, chosen)
+        role = front or (run_master if config.role == "master" else run_node)
+        return role(config, flow_plan, chosen)
     except DriftlineError as error:
         log.error("%s", error, extra=about("cannot-start", error=type(error).__name__))
         return CANNOT_START

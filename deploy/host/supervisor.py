@@ -18,7 +18,7 @@ import signal
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
@@ -51,15 +51,29 @@ ENDS_WITHIN_S = 10.0
 """How long the end of a process that was killed for its silence may take before that is told."""
 
 
+class CannotStart(Unavailable):
+    """A process has said why it cannot start."""
+
+
 class LocalCluster:
     """Node and master processes. A context manager: on leaving it they are ended."""
 
-    def __init__(self, config: ProcessConfig, spares: int = 0, masters: int = 1) -> None:
+    def __init__(
+        self,
+        config: ProcessConfig,
+        spares: int = 0,
+        masters: int = 1,
+        names: Sequence[str] = (),
+        front_module: str = "",
+    ) -> None:
         """`spares`: processes that are kept ready for the next deaths. `masters`: how many queue up
-        in ZooKeeper, if the configuration names one."""
+        in ZooKeeper, if the configuration names one. `names`: the processes to run here; by default
+        the masters and all nodes. `front_module`: what a front runs, if there are any."""
         self.config = config
-        numbered = [f"master-{i}" for i in range(masters)]
-        self._masters = numbered if config.zookeeper else ["master"]
+        numbered = [f"master-{i}" for i in range(masters)] if config.zookeeper else ["master"]
+        self._names = names or [*numbered, *(f"node-{i}" for i in range(config.nodes))]
+        self._masters = [name for name in self._names if name.startswith("master")]
+        self._modules = {"front": front_module}
         self._exits = Exits()
         self.spares = Spares(spares, self._launch_spare)
         self.kills = 0
@@ -75,12 +89,12 @@ class LocalCluster:
         self._silences = Silences(config.limits.missing_after_s)
         self._hung: dict[str, float] = {}
         """Process that was killed for its silence, and has not ended -> when to tell that."""
-        self._names: dict[str, str] = {}
+        self._tokens: dict[str, str] = {}
         """Role -> the name of its process, new with each start."""
         self._asked_again = False
 
     def __enter__(self) -> Self:
-        for name in [*self._masters, *(f"node-{i}" for i in range(self.config.nodes))]:
+        for name in self._names:
             self._start(name)
         names = ", ".join(f"{name} (pid {pid})" for name, pid in self.pids.items())
         log.info("started %s", names, extra=about("processes-started", **self.pids))
@@ -134,7 +148,7 @@ class LocalCluster:
 
     def _kill_silent(self, now: float, watch: Watch) -> None:
         running = {
-            name: Running(self._names[name], process.pid)
+            name: Running(self._tokens[name], process.pid)
             for name, process in self._processes.items()
             if name not in self._start_at and name not in self._hung and process.poll() is None
         }
@@ -167,7 +181,7 @@ class LocalCluster:
         heard = "\n".join(dead.mouth.last)
         said = heard or "it said nothing"
         if status == CANNOT_START:
-            raise Unavailable(f"{name} cannot start: {said}")
+            raise CannotStart(f"{name} cannot start: {said}")
         at = self.deaths.died(name, now)
         if at is None:
             was = visible(where_it_was(self.config, name))
@@ -224,6 +238,11 @@ class LocalCluster:
         nodes = [each for name, each in self._processes.items() if name not in self._masters]
         return all(node.poll() == STOPPED for node in nodes)
 
+    @property
+    def ended(self) -> bool:
+        """Whether all processes have ended in good order."""
+        return all(process.poll() == STOPPED for process in self._processes.values())
+
     def ask_again(self) -> None:
         """Start another master, which finds in the registry how the run ended.
 
@@ -236,10 +255,12 @@ class LocalCluster:
         self._start(self._masters[0])
 
     def _leader(self, watch: Watch) -> str:
-        """The master that leads, as far as the watch has heard; the first one, if it has not."""
+        """The master here that leads, as far as the watch has heard; "" if none does."""
         heard = watch.process_of("master")
-        named = [name for name in self._masters if self._names.get(name) == heard]
-        return (named or self._masters)[0]
+        named = [name for name in self._masters if self._tokens.get(name) == heard]
+        if not self.config.zookeeper:
+            named += self._masters
+        return (named or [""])[0]
 
     @property
     def _processes(self) -> dict[str, subprocess.Popen[bytes]]:
@@ -274,7 +295,7 @@ class LocalCluster:
         """Start a process of this name. Returns whether it was a spare."""
         role, _, index = name.partition("-")
         self._hung.pop(name, None)
-        self._names[name] = secrets.token_hex(8)
+        self._tokens[name] = secrets.token_hex(8)
         if name in self._children:
             self._children[name].cut()
         config = replace(
@@ -282,7 +303,7 @@ class LocalCluster:
             role=role,
             index=int(index or 0),
             careful=self.deaths.careful(name),
-            process=self._names[name],
+            process=self._tokens[name],
             again=name in self._children,
         )
         spare = self.spares.take(name, config)
@@ -303,7 +324,7 @@ class LocalCluster:
     def _popen(self, config: ProcessConfig, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
         with _deaf_to_interrupts():
             return subprocess.Popen(
-                child.command(MODULE, config.to_json()),
+                child.command(self._modules.get(config.role, MODULE), config.to_json()),
                 env=child.environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,

@@ -46,6 +46,7 @@ from driftline.engine.stopwatch import Stopwatch
 from driftline.engine.wire.codec import joined_rows
 from driftline.engine.wire.label_columns import encode_labels
 from driftline.engine.wire.messages import (
+    AskDrain,
     AskPromise,
     AskSnapshot,
     BeginEpoch,
@@ -194,6 +195,9 @@ class Front(Member):
             self._asked = max(self._asked, message.time)
         elif isinstance(message, Start):
             self._start(message)
+        elif isinstance(message, AskDrain):
+            if not self.draining:
+                self.drain()
         else:
             super().handle(sender, message)
             if isinstance(message, Stop) and self.outcome is not None and not self.outcome.error:

@@ -1,12 +1,13 @@
-"""The guide: tells the members on its host where the master is, wherever that moves.
+"""The guide: tells the members on its host where the master is, wherever that moves, and fronts
+when a flow is to end.
 
 Members know no address of a master when they start: they say `Hello` to the guide, and it answers
 where the master is (`MasterAt`); it says so again whenever that changes, and every second, as a
 message may be lost. Who leads it knows from the queue of masters, which it may see late. So it
 decides nothing: a member obeys a master because of its epoch, not because of where it is.
 
-Takes: `Hello` (members), results of `FindLeader`, that the queue has changed. Gives: `FindLeader`,
-and `MasterAt` to members and to the watch.
+Takes: `Hello` (members), results of `FindLeader`, that the queue has changed, or that the flow is
+to end. Gives: `FindLeader`, `MasterAt` to members and to the watch, and `AskDrain` to fronts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from math import inf
 from typing import ClassVar
 
 from driftline.engine.errors import Unavailable
-from driftline.engine.wire.messages import Hello, MasterAt, Message
+from driftline.engine.wire.messages import AskDrain, Hello, MasterAt, Message
 from driftline.engine.wire.party import Job, Party
 from driftline.engine.wire.senders import AGENT
 
@@ -38,6 +39,8 @@ class Guide(Party):
         super().__init__(AGENT)
         self.leader = "", ""
         """The process and the address of the master, as far as is known."""
+        self.draining = False
+        """Whether the flow is to end in good order."""
         self._job: FindLeader | None = None
         self._look_at = -inf
         self._tell_at = 0.0
@@ -82,3 +85,7 @@ class Guide(Party):
         if address:
             for name in names:
                 self.send(name, MasterAt(address))
+        if self.draining:
+            for name in names:
+                if name.startswith("front-"):
+                    self.send(name, AskDrain())

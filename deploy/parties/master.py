@@ -153,6 +153,9 @@ class Master(Party):
             "snapshots": coordinator.snapshots.committed,
             "processed": tracker.processed if tracker is not None else 0,
             "delivered": tracker.delivered if tracker is not None else 0,
+            "reached": tracker.reached if tracker is not None else 0,
+            "snapshot": coordinator.start.number,
+            "snapshot_time": coordinator.start.time,
         }
         return Report(
             tuple(figures.items()),

@@ -96,10 +96,11 @@ class Silences:
     ) -> Iterator[tuple[str, float]]:
         """(name, seconds of silence) of the processes that were heard, and are silent now."""
         master, heard = running.get("master"), watch.heard_at("master")
-        if master is None or watch.process_of("master") != master.process:
-            return
-        if now - max(heard, self._awake_since) > max(self._missing_after_s, SILENT_AFTER_S):
-            yield "master", now - heard
+        if master is not None:  # else it runs on another machine
+            if watch.process_of("master") != master.process:
+                return
+            if now - max(heard, self._awake_since) > max(self._missing_after_s, SILENT_AFTER_S):
+                yield "master", now - heard
         if now - heard > SILENT_AFTER_S:
             return  # what the master has said of nodes may be over
         for name, process, ms in watch.reports["master"].silent:

@@ -42,16 +42,20 @@ def check_reach(inputs: Iterable[object], reach: Reach = HERE) -> None:
     Raises FlowError, and if there are keys NotPermitted, Unavailable.
     """
     for number, given in enumerate(inputs):
-        if not isinstance(given, str):
-            continue
-        if fault := fault_of(given):
-            raise FlowError(f"producers cannot be heard on {given}: {fault}")
-        if reach.keys_of(number, given) is not None:
-            continue
-        if not is_local(given) and not reach.let_anyone_send:
-            raise FlowError(
-                f"{given} can be reached from other machines: anybody who reaches this port can "
-                "send records, and claim to be any producer. Make keys with `driftline keys` and "
-                "give --keys, listen at tcp://127.0.0.1:PORT, or give --let-anyone-send, behind a "
-                "firewall"
-            )
+        check_input(number, given, reach)
+
+
+def check_input(number: int, given: object, reach: Reach = HERE) -> None:
+    """Check one input as `check_reach` does."""
+    if not isinstance(given, str):
+        return
+    if fault := fault_of(given):
+        raise FlowError(f"producers cannot be heard on {given}: {fault}")
+    if reach.keys_of(number, given) is not None:
+        return
+    if not is_local(given) and not reach.let_anyone_send:
+        raise FlowError(
+            f"{given} can be reached from other machines: anybody who reaches this port can send "
+            "records, and claim to be any producer. Make keys with `driftline keys` and give "
+            "--keys, listen at tcp://127.0.0.1:PORT, or give --let-anyone-send, behind a firewall"
+        )

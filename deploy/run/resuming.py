@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
-from driftline.coordinator.registry import FileRegistry
+from driftline.coordinator.registry import ClusterState
 from driftline.deploy.run.ending import How, how_ended
 from driftline.engine.counted import counted
 from driftline.engine.events import about, log
@@ -36,10 +36,9 @@ def last_sign(state: Path) -> float | None:
 class Resuming:
     """How one call goes on. Precondition: the run is open, and no process of this call runs."""
 
-    def __init__(self, state: Path, policy: Policy, sign: float | None) -> None:
-        """`sign`: what `last_sign` gave before this call wrote anything."""
-        before = FileRegistry(state / "registry").read()
-        assert before is not None, "the run is open"
+    def __init__(self, before: ClusterState, policy: Policy, sign: float | None) -> None:
+        """`before`: what the registry holds; `sign`: what `last_sign` gave before this call wrote
+        anything."""
         self._before = before
         self._how = how_ended(before)
         self._policy = policy

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from time import monotonic, time
 
@@ -18,61 +18,52 @@ from rich.console import Console
 
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.identity import Identity
+from driftline.coordinator.registry import FileRegistry
 from driftline.deploy.host.claims import claim
 from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.heartbeat import Heartbeat
-from driftline.deploy.host.process import new_id
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.signals import Signals
 from driftline.deploy.host.supervisor import LocalCluster
-from driftline.deploy.parties.front import Front
 from driftline.deploy.parties.watch import Watch
 from driftline.deploy.run.asides import Asides
 from driftline.deploy.run.config import RunConfig
 from driftline.deploy.run.driving import drive
 from driftline.deploy.run.ending import error_noted
 from driftline.deploy.run.fresh import begin_anew
+from driftline.deploy.run.fronts import note_used, open_front, open_input
 from driftline.deploy.run.leftovers import clear_drafts, socket_folder
 from driftline.deploy.run.metrics import check_metrics, serve_metrics
 from driftline.deploy.run.opening import open_run
 from driftline.deploy.run.progress import RunProgress
 from driftline.deploy.run.reach import check_reach
-from driftline.deploy.run.receivers import announce, identity_of, receiver_of
+from driftline.deploy.run.receivers import identity_of
 from driftline.deploy.run.report import RunReport, tell_if_all_set_aside
 from driftline.deploy.run.resuming import Resuming, last_sign
 from driftline.deploy.run.savepoints import restore_run
 from driftline.deploy.run.tallies import Tally
-from driftline.deploy.run.used_files import UsedFile, open_checked
 from driftline.engine.errors import (
     DriftlineError,
     FunctionFailed,
     InputError,
-    Unavailable,
     error_of,
 )
-from driftline.engine.events import about, log
+from driftline.engine.events import log
 from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
 from driftline.engine.flow.plan import Plan, plan
-from driftline.engine.labels import INFINITY
 from driftline.engine.mending import OF_RECORDS
-from driftline.engine.policy import Output, Policy
+from driftline.engine.policy import Output
 from driftline.engine.sinks.jsonl import last_time_in
 from driftline.engine.sinks.lines import DEAD_LETTERS
-from driftline.engine.sources import FileSource, LiveSource, Source
+from driftline.engine.sources import FileSource
 from driftline.engine.sources.files.several import SeveralFiles
 from driftline.engine.sources.inputs import Piped
-from driftline.engine.sources.logs.inputlog import InputLog
-from driftline.engine.sources.logs.received import ReceivedSource
-from driftline.engine.wire.marks import Mark
 from driftline.engine.wire.messages import Stop
 
 WATCH = "watch"
 """The name of the watch, of which its address is made."""
-
-MANY = 1_000_000
-"""From so many records on their reading takes a while, and is told."""
 
 
 def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
@@ -109,26 +100,25 @@ def _run(
         ]
         for aside in asides:
             stack.callback(aside.close)
+        asked = partial(_asked_to_end, signals)
         sources = [
-            _received(i, each, config, process, runtime, receivers, signals)
-            if isinstance(each, str | Piped)
-            else each
-            for i, each in enumerate(config.inputs)
+            open_input(
+                i, given, config, process, runtime, receivers, asked, alone=len(config.inputs) == 1
+            )
+            for i, given in enumerate(config.inputs)
         ]
         # Beside others a file may have ended long before the last output.
         by_time = config.policy.output is Output.FRONTIER and len(config.inputs) == 1
         delivered = last_time_in(config.output) if by_time else 0
-        resuming = Resuming(config.state, config.policy, sign)
+        before = FileRegistry(config.state / "registry").read()
+        assert before is not None, "the run is open"
+        resuming = Resuming(before, config.policy, sign)
         first = 1 if config.start is None else config.start.time
         tallies = []
         for i, (source, aside) in enumerate(zip(sources, asides, strict=True)):
-            start, used = resuming.start(i, source), None
-            given = source
-            if isinstance(source, FileSource | SeveralFiles):
-                used = _used(i, source, config, process)
-                checked = open_checked(source, used, aside, start)
-                given = checked if config.policy.replay else source  # else nothing is noted
-            front = _front(i, given, aside, used, flow_plan, config, process, runtime)
+            start, token = resuming.start(i, source), secrets.token_hex(8)
+            about_front = i, source, aside, start, flow_plan, config, process, runtime
+            front, used = open_front(*about_front, token=token)
             bad, bad_delivered = aside.below(start), aside.below(delivered + 1)
             tally = Tally(
                 front, source, start, bad,
@@ -146,7 +136,7 @@ def _run(
             watch = _watch(process, runtime)
             stack.enter_context(serve_metrics(flow, process, runtime, heartbeat, progress, cluster))
             stop = drive(runtime, cluster, fronts, watch, progress, config, signals, console)
-            _note_used(fronts, config.policy, well=not stop.error)
+            note_used(fronts, config.policy, well=not stop.error)
             if stop.error:
                 raise _error_of(stop, config)
             if stop.text != IN_GOOD_ORDER:
@@ -217,103 +207,8 @@ def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> Proc
     )
 
 
-def _used(
-    number: int, source: FileSource | SeveralFiles, config: RunConfig, process: ProcessConfig
-) -> UsedFile:
-    """What the run has used of a file."""
-    mark = Mark(process.lineage, f"used-{number}", process.session)
-    used = UsedFile(config.state / f"input-{number}.used", mark)
-    if used.used.last >= MANY:
-        log.info(
-            "%s: comparing the %d records used so far",
-            *(source.name, used.used.last),
-            extra=about("comparing", name=source.name, records=used.used.last),
-        )
-    return used
-
-
-def _note_used(fronts: Sequence[Front], policy: Policy, *, well: bool) -> None:
-    """Note which records were used since the last snapshot; `well`: the run ended without error.
-
-    All, if they were read to their end, else those whose outputs are delivered.
-    """
-    whole = well and all(front.next >= INFINITY for front in fronts)
-    by_time = policy.output in (Output.FRONTIER, Output.DURABLE)
-    last = max(front.furthest for front in fronts)
-    for front in fronts:
-        if whole:
-            front.note_used((last if by_time else front.furthest) + 1)
-        elif by_time:
-            front.note_used(min(last + 1, front.settled))
-
-
-def _received(
-    number: int,
-    given: Piped | str,
-    config: RunConfig,
-    process: ProcessConfig,
-    runtime: Runtime,
-    receivers: ExitStack,
-    signals: Signals,
-) -> ReceivedSource:
-    """The source of an input that cannot be read again, with its log and receiver.
-
-    `receivers` closes both.
-    """
-    mark = Mark(process.lineage, f"input-{number}", process.session)
-    input_log = InputLog(config.state / mark.role, f"{config.flow} {number}", mark)
-    receivers.callback(input_log.close)
-    receiver = receiver_of(
-        given,
-        input_log,
-        number,
-        runtime,
-        Path(process.sockets),
-        alone=len(config.inputs) == 1,
-        keep_bad=config.dead_letters,
-        asked_to_end=lambda: signals.asked is not None,
-        reach=config.reach,
-    )
-    if not config.policy.replay:
-        receivers.callback(_let_go, input_log, receiver.source)
-    receivers.callback(receiver.close)
-    announce(receiver)
-    return receiver.source
-
-
-def _let_go(input_log: InputLog, source: ReceivedSource) -> None:
-    """Remove what the front has given up: without snapshots the log says where a run goes on."""
-    with suppress(Unavailable):  # how the run ended matters more; the next call says what it reads
-        input_log.trim(source.trimmed)
-
-
-def _front(
-    number: int,
-    source: Source | LiveSource,
-    asides: Asides,
-    used: UsedFile | None,
-    flow_plan: Plan,
-    config: RunConfig,
-    process: ProcessConfig,
-    runtime: Runtime,
-) -> Front:
-    """The front that reads a source, driven by the runtime."""
-    front = Front(
-        number,
-        config.nodes,
-        flow_plan,
-        config.policy,
-        source,
-        new_id,
-        process=secrets.token_hex(8),
-        window=config.window,
-        on_bad=asides.add if config.dead_letters else None,
-        run=process.run,
-    )
-    carry_out = None if used is None else used.carry_out
-    front.address = runtime.add(front, process.address(f"front-{number}"), carry_out)
-    front.addresses["master"] = process.address("master")
-    return front
+def _asked_to_end(signals: Signals) -> bool:
+    return signals.asked is not None
 
 
 def _watch(process: ProcessConfig, runtime: Runtime) -> Watch:

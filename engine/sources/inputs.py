@@ -45,10 +45,18 @@ def open_inputs(flow: Flow, given: Sequence[str], shape: Shape = AS_IT_IS) -> li
     names, a flow with one source reads all of them; other flows need one for each source. Raises
     FlowError if they do not fit the flow, Unavailable if a file is missing, InputError.
     """
-    inputs = [_open(texts, shape) for texts in _by_source(flow, given)]
+    inputs = [_open(texts, shape) for texts in inputs_by_source(flow, given)]
     if sum(isinstance(each, Piped) for each in inputs) > 1:
         raise FlowError(f"standard input ({STANDARD_INPUT}) can be the input of one source only")
     return inputs
+
+
+def open_one_input(flow: Flow, given: Sequence[str], number: int, shape: Shape) -> Input:
+    """The input of one source of a flow; the files of the others may be on other machines.
+
+    Raises the errors of `open_inputs`.
+    """
+    return _open(inputs_by_source(flow, given)[number], shape)
 
 
 def open_given_files(flow: Flow, given: Sequence[str], shape: Shape, reader: str) -> list[Source]:
@@ -82,7 +90,7 @@ def _as_files(given: Input, reader: str) -> Source:
     return given
 
 
-def _by_source(flow: Flow, given: Sequence[str]) -> list[list[str]]:
+def inputs_by_source(flow: Flow, given: Sequence[str]) -> list[list[str]]:
     """The texts given for each source of the flow, without names. Raises FlowError."""
     names = [source.name for source in flow.sources]
     by_name: dict[str, list[str]] = {name: [] for name in names}

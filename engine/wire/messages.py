@@ -307,6 +307,11 @@ class MasterAt(Message):
     address: str
 
 
+@message(49, control=True)
+class AskDrain(Message):
+    """Agent to front: the run shall end in good order; repeated until it has ended."""
+
+
 @message(47, control=True)
 class Following(Message):
     """Member to master, in answer to `Lead`: I take nothing of the one before `epoch` any more.

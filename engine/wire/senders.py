@@ -32,7 +32,7 @@ SENDERS: Mapping[type[m.Message], frozenset[str]] = {
     m.AskPromise: frozenset({MASTER, NODE}),
     m.Failed: frozenset({NODE, FRONT, CONSUMER}),
     m.AskReport: frozenset({WATCH}),
-    m.MasterAt: frozenset({AGENT}),
+    **dict.fromkeys((m.MasterAt, m.AskDrain), frozenset({AGENT})),
     m.Report: frozenset({MASTER, NODE}),
 }
 """Kind of message -> the roles that send it."""

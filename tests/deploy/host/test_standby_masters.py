@@ -84,7 +84,7 @@ class Run:
     def leader(self) -> str:
         """The name of the process that leads, as the guide knows it."""
         process, _ = self.guide.leader
-        return next(name for name, own in self.cluster._names.items() if own == process)
+        return next(name for name, own in self.cluster._tokens.items() if own == process)
 
     def another_leads(self, before: str) -> None:
         self.go(lambda: self.guide.leader[0] not in ("", before), "another master leads")

@@ -1,0 +1,231 @@
+"""The agent: runs the processes of one kind that flows have on its host.
+
+Takes the submissions of a cluster, as they change. Gives a `Hosting` for each flow that has places
+here, and a record of itself, with what goes wrong. What it starts ends with it: an agent that is
+killed takes its processes with it, and starts them again once it is there again.
+
+A flow is over once its registry has the outcome of its run. A flow that cannot run here now, as a
+module is missing for example, is tried again; the other flows go on.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from time import monotonic
+
+from driftline.coordinator.registry import ClusterState
+from driftline.deploy.cluster.hosting import Host, Hosting
+from driftline.deploy.cluster.outcomes import ended_by, fail
+from driftline.deploy.cluster.records import AgentRecord, Kind, Submission, Wish
+from driftline.deploy.cluster.submissions import agents, submissions
+from driftline.deploy.cluster.tree import AGENTS, Tree
+from driftline.deploy.host.claims import claim
+from driftline.deploy.host.config import SESSION_S
+from driftline.deploy.host.signals import Signals
+from driftline.deploy.host.transport import LOCAL, Network
+from driftline.deploy.run.leftovers import socket_folder
+from driftline.engine.errors import DriftlineError, InUse, Unavailable
+from driftline.engine.events import Trouble, about, log
+
+LOOK_S = 0.25
+"""How often the agent looks after its flows, and whether it is asked to end."""
+
+TRY_AGAIN_S = 10.0
+"""Seconds until a flow that could not run is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """An agent: its name, its kind, and what it gives to flows."""
+
+    name: str
+    kind: Kind
+    state: Path
+    slots: int
+    network: Network = LOCAL
+    session_s: float = SESSION_S
+
+    @property
+    def path(self) -> str:
+        """Where the tree has it."""
+        return f"{AGENTS}/{self.name}"
+
+
+def run_agent(config: AgentConfig, tree: Tree) -> None:
+    """Run an agent until a signal asks it to end. Raises Unavailable, InUse, NotPermitted."""
+    with ExitStack() as stack:
+        signals = stack.enter_context(Signals())
+        stack.callback(claim(config.state / "agent.lock").release)
+        sockets = stack.enter_context(socket_folder(config.state))
+        config.network.transport(sockets)  # so that a fault of the keys is told now
+        if config.kind is Kind.MASTER and not tree.zookeeper:
+            _check_alone(config, tree)
+        agent = Agent(config, tree, sockets)
+        stack.callback(agent.close)
+        with signals.noted():
+            agent.run(signals)
+
+
+def _check_alone(config: AgentConfig, tree: Tree) -> None:
+    """On one machine there is one agent for masters. Raises InUse."""
+    for agent in agents(tree):
+        if agent.kind is Kind.MASTER and agent.name != config.name:
+            raise InUse(
+                f"{agent.name} (pid {agent.pid}) runs the masters of {tree.where}, and there can "
+                "be one such agent only: standby masters need --zookeeper"
+            )
+
+
+class Agent:
+    """One agent at work."""
+
+    def __init__(self, config: AgentConfig, tree: Tree, sockets: Path) -> None:
+        self._config = config
+        self._tree = tree
+        level = log.getEffectiveLevel()
+        given = config.state, sockets, config.network, config.session_s, level
+        self._host = Host(config.name, *given)
+        self._hosted: dict[str, Hosting] = {}
+        """Flow -> its processes here."""
+        self._over: set[str] = set()
+        """The runs that have ended here."""
+        self._troubles: dict[str, str] = {}
+        self._again_at: dict[str, float] = {}
+        """Flow -> when it is tried again."""
+        self._made = 0
+        self._woken = Event()
+        self._outage = Trouble("cluster-unavailable")
+        self._shown: AgentRecord | None = None
+
+    def run(self, signals: Signals) -> None:
+        """Run until a signal is noted. Raises Unavailable, InUse."""
+        config, tree = self._config, self._tree
+        tree.on_change(self._woken.set)
+        self._show()
+        log.info(
+            "agent %s for %s processes is at work, with %s",
+            *(config.name, config.kind, tree.where),
+            extra=about("agent", name=config.name, kind=str(config.kind), slots=config.slots),
+        )
+        look_at = 0.0
+        while signals.asked is None:
+            now = monotonic()
+            if self._woken.is_set() or now >= look_at:
+                self._woken.clear()
+                look_at = now + tree.look_every_s
+                self._look(now)
+            self._look_after(now)
+            self._woken.wait(LOOK_S)
+
+    def close(self) -> None:
+        """End all processes here."""
+        for hosting in self._hosted.values():
+            hosting.leaving.set()
+        for hosting in self._hosted.values():
+            hosting.join()
+        try:
+            self._tree.let_go(self._config.path)
+        except Unavailable:
+            return  # it is let go of with the session
+
+    def _look(self, now: float) -> None:
+        """Look what is wanted of this agent."""
+        try:
+            self._tree.renew()
+            self._show()
+            wanted = [each for each in submissions(self._tree) if self._names(each)]
+            states = {each.name: self._tree.registry(each.name).read() for each in wanted}
+        except Unavailable as error:
+            self._outage.failed(now, f"{error}; what runs goes on, and is tried again")
+            return
+        self._outage.over(now, f"{self._tree.where} can be reached again")
+        for each in wanted:
+            self._carry_out(each, states[each.name], now)
+        for name in self._hosted.keys() - {each.name for each in wanted}:
+            self._hosted[name].leaving.set()  # it was removed
+
+    def _carry_out(self, wanted: Submission, state: ClusterState | None, now: float) -> None:
+        """Let a flow run here, or end."""
+        hosting = self._hosted.get(wanted.name)
+        ended = state is not None and ended_by(state, wanted)
+        if hosting is not None and hosting.submission.run != wanted.run:
+            hosting.leaving.set()  # it is started again once it has ended
+        elif hosting is not None:
+            hosting.draining = wanted.wish is Wish.STOP
+            hosting.knows_end |= ended
+            if wanted.wish is Wish.CANCEL:
+                hosting.leaving.set()
+        elif not ended and wanted.wish is not Wish.CANCEL and self._may_run(wanted, now):
+            self._start(wanted)
+
+    def _may_run(self, wanted: Submission, now: float) -> bool:
+        return wanted.run not in self._over and now >= self._again_at.get(wanted.name, 0.0)
+
+    def _start(self, wanted: Submission) -> None:
+        self._made += 1
+        names = self._names(wanted)
+        parts = wanted, names, self._host, self._tree, self._made
+        hosting = self._hosted[wanted.name] = Hosting(*parts)
+        hosting.draining = wanted.wish is Wish.STOP
+        log.info(
+            "flow %s: running %s here",
+            *(wanted.name, ", ".join(names)),
+            extra=about("hosting", flow=wanted.name, processes=", ".join(names)),
+        )
+        hosting.start()
+
+    def _look_after(self, now: float) -> None:
+        """Note which flows have ended here, and how."""
+        for name, hosting in list(self._hosted.items()):
+            if hosting.is_alive():
+                continue
+            hosting.join()
+            del self._hosted[name]
+            self._woken.set()
+            if hosting.over:
+                self._over.add(hosting.submission.run)
+                log.info("flow %s is over here", name, extra=about("hosting-over", flow=name))
+            if hosting.failed:
+                self._fail(hosting.submission, hosting.failed)
+            trouble = hosting.trouble or hosting.failed
+            self._again_at[name] = now + TRY_AGAIN_S if trouble else 0.0
+            if trouble and self._troubles.get(name) != trouble:
+                told = about("cannot-host", flow=name, reason=trouble)
+                log.error(
+                    "flow %s: %s. It is tried again in %.0f s",
+                    *(name, trouble, TRY_AGAIN_S),
+                    extra=told,
+                )
+            if trouble:
+                self._troubles[name] = trouble
+            else:
+                self._troubles.pop(name, None)
+
+    def _fail(self, submission: Submission, reason: str) -> None:
+        """The flow cannot go on: say so in its registry, as a command would."""
+        try:
+            fail(self._tree, submission, Unavailable.__name__, reason)
+        except DriftlineError as error:
+            log.warning("flow %s: %s", submission.name, error)
+
+    def _names(self, submission: Submission) -> list[str]:
+        return submission.processes_of(self._config.name, self._config.kind)
+
+    def _show(self) -> None:
+        """Show this agent to the others, if that has changed."""
+        config = self._config
+        running = {name for name, each in self._hosted.items() if each.is_alive()}
+        troubles = tuple(
+            (flow, text) for flow, text in self._troubles.items() if flow not in running
+        )
+        record = AgentRecord(
+            config.name, config.kind, socket.gethostname(), config.slots, os.getpid(), troubles
+        )
+        if record != self._shown:
+            self._tree.hold(config.path, record.encode())
+            self._shown = record

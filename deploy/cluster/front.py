@@ -1,0 +1,106 @@
+"""The process of a front: ``python -m driftline.deploy.cluster.front CONFIG``.
+
+CONFIG is the JSON form of `ProcessConfig`. The front reads one input of a flow; its input log, and
+what it has used of a file, are in the state directory of its host. It begins as the registry says.
+Exit statuses are those of `deploy.host.process`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+from driftline.coordinator.registry import ClusterState, FileRegistry
+from driftline.coordinator.zookeeper import ZooKeeperRegistry, close, connect
+from driftline.deploy.host.claims import claim, opened
+from driftline.deploy.host.config import ProcessConfig
+from driftline.deploy.host.heartbeat import Heartbeat
+from driftline.deploy.host.leading import REGISTRY
+from driftline.deploy.host.process import main
+from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.statuses import STOPPED
+from driftline.deploy.parties.front import Front
+from driftline.deploy.run.asides import Asides
+from driftline.deploy.run.config import RunConfig
+from driftline.deploy.run.fronts import note_used, open_front, open_input
+from driftline.deploy.run.reach import Reach, check_input
+from driftline.deploy.run.resuming import Resuming
+from driftline.engine.errors import Unavailable
+from driftline.engine.flow.plan import Plan
+from driftline.engine.policy import Policy
+from driftline.engine.sinks.lines import DEAD_LETTERS
+from driftline.engine.sources.inputs import open_one_input
+
+
+def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
+    """Run the front of input `config.index`. Returns the exit status."""
+    state, number, flow = Path(config.state), config.index, flow_plan.flow
+    claim(state / f"front-{number}.lock")
+    before = opened(config, lambda: _registered(config))
+    reading, keys = config.reading, config.network.keys
+    sources = tuple(source.name for source in flow.sources)
+    given = open_one_input(flow, reading.inputs, number, reading.shape)
+    run_config = RunConfig(
+        config.flow,
+        (given,),
+        Path(config.output),
+        config.nodes,
+        chosen,
+        config.checkpoint_s,
+        state,
+        config.dead_letters,
+        reading.window,
+        limits=config.limits,
+        reach=Reach(reading.let_anyone_send, Path(keys) if keys else None, sources),
+    )
+    check_input(number, given, run_config.reach)
+    with ExitStack() as stack:
+        runtime = Runtime(transport=config.transport())
+        stack.callback(runtime.close)
+        aside = Asides(run_config.output / DEAD_LETTERS / f"input-{number}.jsonl")
+        stack.callback(aside.close)
+        asked: list[Front] = []
+        source = open_input(
+            number,
+            given,
+            run_config,
+            config,
+            runtime,
+            stack,
+            lambda: any(front.draining for front in asked),
+            alone=len(flow.sources) == 1,
+        )
+        start = Resuming(before, chosen, None).start(number, source)
+        parts = number, source, aside, start, flow_plan, run_config, config, runtime
+        front, _ = open_front(*parts, token=config.process)
+        asked.append(front)
+        with Heartbeat(runtime, [front], config.limits.slow_after_s):
+            runtime.run(lambda: front.ended)
+        if front.outcome is not None:
+            note_used([front], chosen, well=not front.outcome.error)
+            runtime.flush(front)
+    return STOPPED
+
+
+def _registered(config: ProcessConfig) -> ClusterState:
+    """What the registry holds. Raises Unavailable, StateMismatch."""
+    if not config.zookeeper:
+        found = FileRegistry(config.registry_file).read()
+    else:
+        client = connect(config.zookeeper, config.session_s)
+        try:
+            found = ZooKeeperRegistry(client, REGISTRY).read()
+        finally:
+            close(client)
+    if found is None:
+        raise Unavailable(f"the registry of {config.flow} is empty")
+    return found
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1], run_front)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # at once: a thread that does not end must not keep the process

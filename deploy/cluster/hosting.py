@@ -1,0 +1,187 @@
+"""Hosting: the processes of one flow on one host, in a thread of an agent.
+
+Takes: the submission, which of its processes run here, and what the agent wishes. Gives: how it
+ended here. In the thread is what a run on one machine has in its command: the supervisor of the
+processes, the guide that tells them where the master is, and the watch that notices those that
+hang.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+
+from driftline.deploy.cluster.folder import Folder
+from driftline.deploy.cluster.records import Submission
+from driftline.deploy.cluster.tree import FLOWS, Tree
+from driftline.deploy.host.config import SESSION_S, ProcessConfig
+from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.supervisor import CannotStart, LocalCluster
+from driftline.deploy.host.transport import LOCAL, Network
+from driftline.deploy.parties.guide import FindLeader, Guide
+from driftline.deploy.parties.watch import Watch
+from driftline.engine.errors import DriftlineError, Unavailable
+from driftline.engine.events import about, log
+from driftline.engine.wire.party import Job
+from driftline.engine.wire.senders import AGENT, WATCH
+
+FRONT_MODULE = "driftline.deploy.cluster.front"
+
+SUPERVISE_EVERY_S = 0.05
+
+ASK_EVERY_S = 0.5
+"""How often the master is looked for where nobody tells of changes."""
+
+END_S = 5.0
+"""How long processes may take to end that know that the flow is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What an agent gives the flows on its host."""
+
+    agent: str
+    state: Path
+    sockets: Path
+    network: Network = LOCAL
+    session_s: float = SESSION_S
+    log_level: int = 0
+
+
+class Hosting(threading.Thread):
+    """The processes `names` of a flow."""
+
+    def __init__(
+        self, submission: Submission, names: Sequence[str], host: Host, tree: Tree, number: int
+    ) -> None:
+        """`number`: no other flow has had it in this agent."""
+        super().__init__(name=submission.name, daemon=True)
+        self.submission = submission
+        self.draining = False
+        """Whether the flow is to end in good order; the agent sets it."""
+        self.leaving = threading.Event()
+        """Set by the agent: the processes end at once."""
+        self.knows_end = False
+        """Set by the agent: the flow is over, and its processes should know it."""
+        self.over = False
+        """Whether the processes have ended in good order."""
+        self.trouble = ""
+        """Why the flow cannot run here now; it may later."""
+        self.failed = ""
+        """Why the flow cannot go on at all."""
+        self._names = list(names)
+        self._host = host
+        self._tree = tree
+        self._number = number
+
+    def run(self) -> None:
+        """Run until the flow is over, or the agent leaves it."""
+        try:
+            with ExitStack() as stack:
+                self._run(stack)
+        except CannotStart as error:
+            self.trouble = str(error)
+        except Unavailable as error:
+            self.failed = str(error)
+        except DriftlineError as error:
+            self.trouble = f"{type(error).__name__}: {error}"
+        except BaseException as error:
+            told = about("died", error=type(error).__name__)
+            log.critical("an unexpected error", exc_info=True, extra=told)
+            self.trouble = (
+                f"an unexpected error: {error!r}; see the log of agent {self._host.agent}"
+            )
+
+    def _run(self, stack: ExitStack) -> None:
+        config = self._config()
+        runtime = Runtime(transport=config.transport())
+        stack.callback(runtime.close, linger_ms=0)
+        guide = Guide()
+        masters = self._tree.masters(self.submission.name, lambda: runtime.soon(guide.noticed))
+        stack.callback(masters.close)
+
+        def carry_out(job: Job) -> object:
+            assert isinstance(job, FindLeader)
+            return masters.leader()
+
+        guide_at = runtime.add(guide, config.inbox(AGENT), carry_out)
+        watch = Watch()
+        watch.address = runtime.add(watch, config.inbox(WATCH))
+        guide.addresses[WATCH] = watch.address
+        config = replace(config, guide=guide_at, watch=watch.address)
+        self._show_master(config, stack)
+        spares = self.submission.spares if any("node" in name for name in self._names) else 0
+        cluster = stack.enter_context(
+            LocalCluster(config, spares, names=self._names, front_module=FRONT_MODULE)
+        )
+        cluster.wake(runtime)
+        self._supervise(runtime, cluster, guide, watch)
+
+    def _supervise(
+        self, runtime: Runtime, cluster: LocalCluster, guide: Guide, watch: Watch
+    ) -> None:
+        supervise_at = ask_at = 0.0
+        give_up_at: float | None = None
+        more = False
+        while not self.leaving.is_set():
+            more = runtime.step(more, wait_s=SUPERVISE_EVERY_S)
+            now = monotonic()
+            guide.draining = self.draining
+            if not self._tree.zookeeper and now >= ask_at:
+                ask_at = now + ASK_EVERY_S
+                guide.noticed()
+            if now < supervise_at and not cluster.has_lost_one:
+                continue
+            supervise_at = now + SUPERVISE_EVERY_S
+            cluster.supervise(watch.figure("delivered"), watch.figure("reached"), watch)
+            if cluster.ended:
+                self.over = True
+                return
+            if self.knows_end:
+                give_up_at = give_up_at or now + END_S
+                if now >= give_up_at:
+                    self.over = True
+                    return
+
+    def _show_master(self, config: ProcessConfig, stack: ExitStack) -> None:
+        """Without ZooKeeper: show where the master is, as long as this agent lives."""
+        if "master" in self._names and not config.zookeeper:
+            path = f"{FLOWS}/{self.submission.name}/masters/{self._host.agent}"
+            self._tree.hold(path, config.address("master").encode())
+            stack.callback(self._tree.let_go, path)
+
+    def _config(self) -> ProcessConfig:
+        """What the processes are told."""
+        given, host, tree = self.submission, self._host, self._tree
+        sockets = host.sockets / str(self._number)
+        sockets.mkdir(mode=0o700, exist_ok=True)
+        zookeeper = f"{tree.zookeeper}/{FLOWS}/{given.name}" if tree.zookeeper else ""
+        registry = str(tree.registry_file(given.name)) if isinstance(tree, Folder) else ""
+        return ProcessConfig(
+            flow=given.flow,
+            nodes=len(given.nodes),
+            policy=given.policy,
+            ordering=given.ordering,
+            checkpoint_s=given.checkpoint_s,
+            state=str(host.state / given.name),
+            sockets=str(sockets),
+            identity=given.identity,
+            code=given.code,
+            run=given.run,
+            dead_letters=given.dead_letters,
+            lineage=given.lineage,
+            session=given.session,
+            output=given.output,
+            limits=given.limits,
+            paths=given.paths,
+            log_level=host.log_level,
+            network=host.network,
+            zookeeper=zookeeper,
+            session_s=host.session_s,
+            registry=registry,
+            reading=given.reading,
+        )

@@ -1,0 +1,46 @@
+"""How a flow ends, as its registry says; and how a command ends one without its master.
+
+An outcome that is written here replaces the version of the registry that was read, with the next
+epoch. So the master's next write is refused: it ends, and a later one finds the outcome.
+"""
+
+from __future__ import annotations
+
+from driftline.coordinator.registry import ClusterState, RunOutcome
+from driftline.deploy.cluster.records import Submission
+from driftline.deploy.cluster.tree import Tree
+from driftline.engine.errors import StateMismatch, Unavailable
+
+TRIES = 20
+"""A master may write at the same moment, once for each snapshot."""
+
+CANCELLED = "Cancelled"
+"""The kind of error of a flow that was cancelled."""
+
+
+def ended_by(state: ClusterState, submission: Submission) -> bool:
+    """Whether the run of a submission is over, as its registry says."""
+    return state.outcome is not None and state.outcome.run == submission.run
+
+
+def fail(tree: Tree, submission: Submission, error: str, text: str) -> bool:
+    """End the run of a submission with an error, unless it is over.
+
+    Returns whether it was not. Raises Unavailable, StateMismatch.
+    """
+    registry = tree.registry(submission.name)
+    for left in reversed(range(TRIES)):
+        state = registry.read()
+        if state is None:
+            raise Unavailable(f"{tree.where} has no state of flow {submission.name!r}")
+        if ended_by(state, submission):
+            return False
+        outcome = RunOutcome(submission.run, error, text)
+        try:
+            registry.write(state.next(outcome=outcome, epoch=state.epoch + 1, leader=text[:64]))
+        except StateMismatch:
+            if not left:
+                raise
+        else:
+            return True
+    raise AssertionError("the last try returns or raises")

@@ -1,0 +1,137 @@
+"""What a cluster's tree holds: agents, and the flows that are submitted. JSON, for people to read.
+
+An agent runs processes of one kind on its host. A flow has places: the agents of its nodes and of
+its fronts, in the order of their numbers. They stay the same for the life of the flow, as its state
+is on their disks. A master has nothing on its disk: every agent for masters runs one for each flow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from driftline.deploy.host.config import Reading
+from driftline.deploy.host.limits import LIMITS, Limits
+from driftline.engine.errors import StateMismatch
+
+
+class Kind(StrEnum):
+    """What an agent runs."""
+
+    MASTER = "master"
+    NODE = "node"
+    FRONT = "front"
+
+
+class Wish(StrEnum):
+    """What is wanted of a flow."""
+
+    RUN = "run"
+    STOP = "stop"
+    CANCEL = "cancel"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRecord:
+    """An agent that lives."""
+
+    name: str
+    kind: Kind
+    host: str
+    slots: int
+    """How many processes it takes; those for masters take any number."""
+    pid: int = 0
+    trouble: tuple[tuple[str, str], ...] = ()
+    """(flow, what keeps it from running here)"""
+
+    def encode(self) -> bytes:
+        """The bytes to store."""
+        return _encoded(asdict(self))
+
+    @staticmethod
+    def decode(data: bytes) -> AgentRecord:
+        """Decode `encode`. Raises StateMismatch."""
+
+        def make(fields: dict[str, Any]) -> AgentRecord:
+            trouble = tuple((str(flow), str(text)) for flow, text in fields.pop("trouble"))
+            return AgentRecord(**{**fields, "kind": Kind(fields["kind"])}, trouble=trouble)
+
+        return _decoded(data, "an agent", make)
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A flow that is submitted.
+
+    `identity`, `code`, `lineage`, `session`, `run`: see `ProcessConfig`; `output`: a directory on
+    each host of a node.
+    """
+
+    name: str
+    flow: str
+    output: str
+    nodes: tuple[str, ...]
+    """The agent of each node."""
+    fronts: tuple[str, ...]
+    """The agent of each front."""
+    policy: str
+    ordering: str
+    checkpoint_s: float
+    dead_letters: bool
+    identity: str
+    code: str
+    lineage: str
+    session: int
+    run: str
+    groups: int
+    reading: Reading = field(default_factory=Reading)
+    limits: Limits = LIMITS
+    paths: tuple[str, ...] = ()
+    spares: int = 0
+    wish: Wish = Wish.RUN
+
+    def encode(self) -> bytes:
+        """The bytes to store."""
+        return _encoded(asdict(self))
+
+    @staticmethod
+    def decode(data: bytes) -> Submission:
+        """Decode `encode`. Raises StateMismatch."""
+
+        def make(fields: dict[str, Any]) -> Submission:
+            for name in ("nodes", "fronts", "paths"):
+                fields[name] = tuple(fields[name])
+            reading = fields.pop("reading")
+            made = Reading(**{**reading, "inputs": tuple(reading["inputs"])})
+            limits, wish = Limits(**fields.pop("limits")), Wish(fields.pop("wish"))
+            return Submission(**fields, reading=made, limits=limits, wish=wish)
+
+        return _decoded(data, "a submission", make)
+
+    def processes_of(self, agent: str, kind: Kind) -> list[str]:
+        """The processes that an agent of this kind runs for the flow."""
+        match kind:
+            case Kind.MASTER:
+                return ["master"]
+            case Kind.NODE:
+                return [f"node-{i}" for i, place in enumerate(self.nodes) if place == agent]
+        return [f"front-{i}" for i, place in enumerate(self.fronts) if place == agent]
+
+
+_Record = TypeVar("_Record")
+
+
+def _encoded(fields: dict[str, object]) -> bytes:
+    return json.dumps(fields, ensure_ascii=False, indent=1).encode()
+
+
+def _decoded(data: bytes, what: str, make: Callable[[dict[str, Any]], _Record]) -> _Record:
+    try:
+        return make(json.loads(data))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise StateMismatch(
+            f"what the cluster holds as {what} was written by another version: {error!r}"
+        ) from None

@@ -1,0 +1,223 @@
+"""The status of a cluster: its agents, its flows, and how each flow is.
+
+Most of it is in the tree. How far a flow is, and what it waits for, its master says, if it answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from math import inf
+from pathlib import Path
+from time import monotonic, time
+
+from driftline.coordinator.registry import ClusterState
+from driftline.deploy.cluster.outcomes import CANCELLED, ended_by
+from driftline.deploy.cluster.records import AgentRecord, Kind, Submission, Wish
+from driftline.deploy.cluster.submissions import agents, submissions
+from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.transport import LOCAL, Network
+from driftline.deploy.parties.watch import Watch
+from driftline.engine.keygroups import owned_by
+from driftline.engine.labels import INFINITY
+from driftline.engine.wire.messages import Report
+from driftline.engine.wire.senders import MASTER, WATCH
+
+ANSWER_S = 2.0
+"""How long masters and nodes may take to answer."""
+
+MICROS_SINCE = 10**15
+"""Times from here on are microseconds since 1970, those of live sources; below, numbers of records.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """A node of a flow."""
+
+    name: str
+    agent: str
+    key_groups: tuple[int, int]
+    state: str
+    figures: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowStatus:
+    """A flow."""
+
+    name: str
+    flow: str
+    state: str
+    """In words: running, recovering: ..., complete, failed: ..."""
+    over: bool
+    policy: str
+    nodes: tuple[NodeStatus, ...]
+    fronts: tuple[str, ...]
+    """The agents of the fronts."""
+    incarnation: int
+    recoveries: int
+    frontier: int | None
+    """All outputs below this time are delivered; None if that is not known, or all are."""
+    lag_s: float | None
+    """How far the frontier is behind the clock; None for times that are no clock's."""
+    last_snapshot: dict[str, int] | None
+    waits_for: str
+    output: str
+    trouble: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """A cluster."""
+
+    agents: tuple[AgentRecord, ...]
+    flows: tuple[FlowStatus, ...]
+
+    def as_json(self) -> dict[str, object]:
+        """The fields of `--json`; with several flows, `frontier` is the smallest, and so on."""
+        live = [flow for flow in self.flows if not flow.over]
+        lags = [flow.lag_s for flow in live if flow.lag_s is not None]
+        frontiers = [flow.frontier for flow in live if flow.frontier is not None]
+        snapshots = [flow.last_snapshot for flow in self.flows if flow.last_snapshot is not None]
+        return {
+            "flows": [asdict(flow) for flow in self.flows],
+            "nodes": [asdict(node) | {"flow": f.name} for f in self.flows for node in f.nodes],
+            "agents": [asdict(agent) for agent in self.agents],
+            "frontier": min(frontiers, default=None),
+            "lag_s": max(lags, default=None),
+            "last_snapshot": min(snapshots, key=lambda each: each["time"], default=None),
+        }
+
+
+def status_of(
+    tree: Tree, sockets: Path, network: Network = LOCAL, only: str = "", answer_s: float = ANSWER_S
+) -> ClusterStatus:
+    """The status of a cluster; `only`: of this flow; `sockets`: an empty folder.
+
+    Raises Unavailable, StateMismatch.
+    """
+    alive = agents(tree)
+    flows = []
+    for submission in submissions(tree):
+        if only in ("", submission.name):
+            state = tree.registry(submission.name).read()
+            over = state is not None and ended_by(state, submission)
+            reports = {} if over else _ask(tree, submission, sockets, network, answer_s)
+            flows.append(_flow(submission, state, reports, alive, time()))
+    return ClusterStatus(tuple(alive), tuple(flows))
+
+
+def _ask(
+    tree: Tree, submission: Submission, sockets: Path, network: Network, answer_s: float
+) -> dict[str, Report]:
+    """What the master and the nodes of a flow report within a while."""
+    with ExitStack() as stack:
+        masters = tree.masters(submission.name, lambda: None)
+        stack.callback(masters.close)
+        _, address = masters.leader()
+        if not address:
+            return {}
+        runtime = Runtime(transport=network.transport(sockets))
+        stack.callback(runtime.close, linger_ms=0)
+        watch = Watch(every_s=inf)
+        at = network.inbox(f"{WATCH}-{submission.name}", str(sockets))
+        watch.address = runtime.add(watch, at)
+        watch.addresses[MASTER] = address
+        give_up_at, asked = monotonic() + answer_s, 0
+        while monotonic() < give_up_at:
+            if len(watch.addresses) > asked:  # first the master, then those that it names
+                asked = len(watch.addresses)
+                watch.ask()
+            runtime.step(wait_s=0.02)
+            if watch.answered and len(watch.addresses) == asked and MASTER in watch.reports:
+                break
+        return watch.reports
+
+
+def _flow(
+    submission: Submission,
+    state: ClusterState | None,
+    reports: dict[str, Report],
+    alive: Sequence[AgentRecord],
+    now: float,
+) -> FlowStatus:
+    over = state is not None and ended_by(state, submission)
+    master = reports.get(MASTER)
+    figures = dict(master.figures) if master is not None else {}
+    frontier = figures.get("delivered")
+    frontier = None if over or frontier is None or frontier >= INFINITY else frontier
+    snapshot = state.snapshots[0] if state is not None and state.snapshots else None
+    return FlowStatus(
+        name=submission.name,
+        flow=submission.flow,
+        state=_in_words(submission, state, master),
+        over=over,
+        policy=submission.policy,
+        nodes=tuple(_nodes(submission, reports, over)),
+        fronts=submission.fronts,
+        incarnation=state.incarnation if state is not None else 0,
+        recoveries=figures.get("recoveries", 0),
+        frontier=frontier,
+        lag_s=_lag_s(frontier, figures.get("reached", 0), now),
+        last_snapshot=None
+        if snapshot is None
+        else {"number": snapshot.number, "time": snapshot.time},
+        waits_for="" if master is None else master.waits_for,
+        output=submission.output,
+        trouble=tuple(_troubles(submission, alive, over)),
+    )
+
+
+def _lag_s(frontier: int | None, reached: int, now: float) -> float | None:
+    """The lag of a frontier; `reached`: the times below were sent."""
+    if frontier is None or frontier < MICROS_SINCE:
+        return None
+    return max(0.0, now - frontier / 1e6) if frontier < reached else 0.0
+
+
+def _in_words(submission: Submission, state: ClusterState | None, master: Report | None) -> str:
+    """The state of a flow, for people."""
+    outcome = state.outcome if state is not None else None
+    if outcome is not None and outcome.run == submission.run:
+        if outcome.error == CANCELLED:
+            return "cancelled"
+        if outcome.error:
+            return f"failed: {outcome.error}: {outcome.text}"
+        return "stopped in good order" if outcome.text else "complete"
+    doing = "no master answers" if master is None else master.state
+    return f"stopping: {doing}" if submission.wish is Wish.STOP else doing
+
+
+def _nodes(submission: Submission, reports: dict[str, Report], over: bool) -> list[NodeStatus]:
+    count, found = len(submission.nodes), []
+    for index, agent in enumerate(submission.nodes):
+        groups = owned_by(index, count, submission.groups)
+        report = reports.get(f"node-{index}")
+        doing = "over" if over else "silent"
+        found.append(
+            NodeStatus(
+                f"node-{index}",
+                agent,
+                (groups[0], groups[-1]),
+                doing if report is None else report.state,
+                {} if report is None else dict(report.figures),
+            )
+        )
+    return found
+
+
+def _troubles(submission: Submission, alive: Sequence[AgentRecord], over: bool) -> list[str]:
+    """What keeps a flow from running, for people."""
+    if over:
+        return []
+    found = [f"{a.name}: {text}" for a in alive for flow, text in a.trouble
+             if flow == submission.name]  # fmt: skip
+    names = {agent.name for agent in alive}
+    places = dict.fromkeys((*submission.nodes, *submission.fronts))
+    found += [f"agent {place} is away" for place in places if place not in names]
+    if not any(agent.kind is Kind.MASTER for agent in alive):
+        found.append("there is no agent for masters")
+    return found

@@ -1,0 +1,213 @@
+"""Submitting: gives a flow its places in a cluster, begins its run, and shows it to the agents.
+
+The registry is written first: a submission that was cut short is given again. A flow that was
+submitted before, and is over, goes on with its state, at the same places.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from driftline.coordinator.identity import Identity
+from driftline.coordinator.registry import ClusterState, check_identity
+from driftline.deploy.cluster.outcomes import ended_by
+from driftline.deploy.cluster.records import AgentRecord, Kind, Submission
+from driftline.deploy.cluster.submissions import agents, path_of, store, submissions
+from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.host.config import Reading
+from driftline.deploy.host.limits import LIMITS, Limits
+from driftline.engine.errors import FlowError, StateMismatch, Unavailable
+from driftline.engine.events import log
+from driftline.engine.flow.code import Code, code_of
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.outline import outline
+from driftline.engine.flow.plan import plan
+from driftline.engine.policy import Policy
+from driftline.engine.sources.files.files import GENERATED
+from driftline.engine.sources.inputs import inputs_by_source
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a user wants to run."""
+
+    name: str
+    flow: str
+    """As nodes import it."""
+    reading: Reading
+    output: Path
+    """A directory on each host of a node."""
+    nodes: int
+    policy: Policy
+    checkpoint_s: float
+    dead_letters: bool
+    limits: Limits = LIMITS
+    paths: tuple[str, ...] = ()
+    spares: int = 0
+    accept_changed_code: bool = False
+
+
+def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
+    """Begin a run of a flow. Returns what the agents get.
+
+    Raises FlowError for a name or inputs that cannot be, StateMismatch if the state that the flow
+    has is another one's, InUse if it runs, Unavailable if there are too few agents.
+    """
+    if _NAME.fullmatch(order.name) is None:
+        raise FlowError(
+            f"{order.name!r} cannot be the name of a flow: letters, digits, '.', '_' and '-', 64 "
+            "at most"
+        )
+    inputs = inputs_by_source(flow, order.reading.inputs)
+    inputs = [[_absolute(text) for text in texts] for texts in inputs]
+    if any(text == "-" or text.startswith("-.") for texts in inputs for text in texts):
+        raise FlowError("a flow in a cluster cannot read standard input: send by a Producer")
+    identity = Identity(
+        outline(flow),
+        plan(flow).identity(),
+        order.policy.name,
+        order.nodes,
+        tuple(" ".join(texts) for texts in inputs),
+    )
+    before = _before(tree, order.name)
+    places = _places(tree, order, len(inputs), before)
+    state = _opened(tree, order, identity, code_of(flow), before)
+    submission = Submission(
+        name=order.name,
+        flow=_absolute_flow(order.flow),
+        output=str(order.output),
+        nodes=places[0],
+        fronts=places[1],
+        policy=order.policy.name,
+        ordering=order.policy.ordering if order.policy.ordered else "speculative",
+        checkpoint_s=order.checkpoint_s,
+        dead_letters=order.dead_letters,
+        identity=identity.text,
+        code=state.code.text,
+        lineage=state.lineage,
+        session=state.opened + 1,
+        run=secrets.token_hex(8),
+        groups=flow.groups,
+        reading=replace(order.reading, inputs=_named(flow, inputs)),
+        limits=order.limits,
+        paths=order.paths,
+        spares=order.spares,
+    )
+    store(tree, submission)
+    return submission
+
+
+def _before(tree: Tree, name: str) -> Submission | None:
+    """The submission of this name that is over. Raises StateMismatch if it goes on."""
+    entry = tree.read(path_of(name))
+    if entry is None:
+        return None
+    before = Submission.decode(entry.data)
+    state = tree.registry(name).read()
+    if state is None or not ended_by(state, before):
+        raise StateMismatch(
+            f"flow {name!r} runs already: `driftline stop {name}` ends it in good order, or give "
+            "another --name"
+        )
+    return before
+
+
+def _opened(
+    tree: Tree, order: Order, identity: Identity, code: Code, before: Submission | None
+) -> ClusterState:
+    """What the registry of the flow holds, once it fits what is submitted."""
+    registry = tree.registry(order.name)
+    where = f"flow {order.name!r} in {tree.where}"
+    found = registry.read()
+    anew = f"begin anew with `driftline remove {order.name}`, and with another --output"
+    state = check_identity(found, identity.text, where, identity, anew)
+    if found is None:
+        state = state.next(lineage=secrets.token_hex(8), code=code, output=str(order.output))
+        registry.write(state)
+        return state
+    if before is not None and before.output != str(order.output):
+        raise StateMismatch(
+            f"{where} has its outputs in {before.output}, not in {order.output}: give that one, or "
+            f"another --name"
+        )
+    if state.code == code:
+        return state
+    changed = code.changed(state.code)
+    if changed and state.incarnation and not order.accept_changed_code:
+        raise StateMismatch(
+            f"the code of operator {', '.join(map(repr, changed))} has changed since {where} ran "
+            "last. --accept-changed-code goes on with the new code: what the old code has put out "
+            "stays"
+        )
+    state = state.next(code=code, code_from=state.incarnation + 1 if changed else state.code_from)
+    registry.write(state)
+    if changed:
+        log.warning("new code of %s", ", ".join(map(repr, changed)))
+    return state
+
+
+def _places(
+    tree: Tree, order: Order, fronts: int, before: Submission | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The agents of the nodes and of the fronts. Raises Unavailable if there are too few."""
+    alive = agents(tree)
+    if not any(agent.kind is Kind.MASTER for agent in alive):
+        raise Unavailable(f"{tree.where} has no agent for masters: start `driftline master`")
+    if before is not None:
+        return before.nodes, before.fronts
+    used: Counter[str] = Counter()
+    for other in submissions(tree):
+        state = tree.registry(other.name).read()
+        if state is None or not ended_by(state, other):
+            used.update((*other.nodes, *other.fronts))
+    nodes = spread(alive, Kind.NODE, order.nodes, used)
+    return tuple(nodes), tuple(spread(alive, Kind.FRONT, fronts, used))
+
+
+def spread(alive: Sequence[AgentRecord], kind: Kind, count: int, used: Counter[str]) -> list[str]:
+    """The agents of so many processes: those with the fewest first. `used`: slots that are taken.
+
+    Raises Unavailable if there are too few slots.
+    """
+    fitting = [agent for agent in alive if agent.kind is kind]
+    free = {agent.name: agent.slots - used[agent.name] for agent in fitting}
+    chosen: list[str] = []
+    for _ in range(count):
+        left = [name for name in free if free[name] > 0]
+        if not left:
+            have = sum(agent.slots for agent in fitting)
+            taken = sum(used[agent.name] for agent in fitting)
+            raise Unavailable(
+                f"{count} {kind} process{'es' * (count > 1)} needed, and there are {have} slots at "
+                f"{len(fitting)} agents, of which {taken} are taken: start another `driftline "
+                f"{kind}`, or one with more --slots"
+            )
+        name = min(left, key=lambda name: (chosen.count(name), -free[name], name))
+        free[name] -= 1
+        chosen.append(name)
+    return chosen
+
+
+def _named(flow: Flow, inputs: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Inputs as a user would give them, each with the name of its source."""
+    by_name = zip((source.name for source in flow.sources), inputs, strict=True)
+    return tuple(f"{name}={text}" for name, texts in by_name for text in texts)
+
+
+def _absolute(text: str) -> str:
+    """An input by an absolute path, if it is a file: agents have other working directories."""
+    is_file = "://" not in text and not text.startswith((GENERATED, "-"))
+    return os.path.abspath(text) if is_file else text
+
+
+def _absolute_flow(text: str) -> str:
+    where, colon, name = text.partition(":")
+    return f"{os.path.abspath(where)}{colon}{name}" if where.endswith(".py") else text

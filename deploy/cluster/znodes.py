@@ -1,0 +1,160 @@
+"""The tree of a cluster in ZooKeeper: a z-node for each path; what is held is an ephemeral one.
+
+Watches fire once: each look sets those that it needs, and `changed` is called when one has fired,
+and when the connection is back. What is held is held again in a new session: `renew` says whether
+there is a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from threading import Event
+
+from kazoo import exceptions as errors
+from kazoo.client import KazooClient
+from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
+
+from driftline.coordinator.registry import Registry
+from driftline.coordinator.succession import Succession
+from driftline.coordinator.zookeeper import ANSWER_S, ZooKeeperRegistry, answering, close, connect
+from driftline.deploy.cluster.tree import FLOWS, NEW, Conflict, Entry, Masters
+from driftline.engine.errors import InUse
+
+LOOK_EVERY_S = 5.0
+"""Only in case that a watch was lost."""
+
+HELD_S = 10.0
+"""How long the session of a killed agent may outlive it."""
+
+
+class ZNodes:
+    """The tree beneath a path of ZooKeeper: ``host:port,.../path``. Raises Unavailable."""
+
+    look_every_s = LOOK_EVERY_S
+
+    def __init__(self, hosts: str, session_s: float, *, answer_s: float = ANSWER_S) -> None:
+        self.zookeeper = hosts
+        self.where = f"ZooKeeper at {hosts}"
+        self._client: KazooClient = connect(hosts, session_s)
+        self._answer_s = answer_s
+        self._held: dict[str, bytes] = {}
+        self._lost = False
+        """Whether a session has ended: what it held is gone."""
+        self._changed: Callable[[], None] = lambda: None
+        self._client.add_listener(self._connection)
+
+    def read(self, path: str) -> Entry | None:
+        with self._answering():
+            try:
+                asked = self._client.get_async(path, watch=self._fired)
+                data, stat = asked.get(timeout=self._answer_s)
+            except errors.NoNodeError:
+                asked = self._client.exists_async(path, watch=self._fired)
+                if asked.get(timeout=self._answer_s) is None:
+                    return None
+                return self.read(path)  # it has come meanwhile
+            return Entry(data, stat.version)
+
+    def write(self, path: str, data: bytes, version: int) -> None:
+        with self._answering((errors.BadVersionError, errors.NodeExistsError)):
+            try:
+                if version == NEW:
+                    asked = self._client.create_async(path, data, makepath=True)
+                else:
+                    asked = self._client.set_async(path, data, version)
+                asked.get(timeout=self._answer_s)
+            except (errors.BadVersionError, errors.NodeExistsError, errors.NoNodeError):
+                raise Conflict(
+                    f"{path} in {self.where}: another process has written it meanwhile"
+                ) from None
+
+    def children(self, path: str) -> list[str]:
+        with self._answering():
+            try:
+                asked = self._client.get_children_async(path, watch=self._fired)
+                return sorted(asked.get(timeout=self._answer_s))
+            except errors.NoNodeError:
+                self._client.ensure_path_async(path).get(timeout=self._answer_s)
+            return self.children(path)
+
+    def remove(self, path: str) -> None:
+        with self._answering():
+            try:
+                self._client.delete(path, recursive=True)
+            except errors.NoNodeError:
+                return
+
+    def hold(self, path: str, data: bytes) -> None:
+        self._held[path] = data
+        self._create(path, data)
+
+    def let_go(self, path: str) -> None:
+        self._held.pop(path, None)
+        with self._answering():
+            try:
+                self._client.delete_async(path).get(timeout=self._answer_s)
+            except errors.NoNodeError:
+                return
+
+    def renew(self) -> None:
+        """Hold again what a session has held that is over. Raises Unavailable, InUse."""
+        if self._lost:
+            for path, data in self._held.items():
+                self._create(path, data)
+            self._lost = False
+
+    def masters(self, flow: str, changed: Callable[[], None]) -> Masters:
+        path = f"/{FLOWS}/{flow}/masters"
+        return Succession(self._client, path, changed=changed, answer_s=self._answer_s)
+
+    def registry(self, flow: str) -> Registry:
+        return ZooKeeperRegistry(self._client, f"/{FLOWS}/{flow}/registry")
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+
+    def close(self) -> None:
+        self._client.remove_listener(self._connection)
+        close(self._client)
+
+    def _create(self, path: str, data: bytes) -> None:
+        """Make an ephemeral z-node, or replace the data of our own."""
+        with self._answering():
+            while True:
+                try:
+                    asked = self._client.create_async(path, data, ephemeral=True, makepath=True)
+                    asked.get(timeout=self._answer_s)
+                    return
+                except errors.NodeExistsError:
+                    gone = Event()
+                    asked = self._client.exists_async(path, watch=partial(_gone, gone))
+                    stat = asked.get(timeout=self._answer_s)
+                session = self._client.client_id
+                if stat is not None and session is not None and stat.owner_session_id == session[0]:
+                    self._client.set_async(path, data).get(timeout=self._answer_s)
+                    return
+                if stat is not None and not gone.wait(HELD_S):
+                    raise InUse(
+                        f"{path} in {self.where} belongs to another process: give another name"
+                    )
+
+    @contextmanager
+    def _answering(self, answers: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+        with answering(self._client, self.where, self._answer_s, answers):
+            yield
+
+    # Called by threads of the client.
+
+    def _fired(self, event: WatchedEvent) -> None:
+        self._changed()
+
+    def _connection(self, state: str) -> None:
+        if state == KazooState.LOST and self._client.client_state != KeeperState.CLOSED:
+            self._lost = True
+        self._changed()
+
+
+def _gone(gone: Event, event: WatchedEvent) -> None:
+    gone.set()

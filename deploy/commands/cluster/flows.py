@@ -1,0 +1,254 @@
+"""The commands on the flows of a cluster: submit, stop, cancel, remove, status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic, sleep
+
+import click
+from rich.console import Console
+from rich.live import Live
+
+from driftline.deploy.cluster.outcomes import CANCELLED, ended_by, fail
+from driftline.deploy.cluster.records import Submission, Wish
+from driftline.deploy.cluster.status import ClusterStatus, status_of
+from driftline.deploy.cluster.submissions import change, path_of, submission_of
+from driftline.deploy.cluster.submitting import Order, submit
+from driftline.deploy.cluster.tree import FLOWS, Tree
+from driftline.deploy.commands.cluster.places import Place, in_cluster, reached, short_folder
+from driftline.deploy.commands.cluster.tables import as_table
+from driftline.deploy.host.config import Reading
+from driftline.deploy.host.limits import Limits
+from driftline.deploy.host.transport import Network
+from driftline.deploy.parties.window import WINDOW
+from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.flow.loading import load_flow
+from driftline.engine.policy import ORDERINGS, POLICIES, policy
+from driftline.engine.sources.record import Shape
+from driftline.engine.ui.options import (
+    FiniteRange,
+    flow_argument,
+    inputs_option,
+    json_option,
+    on_error_option,
+    reading_options,
+)
+from driftline.engine.ui.results import write_json
+
+LOOK_EVERY_S = 0.2
+
+WAIT_S = 600.0
+
+
+def wait_option(command: Callable[..., None]) -> Callable[..., None]:
+    """How long to wait for the end of a flow, as an argument `wait_s`."""
+    option = click.option(
+        "--wait", "wait_s", default=WAIT_S, show_default=True, metavar="S", type=FiniteRange(0),
+        help="Seconds to wait for the end; 0: ask, and do not wait.",
+    )  # fmt: skip
+    return option(command)
+
+
+flow_name = click.argument("name", metavar="NAME")
+
+
+@click.command("submit")
+@flow_argument
+@in_cluster
+@inputs_option("An input, as for `driftline run`; its files are on the host of its front.")
+@click.option("--name", default="", metavar="NAME",
+              help="Name of the flow in the cluster.  [default: that of the flow]")  # fmt: skip
+@click.option("--output", required=True, metavar="DIR", type=click.Path(path_type=Path),
+              help="Absolute path of a directory, on each host of a node, for its outputs.",
+              )  # fmt: skip
+@click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 64))
+@click.option("--policy", "policy_name", default="exactly-once", show_default=True,
+              type=click.Choice(list(POLICIES)), help="Guarantee of the flow.")  # fmt: skip
+@click.option("--ordering", default="speculative", show_default=True,
+              type=click.Choice(ORDERINGS), help="How label order is kept.")  # fmt: skip
+@click.option("--checkpoint-ms", default=1000, show_default=True,
+              type=click.IntRange(1, 3_600_000), help="Time between snapshots.")  # fmt: skip
+@on_error_option()
+@reading_options()
+@click.option("--window", default=WINDOW, show_default=True, type=click.IntRange(1),
+              help="Records of a source that may be under way.")  # fmt: skip
+@click.option("--spares", default=0, show_default=True, type=click.IntRange(0, 8),
+              help="Processes that each agent for nodes keeps ready.")  # fmt: skip
+@click.option("--path", "paths", multiple=True, metavar="DIR",
+              help="Folder, on every host, in which modules are looked for.")  # fmt: skip
+@click.option("--accept-changed-code", is_flag=True,
+              help="Go on though the code of operators has changed: what is there stays.",
+              )  # fmt: skip
+@click.option("--let-anyone-send", is_flag=True,
+              help="Let an input listen where other machines reach it, without keys.",
+              )  # fmt: skip
+@json_option
+def submit_flow(
+    place: Place,
+    flow: str,
+    inputs: tuple[str, ...],
+    name: str,
+    output: Path,
+    nodes: int,
+    policy_name: str,
+    ordering: str,
+    checkpoint_ms: int,
+    dead_letters: bool,
+    shape: Shape,
+    window: int,
+    spares: int,
+    paths: tuple[str, ...],
+    accept_changed_code: bool,
+    let_anyone_send: bool,
+    json_file: Path | None,
+) -> None:
+    """Run FLOW in the cluster, until its inputs end or `driftline stop`.
+
+    FLOW is a module or a .py file, which every host has. The flow gets places at agents that have
+    free slots, and keeps them: after its end, the same command goes on with its state.
+    """
+    if not output.is_absolute():
+        raise click.BadParameter(
+            f"{output} is no absolute path: it has to be right on every host of a node",
+            param_hint="--output",
+        )
+    loaded = load_flow(flow)
+    reading = Reading(
+        inputs, shape.id_field, shape.text_field, shape.sections, window, let_anyone_send
+    )
+    order = Order(
+        name or loaded.name,
+        flow,
+        reading,
+        output,
+        nodes,
+        policy(policy_name, ordering),
+        checkpoint_ms / 1000,
+        dead_letters,
+        Limits(),
+        paths,
+        spares,
+        accept_changed_code,
+    )
+    with place.opened() as tree:
+        made = submit(tree, loaded, order)
+    write_json(json_file, {"name": made.name, "run": made.run, "nodes": made.nodes,
+                           "fronts": made.fronts, "error": None})  # fmt: skip
+    click.echo(
+        f"flow {made.name} is submitted: nodes at {', '.join(made.nodes)}; fronts at "
+        f"{', '.join(made.fronts)}"
+    )
+
+
+@click.command()
+@flow_name
+@in_cluster
+@wait_option
+@json_option
+def stop(place: Place, name: str, wait_s: float, json_file: Path | None) -> None:
+    """End the flow NAME in good order.
+
+    No more records are taken; those that were are delivered, and a last snapshot is written. So
+    the flow goes on from there when it is submitted again, and replays nothing.
+    """
+    with place.opened() as tree:
+        wanted = change(tree, name, lambda before: replace(before, wish=Wish.STOP))
+        how = _end_of(tree, wanted, wait_s)
+    _tell_end(name, how, json_file)
+
+
+@click.command()
+@flow_name
+@in_cluster
+@json_option
+def cancel(place: Place, name: str, json_file: Path | None) -> None:
+    """End the flow NAME at once.
+
+    What is under way is not delivered; it is replayed when the flow is submitted again.
+    """
+    with place.opened() as tree:
+        wanted = submission_of(tree, name)
+        if fail(tree, wanted, CANCELLED, "cancelled by a command"):
+            change(tree, name, lambda before: replace(before, wish=Wish.CANCEL))
+        how = _end_of(tree, wanted, WAIT_S)
+    _tell_end(name, how, json_file)
+
+
+@click.command()
+@flow_name
+@in_cluster
+def remove(place: Place, name: str) -> None:
+    """Forget the flow NAME, which is over: its places, and the record of its state.
+
+    Its files stay on the hosts of its agents: remove them before a flow of the same name begins
+    anew there.
+    """
+    with place.opened() as tree:
+        submission = submission_of(tree, name)
+        state = tree.registry(name).read()
+        if state is not None and not ended_by(state, submission):
+            raise StateMismatch(f"flow {name!r} runs: `driftline stop {name}` ends it first")
+        tree.remove(path_of(name))
+        tree.remove(f"{FLOWS}/{name}")
+    click.echo(f"flow {name} is removed; its files are still in the agents' --state, and in "
+               f"{submission.output}")  # fmt: skip
+
+
+@click.command()
+@click.argument("name", metavar="[NAME]", default="")
+@in_cluster
+@reached
+@click.option("--watch", "every_s", type=FiniteRange(0.1), metavar="S",
+              help="Show it again every S seconds, until Ctrl-C.")  # fmt: skip
+@json_option
+def status(
+    place: Place,
+    network: Network,
+    name: str,
+    every_s: float | None,
+    json_file: Path | None,
+) -> None:
+    """Show the agents and the flows of a cluster, or the flow NAME alone."""
+    console = Console()
+    with place.opened() as tree, short_folder() as sockets:
+        if name:
+            submission_of(tree, name)
+
+        def look() -> ClusterStatus:
+            return status_of(tree, sockets, network, name)
+
+        found = look()
+        if every_s is None:
+            console.print(as_table(found))
+        else:
+            with Live(as_table(found), console=console, auto_refresh=False) as live:
+                while True:
+                    sleep(every_s)
+                    found = look()
+                    live.update(as_table(found), refresh=True)
+    write_json(json_file, found.as_json() | {"error": None})
+
+
+def _end_of(tree: Tree, submission: Submission, wait_s: float) -> str:
+    """How a flow ended, once it has; "" if it has not within `wait_s`. Raises Unavailable."""
+    give_up_at = monotonic() + wait_s
+    while True:
+        state = tree.registry(submission.name).read()
+        if state is not None and state.outcome is not None and ended_by(state, submission):
+            outcome = state.outcome
+            if outcome.error and outcome.error != CANCELLED:
+                raise Unavailable(f"the flow has failed: {outcome.error}: {outcome.text}")
+            return outcome.text or "complete: its inputs have ended, and all is delivered"
+        if monotonic() >= give_up_at:
+            return ""
+        sleep(LOOK_EVERY_S)
+
+
+def _tell_end(name: str, how: str, json_file: Path | None) -> None:
+    write_json(json_file, {"name": name, "ended": bool(how), "how": how or None, "error": None})
+    if how:
+        click.echo(f"flow {name} is over: {how}")
+    else:
+        click.echo(f"flow {name} is asked to end; `driftline status {name}` shows how far it is")

@@ -1,0 +1,96 @@
+"""Options that the commands of a cluster share: where it is, and how its processes are reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+
+from driftline.deploy.cluster.folder import Folder
+from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.cluster.znodes import ZNodes
+from driftline.deploy.host.config import SESSION_S
+from driftline.deploy.host.transport import Network
+from driftline.engine.ui.options import FiniteRange
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a cluster is."""
+
+    zookeeper: str
+    folder: Path | None
+    session_s: float
+
+    @contextmanager
+    def opened(self) -> Iterator[Tree]:
+        """The tree of the cluster. Raises Unavailable."""
+        tree: Tree
+        if self.folder is not None:
+            tree = Folder(self.folder)
+        else:
+            tree = ZNodes(self.zookeeper, self.session_s)
+        try:
+            yield tree
+        finally:
+            tree.close()
+
+
+def in_cluster(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that name a cluster, as an argument `place`."""
+
+    @click.option("--zookeeper", default="", metavar="HOSTS", envvar="DRIFTLINE_ZOOKEEPER",
+                  help="ZooKeeper of the cluster: host:port,host:port/path.")  # fmt: skip
+    @click.option("--registry", "folder", envvar="DRIFTLINE_REGISTRY", metavar="DIR",
+                  type=click.Path(path_type=Path, file_okay=False, resolve_path=True),
+                  help="Directory of a cluster on this machine alone, without ZooKeeper.",
+                  )  # fmt: skip
+    @click.option("--session", "session_s", default=SESSION_S, show_default=True, metavar="S",
+                  envvar="DRIFTLINE_SESSION", type=FiniteRange(0.1),
+                  help="Seconds of silence after which ZooKeeper takes a process for dead. It may "
+                  "set bounds of its own.")  # fmt: skip
+    @wraps(command)
+    def with_place(zookeeper: str, folder: Path | None, session_s: float, **others: object) -> None:
+        if bool(zookeeper) == (folder is not None):
+            raise click.UsageError(
+                "say which cluster: --zookeeper HOSTS, or --registry DIR on one machine"
+            )
+        command(place=Place(zookeeper, folder, session_s), **others)
+
+    return with_place
+
+
+def reached(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of its transport, as an argument `network`."""
+
+    @click.option("--bind", default="", metavar="HOST", envvar="DRIFTLINE_BIND",
+                  help="Address of this host at which its processes listen, each at a free port. "
+                  "Without it they are reached on this machine alone.")  # fmt: skip
+    @click.option("--advertise", default="", metavar="HOST", envvar="DRIFTLINE_ADVERTISE",
+                  help="Address by which others reach them, if that is another one.",
+                  )  # fmt: skip
+    @click.option("--keys", envvar="DRIFTLINE_KEYS", metavar="FILE",
+                  type=click.Path(path_type=Path, exists=True, resolve_path=True),
+                  help="The key of this host, with `authorised` beside it: see `driftline keys`.",
+                  )  # fmt: skip
+    @wraps(command)
+    def with_network(bind: str, advertise: str, keys: Path | None, **others: object) -> None:
+        if advertise and not bind:
+            raise click.UsageError("--advertise needs --bind: where the processes listen")
+        file = str(keys) if keys is not None else ""
+        network = Network("tcp", bind, advertise, file) if bind else Network(keys=file)
+        command(network=network, **others)
+
+    return with_network
+
+
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """A folder for the sockets of a short command."""
+    with TemporaryDirectory(prefix="driftline-") as folder:
+        yield Path(folder)
