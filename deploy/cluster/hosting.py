@@ -109,10 +109,9 @@ class Hosting(threading.Thread):
             return masters.leader()
 
         guide_at = runtime.add(guide, config.inbox(AGENT), carry_out)
-        watch = Watch()
-        watch.address = runtime.add(watch, config.inbox(WATCH))
-        guide.addresses[WATCH] = watch.address
-        config = replace(config, guide=guide_at, watch=watch.address)
+        watch = Watch(name=f"{WATCH}-{self._host.agent}")
+        watch.address = guide.addresses[watch.name] = runtime.add(watch, config.inbox(WATCH))
+        config = replace(config, guide=guide_at, watch=watch.address, watch_name=watch.name)
         self._show_master(config, stack)
         spares = self.submission.spares if any("node" in name for name in self._names) else 0
         cluster = stack.enter_context(

@@ -122,7 +122,7 @@ def _ask(
             return {}
         runtime = Runtime(transport=network.transport(sockets))
         stack.callback(runtime.close, linger_ms=0)
-        watch = Watch(every_s=inf)
+        watch = Watch(every_s=inf, name=f"{WATCH}-status")
         at = network.inbox(f"{WATCH}-{submission.name}", str(sockets))
         watch.address = runtime.add(watch, at)
         watch.addresses[MASTER] = address

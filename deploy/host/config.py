@@ -13,6 +13,7 @@ from driftline.deploy.parties.window import WINDOW
 from driftline.deploy.work.pace import CARELESS
 from driftline.engine.sources.record import Shape
 from driftline.engine.wire.marks import Mark
+from driftline.engine.wire.senders import WATCH
 
 SESSION_S = 1.5
 """Default of the silence, in seconds, after which the next master leads."""
@@ -77,6 +78,8 @@ class ProcessConfig:
     """The name of this process among all that have the role, new with each start."""
     watch: str = ""
     """The address of the command's watch, which is told at once that the process has begun."""
+    watch_name: str = WATCH
+    """The name of that watch."""
     again: bool = False
     """Whether an earlier process of this run has had the role: its directories could be opened."""
     log_level: int = logging.WARNING

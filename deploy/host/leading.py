@@ -103,4 +103,4 @@ def _master(
 def introduce(party: Party, config: ProcessConfig) -> None:
     """Let a party report to the watch as if it had been asked: from now on it may be missed."""
     if config.watch:
-        party.handle("watch", AskReport(config.watch))
+        party.handle(config.watch_name, AskReport(config.watch))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from driftline.engine.errors import NotPermitted
 
-HOST_NAMES = ("master", "node-*", "front-*", "watch", "agent")
+HOST_NAMES = ("master", "node-*", "front-*", "watch", "watch-*", "agent")
 """What a host may run."""
 
 CONSUMER = "consumer"

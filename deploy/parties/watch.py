@@ -12,6 +12,7 @@ from math import inf
 from driftline.coordinator.phases import Phase
 from driftline.engine.wire.messages import AskReport, MasterAt, Message, Report
 from driftline.engine.wire.party import Party
+from driftline.engine.wire.senders import WATCH
 
 ASK_EVERY_S = 1.0
 """Seconds between two questions to each."""
@@ -21,10 +22,13 @@ SILENT_AFTER_S = 3.0
 
 
 class Watch(Party):
-    """Asks everybody that it has the address of; `every_s`: inf: only when it is told to."""
+    """Asks everybody that it has the address of; `every_s`: inf: only when it is told to.
 
-    def __init__(self, every_s: float = ASK_EVERY_S) -> None:
-        super().__init__("watch")
+    `name`: no other watch has it.
+    """
+
+    def __init__(self, every_s: float = ASK_EVERY_S, name: str = WATCH) -> None:
+        super().__init__(name)
         self.address = ""
         """Its own, for the answers."""
         self.reports: dict[str, Report] = {}

@@ -1,0 +1,208 @@
+"""A lab: hosts in network namespaces, joined by a bridge; ZooKeeper listens at the bridge.
+
+Every host runs real agents by their commands. A host can lose its link, silently lose what it sends
+to another one, stand still, and die as a whole. Needs root.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+from driftline.deploy.zookeeper.ensemble import Ensemble
+
+COMMAND = str(Path(sys.executable).with_name("driftline"))
+
+LIMIT_S = 120.0
+"""How long anything may take that has to happen."""
+
+NOBODY = "02:00:00:00:00:99"
+"""The address of a network card that does not exist."""
+
+
+def ip(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["ip", *arguments], check=check, capture_output=True)
+
+
+class Host:
+    """One host: its namespace, its address, the processes that were started on it."""
+
+    def __init__(self, lab: Lab, name: str, number: int) -> None:
+        self.lab = lab
+        self.name = name
+        self.address = f"10.{lab.net}.0.{number + 2}"
+        self.namespace = f"{lab.prefix}{name}"
+        self._outside = f"{lab.prefix}{name}o"
+        self.agents: dict[str, subprocess.Popen[bytes]] = {}
+        self.folder = lab.folder / name
+
+    def make(self) -> None:
+        inside = f"{self._outside}i"
+        ip("netns", "add", self.namespace)
+        ip("link", "add", self._outside, "type", "veth", "peer", "name", inside)
+        ip("link", "set", inside, "netns", self.namespace, "name", "eth0")
+        ip("link", "set", self._outside, "master", self.lab.bridge, "up")
+        ip("-n", self.namespace, "addr", "add", f"{self.address}/24", "dev", "eth0")
+        ip("-n", self.namespace, "link", "set", "eth0", "up")
+        ip("-n", self.namespace, "link", "set", "lo", "up")
+
+    def remove(self) -> None:
+        ip("netns", "del", self.namespace, check=False)
+        ip("link", "del", self._outside, check=False)
+
+    # Agents.
+
+    def start(self, kind: str) -> None:
+        """Start an agent, which is named by its host and kind."""
+        name, lab = f"{self.name}-{kind}", self.lab
+        self.folder.mkdir(exist_ok=True)
+        options = ["--zookeeper", lab.zookeeper, "--name", name, "--state", self.folder / kind]
+        network = ["--bind", self.address, "--keys", lab.keys / f"{self.name}.key"]
+        log = (self.folder / f"{kind}.log").open("ab")
+        self.agents[kind] = subprocess.Popen(
+            ["ip", "netns", "exec", self.namespace, COMMAND, kind, *map(str, options + network)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=self.folder,
+        )
+
+    def kill(self) -> list[str]:
+        """Kill -9 everything on this host. Returns the kinds of its agents."""
+        for pid in self.pids():
+            with_pid(pid, signal.SIGKILL)
+        for agent in self.agents.values():
+            agent.wait()
+        kinds = list(self.agents)
+        self.agents.clear()
+        return kinds
+
+    def pids(self) -> list[int]:
+        """Everything that runs on this host."""
+        return [int(pid) for pid in ip("netns", "pids", self.namespace).stdout.split()]
+
+    def signal(self, number: int) -> None:
+        """Send a signal to everything on this host."""
+        for pid in self.pids():
+            with_pid(pid, number)
+
+    # The network.
+
+    def link(self, state: str) -> None:
+        """Set its link `up` or `down`."""
+        ip("link", "set", self._outside, state)
+
+    @contextmanager
+    def cut_off(self) -> Iterator[None]:
+        self.link("down")
+        yield
+        self.link("up")
+
+    @contextmanager
+    def deaf_to(self, other: Host) -> Iterator[None]:
+        """What this host sends to another one is lost; what that one sends arrives."""
+        neighbour = "-n", self.namespace, "neigh"
+        at = other.address, "dev", "eth0"
+        ip(*neighbour, "replace", other.address, "lladdr", NOBODY, *at[1:], "nud", "permanent")
+        yield
+        ip(*neighbour, "del", *at)
+
+
+def with_pid(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+class Lab:
+    """Some hosts, and ZooKeeper at the bridge between them."""
+
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self.folder = folder
+        self.net = 64 + os.getpid() % 128
+        self.prefix = f"d{os.getpid() % 100_000}"
+        self.bridge = f"{self.prefix}b"
+        self.keys = folder / "keys"
+        self.zookeeper = ""
+        self.hosts = {name: Host(self, name, number) for number, name in enumerate(names)}
+
+    @contextmanager
+    def built(self, servers: int = 1) -> Iterator[Lab]:
+        """Build it; on leaving, everything ends."""
+        if os.geteuid() != 0:
+            pytest.skip("hosts are network namespaces: that takes root")
+        with ExitStack() as stack:
+            stack.callback(ip, "link", "del", self.bridge, check=False)
+            made = ip("link", "add", self.bridge, "type", "bridge", check=False)
+            if made.returncode:
+                pytest.skip(f"this kernel makes no bridges: {made.stderr.decode()}")
+            ip("addr", "add", f"10.{self.net}.0.1/24", "dev", self.bridge)
+            ip("link", "set", self.bridge, "up")
+            for host in self.hosts.values():
+                stack.callback(host.remove)
+                host.make()
+            at = f"10.{self.net}.0.1"
+            zookeeper = stack.enter_context(Ensemble(self.folder / "zk", servers, host=at))
+            zookeeper.wait_until_ready()
+            self.ensemble = zookeeper
+            self.zookeeper = f"{zookeeper.addresses}/driftline"
+            names = ",".join(self.hosts)
+            subprocess.run([COMMAND, "keys", self.keys, "--hosts", names], check=True)
+            stack.callback(self._end)
+            yield self
+
+    def _end(self) -> None:
+        for host in self.hosts.values():
+            host.signal(signal.SIGCONT)
+            host.kill()
+
+    def command(self, *arguments: object, host: str = "") -> str:
+        """Run a command of the cluster on a host. Returns what it prints."""
+        chosen = self.hosts[host or next(iter(self.hosts))]
+        name, *rest = map(str, arguments)
+        where = ["--zookeeper", self.zookeeper]
+        within = ["ip", "netns", "exec", chosen.namespace]
+        done = subprocess.run(
+            [*within, COMMAND, name, *rest, *where],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_S,
+        )
+        assert done.returncode == 0, f"{name}: {done.stdout}{done.stderr}\n{self.logs()}"
+        return done.stdout
+
+    def status(self, host: str = "") -> dict[str, Any]:
+        """What `driftline status` says."""
+        chosen = self.hosts[host or next(iter(self.hosts))]
+        file = self.folder / "status.json"
+        network = "--bind", chosen.address, "--keys", self.keys / f"{chosen.name}.key"
+        self.command("status", "--json", file, *network, host=chosen.name)
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until a condition holds."""
+        give_up_at = monotonic() + LIMIT_S
+        while not condition():
+            assert monotonic() < give_up_at, f"not within {LIMIT_S} s: {what}\n{self.logs()}"
+            sleep(0.1)
+
+    def logs(self) -> str:
+        """The last lines of all agents."""
+        return "\n".join(
+            f"== {log}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-40:])
+            for host in self.hosts.values()
+            for log in sorted(host.folder.glob("*.log"))
+        )

@@ -1,0 +1,121 @@
+"""One contract for both trees: a directory, and ZooKeeper with a real server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from driftline.deploy.cluster import folder
+from driftline.deploy.cluster.folder import Folder
+from driftline.deploy.cluster.tree import NEW, Conflict, Entry, Tree
+from driftline.deploy.cluster.znodes import ZNodes
+from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.engine.errors import InUse, StateMismatch
+from tests.zookeepers import SESSION_S, WAIT_S
+
+Open = Callable[[], Tree]
+
+
+@pytest.fixture(params=["folder", "zookeeper"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Opens the same tree, each time as another process would."""
+    with ExitStack() as stack:
+        if request.param == "folder":
+
+            def make() -> Tree:
+                return Folder(tmp_path / "tree")
+
+        else:
+            ensemble: Ensemble = request.getfixturevalue("zookeeper")
+            path = f"{ensemble.addresses}/trees/{request.node.name}"
+
+            def make() -> Tree:
+                return ZNodes(path, SESSION_S)
+
+        def open_one() -> Tree:
+            tree = make()
+            stack.callback(tree.close)
+            return tree
+
+        yield open_one
+
+
+def test_what_is_written_is_read_by_others_and_of_two_writers_one_is_refused(opened: Open) -> None:
+    one, other = opened(), opened()
+    assert one.read("flows/a/submission") is None
+    assert one.children("flows") == []
+    one.write("flows/a/submission", b"first", NEW)
+    found = other.read("flows/a/submission")
+    assert found == Entry(b"first", 0)
+    other.write("flows/a/submission", b"second", 0)
+    with pytest.raises(Conflict):
+        one.write("flows/a/submission", b"third", 0)
+    with pytest.raises(Conflict):
+        one.write("flows/a/submission", b"third", NEW)
+    with pytest.raises(Conflict):
+        one.write("flows/b/submission", b"third", 3)
+    assert one.read("flows/a/submission") == Entry(b"second", 1)
+    one.write("flows/b/submission", b"", NEW)
+    assert other.children("flows") == ["a", "b"]
+    other.remove("flows/a")
+    other.remove("flows/a")
+    assert one.children("flows") == ["b"]
+    assert one.read("flows/a/submission") is None
+
+
+def test_what_is_held_is_there_as_long_as_its_holder(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "HELD_S", 0.2)
+    monkeypatch.setattr("driftline.deploy.cluster.znodes.HELD_S", 0.2)
+    one, other = opened(), opened()
+    one.hold("agents/a", b"1")
+    one.hold("agents/a", b"2")
+    assert other.children("agents") == ["a"]
+    found = other.read("agents/a")
+    assert found is not None
+    assert found.data == b"2"
+    with pytest.raises(InUse, match="belongs to another process"):
+        other.hold("agents/a", b"3")
+    one.let_go("agents/a")
+    one.let_go("agents/a")
+    assert other.children("agents") == []
+    one.hold("agents/b", b"")
+    one.close()
+    assert other.children("agents") == []
+    other.hold("agents/b", b"again")
+    assert other.children("agents") == ["b"]
+
+
+def test_changes_are_told_or_looked_for(opened: Open) -> None:
+    one, other = opened(), opened()
+    changed = threading.Event()
+    one.on_change(changed.set)
+    assert one.read("flows/a/submission") is None
+    assert one.children("agents") == []
+    changed.clear()
+    other.write("flows/a/submission", b"", NEW)
+    assert changed.wait(WAIT_S) if one.zookeeper else one.look_every_s < 1
+    changed.clear()
+    other.hold("agents/x", b"")
+    assert changed.wait(WAIT_S) if one.zookeeper else one.children("agents") == ["x"]
+
+
+def test_the_registry_of_a_flow_is_beside_its_submission(opened: Open) -> None:
+    one, other = opened(), opened()
+    one.write("flows/a/submission", b"", NEW)
+    assert one.registry("a").read() is None
+    assert other.masters("a", lambda: None).leader() == ("", "")
+    assert other.children("flows") == ["a"]
+
+
+def test_a_damaged_file_of_a_tree_is_told(tmp_path: Path) -> None:
+    tree = Folder(tmp_path)
+    tree.write("flows/a/submission", b"x", NEW)
+    (tmp_path / "flows" / "a" / "=submission").write_bytes(b"garbage")
+    with pytest.raises(StateMismatch, match="=submission is damaged"):
+        tree.read("flows/a/submission")
