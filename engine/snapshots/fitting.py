@@ -134,19 +134,26 @@ class _Fitting:
         renamed = dict(self.choice.rename)
         known = {each.name for each in self.before.operators}
         there = {each.name for each in self.now.operators}
+        stateful = self._with_state
         for old, new in self.choice.rename:
             said = f"--rename-state {old}={new}"
             if old not in known:
                 self.problems.append(f"{said}: it has no operator or source {old!r}")
             elif new not in there:
                 self.problems.append(f"{said}: the flow has no {new!r}")
-            elif new in known and new not in {*renamed, *self.choice.drop}:
+            elif new in stateful and new not in {*renamed, *self.choice.drop}:
                 self.problems.append(
                     f"{said}: it has a {new!r}, too: rename that one, or --drop-state {new}"
                 )
         if len({*renamed.values()}) < len(self.choice.rename):
             self.problems.append("--rename-state names an operator twice")
         return renamed
+
+    @property
+    def _with_state(self) -> list[str]:
+        """The operators and sources of the savepoint that may have left something."""
+        operators = self.before.operators
+        return [each.name for each in operators if each.states or each.kind == "source"]
 
     def _drops(self, name: str) -> bool:
         self.unused.discard(name)
@@ -217,9 +224,7 @@ class _Fitting:
         return found is not None and not self.savepoint.holds(found.name)
 
     def _complain_of_unused(self) -> None:
-        has = ", ".join(
-            each.name for each in self.before.operators if each.states or each.kind == "source"
-        )
+        has = ", ".join(self._with_state)
         for name in sorted(self.unused):
             self.problems.append(
                 f"--drop-state {name}: it has no such state. It has that of {has or 'nothing'}"
