@@ -58,7 +58,7 @@ def read_state(spark: SparkSession, savepoint: Savepoint, flow: Flow) -> DataFra
 
     Jobs over the rows raise SnapshotDamaged if a file of the savepoint is damaged.
     """
-    savepoint.check_flow(flow)
+    savepoint = savepoint.same_flow(flow)
     ship(flow)
     groups = spark.range(0, flow.groups, 1, 4 * spark.sparkContext.defaultParallelism)
     return apply(groups, _ReadState(savepoint, flow), SCHEMA)
@@ -124,7 +124,7 @@ class _WriteState:
                 raise PayloadError(f"flow {self.flow.name!r} has no keyed operator {operator!r}")
             vertex = vertices[operator]
             table = _table(vertex, rows)
-            write_segment(self.path, group, vertex.number, as_segment(operator, table, table))
+            write_segment(self.path, group, operator, as_segment(operator, table, table))
         yield from ()
 
 

@@ -19,7 +19,7 @@ from driftline.deploy.host.logs import insist
 from driftline.deploy.host.metrics.endpoint import Endpoint
 from driftline.deploy.parties.master import STALLED_AFTER_S
 from driftline.deploy.parties.window import WINDOW
-from driftline.deploy.run.config import RunConfig
+from driftline.deploy.run.config import RunConfig, Start
 from driftline.deploy.run.ending import after_good_order
 from driftline.deploy.run.reach import Reach
 from driftline.deploy.run.receivers import identity_of
@@ -32,6 +32,7 @@ from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import ORDERINGS, POLICIES, policy
 from driftline.engine.sinks.lines import DEAD_LETTERS
+from driftline.engine.snapshots.fitting import Choice
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources.inputs import open_given_files, open_inputs
 from driftline.engine.sources.record import Shape
@@ -65,6 +66,19 @@ def _endpoint(context: click.Context, parameter: click.Parameter, given: str) ->
     return given
 
 
+def _renamings(
+    context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """What `--rename-state` is given. Raises BadParameter if it has another form."""
+    renamings = []
+    for text in given:
+        old, _, new = text.partition("=")
+        if not (old and new):
+            raise click.BadParameter(f"expected OLD=NEW, two names of operators, not {text!r}")
+        renamings.append((old, new))
+    return tuple(renamings)
+
+
 @click.command()
 @flow_argument
 @inputs_option("An input, see above. Any number of times.")
@@ -87,6 +101,13 @@ def _endpoint(context: click.Context, parameter: click.Parameter, given: str) ->
 @reading_options()
 @click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
               help="Begin from a savepoint, with the record that has its time.")  # fmt: skip
+@click.option("--drop-state", "drop", multiple=True, metavar="NAME",
+              help="With --from-snapshot: do without the state of an operator, which the flow may "
+              "not have any more; OPERATOR.STATE: without one of its states. Any number of times.",
+              )  # fmt: skip
+@click.option("--rename-state", "rename", multiple=True, metavar="OLD=NEW", callback=_renamings,
+              help="With --from-snapshot: the operator OLD of the savepoint is NEW in the flow; so "
+              "for a source. Any number of times.")  # fmt: skip
 @click.option("--fresh", is_flag=True,
               help="Begin anew: remove the state and the outputs of the earlier run first.",
               )  # fmt: skip
@@ -148,6 +169,8 @@ def run(
     dead_letters: bool,
     shape: Shape,
     start: Path | None,
+    drop: tuple[str, ...],
+    rename: tuple[tuple[str, str], ...],
     fresh: bool,
     accept_changed_code: bool,
     window: int,
@@ -203,6 +226,9 @@ def run(
     else:
         if keys is not None:
             refuse_options(["--let-anyone-send"], "with --keys: only who has a key can send")
+        if start is None:
+            reason = "without --from-snapshot: they say what a savepoint holds for another flow"
+            refuse_options(["--drop-state", "--rename-state"], reason)
         if kill_every is None:
             refuse_options(["--seed"], "without --kill-every: it decides which process is killed")
         config = RunConfig(
@@ -217,7 +243,7 @@ def run(
             window,
             kill_every,
             seed,
-            open_savepoint(start) if start is not None else None,
+            Start(open_savepoint(start), Choice(drop, rename)) if start is not None else None,
             Limits(missing_after, stalled_after, slow_after, deaths),
             reach=Reach(let_anyone_send, keys, tuple(source.name for source in loaded.sources)),
             accept_changed_code=accept_changed_code,

@@ -25,7 +25,8 @@ def savepoint(flow: str, state: Path, output: Path) -> None:
 
     A run that has come to the end of its input, or that a signal has ended in good order, has all
     its records in it. After a crash or an error, let the run go on and end in good order first.
-    `driftline run --from-snapshot` begins a run from it; `driftline spark state` queries it.
+    `driftline run --from-snapshot` begins a run from it, also of a changed flow; `driftline spark
+    state` queries it.
     """
     saved, how = save_run(state, load_flow(flow), output)
     files = counted(len(saved.files), "file")

@@ -9,9 +9,18 @@ from pathlib import Path
 from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.deploy.run.reach import HERE, Reach
 from driftline.engine.policy import Policy
+from driftline.engine.snapshots.fitting import AS_IT_IS, Choice
 from driftline.engine.snapshots.savepoint import Savepoint
 from driftline.engine.sources import LiveSource
 from driftline.engine.sources.inputs import Input
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A savepoint to begin from; `choice`: what the user says where its flow was another one."""
+
+    savepoint: Savepoint
+    choice: Choice = AS_IT_IS
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +40,8 @@ class RunConfig:
     window: int
     kill_every_s: float | None = None
     seed: int = 0
-    start: Savepoint | None = None
-    """A savepoint to begin from; None: from the beginning of the input."""
+    start: Start | None = None
+    """None: from the beginning of the input."""
     limits: Limits = LIMITS
     paths: tuple[str, ...] = ()
     """Folders in which node processes look for modules, after all others."""

@@ -17,14 +17,13 @@ from driftline.deploy.parties.front import Front
 from driftline.deploy.run.asides import Asides
 from driftline.deploy.run.config import RunConfig
 from driftline.deploy.run.receivers import announce, receiver_of
-from driftline.deploy.run.used_files import UsedFile, open_checked
+from driftline.deploy.run.used_files import MAY_GROW, UsedFile, open_checked
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Output, Policy
-from driftline.engine.sources import FileSource, LiveSource, Source
-from driftline.engine.sources.files.several import SeveralFiles
+from driftline.engine.sources import LiveSource, Source
 from driftline.engine.sources.inputs import Input, Piped
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.received import ReceivedSource
@@ -74,7 +73,7 @@ def open_front(
     InputError, Unavailable.
     """
     used, given = None, source
-    if isinstance(source, FileSource | SeveralFiles):
+    if isinstance(source, MAY_GROW):
         used = _used(number, source, config, process)
         checked = open_checked(source, used, aside, start)
         given = checked if config.policy.replay else source  # else nothing is noted

@@ -113,7 +113,7 @@ def _run(
         before = FileRegistry(config.state / "registry").read()
         assert before is not None, "the run is open"
         resuming = Resuming(before, config.policy, sign)
-        first = 1 if config.start is None else config.start.time
+        first = 1 if config.start is None else config.start.savepoint.time
         tallies = []
         for i, (source, aside) in enumerate(zip(sources, asides, strict=True)):
             start, token = resuming.start(i, source), secrets.token_hex(8)
@@ -163,7 +163,7 @@ def _run(
 
 def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> ProcessConfig:
     """Open the state directory, restore the savepoint if there is one, and begin a session."""
-    start = config.start
+    start = None if config.start is None else config.start.savepoint
     identity = Identity(
         outline(flow),
         flow_plan.identity(),
@@ -183,7 +183,8 @@ def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> Proc
         accept_changed_code=config.accept_changed_code,
     )
     if config.start is not None:
-        restore_run(config.state, flow, config.nodes, config.policy, config.start)
+        about_run = config.inputs, config.nodes, config.policy, config.start
+        restore_run(config.state, flow, *about_run)
     return ProcessConfig(
         flow=config.flow,
         nodes=config.nodes,

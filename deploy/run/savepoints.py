@@ -3,27 +3,50 @@
 `restore_run` leaves a state directory as if its run had just committed the savepoint as its first
 snapshot. The ordinary recovery does the rest: nodes load their key groups, fronts go on from the
 savepoint's time. The registry names the snapshot last, so an interrupted restore is done again.
+
+The state has all records with times below T, of all sources, and whatever comes is later. So a
+source goes on at T, also one that the savepoint does not know: a live one, whose times are of the
+clock, is behind T anyway. The records of a file are numbered from 1. They go on at T if the file is
+the one that the savepoint was made of, which its checksum says; any other file would lose its first
+records without a word, and is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState, FileRegistry, SnapshotRecord
 from driftline.deploy.host.claims import claim, wait_for_others
+from driftline.deploy.run.config import Start
 from driftline.deploy.run.ending import How, how_ended
+from driftline.deploy.run.receivers import PIPED, RECEIVED
+from driftline.deploy.run.tallies import NUMBERED
+from driftline.deploy.run.used_files import MAY_GROW, UsedFile, read_used
 from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.events import about, log
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.keygroups import GroupCache, owned_by
+from driftline.engine.moments import time_in_words
 from driftline.engine.policy import POLICIES, Policy, SnapshotCut
+from driftline.engine.snapshots.fitting import Fitted, fit
 from driftline.engine.snapshots.jobs import LoadSnapshot, StoreSnapshot
 from driftline.engine.snapshots.merging import restore
 from driftline.engine.snapshots.reading import read_store
-from driftline.engine.snapshots.savepoint import Savepoint, begin, complete, write_table
+from driftline.engine.snapshots.savepoint import (
+    SavedInput,
+    Savepoint,
+    begin,
+    complete,
+    write_table,
+)
 from driftline.engine.snapshots.store import LmdbStore, PartStore
+from driftline.engine.sources import LiveSource
+from driftline.engine.sources.inputs import Input, Piped
+from driftline.engine.sources.logs.logged import INPUT_LOG
+from driftline.engine.sources.used import CheckedSource, StoreUsed, Used
 from driftline.engine.state.table import StateTable
 from driftline.engine.wire.marks import Mark
 
@@ -31,35 +54,108 @@ FIRST = 1
 """The number of the snapshot that a savepoint becomes."""
 
 
-def restore_run(state: Path, flow: Flow, nodes: int, policy: Policy, savepoint: Savepoint) -> None:
+def restore_run(
+    state: Path,
+    flow: Flow,
+    inputs: Sequence[Input | LiveSource],
+    nodes: int,
+    policy: Policy,
+    start: Start,
+) -> None:
     """Make a savepoint the first snapshot of a run, unless the run has begun.
 
-    Precondition: the run is open. Raises StateMismatch if the savepoint does not fit the flow or
-    the policy, SnapshotDamaged, Unavailable.
+    Precondition: the run is open. Raises StateMismatch if the savepoint does not fit the flow, its
+    inputs or the policy, SnapshotDamaged, Unavailable.
     """
-    savepoint.check_flow(flow)
-    if policy.cut is SnapshotCut.NONE:
-        raise StateMismatch(
-            f"policy {policy.name} takes no snapshots: a run cannot begin from a savepoint"
-        )
     registry = FileRegistry(state / "registry")
     run = registry.read()
     if run is None:
         raise Unavailable(f"{state} holds no run")
     if run.base or run.incarnation:
         return
+    savepoint = start.savepoint
+    fitted = fit(savepoint, flow, start.choice)
+    if policy.cut is SnapshotCut.NONE:
+        raise StateMismatch(
+            f"policy {policy.name} takes no snapshots: a run cannot begin from a savepoint"
+        )
+    _check_inputs(fitted, flow, inputs)
+    used = _check_used(fitted, flow, inputs)
     for index in range(nodes):
         segments = {
             group: segment
             for group in owned_by(index, nodes, flow.groups)
-            if (segment := savepoint.segments(flow, group))
+            if (segment := fitted.segment(group))
         }
         mark = Mark(run.lineage, f"node-{index}", run.opened + 1)
         with _store(state, index, run.identity, flow, mark) as store:
             store.carry_out(LoadSnapshot(0))  # removes the parts of an interrupted attempt
             store.carry_out(StoreSnapshot(FIRST, segments, b""))
+    for index, records in used.items():
+        mark = Mark(run.lineage, f"used-{index}", run.opened + 1)
+        UsedFile(state / f"input-{index}.used", mark).carry_out(StoreUsed(records))
     record = SnapshotRecord(FIRST, savepoint.time, (savepoint.time,) * len(flow.sources))
     registry.write(run.next(snapshots=(record,), base=FIRST))
+    if fitted.notes:
+        log.info(
+            "from savepoint %s: %s",
+            *(savepoint.path, "; ".join(fitted.notes)),
+            extra=about("savepoint-fitted"),
+        )
+
+
+def _check_inputs(fitted: Fitted, flow: Flow, inputs: Sequence[Input | LiveSource]) -> None:
+    """Raises StateMismatch if records of an input would be taken for records of another one."""
+    savepoint, first = fitted.savepoint, time_in_words(fitted.savepoint.time)
+    if savepoint.time <= 1:
+        return
+    for source, given in zip(flow.sources, inputs, strict=True):
+        if not _numbered(given, alone=len(inputs) == 1):
+            continue
+        if source.name not in fitted.inputs:
+            raise StateMismatch(
+                f"source {source.name!r} is not in savepoint {savepoint.path}, and its input has "
+                f"its records numbered from 1: the state is that before {first}, so all records "
+                "before that one would be left out. Let producers send them (tcp://), as what is "
+                "received comes after everything; or, if it is a source of the savepoint under "
+                f"another name, say which: --rename-state OLD={source.name}"
+            )
+        before = fitted.inputs[source.name]
+        if before is not None and not before.numbered:
+            raise StateMismatch(
+                f"the records of source {source.name!r} were received when savepoint "
+                f"{savepoint.path} was made, and are numbered from 1 now: the state is that before "
+                f"{first}, so they would be left out. Let producers send them (tcp://), or give "
+                "the input log of the run that made it (its directory input-0, or another number)"
+            )
+
+
+def _check_used(
+    fitted: Fitted, flow: Flow, inputs: Sequence[Input | LiveSource]
+) -> dict[int, Used]:
+    """What the savepoint was made of, by the number of the input, where that can be compared.
+
+    Raises StateMismatch if an input has other records now, InputError, Unavailable.
+    """
+    found = {}
+    for index, (source, given) in enumerate(zip(flow.sources, inputs, strict=True)):
+        before = fitted.inputs.get(source.name)
+        if before is None or before.used is None or not isinstance(given, MAY_GROW):
+            continue
+        used = found[index] = Used(*before.used)
+        ways_out = (
+            "Give the input of the savepoint, with more records at its end. Or, to begin with the "
+            f"records of this one at {time_in_words(fitted.savepoint.time)}, whatever is before "
+            f"them, add --drop-state {source.name}"
+        )
+        user = f"savepoint {fitted.savepoint.path}"
+        CheckedSource(given, used, user=user, ways_out=ways_out).check(fitted.savepoint.time)
+    return found
+
+
+def _numbered(given: Input | LiveSource, *, alone: bool) -> bool:
+    """Whether the times of an input are the numbers of its records; `alone`: it is the only one."""
+    return isinstance(given, NUMBERED) or (alone and isinstance(given, Piped))
 
 
 def save_run(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, How]:
@@ -95,7 +191,24 @@ def save_run(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, How]:
         for vertex in flow.vertices:
             if vertex.keyed:
                 write_table(output, vertex, tables[vertex.name], groups)
-    return complete(output, flow, record.time), how_ended(run)
+    return complete(output, flow, record.time, _inputs(state, run, record.time)), how_ended(run)
+
+
+def _inputs(state: Path, run: ClusterState, time: int) -> dict[str, SavedInput]:
+    """What is known of the inputs of a run, of the records before a time. Raises StateMismatch,
+    Unavailable."""
+    if run.about is None:
+        return {}
+    inputs = {}
+    sources = run.about.flow.sources
+    for index, (source, given) in enumerate(zip(sources, run.about.inputs, strict=True)):
+        found = read_used(state / f"input-{index}.used")
+        used = None
+        if found is not None and found[1].last < time:  # else it says nothing of time T
+            used = min(found[1].until, time), found[1].last, found[1].sum
+        received = given == RECEIVED or (given == PIPED and len(sources) > 1)
+        inputs[source] = SavedInput(not received and not given.startswith(INPUT_LOG), used)
+    return inputs
 
 
 def _check_cut(run: ClusterState, flow: Flow, state: Path) -> None:

@@ -13,13 +13,17 @@ from zlib import crc32
 from driftline.deploy.run.asides import Asides
 from driftline.engine.durable import replace_file
 from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
-from driftline.engine.sources import Source
+from driftline.engine.sources import FileSource, Source
+from driftline.engine.sources.files.several import SeveralFiles
 from driftline.engine.sources.used import NOTHING, CheckedSource, StoreUsed, Used
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.marks import Mark
 from driftline.engine.wire.party import Job
 
 _FORMAT = 1
+
+MAY_GROW = FileSource, SeveralFiles
+"""Inputs of which it is noted what was used."""
 
 
 class UsedFile:

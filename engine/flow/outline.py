@@ -114,7 +114,7 @@ class _Comparison:
 
     def _of_pair(self, one: OperatorOutline, other: OperatorOutline) -> list[str]:
         found = []
-        if one.name != other.name and not (_unnamed(one) and _unnamed(other)):
+        if one.name != other.name and not (unnamed(one) and unnamed(other)):
             found.append(f"{other} has another name: it was {one.name!r}")
         if one.kind != other.kind:
             found.append(f"{other} is a {other.kind} instead of a {one.kind}")
@@ -137,10 +137,10 @@ class _Comparison:
 
 
 def _keys(operators: Sequence[OperatorOutline]) -> list[tuple[str, str]]:
-    return [(each.kind, "" if _unnamed(each) else each.name) for each in operators]
+    return [(each.kind, "" if unnamed(each) else each.name) for each in operators]
 
 
-def _unnamed(operator: OperatorOutline) -> bool:
+def unnamed(operator: OperatorOutline) -> bool:
     """Whether the name is the kind and a number: operators before it change the number."""
     kind, _, number = operator.name.rpartition("-")
     return kind == operator.kind and number.isdecimal()

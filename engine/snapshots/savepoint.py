@@ -1,51 +1,98 @@
 """Savepoints: the state of a flow as files, to begin a run from, to inspect, or to keep.
 
-    DIR/manifest.json         the flow, T, and size and checksum of every file
-    DIR/00017-3.segment       the state of vertex 3 of the flow for key group 17
+    DIR/manifest.json                    the flow, T, and size and checksum of every file
+    DIR/00017-totals-3fa2c1d0.segment    the state of operator `totals` for key group 17
 
 It is the state after all elements with times below T, computed by nodes or by a batch run over
 history. For the form of a segment see `engine.state.changelog`. The manifest is written last and
 names all files: a directory without one is no savepoint, and damaged or missing files are noticed.
+Nothing in it says where it is, and reading changes nothing: it may be moved, copied, and used by
+any number of runs at the same time.
 A run that begins from a savepoint counts outputs below T as delivered (t_last is T - 1); its
 checksum over outputs begins at 0.
+
+State belongs to an operator by its name, so that a flow whose other operators differ can begin from
+it (`engine.snapshots.fitting`). In format 2, which is still read, it belonged to the number of a
+vertex: only the flow that had made it can tell whose it is.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass, field, replace
+from hashlib import blake2b
 from pathlib import Path
 from zlib import crc32
 
 from driftline.engine.durable import replace_file
 from driftline.engine.errors import SnapshotDamaged, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow, Vertex
+from driftline.engine.flow.outline import OperatorOutline, Outline, outline
 from driftline.engine.flow.plan import plan
 from driftline.engine.keygroups import GroupCache
 from driftline.engine.snapshots.merging import as_segment
 from driftline.engine.state.table import StateTable
 
-_FORMAT = "driftline savepoint 2"
+_FORMAT = "driftline savepoint 3"
+_BY_NUMBER = "driftline savepoint 2"
 _MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True, slots=True)
+class SavedInput:
+    """The input that a source had; `numbered`: its times are the numbers of its records."""
+
+    numbered: bool
+    used: tuple[int, int, int] | None = None
+    """What `engine.sources.used` says of the records below T: (until, last, checksum); None if that
+    is not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Savepoint:
-    """A complete savepoint; `groups`: number of key groups, `time`: T."""
+    """A complete savepoint; `time`: T."""
 
     path: Path
-    flow: str
+    plan: str
     """Identity of the flow's plan."""
     groups: int
+    """Number of key groups."""
     time: int
     files: Mapping[str, tuple[int, int]]
     """Name of a file -> (bytes, checksum)"""
+    about: Outline | None = None
+    """The flow; None in format 2 until `of` has told."""
+    inputs: Mapping[str, SavedInput] = field(default_factory=dict)
+    """Source -> its input, as far as it is known."""
+    by_number: bool = False
+    """Whether it is of format 2."""
 
-    def segment(self, group: int, vertex: int) -> bytes:
-        """The state of a vertex for a key group; empty if it has none. Raises SnapshotDamaged."""
-        name = _name(group, vertex)
+    def of(self, flow: Flow) -> Savepoint:
+        """The savepoint with its operators, once they are known.
+
+        Raises StateMismatch if only the flow that has made it knows them, and this is another one.
+        """
+        if self.about is not None:
+            return self
+        if (self.plan, self.groups) != (plan(flow).identity(), flow.groups):
+            raise StateMismatch(
+                f"savepoint {self.path} holds the state of another flow than {flow.name!r}, or of "
+                "another version of it. It was written by an earlier version of Driftline, without "
+                "the names of operators: so only a flow with the same operators and states can "
+                "begin from it. Begin a run of that flow from it, end it, and write a savepoint of "
+                "that run"
+            )
+        return replace(self, about=outline(flow))
+
+    def segment(self, group: int, operator: str) -> bytes:
+        """The state of an operator for a key group; empty if it has none. Raises SnapshotDamaged.
+
+        Precondition: the operators are known.
+        """
+        name = self._file(group, operator)
         if name not in self.files:
             return b""
         size, checksum = self.files[name]
@@ -58,17 +105,39 @@ class Savepoint:
         return data
 
     def segments(self, flow: Flow, group: int) -> bytes:
-        """The state of all vertices for a key group, as one segment. Raises SnapshotDamaged."""
-        keyed = [vertex.number for vertex in flow.vertices if vertex.keyed]
-        return b"".join(self.segment(group, vertex) for vertex in keyed)
+        """The state of all operators of its flow for a key group, as one segment.
 
-    def check_flow(self, flow: Flow) -> None:
-        """Raises StateMismatch if the savepoint was made by a flow with another plan."""
-        if (self.flow, self.groups) != (plan(flow).identity(), flow.groups):
+        Raises SnapshotDamaged.
+        """
+        keyed = [vertex.name for vertex in flow.vertices if vertex.keyed]
+        return b"".join(self.segment(group, operator) for operator in keyed)
+
+    def holds(self, operator: str) -> bool:
+        """Whether it has any state of an operator. Precondition: the operators are known."""
+        return any(self._file(group, operator) in self.files for group in range(self.groups))
+
+    def same_flow(self, flow: Flow) -> Savepoint:
+        """The savepoint with its operators, for who cannot use it for another flow.
+
+        Raises StateMismatch if it was made by a flow with another plan.
+        """
+        known = self.of(flow)
+        if (self.plan, self.groups) != (plan(flow).identity(), flow.groups):
+            differs = outline(flow).differences(known.about) if known.about is not None else []
+            lines = "".join(f"\n  {text}" for text in differs)
             raise StateMismatch(
                 f"savepoint {self.path} holds the state of another flow than {flow.name!r}, or of "
-                "another version of it: its operators or their states are not the same"
+                f"another version of it:{lines}\n`driftline run --from-snapshot` can begin from it "
+                "with other operators; a savepoint of that run then fits"
             )
+        return known
+
+    def _file(self, group: int, operator: str) -> str:
+        if not self.by_number:
+            return _name(group, operator)
+        assert self.about is not None, "`of` has told the operators"
+        names = [each.name for each in self.about.operators]
+        return f"{group:05}-{names.index(operator)}.segment"
 
 
 def open_savepoint(path: Path) -> Savepoint:
@@ -78,19 +147,32 @@ def open_savepoint(path: Path) -> Savepoint:
     except OSError as error:
         raise Unavailable(f"{path} is no savepoint: {_MANIFEST}: {error.strerror}") from None
     try:
-        about = json.loads(text)
-        if about.pop("format") != _FORMAT or about.pop("checksum") != _checksum(about):
+        manifest = json.loads(text)
+        form, checksum = manifest.pop("format"), manifest.pop("checksum")
+        if form not in (_FORMAT, _BY_NUMBER) or checksum != _checksum(manifest):
             raise ValueError("its checksum does not fit, or it is of another version")
-        files = {name: (size, checksum) for name, (size, checksum) in about.pop("files").items()}
-        return Savepoint(path, files=files, **about)
+        files = {name: (size, crc) for name, (size, crc) in manifest["files"].items()}
+        groups, time = manifest["groups"], manifest["time"]
+        if form == _BY_NUMBER:
+            return Savepoint(path, manifest["flow"], groups, time, files, by_number=True)
+        operators = tuple(
+            OperatorOutline(name, kind, tuple(inputs), tuple((kind, of) for kind, of in states))
+            for name, kind, inputs, states in manifest["operators"]
+        )
+        about = Outline(manifest["flow"], groups, operators)
+        inputs = {
+            source: SavedInput(numbered, None if used is None else (used[0], used[1], used[2]))
+            for source, (numbered, used) in manifest["inputs"].items()
+        }
+        return Savepoint(path, manifest["plan"], groups, time, files, about, inputs)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise SnapshotDamaged(f"savepoint {path}: {_MANIFEST} is damaged: {error}") from None
 
 
-def write_segment(path: Path, group: int, vertex: int, segment: bytes) -> None:
+def write_segment(path: Path, group: int, operator: str, segment: bytes) -> None:
     """Write one file of a savepoint, atomically; a retry writes the same. Raises Unavailable."""
     with _reported(path):
-        replace_file(path / _name(group, vertex), segment)
+        replace_file(path / _name(group, operator), segment)
 
 
 def write_table(path: Path, vertex: Vertex, table: StateTable, groups: GroupCache) -> None:
@@ -100,20 +182,36 @@ def write_table(path: Path, vertex: Vertex, table: StateTable, groups: GroupCach
         keys_of_group.setdefault(groups[key], []).append(key)
     for group, keys in keys_of_group.items():
         if segment := as_segment(vertex.name, table, keys):
-            write_segment(path, group, vertex.number, segment)
+            write_segment(path, group, vertex.name, segment)
 
 
-def complete(path: Path, flow: Flow, time: int) -> Savepoint:
-    """Make a savepoint as of `time` of the files in `path`, by its manifest. Raises Unavailable."""
+def complete(
+    path: Path, flow: Flow, time: int, inputs: Mapping[str, SavedInput] | None = None
+) -> Savepoint:
+    """Make a savepoint as of `time` of the files in `path`, by its manifest. Raises Unavailable.
+
+    `inputs`: of sources, as far as they are known.
+    """
     files = {}
     for file in sorted(path.glob("*.segment")):
         data = file.read_bytes()
         files[file.name] = (len(data), crc32(data))
-    savepoint = Savepoint(path, plan(flow).identity(), flow.groups, time, files)
-    about = {name: value for name, value in asdict(savepoint).items() if name != "path"}
-    text = json.dumps({"format": _FORMAT, **about, "checksum": _checksum(about)}, indent=1)
+    about = outline(flow)
+    savepoint = Savepoint(
+        path, plan(flow).identity(), flow.groups, time, files, about, dict(inputs or {})
+    )
+    manifest = {
+        "flow": about.flow,
+        "plan": savepoint.plan,
+        "groups": savepoint.groups,
+        "time": time,
+        "operators": [astuple(operator) for operator in about.operators],
+        "inputs": {source: astuple(each) for source, each in savepoint.inputs.items()},
+        "files": files,
+    }
+    whole = {"format": _FORMAT, **manifest, "checksum": _checksum(manifest)}
     with _reported(path):
-        replace_file(path / _MANIFEST, text.encode())
+        replace_file(path / _MANIFEST, json.dumps(whole, indent=1).encode())
     return savepoint
 
 
@@ -125,8 +223,11 @@ def begin(path: Path) -> None:
             raise StateMismatch(f"{path} is not empty: give another directory for the savepoint")
 
 
-def _name(group: int, vertex: int) -> str:
-    return f"{group:05}-{vertex}.segment"
+def _name(group: int, operator: str) -> str:
+    """The file of an operator: safe on any disk, also one that ignores case, and for any name."""
+    readable = re.sub(r"[^a-z0-9_]+", "-", operator.lower())[:40]
+    digest = blake2b(operator.encode(errors="surrogatepass"), digest_size=4).hexdigest()
+    return f"{group:05}-{readable}-{digest}.segment"
 
 
 def _checksum(about: Mapping[str, object]) -> int:

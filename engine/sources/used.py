@@ -124,8 +124,18 @@ class CheckedSource:
     Only the latest `read` may be used.
     """
 
-    def __init__(self, source: Source, used: Used = NOTHING) -> None:
+    def __init__(
+        self,
+        source: Source,
+        used: Used = NOTHING,
+        *,
+        user: str = "this run",
+        ways_out: str = WAYS_OUT,
+    ) -> None:
+        """`user`: what has used the records, and `ways_out`: what to do if they have changed; for
+        errors."""
         self._source = source
+        self._user, self._ways_out = user, ways_out
         self._used = used
         """What is compared whenever it is read."""
         self._below = 0, 0
@@ -214,20 +224,18 @@ class CheckedSource:
     def _compare(self, used: Used, last: int, total: int, following: int) -> None:
         """Compare what was read up to time `last`; `following`: the time of the next record."""
         if last != used.last:
-            problem = f"it has only {last} records now, but this run has used {used.last}"
+            problem = f"it has only {last} records now, but {self._user} has used {used.last}"
         elif total != used.sum:
-            problem = f"of the first {last} records, which this run has used, some have changed"
+            problem = f"of the first {last} records, which {self._user} has used, some have changed"
         elif following < used.until:
-            raise StateMismatch(
-                f"{self.name}: this input has ended at record {last} in this run, while others "
-                f"went on to {used.until - 1}. Records are ordered by their number: record "
-                f"{following}, which was appended since, would come before what is delivered. Take "
-                "the new records away, or begin anew: with another --output (and --state, if you "
-                "do), or with --fresh"
+            problem = (
+                f"this input has ended at record {last} in {self._user}, while others went on to "
+                f"{used.until - 1}. Records are ordered by their number: record {following}, which "
+                "was appended since, would come before what is delivered"
             )
         else:
             return
-        raise StateMismatch(f"{self.name}: {problem}. {WAYS_OUT}")
+        raise StateMismatch(f"{self.name}: {problem}. {self._ways_out}")
 
 
 def _content(record: Record) -> bytes:

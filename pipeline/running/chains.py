@@ -99,7 +99,7 @@ class Job:
     ) -> None:
         """Fill a table with an operator's state of a partition. Raises SnapshotDamaged."""
         groups = owned_by(partition, self.partitions, self.flow.groups)
-        segments = (savepoint.segment(group, vertex.number) for group in groups)
+        segments = (savepoint.segment(group, vertex.name) for group in groups)
         restore({vertex.name: table}, segments)
 
 

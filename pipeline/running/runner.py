@@ -135,10 +135,10 @@ def prepared(job: Job) -> Job:
     Raises FlowError for a flow that cannot run, StateMismatch for savepoints of another flow.
     """
     job.flow.validate()
-    for savepoint in filter(None, (job.start, job.end)):
-        savepoint.check_flow(job.flow)
+    start, end = (each and each.same_flow(job.flow) for each in (job.start, job.end))
     ship(job.flow)
-    return replace(job, partitions=max(1, min(job.partitions, job.flow.groups)))
+    partitions = max(1, min(job.partitions, job.flow.groups))
+    return replace(job, start=start, end=end, partitions=partitions)
 
 
 def outputs_of(job: Job, spark: SparkSession, inputs: Sequence[Source]) -> DataFrame:

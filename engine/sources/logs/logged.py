@@ -18,6 +18,9 @@ from driftline.engine.sources.logs.entries import record_of
 from driftline.engine.sources.logs.inputlog import decode_beside, decode_entry, encode_number
 from driftline.engine.sources.source import BadRecord
 
+INPUT_LOG = "input log"
+"""How the identity of such a source begins."""
+
 
 class LoggedSource:
     """The records of an input log, with their times."""
@@ -56,7 +59,7 @@ class LoggedSource:
 
     def identity(self) -> str:
         """A text with the path of the log."""
-        return f"input log {self.path}"
+        return f"{INPUT_LOG} {self.path}"
 
     @contextmanager
     def _opened(self) -> Iterator[lmdb.Environment]:

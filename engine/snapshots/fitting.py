@@ -1,0 +1,231 @@
+"""How a savepoint fits a flow: which state goes to which operator, by name.
+
+A flow may differ from the one that has made the savepoint. An operator, or one state of it, that
+the savepoint lacks begins empty. What the savepoint has and the flow lacks would be lost: that is
+refused unless the user drops it by name, or says which operator it belongs to now.
+
+An operator without a name of its own is called by its kind and its place (`scan-3`), and means
+another one as soon as operators are put in or taken out before it. Such a name counts only if
+nothing has changed up to that place; otherwise the user has to say whose state it is.
+
+Takes: a savepoint, a flow, and the user's `Choice`. Gives: the segments of each key group for the
+flow, and `notes`, what people should know. Invariant: each state of the savepoint goes to exactly
+one state of the same type, or the user has dropped it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from driftline.engine.errors import StateMismatch
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.outline import OperatorOutline, Outline, outline, unnamed
+from driftline.engine.snapshots.merging import read_segment
+from driftline.engine.snapshots.savepoint import SavedInput, Savepoint
+from driftline.engine.state.changelog import encoded
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the user says of a savepoint whose flow was another one.
+
+    `drop`: operators and sources whose state is not wanted, or `OPERATOR.STATE`; `rename`:
+    (old name, new name) of operators and sources.
+    """
+
+    drop: tuple[str, ...] = ()
+    rename: tuple[tuple[str, str], ...] = ()
+
+
+AS_IT_IS = Choice()
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The state that an operator takes; `before`: the name of the operator that has left it."""
+
+    before: str
+    states: frozenset[str]
+    whole: bool
+    """Whether it takes the segments as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A savepoint as the state of a flow."""
+
+    savepoint: Savepoint
+    taken: Mapping[str, Taken]
+    """Operator of the flow -> what it takes; others begin empty."""
+    inputs: Mapping[str, SavedInput | None]
+    """Source of the flow that the savepoint knows -> its input, if it is known and not dropped."""
+    notes: tuple[str, ...] = ()
+    """What begins empty and what is dropped, for people."""
+
+    def segment(self, group: int) -> bytes:
+        """The state of all operators for a key group. Raises SnapshotDamaged."""
+        return b"".join(self._of(group, name, taken) for name, taken in self.taken.items())
+
+    def _of(self, group: int, name: str, taken: Taken) -> bytes:
+        segment = self.savepoint.segment(group, taken.before)
+        if taken.whole:
+            return segment
+        return b"".join(
+            encoded(name, state, rows)
+            for _, state, rows in read_segment(segment)
+            if state in taken.states
+        )
+
+
+def fit(savepoint: Savepoint, flow: Flow, choice: Choice = AS_IT_IS) -> Fitted:
+    """How a savepoint fits a flow. Raises StateMismatch, which says all that is in the way."""
+    known = savepoint.of(flow)
+    assert known.about is not None, "`of` has told the operators"
+    now = outline(flow)
+    if now.groups != known.groups:
+        raise StateMismatch(
+            f"savepoint {savepoint.path} has {known.groups} key groups, and flow {flow.name!r} has "
+            f"{now.groups}: state stays in its key group. Make the flow with "
+            f"Flow({flow.name!r}, groups={known.groups})"
+        )
+    return _Fitting(known, known.about, now, choice).fitted()
+
+
+@dataclass(slots=True)
+class _Fitting:
+    savepoint: Savepoint
+    before: Outline
+    now: Outline
+    choice: Choice
+    taken: dict[str, Taken] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    unused: set[str] = field(default_factory=set)
+    """What the user drops and was not found so far."""
+
+    def fitted(self) -> Fitted:
+        self.unused = {*self.choice.drop}
+        renamed = self._renamed()
+        inputs: dict[str, SavedInput | None] = {}
+        for operator in self.before.operators:
+            name = renamed.get(operator.name, operator.name)
+            if operator.kind == "source":
+                drop = self._drops(operator.name)
+                inputs[name] = None if drop else self.savepoint.inputs.get(operator.name)
+            elif operator.states and not self._drops(operator.name):
+                self._take(operator, name, confirmed=operator.name in renamed)
+            elif operator.states:
+                self.dropped.append(str(operator))
+        self._complain_of_unused()
+        if self.problems:
+            lines = "".join(f"\n  {text}" for text in self.problems)
+            raise StateMismatch(
+                f"savepoint {self.savepoint.path} does not fit flow {self.now.flow!r}:{lines}"
+            )
+        notes = [f"{text} begins empty" for text in self._empty()]
+        notes += [f"{text} is dropped" for text in self.dropped]
+        sources = [name for name in inputs if name not in self.now.sources]
+        notes += [f"source {name!r} is gone" for name in sources]
+        return Fitted(self.savepoint, self.taken, inputs, tuple(notes))
+
+    def _renamed(self) -> dict[str, str]:
+        """Old name -> new name, as the user has said."""
+        renamed = dict(self.choice.rename)
+        known = {each.name for each in self.before.operators}
+        there = {each.name for each in self.now.operators}
+        stateful = self._with_state
+        for old, new in self.choice.rename:
+            said = f"--rename-state {old}={new}"
+            if old not in known:
+                self.problems.append(f"{said}: it has no operator or source {old!r}")
+            elif new not in there:
+                self.problems.append(f"{said}: the flow has no {new!r}")
+            elif new in stateful and new not in {*renamed, *self.choice.drop}:
+                self.problems.append(
+                    f"{said}: it has a {new!r}, too: rename that one, or --drop-state {new}"
+                )
+        if len({*renamed.values()}) < len(self.choice.rename):
+            self.problems.append("--rename-state names an operator twice")
+        return renamed
+
+    @property
+    def _with_state(self) -> list[str]:
+        """The operators and sources of the savepoint that may have left something."""
+        operators = self.before.operators
+        return [each.name for each in operators if each.states or each.kind == "source"]
+
+    def _drops(self, name: str) -> bool:
+        self.unused.discard(name)
+        return name in self.choice.drop
+
+    def _take(self, before: OperatorOutline, name: str, *, confirmed: bool) -> None:
+        """Find out what of an operator's state goes to operator `name` of the flow."""
+        if not self.savepoint.holds(before.name):
+            self.unused -= {f"{before.name}.{state}" for _, state in before.states}
+            return
+        now = next((each for each in self.now.operators if each.name == name), None)
+        if now is None:
+            self.problems.append(
+                f"{before} is not in the flow, and its state would be lost: --drop-state "
+                f"{before.name} confirms that, --rename-state {before.name}=NEW gives it to another"
+            )
+            return
+        if unnamed(before) and not confirmed and not self._same_place(before):
+            self.problems.append(
+                f"{before} has no name of its own, and what stands before it in the flow has "
+                f"changed: whose state is it now? --rename-state {before.name}={now.name} gives it "
+                f"to {now.name!r}, --drop-state {before.name} drops it"
+            )
+            return
+        types = {state: kind for kind, state in now.states}
+        states = set()
+        for kind, state in before.states:
+            if self._drops(f"{before.name}.{state}"):
+                self.dropped.append(f"state {state!r} of {before}")
+            elif types.get(state) == kind:
+                states.add(state)
+            else:
+                has = f"is a {types[state]} now" if state in types else "is not there any more"
+                self.problems.append(
+                    f"{before}: its state {state!r}, a {kind}, {has}: --drop-state "
+                    f"{before.name}.{state} drops what was in it"
+                )
+        whole = name == before.name and len(states) == len(before.states)
+        self.taken[name] = Taken(before.name, frozenset(states), whole)
+
+    def _same_place(self, operator: OperatorOutline) -> bool:
+        """Whether the flow is the same up to an operator, whose name is its place."""
+        until = self.before.operators.index(operator) + 1
+        before, now = (
+            [(each.kind, each.name, each.inputs) for each in flow.operators[:until]]
+            for flow in (self.before, self.now)
+        )
+        return before == now
+
+    def _empty(self) -> list[str]:
+        """What begins empty in the flow although the savepoint has state."""
+        found = []
+        for operator in self.now.operators:
+            taken = self.taken.get(operator.name)
+            names = [name for _, name in operator.states]
+            if names and taken is None:
+                if not self._was_empty(operator):
+                    found.append(str(operator))
+            elif taken is not None:
+                found += [
+                    f"state {name!r} of {operator}" for name in names if name not in taken.states
+                ]
+        return found
+
+    def _was_empty(self, operator: OperatorOutline) -> bool:
+        """Whether the savepoint has the operator, and nothing in it."""
+        found = next((each for each in self.before.operators if each.name == operator.name), None)
+        return found is not None and not self.savepoint.holds(found.name)
+
+    def _complain_of_unused(self) -> None:
+        has = ", ".join(self._with_state)
+        for name in sorted(self.unused):
+            self.problems.append(
+                f"--drop-state {name}: it has no such state. It has that of {has or 'nothing'}"
+            )
