@@ -27,11 +27,16 @@ from driftline.deploy.run.config import RunConfig
 from driftline.deploy.run.fronts import note_used, open_front, open_input
 from driftline.deploy.run.reach import Reach, check_input
 from driftline.deploy.run.resuming import Resuming
+from driftline.deploy.run.savepoints import check_restored, used_of
+from driftline.deploy.run.used_files import UsedFile
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.plan import Plan
 from driftline.engine.policy import Policy
 from driftline.engine.sinks.lines import DEAD_LETTERS
+from driftline.engine.sources import LiveSource, Source
 from driftline.engine.sources.inputs import open_one_input
+from driftline.engine.sources.used import StoreUsed
+from driftline.engine.wire.marks import Mark
 
 
 def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
@@ -72,6 +77,8 @@ def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
             lambda: any(front.draining for front in asked),
             alone=len(flow.sources) == 1,
         )
+        if before.base and not before.incarnation:
+            _check_beginning(config, flow_plan, number, source)
         start = Resuming(before, chosen, None).start(number, source)
         parts = number, source, aside, start, flow_plan, run_config, config, runtime
         front, _ = open_front(*parts, token=config.process)
@@ -82,6 +89,20 @@ def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
             note_used([front], chosen, well=not front.outcome.error)
             runtime.flush(front)
     return STOPPED
+
+
+def _check_beginning(
+    config: ProcessConfig, flow_plan: Plan, number: int, source: Source | LiveSource
+) -> None:
+    """Compare the input with the savepoint that the flow begins with. Raises StateMismatch."""
+    flow = flow_plan.flow
+    fitted = opened(config, lambda: config.beginning.fitted(flow))
+    name = flow.sources[number].name
+    check_restored(fitted, name, source, alone=len(flow.sources) == 1)
+    if (used := used_of(fitted, name, source)) is not None:
+        mark = Mark(config.lineage, f"used-{number}", config.session)
+        file = UsedFile(Path(config.state) / f"input-{number}.used", mark)
+        file.carry_out(StoreUsed(used))
 
 
 def _registered(config: ProcessConfig) -> ClusterState:

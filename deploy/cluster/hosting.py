@@ -18,6 +18,7 @@ from time import monotonic
 from driftline.deploy.cluster.folder import Folder
 from driftline.deploy.cluster.records import Submission
 from driftline.deploy.cluster.tree import FLOWS, Tree
+from driftline.deploy.cluster.wheels import fetch
 from driftline.deploy.host.config import SESSION_S, ProcessConfig
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.supervisor import CannotStart, LocalCluster
@@ -158,6 +159,9 @@ class Hosting(threading.Thread):
         given, host, tree = self.submission, self._host, self._tree
         sockets = host.sockets / str(self._number)
         sockets.mkdir(mode=0o700, exist_ok=True)
+        paths = given.paths
+        if given.wheel:
+            paths += (str(fetch(tree, given.name, given.wheel, host.state / "wheels")),)
         zookeeper = f"{tree.zookeeper}/{FLOWS}/{given.name}" if tree.zookeeper else ""
         registry = str(tree.registry_file(given.name)) if isinstance(tree, Folder) else ""
         return ProcessConfig(
@@ -176,11 +180,12 @@ class Hosting(threading.Thread):
             session=given.session,
             output=given.output,
             limits=given.limits,
-            paths=given.paths,
+            paths=paths,
             log_level=host.log_level,
             network=host.network,
             zookeeper=zookeeper,
             session_s=host.session_s,
             registry=registry,
             reading=given.reading,
+            beginning=given.beginning,
         )

@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from driftline.deploy.host.config import Reading
+from driftline.deploy.host.config import Reading, beginning_from
 from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.engine.errors import StateMismatch
+from driftline.engine.snapshots.beginning import NOTHING, Beginning
 
 
 class Kind(StrEnum):
@@ -90,7 +91,10 @@ class Submission:
     reading: Reading = field(default_factory=Reading)
     limits: Limits = LIMITS
     paths: tuple[str, ...] = ()
+    wheel: str = ""
+    """The name of the wheel that has the flow, if one was sent; the tree has it."""
     spares: int = 0
+    beginning: Beginning = NOTHING
     wish: Wish = Wish.RUN
 
     def encode(self) -> bytes:
@@ -107,7 +111,8 @@ class Submission:
             reading = fields.pop("reading")
             made = Reading(**{**reading, "inputs": tuple(reading["inputs"])})
             limits, wish = Limits(**fields.pop("limits")), Wish(fields.pop("wish"))
-            return Submission(**fields, reading=made, limits=limits, wish=wish)
+            beginning = beginning_from(fields.pop("beginning"))
+            return Submission(**fields, reading=made, limits=limits, wish=wish, beginning=beginning)
 
         return _decoded(data, "a submission", make)
 

@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from driftline.coordinator.identity import Identity
-from driftline.coordinator.registry import ClusterState, check_identity
+from driftline.coordinator.registry import ClusterState, SnapshotRecord, check_identity
 from driftline.deploy.cluster.outcomes import ended_by
 from driftline.deploy.cluster.records import AgentRecord, Kind, Submission
 from driftline.deploy.cluster.submissions import agents, path_of, store, submissions
 from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.cluster.wheels import send
 from driftline.deploy.host.config import Reading
 from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
@@ -28,7 +29,9 @@ from driftline.engine.flow.code import Code, code_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
 from driftline.engine.flow.plan import plan
-from driftline.engine.policy import Policy
+from driftline.engine.policy import Policy, SnapshotCut
+from driftline.engine.snapshots.beginning import FIRST, NOTHING, Beginning
+from driftline.engine.snapshots.fitting import Fitted
 from driftline.engine.sources.files.files import GENERATED
 from driftline.engine.sources.inputs import inputs_by_source
 
@@ -53,6 +56,8 @@ class Order:
     paths: tuple[str, ...] = ()
     spares: int = 0
     accept_changed_code: bool = False
+    beginning: Beginning = NOTHING
+    wheel: Path | None = None
 
 
 def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
@@ -70,16 +75,28 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
     inputs = [[_absolute(text) for text in texts] for texts in inputs]
     if any(text == "-" or text.startswith("-.") for texts in inputs for text in texts):
         raise FlowError("a flow in a cluster cannot read standard input: send by a Producer")
+    before = _before(tree, order.name)
+    beginning, fitted = order.beginning, None
+    if beginning.savepoint:
+        fitted = _fitted(order, flow)
+        path, time = fitted.savepoint.path, fitted.savepoint.time
+        beginning = replace(
+            beginning, savepoint=os.path.abspath(path), about=f"{path.name} at {time}"
+        )
+    elif before is not None:
+        beginning = before.beginning
     identity = Identity(
         outline(flow),
         plan(flow).identity(),
         order.policy.name,
         order.nodes,
         tuple(" ".join(texts) for texts in inputs),
+        beginning.about,
     )
-    before = _before(tree, order.name)
     places = _places(tree, order, len(inputs), before)
-    state = _opened(tree, order, identity, code_of(flow), before)
+    first = None if fitted is None else fitted.savepoint.time
+    state = _opened(tree, order, identity, code_of(flow), before, first)
+    wheel = "" if order.wheel is None else send(tree, order.name, order.wheel)
     submission = Submission(
         name=order.name,
         flow=_absolute_flow(order.flow),
@@ -100,9 +117,20 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
         limits=order.limits,
         paths=order.paths,
         spares=order.spares,
+        beginning=beginning,
+        wheel=wheel,
     )
     store(tree, submission)
     return submission
+
+
+def _fitted(order: Order, flow: Flow) -> Fitted:
+    """The savepoint that a flow begins with. Raises StateMismatch, SnapshotDamaged, Unavailable."""
+    if order.policy.cut is SnapshotCut.NONE:
+        raise StateMismatch(
+            f"policy {order.policy.name} takes no snapshots: a flow cannot begin from a savepoint"
+        )
+    return order.beginning.fitted(flow)
 
 
 def _before(tree: Tree, name: str) -> Submission | None:
@@ -121,9 +149,15 @@ def _before(tree: Tree, name: str) -> Submission | None:
 
 
 def _opened(
-    tree: Tree, order: Order, identity: Identity, code: Code, before: Submission | None
+    tree: Tree,
+    order: Order,
+    identity: Identity,
+    code: Code,
+    before: Submission | None,
+    first: int | None,
 ) -> ClusterState:
-    """What the registry of the flow holds, once it fits what is submitted."""
+    """What the registry of the flow holds, once it fits what is submitted; `first`: the time of the
+    savepoint that it begins with."""
     registry = tree.registry(order.name)
     where = f"flow {order.name!r} in {tree.where}"
     found = registry.read()
@@ -131,6 +165,10 @@ def _opened(
     state = check_identity(found, identity.text, where, identity, anew)
     if found is None:
         state = state.next(lineage=secrets.token_hex(8), code=code, output=str(order.output))
+        if first is not None:
+            fronts = (first,) * len(identity.inputs)
+            snapshot = SnapshotRecord(FIRST, first, fronts)
+            state = replace(state, snapshots=(snapshot,), base=FIRST)
         registry.write(state)
         return state
     if before is not None and before.output != str(order.output):

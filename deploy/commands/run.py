@@ -47,6 +47,7 @@ from driftline.engine.ui.options import (
     reading_options,
     refuse_options,
     refuse_other_options,
+    renamings,
 )
 from driftline.engine.ui.results import write_json
 
@@ -64,19 +65,6 @@ def _endpoint(context: click.Context, parameter: click.Parameter, given: str) ->
     except FlowError as error:
         raise click.BadParameter(str(error)) from None
     return given
-
-
-def _renamings(
-    context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
-) -> tuple[tuple[str, str], ...]:
-    """What `--rename-state` is given. Raises BadParameter if it has another form."""
-    renamings = []
-    for text in given:
-        old, _, new = text.partition("=")
-        if not (old and new):
-            raise click.BadParameter(f"expected OLD=NEW, two names of operators, not {text!r}")
-        renamings.append((old, new))
-    return tuple(renamings)
 
 
 @click.command()
@@ -105,7 +93,7 @@ def _renamings(
               help="With --from-snapshot: do without the state of an operator, which the flow may "
               "not have any more; OPERATOR.STATE: without one of its states. Any number of times.",
               )  # fmt: skip
-@click.option("--rename-state", "rename", multiple=True, metavar="OLD=NEW", callback=_renamings,
+@click.option("--rename-state", "rename", multiple=True, metavar="OLD=NEW", callback=renamings,
               help="With --from-snapshot: the operator OLD of the savepoint is NEW in the flow; so "
               "for a source. Any number of times.")  # fmt: skip
 @click.option("--fresh", is_flag=True,

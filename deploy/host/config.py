@@ -6,11 +6,13 @@ import json
 import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.deploy.host.transport import LOCAL, Network, Transport
 from driftline.deploy.parties.window import WINDOW
 from driftline.deploy.work.pace import CARELESS
+from driftline.engine.snapshots.beginning import NOTHING, Beginning
 from driftline.engine.sources.record import Shape
 from driftline.engine.wire.marks import Mark
 from driftline.engine.wire.senders import WATCH
@@ -100,6 +102,8 @@ class ProcessConfig:
     """The file of the registry, if that is not in `state`."""
     reading: Reading = NOT_READING
     """What fronts read that are processes of their own."""
+    beginning: Beginning = NOTHING
+    """What nodes and fronts begin with whose directories are empty."""
 
     def to_json(self) -> str:
         """The argument of the process."""
@@ -112,7 +116,8 @@ class ProcessConfig:
         fields["careful"], fields["paths"] = tuple(fields["careful"]), tuple(fields["paths"])
         network = Network.from_fields(fields["network"])
         fields["reading"]["inputs"] = tuple(fields["reading"]["inputs"])
-        made = Limits(**fields["limits"]), network, Reading(**fields["reading"])
+        beginning = beginning_from(fields["beginning"])
+        made = Limits(**fields["limits"]), network, Reading(**fields["reading"]), beginning
         return ProcessConfig(**{**fields, **dict(zip(_NESTED, made, strict=True))})
 
     @property
@@ -148,5 +153,11 @@ class ProcessConfig:
         return self.network.transport(Path(self.sockets), sinks)
 
 
-_NESTED = "limits", "network", "reading"
+def beginning_from(fields: dict[str, Any]) -> Beginning:
+    """The beginning with these fields, as JSON gives them."""
+    drop, rename = tuple(fields["drop"]), tuple((old, new) for old, new in fields["rename"])
+    return Beginning(fields["savepoint"], drop, rename, fields["about"])
+
+
+_NESTED = "limits", "network", "reading", "beginning"
 """The fields that are objects of their own."""

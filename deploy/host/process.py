@@ -38,9 +38,11 @@ from driftline.engine.events import about, log
 from driftline.engine.flow.code import code_of
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import Plan, plan
+from driftline.engine.keygroups import owned_by
 from driftline.engine.policy import Policy, policy
 from driftline.engine.sinks.jsonl import JsonLinesConsumer
 from driftline.engine.sinks.lines import DEAD_LETTERS
+from driftline.engine.snapshots.beginning import begin_with
 from driftline.engine.snapshots.store import LmdbStore, PartStore
 
 NOTE_BYTES = 2048
@@ -64,6 +66,9 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     directory = Path(config.state) / f"node-{config.index}"
     kv = opened(config, lambda: LmdbStore(directory, config.identity, config.mark("node")))
     store = PartStore(kv, flow)
+    if config.beginning.savepoint and not store.newest():
+        owned = owned_by(config.index, config.nodes, flow.groups)
+        opened(config, lambda: begin_with(store, config.beginning.fitted(flow), owned))
     note = opened(config, lambda: _notes(config))
     node = Node(
         config.index,

@@ -31,8 +31,8 @@ from driftline.engine.flow.plan import plan
 from driftline.engine.keygroups import GroupCache, owned_by
 from driftline.engine.moments import time_in_words
 from driftline.engine.policy import POLICIES, Policy, SnapshotCut
+from driftline.engine.snapshots.beginning import FIRST, begin_with
 from driftline.engine.snapshots.fitting import Fitted, fit
-from driftline.engine.snapshots.jobs import LoadSnapshot, StoreSnapshot
 from driftline.engine.snapshots.merging import restore
 from driftline.engine.snapshots.reading import read_store
 from driftline.engine.snapshots.savepoint import (
@@ -49,9 +49,6 @@ from driftline.engine.sources.logs.logged import INPUT_LOG
 from driftline.engine.sources.used import CheckedSource, StoreUsed, Used
 from driftline.engine.state.table import StateTable
 from driftline.engine.wire.marks import Mark
-
-FIRST = 1
-"""The number of the snapshot that a savepoint becomes."""
 
 
 def restore_run(
@@ -82,15 +79,9 @@ def restore_run(
     _check_inputs(fitted, flow, inputs)
     used = _check_used(fitted, flow, inputs)
     for index in range(nodes):
-        segments = {
-            group: segment
-            for group in owned_by(index, nodes, flow.groups)
-            if (segment := fitted.segment(group))
-        }
         mark = Mark(run.lineage, f"node-{index}", run.opened + 1)
         with _store(state, index, run.identity, flow, mark) as store:
-            store.carry_out(LoadSnapshot(0))  # removes the parts of an interrupted attempt
-            store.carry_out(StoreSnapshot(FIRST, segments, b""))
+            begin_with(store, fitted, owned_by(index, nodes, flow.groups))
     for index, records in used.items():
         mark = Mark(run.lineage, f"used-{index}", run.opened + 1)
         UsedFile(state / f"input-{index}.used", mark).carry_out(StoreUsed(records))
@@ -106,28 +97,34 @@ def restore_run(
 
 def _check_inputs(fitted: Fitted, flow: Flow, inputs: Sequence[Input | LiveSource]) -> None:
     """Raises StateMismatch if records of an input would be taken for records of another one."""
-    savepoint, first = fitted.savepoint, time_in_words(fitted.savepoint.time)
-    if savepoint.time <= 1:
-        return
     for source, given in zip(flow.sources, inputs, strict=True):
-        if not _numbered(given, alone=len(inputs) == 1):
-            continue
-        if source.name not in fitted.inputs:
-            raise StateMismatch(
-                f"source {source.name!r} is not in savepoint {savepoint.path}, and its input has "
-                f"its records numbered from 1: the state is that before {first}, so all records "
-                "before that one would be left out. Let producers send them (tcp://), as what is "
-                "received comes after everything; or, if it is a source of the savepoint under "
-                f"another name, say which: --rename-state OLD={source.name}"
-            )
-        before = fitted.inputs[source.name]
-        if before is not None and not before.numbered:
-            raise StateMismatch(
-                f"the records of source {source.name!r} were received when savepoint "
-                f"{savepoint.path} was made, and are numbered from 1 now: the state is that before "
-                f"{first}, so they would be left out. Let producers send them (tcp://), or give "
-                "the input log of the run that made it (its directory input-0, or another number)"
-            )
+        check_restored(fitted, source.name, given, alone=len(inputs) == 1)
+
+
+def check_restored(fitted: Fitted, source: str, given: Input | LiveSource, *, alone: bool) -> None:
+    """Check the input of one source, as `restore_run` does; `alone`: there is no other one.
+
+    Raises StateMismatch.
+    """
+    savepoint, first = fitted.savepoint, time_in_words(fitted.savepoint.time)
+    if savepoint.time <= 1 or not _numbered(given, alone=alone):
+        return
+    if source not in fitted.inputs:
+        raise StateMismatch(
+            f"source {source!r} is not in savepoint {savepoint.path}, and its input has its "
+            f"records numbered from 1: the state is that before {first}, so all records before "
+            "that one would be left out. Let producers send them (tcp://), as what is received "
+            "comes after everything; or, if it is a source of the savepoint under another name, "
+            f"say which: --rename-state OLD={source}"
+        )
+    before = fitted.inputs[source]
+    if before is not None and not before.numbered:
+        raise StateMismatch(
+            f"the records of source {source!r} were received when savepoint {savepoint.path} was "
+            f"made, and are numbered from 1 now: the state is that before {first}, so they would "
+            "be left out. Let producers send them (tcp://), or give the input log of the run that "
+            "made it (its directory input-0, or another number)"
+        )
 
 
 def _check_used(
@@ -137,20 +134,28 @@ def _check_used(
 
     Raises StateMismatch if an input has other records now, InputError, Unavailable.
     """
-    found = {}
-    for index, (source, given) in enumerate(zip(flow.sources, inputs, strict=True)):
-        before = fitted.inputs.get(source.name)
-        if before is None or before.used is None or not isinstance(given, MAY_GROW):
-            continue
-        used = found[index] = Used(*before.used)
-        ways_out = (
-            "Give the input of the savepoint, with more records at its end. Or, to begin with the "
-            f"records of this one at {time_in_words(fitted.savepoint.time)}, whatever is before "
-            f"them, add --drop-state {source.name}"
-        )
-        user = f"savepoint {fitted.savepoint.path}"
-        CheckedSource(given, used, user=user, ways_out=ways_out).check(fitted.savepoint.time)
-    return found
+    checked = (
+        used_of(fitted, source.name, given)
+        for source, given in zip(flow.sources, inputs, strict=True)
+    )
+    return {index: used for index, used in enumerate(checked) if used is not None}
+
+
+def used_of(fitted: Fitted, source: str, given: Input | LiveSource) -> Used | None:
+    """What the savepoint was made of, once the input of a source is compared with it; None if it
+    cannot be. Raises StateMismatch if it has other records now, InputError, Unavailable."""
+    before = fitted.inputs.get(source)
+    if before is None or before.used is None or not isinstance(given, MAY_GROW):
+        return None
+    used = Used(*before.used)
+    ways_out = (
+        "Give the input of the savepoint, with more records at its end. Or, to begin with the "
+        f"records of this one at {time_in_words(fitted.savepoint.time)}, whatever is before "
+        f"them, add --drop-state {source}"
+    )
+    user = f"savepoint {fitted.savepoint.path}"
+    CheckedSource(given, used, user=user, ways_out=ways_out).check(fitted.savepoint.time)
+    return used
 
 
 def _numbered(given: Input | LiveSource, *, alone: bool) -> bool:

@@ -200,3 +200,16 @@ def _sections_option(in_sections: bool) -> Callable[[Command], Command]:
             help="Clean wikitext and make each section a document, or leave pages as they are.",
         )
     return click.option("--sections", is_flag=True, help="Split wiki pages into their sections.")
+
+
+def renamings(
+    context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """What `--rename-state` is given. Raises BadParameter if it has another form."""
+    renamings = []
+    for text in given:
+        old, _, new = text.partition("=")
+        if not (old and new):
+            raise click.BadParameter(f"expected OLD=NEW, two names of operators, not {text!r}")
+        renamings.append((old, new))
+    return tuple(renamings)

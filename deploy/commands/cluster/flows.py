@@ -15,25 +15,14 @@ from driftline.deploy.cluster.outcomes import CANCELLED, ended_by, fail
 from driftline.deploy.cluster.records import Submission, Wish
 from driftline.deploy.cluster.status import ClusterStatus, status_of
 from driftline.deploy.cluster.submissions import change, path_of, submission_of
-from driftline.deploy.cluster.submitting import Order, submit
 from driftline.deploy.cluster.tree import FLOWS, Tree
 from driftline.deploy.commands.cluster.places import Place, in_cluster, reached, short_folder
 from driftline.deploy.commands.cluster.tables import as_table
-from driftline.deploy.host.config import Reading
-from driftline.deploy.host.limits import Limits
 from driftline.deploy.host.transport import Network
-from driftline.deploy.parties.window import WINDOW
 from driftline.engine.errors import StateMismatch, Unavailable
-from driftline.engine.flow.loading import load_flow
-from driftline.engine.policy import ORDERINGS, POLICIES, policy
-from driftline.engine.sources.record import Shape
 from driftline.engine.ui.options import (
     FiniteRange,
-    flow_argument,
-    inputs_option,
     json_option,
-    on_error_option,
-    reading_options,
 )
 from driftline.engine.ui.results import write_json
 
@@ -52,94 +41,6 @@ def wait_option(command: Callable[..., None]) -> Callable[..., None]:
 
 
 flow_name = click.argument("name", metavar="NAME")
-
-
-@click.command("submit")
-@flow_argument
-@in_cluster
-@inputs_option("An input, as for `driftline run`; its files are on the host of its front.")
-@click.option("--name", default="", metavar="NAME",
-              help="Name of the flow in the cluster.  [default: that of the flow]")  # fmt: skip
-@click.option("--output", required=True, metavar="DIR", type=click.Path(path_type=Path),
-              help="Absolute path of a directory, on each host of a node, for its outputs.",
-              )  # fmt: skip
-@click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 64))
-@click.option("--policy", "policy_name", default="exactly-once", show_default=True,
-              type=click.Choice(list(POLICIES)), help="Guarantee of the flow.")  # fmt: skip
-@click.option("--ordering", default="speculative", show_default=True,
-              type=click.Choice(ORDERINGS), help="How label order is kept.")  # fmt: skip
-@click.option("--checkpoint-ms", default=1000, show_default=True,
-              type=click.IntRange(1, 3_600_000), help="Time between snapshots.")  # fmt: skip
-@on_error_option()
-@reading_options()
-@click.option("--window", default=WINDOW, show_default=True, type=click.IntRange(1),
-              help="Records of a source that may be under way.")  # fmt: skip
-@click.option("--spares", default=0, show_default=True, type=click.IntRange(0, 8),
-              help="Processes that each agent for nodes keeps ready.")  # fmt: skip
-@click.option("--path", "paths", multiple=True, metavar="DIR",
-              help="Folder, on every host, in which modules are looked for.")  # fmt: skip
-@click.option("--accept-changed-code", is_flag=True,
-              help="Go on though the code of operators has changed: what is there stays.",
-              )  # fmt: skip
-@click.option("--let-anyone-send", is_flag=True,
-              help="Let an input listen where other machines reach it, without keys.",
-              )  # fmt: skip
-@json_option
-def submit_flow(
-    place: Place,
-    flow: str,
-    inputs: tuple[str, ...],
-    name: str,
-    output: Path,
-    nodes: int,
-    policy_name: str,
-    ordering: str,
-    checkpoint_ms: int,
-    dead_letters: bool,
-    shape: Shape,
-    window: int,
-    spares: int,
-    paths: tuple[str, ...],
-    accept_changed_code: bool,
-    let_anyone_send: bool,
-    json_file: Path | None,
-) -> None:
-    """Run FLOW in the cluster, until its inputs end or `driftline stop`.
-
-    FLOW is a module or a .py file, which every host has. The flow gets places at agents that have
-    free slots, and keeps them: after its end, the same command goes on with its state.
-    """
-    if not output.is_absolute():
-        raise click.BadParameter(
-            f"{output} is no absolute path: it has to be right on every host of a node",
-            param_hint="--output",
-        )
-    loaded = load_flow(flow)
-    reading = Reading(
-        inputs, shape.id_field, shape.text_field, shape.sections, window, let_anyone_send
-    )
-    order = Order(
-        name or loaded.name,
-        flow,
-        reading,
-        output,
-        nodes,
-        policy(policy_name, ordering),
-        checkpoint_ms / 1000,
-        dead_letters,
-        Limits(),
-        paths,
-        spares,
-        accept_changed_code,
-    )
-    with place.opened() as tree:
-        made = submit(tree, loaded, order)
-    write_json(json_file, {"name": made.name, "run": made.run, "nodes": made.nodes,
-                           "fronts": made.fronts, "error": None})  # fmt: skip
-    click.echo(
-        f"flow {made.name} is submitted: nodes at {', '.join(made.nodes)}; fronts at "
-        f"{', '.join(made.fronts)}"
-    )
 
 
 @click.command()

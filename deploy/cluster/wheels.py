@@ -1,0 +1,95 @@
+"""Wheels: a flow that is sent to every host with its submission.
+
+A wheel of Python alone is imported as it is, from the file. The tree has its bytes in pieces, as
+ZooKeeper stores no large ones; each host writes the file once, under its checksum.
+"""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+from driftline.deploy.cluster.tree import FLOWS, NEW, Conflict, Tree
+from driftline.engine.durable import make_directory, replace_file
+from driftline.engine.errors import FlowError, StateMismatch, Unavailable
+
+PIECE_BYTES = 512 << 10
+
+WHEEL_BYTES_MAX = 64 << 20
+
+_PURE = b"Root-Is-Purelib: true"
+
+
+@contextmanager
+def imported(wheel: Path | None) -> Iterator[None]:
+    """Import from a wheel, too, within this context. Raises FlowError if that cannot be."""
+    if wheel is None:
+        yield
+        return
+    check_wheel(wheel)
+    sys.path.append(str(wheel.resolve()))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(wheel.resolve()))
+
+
+def check_wheel(wheel: Path) -> None:
+    """Raises FlowError for a file that hosts could not import from."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            names = [name for name in archive.namelist() if name.endswith(".dist-info/WHEEL")]
+            pure = len(names) == 1 and _PURE in archive.read(names[0])
+    except (OSError, zipfile.BadZipFile) as error:
+        raise FlowError(f"{wheel} is no wheel: {error}") from None
+    if not pure:
+        raise FlowError(
+            f"{wheel} is no wheel of Python alone: install it on every host, and submit the flow "
+            "without --wheel"
+        )
+    if wheel.stat().st_size > WHEEL_BYTES_MAX:
+        raise FlowError(
+            f"{wheel} has more than {WHEEL_BYTES_MAX >> 20} MiB: install it on every host, and "
+            "submit the flow without --wheel"
+        )
+
+
+def send(tree: Tree, flow: str, wheel: Path) -> str:
+    """Store a wheel for a flow. Returns its name: its checksum. Raises FlowError, Unavailable."""
+    check_wheel(wheel)
+    data = wheel.read_bytes()
+    name = sha256(data).hexdigest()[:32]
+    pieces = [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
+    for number, piece in enumerate(pieces):
+        try:
+            tree.write(f"{FLOWS}/{flow}/wheels/{name}/{number:04}", piece, NEW)
+        except Conflict:
+            continue  # the same piece, of an earlier submission
+    return f"{name}-{len(pieces)}"
+
+
+def fetch(tree: Tree, flow: str, name: str, folder: Path) -> Path:
+    """The file of a flow's wheel on this host. Raises Unavailable, StateMismatch."""
+    checksum, _, count = name.partition("-")
+    file = folder / f"{checksum}.whl"
+    if file.is_file():
+        return file
+    pieces = []
+    for number in range(int(count)):
+        piece = tree.read(f"{FLOWS}/{flow}/wheels/{checksum}/{number:04}")
+        if piece is None:
+            raise Unavailable(f"{tree.where} has only a part of the wheel of {flow!r}")
+        pieces.append(piece.data)
+    data = b"".join(pieces)
+    if sha256(data).hexdigest()[:32] != checksum:
+        raise StateMismatch(f"the wheel of {flow!r} in {tree.where} is damaged: submit it again")
+    try:
+        make_directory(folder)
+        replace_file(file, data)
+    except OSError as error:
+        raise Unavailable(f"{file}: {error.strerror}") from None
+    return file

@@ -1,0 +1,94 @@
+"""Flows that begin in a cluster from a savepoint, and flows that a wheel brings."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.cluster.machine import COMMAND, Machine
+
+FLOW = """
+from driftline import Flow, ValueState
+
+def count(record, seen):
+    seen.set((seen.get() or 0) + 1)
+    return {"key": record["key"], "count": seen.get()}
+
+flow = Flow("counts")
+counts = flow.source("records").key_by("key").scan(count, ValueState("seen"), name="count")
+counts.sink("counts")
+"""
+
+CHANGED = FLOW.replace('counts.sink("counts")', 'counts.filter(lambda c: True).sink("counts")')
+
+RECORDS = 100
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    with Machine(tmp_path) as machine:
+        yield machine
+
+
+def write(folder: Path, records: int) -> Path:
+    file = folder / "in.jsonl"
+    file.write_text("".join(json.dumps({"key": n % 7}) + "\n" for n in range(records)))
+    return file
+
+
+def counted(first: int, last: int) -> list[object]:
+    return [{"key": n % 7, "count": n // 7 + 1} for n in range(first, last)]
+
+
+def ordered(values: list[object]) -> list[str]:
+    return sorted(map(json.dumps, values))
+
+
+def test_two_flows_in_a_cluster_begin_from_one_savepoint_of_a_run(machine: Machine) -> None:
+    folder = machine.folder
+    (folder / "flow.py").write_text(FLOW)
+    given = "--input", f"records={write(folder, RECORDS)}"
+    run = [COMMAND, "run", "flow.py", *given, "--output", "first"]
+    subprocess.run(run, cwd=folder, check=True, capture_output=True)
+    saved = [COMMAND, "savepoint", "flow.py", "--state", "first/.driftline/state"]
+    subprocess.run([*saved, "--output", "saved"], cwd=folder, check=True, capture_output=True)
+    (folder / "changed.py").write_text(CHANGED)
+    write(folder, 3 * RECORDS)
+    for name, flow, nodes in (("one", "flow.py", 1), ("two", "changed.py", 3)):
+        output = folder / name
+        machine.command("restore", "saved", flow, *given, "--output", output, "--name", name,
+                        "--nodes", nodes)  # fmt: skip
+    for name in ("one", "two"):
+        machine.over(name)
+        assert machine.flow(name)["state"] == "complete"
+        found = machine.values(folder / name)
+        assert ordered(found) == ordered(counted(RECORDS, 3 * RECORDS))
+    write(folder, 2)
+    refused = machine.command("restore", "saved", "flow.py", *given, "--output", folder / "x",
+                              "--name", "other")  # fmt: skip
+    assert "is submitted" in refused
+    machine.until(lambda: bool(machine.flow("other")["trouble"]), "that the input is refused")
+    [trouble] = machine.flow("other")["trouble"]
+    assert "it has only 2 records now" in trouble
+
+
+def test_a_wheel_brings_the_flow_to_the_hosts(machine: Machine) -> None:
+    folder = machine.folder
+    wheel = folder / "counting-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("counting_flow.py", FLOW)
+        archive.writestr("counting-1.0.dist-info/WHEEL", "Root-Is-Purelib: true\n")
+    given = "--input", f"records={write(folder, RECORDS)}", "--output", machine.output
+    machine.command("submit", "counting_flow", *given, "--wheel", wheel, "--nodes", "2")
+    wheel.unlink()
+    machine.over("counts")
+    assert ordered(machine.values()) == ordered(counted(0, RECORDS))
+    other = folder / "other.whl"
+    other.write_text("no wheel")
+    wrong = *given, "--name", "other", "--wheel", other
+    assert "is no wheel" in machine.command("submit", "counting_flow", *wrong, status=1)
