@@ -38,6 +38,7 @@ from driftline.coordinator.snapshots import ADVICE, Snapshots
 from driftline.coordinator.takeover import Takeover
 from driftline.coordinator.writing import Writing
 from driftline.engine.errors import SnapshotDamaged
+from driftline.engine.keygroups import names_of
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Output, Policy
 from driftline.engine.wire.messages import (
@@ -81,9 +82,12 @@ class Coordinator:
         session: int = 0,
         process: str = "",
     ) -> None:
-        """`interval`: seconds between snapshots; `run` names this call of the command; `session`:
+        """`nodes`: how many, if the registry has no layout yet; `interval`: seconds between
+        snapshots; `run` names this call of the command; `session`:
         its number, see `ClusterState.opened`; `process`: of the master."""
-        self.nodes = [f"node-{i}" for i in range(nodes)]
+        layout = state.layout or tuple(range(nodes))
+        self.nodes = names_of(layout)
+        """Of the layout that the registry has."""
         self.fronts = [f"front-{i}" for i in range(fronts)]
         self.policy = policy
         self.state = state
@@ -118,7 +122,8 @@ class Coordinator:
         if state.outcome is not None and state.outcome.run == run:
             self.phase, self.outcome = Phase.STOPPED, state.outcome
         else:
-            self.state = replace(state, outcome=None, opened=session or state.opened)
+            opened = session or state.opened
+            self.state = replace(state, outcome=None, opened=opened, layout=layout)
         if self._follows and policy.ordered:
             self._takeover = Takeover(state.incarnation, self.nodes, self.nodes + self.fronts)
 
@@ -165,6 +170,10 @@ class Coordinator:
         return self.phase is Phase.RUNNING and bool(self._draining.why)
 
     # Members and failures.
+
+    def has(self, name: str) -> bool:
+        """Whether this is the name of a member."""
+        return name in self.nodes or name in self.fronts
 
     def hello(self, name: str, message: Hello) -> None:
         """A member is present, perhaps as a new process, and says what it has done so far."""
@@ -400,11 +409,11 @@ class Coordinator:
             if self.policy.goes_on:  # the node's newest part has at least this number
                 number = start.parts[self.nodes.index(name)] if start.parts else 0
             same_code = int(self.state.same_code(start))
-            recover = Recover(incarnation, number, start.taken, start.time, addresses, same_code)
-            self._tell([name], recover)
+            begins = incarnation, number, start.taken, start.time, addresses, same_code
+            self._tell([name], Recover(*begins, self.state.layout))
         elif name in self.fronts and self.phase is Phase.RUNNING:
             offset = start.offsets[self.fronts.index(name)] if self.policy.replay else -1
-            self._tell([name], Start(incarnation, offset, addresses))
+            self._tell([name], Start(incarnation, offset, addresses, self.state.layout))
 
     def unloadable(self, sender: str, message: Unloadable) -> None:
         """A node cannot load a snapshot: go back to the one before, or end the run."""

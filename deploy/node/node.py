@@ -60,7 +60,8 @@ BUNDLES_WAITING = 8
 
 
 class Node(Recovering):
-    """Node `index` of `nodes`, with any policy.
+    """Node `index`, with any policy; the first layout has `nodes` nodes, and the master tells of
+    later ones.
 
     `process`, `address`, `run`: see `Member`; `dead_letters`: see `Barrier`; `waiting_bytes`: see
     `Brake`.
@@ -82,8 +83,9 @@ class Node(Recovering):
         waiting_bytes: int = WAITING_BYTES,
     ) -> None:
         self._waiting_bytes = waiting_bytes
+        layout = tuple(range(nodes)) if index < nodes else (index,)
         components = Components(
-            plan, policy, index, nodes, new_id, dead_letters, waiting_bytes // BUNDLES_WAITING
+            plan, policy, index, layout, new_id, dead_letters, waiting_bytes // BUNDLES_WAITING
         )
         super().__init__(components, process, address, run, pace or Pace(plan))
         self.index = index
@@ -279,7 +281,9 @@ class Node(Recovering):
     def _advance(self) -> None:
         """Act on new frontiers: settle roots, release elements at gates, release outputs."""
         stages, tracking = self._stages, self._tracking
-        if self.index == 0:  # even if no frontier moves: they may all wait for an idle front
+        if (
+            self._components.place == 0
+        ):  # even if no frontier moves: they may all wait for an idle front
             for front, time in tracking.tracker.to_ask():
                 self.send(f"front-{front}", AskPromise(time))
         if tracking.moved(self.now):

@@ -10,6 +10,8 @@ consumer is asked for its last bundle; its first answer makes the node ready, an
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from driftline.barrier.barrier import Barrier
 from driftline.deploy.node.components import Components
 from driftline.deploy.node.delivery import Delivery
@@ -113,6 +115,8 @@ class Recovering(Member):
         if message.incarnation > self.incarnation:
             self.enter(message.incarnation)
             self.addresses.update(message.addresses)
+            if message.layout:
+                self._components = replace(self._components, layout=message.layout)
             load = self._components.load(message.number, message.taken)
             self._begin(load, message.time, bool(message.same_code))
             self._loading.begin(self.now, message.number)

@@ -34,7 +34,7 @@ from driftline.deploy.parties.replay import Replay
 from driftline.deploy.parties.window import WINDOW, Window
 from driftline.engine.errors import DriftlineError, InputError
 from driftline.engine.flow.plan import Plan
-from driftline.engine.keygroups import owner, root_group
+from driftline.engine.keygroups import names_of, owner, root_group
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.moments import time_in_words
 from driftline.engine.policy import BY_TIME, Output, Policy
@@ -62,6 +62,7 @@ from driftline.engine.wire.messages import (
     Start,
     Stop,
 )
+from driftline.engine.wire.senders import MASTER
 
 BATCH = 24
 """Records that one turn takes at most; with more, the other nodes would wait."""
@@ -99,10 +100,8 @@ class Front(Member):
         super().__init__(f"front-{index}", process, address, run)
         self.ready = True
         self.index = index
-        self.nodes = nodes
-        everybody = [f"node-{node}" for node in range(nodes)]
-        self._trackers = everybody if policy.ordered else ["master"]
-        self._others = [] if policy.ordered else everybody
+        self.nodes = names_of(range(nodes))
+        """Of the layout; the first one has nodes 0 to `nodes` - 1."""
         self.groups = plan.flow.groups
         self.policy = policy
         self.live = source if isinstance(source, LiveSource) else None
@@ -180,8 +179,8 @@ class Front(Member):
         elif isinstance(message, AskPromise):
             self._asked = message.next
         elif isinstance(message, BeginEpoch):
-            for node in range(self.nodes):
-                self.send(f"node-{node}", Marker(self.index, self.index, message.number))
+            for node in self.nodes:
+                self.send(node, Marker(self.index, self.index, message.number))
             # Not INFINITY: at the next start the source may have grown.
             self._epochs.append((message.number, min(self.next, self._end)))
         elif isinstance(message, Committed):
@@ -227,8 +226,9 @@ class Front(Member):
         self._promise()
         if self._cached is not None and self._cached.bytes > MANY_BYTES:
             self.send("master", AskSnapshot())
-        for node in self._others:  # nodes without a tracker: shows them whether a marker was lost
-            self.send(node, Promise(self.index, 0, 0, 0))
+        if not self.policy.ordered:  # nodes without a tracker see whether a marker was lost
+            for node in self.nodes:
+                self.send(node, Promise(self.index, 0, 0, 0))
 
     def turn(self) -> bool:
         self.meter.look(self.now, self._delivered)
@@ -247,6 +247,8 @@ class Front(Member):
             return
         self.enter(message.incarnation)
         self.addresses.update(message.addresses)
+        if message.layout:
+            self.nodes = names_of(message.layout)
         if message.offset >= 0:
             self.next = max(1, message.offset)
         elif self.live is not None:
@@ -364,7 +366,7 @@ class Front(Member):
                 self.taken += 1
                 self.meter.hand(time, self.now)
             self.window.add(time, len(payload))
-            node = owner(root_group(time, self.index, self.groups), self.nodes, self.groups)
+            node = owner(root_group(time, self.index, self.groups), len(self.nodes), self.groups)
             labels, payloads = batches.setdefault(node, ([], []))
             labels.append((time, self.index))
             payloads.append(payload)
@@ -399,7 +401,7 @@ class Front(Member):
             covers = (self._covered, end)
             batch = encode_labels(labels), joined_rows(payloads), ()
             frame = Frame(self.index, self.index, labels[0][0], 0, (batch,), covers)
-            self.send(f"node-{node}", frame)
+            self.send(self.nodes[node], frame)
             self._covered = end
 
     def _now_durable(self) -> int:
@@ -407,7 +409,7 @@ class Front(Member):
 
     def _promise(self) -> None:
         self._durable = self._now_durable()
-        for tracker in self._trackers:
+        for tracker in self.nodes if self.policy.ordered else (MASTER,):
             self.send(tracker, Promise(self.index, self._covered, self.next, self._durable))
         self._covered = self.next
 

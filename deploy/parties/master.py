@@ -80,7 +80,6 @@ class Master(Party):
         self.epoch = state.epoch
         self.process = process
         """New with each start of a master."""
-        self.nodes = nodes
         self.plan = plan
         self.policy = policy
         about = nodes, plan.fronts, policy, state, interval, run, missing_after_s, session
@@ -88,7 +87,6 @@ class Master(Party):
         self.stalled_after_s = stalled_after_s
         self.tracker: Tracker | Gathered | None = None
         """The progress of the incarnation; None while there is none."""
-        self._members = {*self.coordinator.nodes, *self.coordinator.fronts}
         self._progress = (-1, -1)
         self._progress_at = 0.0
         self._oldest: tuple[int, int] | None = None
@@ -116,7 +114,7 @@ class Master(Party):
         return self.coordinator.phase is Phase.BROKEN
 
     def admits(self, header: Header) -> bool:
-        if header.sender not in self._members or header.sequence <= self.epoch:
+        if not self.coordinator.has(header.sender) or header.sequence <= self.epoch:
             return True
         self.coordinator.superseded()
         return False
@@ -141,7 +139,7 @@ class Master(Party):
             time, stage = oldest
             return f"{waits_for}; stage {stage} is not done with {time_in_words(time)}"
         if behind := tracker.undelivered():
-            nodes = ", ".join(f"node-{node}" for node in behind)
+            nodes = ", ".join(self.coordinator.nodes[place] for place in behind)
             waits_for += f"; the consumer has not stored all outputs of {nodes}"
         return waits_for
 
@@ -175,12 +173,12 @@ class Master(Party):
             if isinstance(tracker, Gathered):
                 oldest, waits = message.oldest, bool(message.waits)
                 told = message.processed, message.delivered, message.reached, oldest, waits
-                tracker.tell(int(sender.removeprefix("node-")), *told)
+                tracker.tell(coordinator.nodes.index(sender), *told)
             return
         if isinstance(message, Acknowledge):
             if isinstance(tracker, Tracker):
                 tracker.acknowledge(message.cells, message.covered)
-                tracker.deliver(int(sender.removeprefix("node-")), message.delivered)
+                tracker.deliver(coordinator.nodes.index(sender), message.delivered)
             return
         if isinstance(message, Promise):
             if isinstance(tracker, Tracker):
@@ -223,7 +221,7 @@ class Master(Party):
 
     def _check_sender(self, sender: str, message: Message) -> None:
         """Raises MalformedMessage if no member of this run sends such a message."""
-        if sender not in self._members:
+        if not self.coordinator.has(sender):
             raise MalformedMessage(f"{sender!r} is no member of this run")
         of_nodes = isinstance(message, (Acknowledge, Reached))
         if of_nodes and sender not in self.coordinator.nodes:
@@ -313,11 +311,12 @@ class Master(Party):
         start = min(self.coordinator.start.offsets) if self.policy.replay else 0
         self._progress = (-1, -1)
         if self.policy.ordered:
-            self.tracker = Gathered(self.nodes, start)
+            self.tracker = Gathered(len(self.coordinator.nodes), start)
             return
-        self.tracker = Tracker(self.plan.stages, self.plan.fronts, self.nodes, start)
+        nodes = len(self.coordinator.nodes)
+        self.tracker = Tracker(self.plan.stages, self.plan.fronts, nodes, start)
         if self.policy.cut is SnapshotCut.PRODUCTIONS:
-            self.tracker.acknowledge([token(node, start) for node in range(self.nodes)])
+            self.tracker.acknowledge([token(place, start) for place in range(nodes)])
 
     def _pass_on(self) -> None:
         """Send the messages of the coordinator, and begin its writes."""

@@ -221,7 +221,8 @@ class Recover(Message):
     `taken`: the incarnation in which the snapshot was taken. `time`: the time of the snapshot. A
     node under strong productions loads its newest part, which must have at least this number.
     `addresses`: (name, address) of all members. `same_code`: 1 if the snapshot was taken by the
-    code that runs now, 0 if the consumer has later outputs by other code.
+    code that runs now, 0 if the consumer has later outputs by other code. `layout`: the numbers of
+    all nodes, in order; (): as before.
     """
 
     incarnation: int
@@ -230,6 +231,7 @@ class Recover(Message):
     time: int
     addresses: tuple[tuple[str, str], ...]
     same_code: int = 1
+    layout: tuple[int, ...] = ()
 
 
 @message(44, control=True)
@@ -255,11 +257,15 @@ class Unloadable(Message):
 
 @message(34, control=True)
 class Start(Message):
-    """Coordinator to a front: begin `incarnation`, replay from `offset` on (-1: do not replay)."""
+    """Coordinator to a front: begin `incarnation`, replay from `offset` on (-1: do not replay).
+
+    `layout`: as in `Recover`.
+    """
 
     incarnation: int
     offset: int
     addresses: tuple[tuple[str, str], ...]
+    layout: tuple[int, ...] = ()
 
 
 @message(35, control=True)

@@ -25,7 +25,7 @@ from driftline.engine.wire.messages import (
 from tests.coordinator.cluster import INTERVAL, Cluster, restart
 
 RECORDS = SnapshotRecord(7, 40, (40,)), SnapshotRecord(6, 30, (30,))
-FOUND = ClusterState("me", 9, 3, RECORDS, opened=2, epoch=4)
+FOUND = ClusterState("me", 9, 3, RECORDS, opened=2, epoch=4, layout=(0, 1))
 
 
 def successor(
