@@ -1,9 +1,9 @@
 """The front: reads a source, gives each record its label, and sends it to a node. Can replay.
 
-Takes `Start`, `Progress`, `BeginEpoch`, `Committed`, `Drain` (master), `AskPromise` (master, node),
-and the messages that every member takes. Gives frames (nodes); a `Promise` for times without a
-frame (all trackers); `Prepared` for an epoch; `Drained`; `AskSnapshot` while the records kept for a
-replay take much memory; and the messages that every member gives.
+Takes `Start`, `Progress`, `BeginEpoch`, `Committed`, `Drain`, `Hold`, `GoOn` (master), `AskPromise`
+(master, node), and the messages that every member takes. Gives frames (nodes); a `Promise` for
+times without a frame (all trackers); `Prepared` for an epoch; `Drained`; `Held`; `AskSnapshot`
+while the records kept for a replay take much memory; and the messages that every member gives.
 
 Invariants: times grow; frames and promises together cover all times below `next`, without a gap;
 after a `Start` with an offset the same records get the same labels again; the records under way fit
@@ -54,6 +54,9 @@ from driftline.engine.wire.messages import (
     Drained,
     Failed,
     Frame,
+    GoOn,
+    Held,
+    Hold,
     Marker,
     Message,
     Prepared,
@@ -146,6 +149,8 @@ class Front(Member):
         """Whether the run is to end in good order."""
         self._until = INFINITY
         """No record with this time, or a later one, is sent."""
+        self._held = INFINITY
+        """Nor is one from this time on, while the run changes its nodes."""
         self._end = INFINITY
         """All records of a source that has ended are below this time."""
         self._trim_at = 0.0
@@ -191,12 +196,23 @@ class Front(Member):
             # What was sent is in the last snapshot of a policy with markers; no more is needed.
             self._until = max(self.next, message.time)
             self._asked = max(self._asked, message.time)
+        elif isinstance(message, Hold):
+            self._hold(message)
+        elif isinstance(message, GoOn):
+            self._held = INFINITY
         elif isinstance(message, Start):
             self._start(message)
         else:
             super().handle(sender, message)
             if isinstance(message, Stop) and self.outcome is not None and not self.outcome.error:
                 self._give_up(self.next)
+
+    def _hold(self, message: Hold) -> None:
+        """Send the records below a time, and no others, or none from now on."""
+        self._held = max(self.next, message.time)
+        self._asked = max(self._asked, message.time)
+        held = Held(message.number, min(self.next, self._end), int(self._ended))
+        self.send(MASTER, held)
 
     def count_delivered(self) -> None:
         """Count in `taken` only what is delivered: later calls count what waits in an input log.
@@ -267,7 +283,7 @@ class Front(Member):
             )
             return
         self._ended = self.next >= INFINITY
-        self._end = INFINITY
+        self._end = self._held = INFINITY
         self._early = False
         self._records = iter(()) if self._ended else self._read()
         self.window.clear()
@@ -328,7 +344,8 @@ class Front(Member):
         bad: list[BadRecord] = []
         taken = taken_bytes = 0
         more = over = False
-        while not (self._ended or self.window.full) and self.next < self._until:
+        until = min(self._until, self._held)
+        while not (self._ended or self.window.full) and self.next < until:
             if taken == BATCH or taken_bytes >= BATCH_BYTES:
                 more = True
                 break
@@ -340,11 +357,11 @@ class Front(Member):
             if record is None:
                 if self.live is not None and self._asked > self.next and not self._early:
                     # No record waits: the clock may move past the times of other fronts.
-                    self.next = max(self.next, self.live.move_to(self._asked))
+                    self.next = max(self.next, min(self.live.move_to(self._asked), until))
                 break
-            if time_of(record) >= self._until:
+            if time_of(record) >= until:
                 self._records = chain((record,), records)
-                self.next = self._until
+                self.next = until
                 break
             taken += 1
             if isinstance(record, BadRecord):

@@ -1,9 +1,9 @@
 """The master: knows the progress, and has the coordinator, which decides on snapshots and recovery.
 
 Takes `Reached` (nodes, in label order) or `Promise` (fronts) and `Acknowledge` (nodes), `Alive`,
-`AskReport` (anybody), and the messages of the coordinator. Gives `Progress` (nodes, fronts),
-`AskPromise` (fronts), `Report`, and the messages of the coordinator. `Progress` is sent at most
-once a millisecond: no output waits for it.
+`AskReport` and `Resize` (anybody), and the messages of the coordinator. Gives `Progress` (nodes,
+fronts), `AskPromise` (fronts), `Report`, and the messages of the coordinator. `Progress` is sent at
+most once a millisecond: no output waits for it.
 
 A master that hears of a later one (a member knows its epoch) decides nothing any more, and ends.
 """
@@ -33,7 +33,9 @@ from driftline.engine.wire.messages import (
     Following,
     Goodbye,
     Header,
+    Held,
     Hello,
+    Joined,
     Lost,
     Message,
     Prepared,
@@ -42,9 +44,11 @@ from driftline.engine.wire.messages import (
     Promise,
     Reached,
     Report,
+    Resize,
     Unloadable,
 )
 from driftline.engine.wire.party import Job, Party
+from driftline.engine.wire.senders import NODE
 
 STALLED_AFTER_S = 10.0
 """How long the oldest work may stay unfinished, while no node works, before it counts as lost."""
@@ -83,7 +87,7 @@ class Master(Party):
         self.plan = plan
         self.policy = policy
         about = nodes, plan.fronts, policy, state, interval, run, missing_after_s, session
-        self.coordinator = Coordinator(*about, process)
+        self.coordinator = Coordinator(*about, process, plan.flow.groups)
         self.stalled_after_s = stalled_after_s
         self.tracker: Tracker | Gathered | None = None
         """The progress of the incarnation; None while there is none."""
@@ -145,6 +149,7 @@ class Master(Party):
 
     def _report(self) -> Report:
         coordinator, tracker = self.coordinator, self.tracker
+        resizing = coordinator.resizing
         figures = {
             "incarnation": coordinator.state.incarnation,
             "recoveries": coordinator.recoveries,
@@ -156,24 +161,33 @@ class Master(Party):
             tuple(figures.items()),
             coordinator.phase.value,
             self.waits_for,
-            coordinator.members.addresses,
+            coordinator.members.addresses + resizing.addresses,
             self._all_obstacles,
             self.process,
             tuple((name, process, int(s * 1000)) for name, process, s in coordinator.silent),
+            (*coordinator.nodes, *resizing.names),
+            coordinator.state.layout,
+            resizing.doing,
+            resizing.refused,
         )
 
     def handle(self, sender: str, message: Message) -> None:
         coordinator, tracker = self.coordinator, self.tracker
-        if isinstance(message, AskReport):
+        if isinstance(message, AskReport | Resize):
             self.addresses[sender] = message.address
+            if isinstance(message, Resize):
+                coordinator.resize(message.nodes)
+                self._pass_on()
             self.send(sender, self._report())
+            return
+        if self._is_of_another_layout(sender) and not isinstance(message, Hello | Joined):
             return
         self._check_sender(sender, message)
         if isinstance(message, Reached):
             if isinstance(tracker, Gathered):
                 oldest, waits = message.oldest, bool(message.waits)
                 told = message.processed, message.delivered, message.reached, oldest, waits
-                tracker.tell(coordinator.nodes.index(sender), *told)
+                tracker.tell(coordinator.nodes.index(sender), *told, message.left)
             return
         if isinstance(message, Acknowledge):
             if isinstance(tracker, Tracker):
@@ -211,6 +225,10 @@ class Master(Party):
             coordinator.snapshots.hurry()
         elif isinstance(message, Unloadable):
             coordinator.unloadable(sender, message)
+        elif isinstance(message, Joined):
+            coordinator.resizing.joined(sender, message)
+        elif isinstance(message, Held):
+            coordinator.resizing.held(sender, message)
         elif isinstance(message, Lost):
             coordinator.lost(message)
         elif isinstance(message, Failed):
@@ -221,15 +239,20 @@ class Master(Party):
 
     def _check_sender(self, sender: str, message: Message) -> None:
         """Raises MalformedMessage if no member of this run sends such a message."""
-        if not self.coordinator.has(sender):
+        if not self.coordinator.has(sender) and not self._is_of_another_layout(sender):
             raise MalformedMessage(f"{sender!r} is no member of this run")
         of_nodes = isinstance(message, (Acknowledge, Reached))
         if of_nodes and sender not in self.coordinator.nodes:
             raise MalformedMessage(f"progress of {sender!r}, which is no node")
-        if isinstance(message, Drained) and sender not in self.coordinator.fronts:
-            raise MalformedMessage(f"{sender!r} is no front, so it cannot have been drained")
+        if isinstance(message, Drained | Held) and sender not in self.coordinator.fronts:
+            raise MalformedMessage(f"{sender!r} is no front: it cannot have been drained or held")
         if isinstance(message, Promise) and sender != f"front-{message.front}":
             raise MalformedMessage(f"a promise of front {message.front}, sent by {sender!r}")
+
+    def _is_of_another_layout(self, sender: str) -> bool:
+        """Whether this is the name of a node that takes part in the run no more, or not yet."""
+        role, _, number = sender.partition("-")
+        return role == NODE and number.isdecimal() and not self.coordinator.has(sender)
 
     def channel_lost(self, sender: str) -> None:
         self.coordinator.lost(Lost(self.incarnation, f"the master misses messages of {sender}"))
@@ -273,6 +296,8 @@ class Master(Party):
             return False
         processed, delivered = self.tracker.processed, self.tracker.delivered
         self.coordinator.consider_end(processed, delivered, self.tracker.reached)
+        if isinstance(self.tracker, Gathered):
+            self.coordinator.consider_resizing(delivered, self.tracker.left)
         self._pass_on()
         if (processed, delivered) != self._progress:
             self.coordinator.moved(processed, delivered)

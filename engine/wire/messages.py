@@ -16,6 +16,18 @@ from driftline.engine.wire.kinds import Message as Message
 from driftline.engine.wire.kinds import decode as decode
 from driftline.engine.wire.kinds import encode as encode
 from driftline.engine.wire.kinds import message
+from driftline.engine.wire.resizing import SLICE_BYTES as SLICE_BYTES
+from driftline.engine.wire.resizing import AskParts as AskParts
+from driftline.engine.wire.resizing import AskSlice as AskSlice
+from driftline.engine.wire.resizing import GoOn as GoOn
+from driftline.engine.wire.resizing import Held as Held
+from driftline.engine.wire.resizing import Hold as Hold
+from driftline.engine.wire.resizing import Join as Join
+from driftline.engine.wire.resizing import Joined as Joined
+from driftline.engine.wire.resizing import NoParts as NoParts
+from driftline.engine.wire.resizing import Parts as Parts
+from driftline.engine.wire.resizing import Resize as Resize
+from driftline.engine.wire.resizing import Slice as Slice
 
 # Elements -------------------------------------------------------------------------------------
 
@@ -125,7 +137,8 @@ class Reached(Message):
 
     `processed`, `reached`: as in its tracker. `delivered`: the consumer has the node's outputs
     below this time. `oldest`: (time, stage) of the oldest work under way, empty if there is none.
-    `waits`: 1 if work that is done waits for the input log of a front.
+    `waits`: 1 if work that is done waits for the input log of a front. `left`: no output with a
+    later time has left the node, in any incarnation.
     """
 
     processed: int
@@ -133,6 +146,7 @@ class Reached(Message):
     reached: int
     oldest: tuple[int, ...]
     waits: int
+    left: int = -1
 
 
 # Snapshots ------------------------------------------------------------------------------------
@@ -348,7 +362,9 @@ class Report(Message):
     `waits_for`: the same at length; empty if there is no more to say. If it is the master,
     `addresses`: where all members can be asked, and `obstacles`: what the run waits for outside;
     `silent`: (node, its process or "" if that was never heard, milliseconds of silence).
-    `process`: the process that reports, new with each start.
+    `process`: the process that reports, new with each start. `wanted`: the nodes that have to run,
+    `layout`: those that run the flow, `resizing`: what becomes of the number of nodes, for people;
+    "" if nothing; `refused`: why it cannot become what was asked for.
     """
 
     figures: tuple[tuple[str, int], ...]
@@ -358,6 +374,10 @@ class Report(Message):
     obstacles: tuple[str, ...] = ()
     process: str = ""
     silent: tuple[tuple[str, str, int], ...] = ()
+    wanted: tuple[str, ...] = ()
+    layout: tuple[int, ...] = ()
+    resizing: str = ""
+    refused: str = ""
 
 
 # Consumers (control) --------------------------------------------------------------------------
