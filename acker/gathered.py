@@ -22,6 +22,7 @@ class Gathered:
         self.reached = start
         """The largest time that a front has promised before its end."""
         self._delivered = [0] * nodes
+        self._left: list[int | None] = [None] * nodes
         self._oldest: list[tuple[int, int] | None] = [None] * nodes
         self._waits = [False] * nodes
 
@@ -33,6 +34,7 @@ class Gathered:
         reached: int,
         oldest: Sequence[int],
         waits: bool,
+        left: int = -1,
     ) -> None:
         """A node tells how far it is; see `Reached`."""
         self.processed = max(self.processed, processed)
@@ -40,11 +42,19 @@ class Gathered:
         self._delivered[node] = max(self._delivered[node], delivered)
         self._oldest[node] = (oldest[0], oldest[1]) if len(oldest) == 2 else None
         self._waits[node] = waits
+        before = self._left[node]
+        self._left[node] = left if before is None else max(before, left)
 
     @property
     def delivered(self) -> int:
         """Consumers have all outputs below this time."""
         return min(self.processed, *self._delivered)
+
+    @property
+    def left(self) -> int | None:
+        """No output with a later time has left a node; None until all of them have said that."""
+        known = [left for left in self._left if left is not None]
+        return max(known) if len(known) == len(self._left) else None
 
     @property
     def waits_for_logs(self) -> bool:

@@ -110,6 +110,11 @@ class Barrier:
         raise NotImplementedError
 
     @property
+    def left(self) -> int:
+        """No output of a later unit has left, in any incarnation. Precondition: it is connected."""
+        return max(self.t_last, self.released_to)
+
+    @property
     def stored_units(self) -> int:
         """The consumer has all outputs of the units up to here, also where they have none."""
         waits = self.ready or self.outstanding is not None

@@ -7,6 +7,8 @@ the rest.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from driftline.coordinator.registry import SnapshotRecord
 from driftline.engine.events import about, log
 from driftline.engine.histogram import Histogram
@@ -82,6 +84,31 @@ class Chronicle:
         self.snapshots.add(max(0.0, self.now - begun))
         told = about("snapshot", snapshot=number, time=time)
         log.debug("%s is committed", _named(number, time), extra=told)
+
+    def resizing(self, nodes: int, names: Sequence[str]) -> None:
+        """Other nodes are to take over from the `nodes` of now."""
+        told = about("resizing", nodes=nodes, wanted=len(names))
+        log.info(
+            "resizing from %d to %d nodes: %s",
+            *(nodes, len(names), ", ".join(names)),
+            extra=told,
+        )
+
+    def resizing_put_off(self, reason: str) -> None:
+        """The nodes of now go on; another try follows."""
+        told = about("resizing-put-off", reason=reason)
+        log.warning("resizing: %s; the run goes on, and it is tried again", reason, extra=told)
+
+    def resizing_given_up(self, reason: str) -> None:
+        """There is no next layout any more."""
+        told = about("resizing-given-up", reason=reason)
+        log.warning("resizing is given up: %s", reason, extra=told)
+
+    def resized(self, names: Sequence[str], time: int) -> None:
+        """The next layout is the layout, from a time on."""
+        told = about("resized", nodes=len(names), time=time)
+        text = "resized: %s take over from %s on"
+        log.info(text, ", ".join(names), time_in_words(time), extra=told)
 
     def registry_failed(self, reason: object) -> None:
         """The registry holds something else than what this master has written."""

@@ -1,8 +1,8 @@
 """The coordinator: decides on snapshots, on recovery, and on the end of a run.
 
 Takes: `Hello`, `Alive`, `Goodbye`, `Lost`, `Failed` and `Prepared` (members), `Unloadable` and
-`PrepareFailed` (nodes), `Drained` (fronts), the time, and the progress of the run.
-Gives: `Recover` and `Prepare` (nodes), `Start`, `BeginEpoch` and `Drain` (fronts), `Committed` and
+`PrepareFailed` (nodes), the time, the progress of the run, and how many nodes it is to have.
+Gives: `Recover` and `Prepare` (nodes), `Start` and `BeginEpoch` (fronts), `Committed` and
 `Stop` (members), and writes of the registry.
 Invariants: a decision is sent only once the registry has it; a snapshot is committed only if every
 part of it is durable; incarnations only grow; a run has one outcome.
@@ -12,10 +12,7 @@ registry; nodes load the last committed snapshot, and their barriers fetch the c
 bundle; when all nodes are ready, fronts replay from the snapshot's time. A run starts in the same
 way, with an empty snapshot. After a recovery without progress comes a pause (`backoff.py`).
 
-End of a run: the outcome is written to the registry and no failure changes it from then on. This
-master, and every later one of the same run, answers each hello with the outcome until all members
-have said goodbye or are silent. The outcome of another run (an earlier call of the command) is
-forgotten: the same command, given again, goes on from the state that it finds.
+The end of a run is in `deciding.py`, the way to another number of nodes in `resizing.py`.
 
 A member is missing only if it is silent: a process with long work to do still says `Alive`.
 
@@ -28,33 +25,29 @@ from __future__ import annotations
 from dataclasses import replace
 
 from driftline.coordinator.backoff import Backoff
+from driftline.coordinator.beginning import begin, recover
 from driftline.coordinator.chronicle import Chronicle
-from driftline.coordinator.draining import IN_GOOD_ORDER, Draining
+from driftline.coordinator.deciding import Deciding
+from driftline.coordinator.draining import Draining
 from driftline.coordinator.farewell import Farewell
 from driftline.coordinator.members import Members
 from driftline.coordinator.phases import DECIDED, UNDER_WAY, Phase
-from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRecord, WriteState
+from driftline.coordinator.registry import ClusterState, WriteState
+from driftline.coordinator.resizing import Resizing
 from driftline.coordinator.snapshots import ADVICE, Snapshots
 from driftline.coordinator.takeover import Takeover
-from driftline.coordinator.writing import Writing
 from driftline.engine.errors import SnapshotDamaged
-from driftline.engine.labels import INFINITY
+from driftline.engine.keygroups import GROUPS, names_of
 from driftline.engine.policy import Output, Policy
 from driftline.engine.wire.messages import (
     Alive,
-    Drain,
-    Drained,
     Failed,
     Following,
-    Goodbye,
     Hello,
     Lead,
     Lost,
-    Message,
     Prepared,
     PrepareFailed,
-    Recover,
-    Start,
     Stop,
     Unloadable,
 )
@@ -66,7 +59,7 @@ MISSING_AFTER_S = 5.0
 RESTARTED = "the master has been restarted"
 
 
-class Coordinator:
+class Coordinator(Deciding):
     """Decides. `out`: (receiver, message) to be sent; `jobs`: writes of the registry to be done."""
 
     def __init__(
@@ -80,65 +73,36 @@ class Coordinator:
         missing_after_s: float = MISSING_AFTER_S,
         session: int = 0,
         process: str = "",
+        groups: int = GROUPS,
     ) -> None:
-        """`interval`: seconds between snapshots; `run` names this call of the command; `session`:
-        its number, see `ClusterState.opened`; `process`: of the master."""
-        self.nodes = [f"node-{i}" for i in range(nodes)]
-        self.fronts = [f"front-{i}" for i in range(fronts)]
-        self.policy = policy
-        self.state = state
-        self.phase = Phase.GATHERING
-        self.out: list[tuple[str, Message]] = []
-        self.jobs: list[Job] = []
-        self.outcome: RunOutcome | None = None
-        """How this run ends; None until that is decided."""
+        """`nodes`: how many, if the registry has no layout yet; `interval`: seconds between
+        snapshots; `run` names this call of the command; `session`: its number, see
+        `ClusterState.opened`; `process`: of the master; `groups`: how many key groups there are."""
+        layout = state.layout or tuple(range(nodes))
+        follows = bool(session) and state.opened == session and state.outcome is None
+        opened = replace(state, opened=session or state.opened, layout=layout)
+        super().__init__(names_of(layout), fronts, policy, opened, run, missing_after_s, process)
         self.recoveries = 0
         self.taken_over = False
         """Whether this master went on with the incarnation that it found."""
         self.members = Members(missing_after_s)
-        self._missing_after = missing_after_s
         self._backoff = Backoff()
         self.chronicle = Chronicle()
         self.snapshots = Snapshots(self.nodes, self.fronts, policy, interval, self.chronicle)
+        about = self.snapshots, self.chronicle, self.nodes, self.members, groups
+        self.resizing = Resizing(policy, self.fronts, *about)
         self._resume_at = 0.0
         """The end of the pause: no recovery begins before it."""
         self._ready: set[str] = set()
         self._takeover: Takeover | None = None
         """How this master takes an incarnation over; None if it has begun one, or has to."""
-        self._follows = bool(session) and state.opened == session and state.outcome is None
+        self._follows = follows
         """Whether there was a master before it in the same call, and nothing was decided since."""
-        self._writing = Writing(process)
         self._write_again = False
-        self._now = 0.0
         self._damage = ""
         """Why the newest snapshot could not be loaded; it may explain why an older one cannot."""
-        self._run_id = run
-        self._draining = Draining(self.fronts, policy.cut)
-        self._farewell = Farewell(self.nodes + self.fronts, missing_after_s)
-        if state.outcome is not None and state.outcome.run == run:
-            self.phase, self.outcome = Phase.STOPPED, state.outcome
-        else:
-            self.state = replace(state, outcome=None, opened=session or state.opened)
         if self._follows and policy.ordered:
             self._takeover = Takeover(state.incarnation, self.nodes, self.nodes + self.fronts)
-
-    @property
-    def error(self) -> str:
-        """Why the run failed; empty if it did not, or is not over."""
-        if self.outcome is None or not self.outcome.error:
-            return ""
-        return f"{self.outcome.error}: {self.outcome.text}"
-
-    @property
-    def start(self) -> SnapshotRecord:
-        """The snapshot that a recovery begins from; number 0 is the empty snapshot."""
-        empty = SnapshotRecord(0, 0, (0,) * len(self.fronts))
-        return self.state.snapshots[0] if self.state.snapshots else empty
-
-    @property
-    def leads(self) -> bool:
-        """Whether the registry has the epoch of this master."""
-        return self._writing.begun
 
     @property
     def silent(self) -> list[tuple[str, str, float]]:
@@ -159,16 +123,16 @@ class Coordinator:
         doing = f"{self.phase.value}{self._draining.why if self.is_draining else ''}"
         return doing + self.snapshots.waits_for
 
-    @property
-    def is_draining(self) -> bool:
-        """Whether the run goes on only until it may end in good order."""
-        return self.phase is Phase.RUNNING and bool(self._draining.why)
-
     # Members and failures.
+
+    def has(self, name: str) -> bool:
+        """Whether this is the name of a member."""
+        return name in self.nodes or name in self.fronts
 
     def hello(self, name: str, message: Hello) -> None:
         """A member is present, perhaps as a new process, and says what it has done so far."""
-        if name not in self.nodes and name not in self.fronts:
+        if not self.has(name):
+            self._hello_of_another(name, message)
             return
         restarted = self.members.hello(name, message.process, message.address, self._now)
         if self._takeover is not None:
@@ -190,6 +154,16 @@ class Coordinator:
             self._ready.add(name)
             if len(self._ready) == len(self.nodes):
                 self._run()
+
+    def _hello_of_another(self, name: str, message: Hello) -> None:
+        """A node of the next layout is present, or one of an earlier layout, which may end."""
+        if self.phase is Phase.STOPPED:
+            self._tell_outcome([name])
+            return
+        process = message.process, message.address
+        if not self.resizing.hello(name, *process, self.state, self._now) and self.leads:
+            self._tell([name], Stop(self._run_id, "", "other nodes have taken over"))
+        self._pass_on_resizing()
 
     def alive(self, name: str, message: Alive) -> None:
         """A process lives, though it may be too busy to say `Hello`."""
@@ -216,53 +190,7 @@ class Coordinator:
             because = message.error == SnapshotDamaged.__name__ and self._damage
             self.stop(message.error, message.text + (f" ({because})" if because else ""))
 
-    # The end of the run.
-
-    def drained(self, name: str, message: Drained) -> None:
-        """A front wants the run to end in good order, and has said up to where it sends."""
-        self._draining.drained(name, message.time, bool(message.live), bool(message.ended))
-        until = self._draining.until
-        if until is not None and until < INFINITY:
-            self._tell(self.fronts, Drain(until))
-
-    def consider_end(self, processed: int, delivered: int, reached: int) -> None:
-        """End a run once all is delivered and in the last snapshot; `reached`: see the tracker."""
-        if processed >= INFINITY:
-            self._draining.ended(reached)
-        if self._draining.is_due(processed, delivered, self.snapshots.number):
-            self.snapshots.make_due(self._now)
-        if self._draining.is_over(delivered, self.start.number, self.start.time):
-            self.stop(text="" if self._draining.has_ended else IN_GOOD_ORDER)
-
-    def stop(self, error: str = "", text: str = "") -> None:
-        """Decide to end the run. Members are told once the registry has the outcome."""
-        self.phase = Phase.STOPPING
-        self.snapshots.pending = None
-        self.outcome = RunOutcome(self._run_id, error, text)
-        if not self._writing.under_way:  # else `_stopping` does it once that write is done
-            self._write(self.state.next(outcome=self.outcome))
-
-    def _stopping(self) -> None:
-        """A write was done after the end was decided; it may be an earlier one."""
-        if self.state.outcome is None:
-            self._write(self.state.next(outcome=self.outcome))
-            return
-        self.phase = Phase.STOPPED
-        self._tell_outcome(self.nodes + self.fronts)
-
-    def _tell_outcome(self, names: list[str]) -> None:
-        assert self.outcome is not None
-        self._tell(names, Stop(self.outcome.run, self.outcome.error, self.outcome.text))
-
-    def goodbye(self, name: str, message: Goodbye) -> None:
-        """A member knows that the run is over."""
-        if self.phase is Phase.STOPPED:
-            self._farewell.goodbye(name, message.process)
-            self._end_if_over()
-
-    def _end_if_over(self) -> None:
-        if self._farewell.over(self._now):
-            self.phase = Phase.ENDED
+    # Time.
 
     def tick(self, now: float) -> None:
         """Learn the time (seconds, monotonic); notice silent members, and the end of a pause."""
@@ -283,10 +211,11 @@ class Coordinator:
     def deadline(self) -> float:
         """When `tick` and `consider_snapshot` want to be called again (seconds, monotonic)."""
         latest = min(self._now + self._missing_after / 4, self._writing.again_at)
+        latest = min(latest, self.resizing.deadline)
         if self.phase is Phase.WAITING:
             return min(latest, self._resume_at)
         due_at = self.snapshots.due_at
-        if self.phase is not Phase.RUNNING or due_at is None:
+        if self.phase is not Phase.RUNNING or due_at is None or self.resizing.holds:
             return latest
         return min(latest, max(due_at, self._now + 0.001))
 
@@ -327,6 +256,8 @@ class Coordinator:
         self.chronicle.taken_over(self.state.incarnation)
         self.snapshots.begin_from(self.start, self._now)
         self.snapshots.give_up(takeover.asked, takeover.at_work)
+        self.resizing.take_over()
+        self._pass_on_resizing()
         if self.state.snapshots:
             self.out += self.snapshots.tell(self.state)
 
@@ -334,6 +265,7 @@ class Coordinator:
 
     def _recover(self, reason: str, paced: bool = True) -> None:
         self.snapshots.pending = None
+        self.resizing.interrupted()
         self._takeover, self._follows = None, False
         if reason:
             self.recoveries += 1
@@ -352,9 +284,6 @@ class Coordinator:
         else:
             self._write_again = True
 
-    def _write(self, state: ClusterState) -> None:
-        self.jobs.append(self._writing.begin(state))
-
     def done(self, job: Job, result: object) -> None:
         """A write of the registry was carried out; `result` is an exception if it failed."""
         if not self._writing.over(job, result, self._now) or self.phase is Phase.BROKEN:
@@ -364,6 +293,8 @@ class Coordinator:
             return
         assert isinstance(job, WriteState)
         self.state = job.state
+        if self.nodes != names_of(job.state.layout):
+            self._resized()
         if self.phase is Phase.STOPPING:
             self._stopping()
         elif self._write_again:
@@ -394,17 +325,11 @@ class Coordinator:
 
     def _begin_incarnation_at(self, name: str) -> None:
         """Tell a node or front to begin the incarnation; repeated if the message was lost."""
-        incarnation, start, addresses = self.state.incarnation, self.start, self.members.addresses
+        about = self.policy, self.members.addresses
         if name in self.nodes and self.phase in (Phase.LOADING, Phase.RUNNING):
-            number = start.number
-            if self.policy.goes_on:  # the node's newest part has at least this number
-                number = start.parts[self.nodes.index(name)] if start.parts else 0
-            same_code = int(self.state.same_code(start))
-            recover = Recover(incarnation, number, start.taken, start.time, addresses, same_code)
-            self._tell([name], recover)
+            self._tell([name], recover(self.state, self.start, self.nodes.index(name), *about))
         elif name in self.fronts and self.phase is Phase.RUNNING:
-            offset = start.offsets[self.fronts.index(name)] if self.policy.replay else -1
-            self._tell([name], Start(incarnation, offset, addresses))
+            self._tell([name], begin(self.state, self.start, self.fronts.index(name), *about))
 
     def unloadable(self, sender: str, message: Unloadable) -> None:
         """A node cannot load a snapshot: go back to the one before, or end the run."""
@@ -422,11 +347,46 @@ class Coordinator:
         self.phase = Phase.DECIDING
         self._write(self.state.next(incarnation=self.state.incarnation + 1, snapshots=older))
 
+    # Other nodes.
+
+    def resize(self, nodes: int) -> None:
+        """The run is to have so many nodes. May be repeated."""
+        if self.phase not in DECIDED and not self.is_draining:
+            self.resizing.ask(nodes, self.state.layout)
+            self._pass_on_resizing()
+
+    def consider_resizing(self, delivered: int, left: int | None) -> None:
+        """Go on with the way to the next layout; `left`: see `Gathered.left`."""
+        if self.phase is not Phase.RUNNING:
+            return
+        if self.is_draining:
+            self.resizing.give_up("the run is about to end")
+        cut = self.resizing.look(self.state, delivered, left, self._now)
+        self._pass_on_resizing()
+        if cut is not None:
+            self.phase = Phase.DECIDING
+            begins = {"incarnation": self.state.incarnation + 1, "layout": self.resizing.layout}
+            self._write(self.state.next(**begins, snapshots=(cut,), base=cut.number))
+
+    def _resized(self) -> None:
+        """The registry has another layout."""
+        self.members.forget(self.nodes)
+        self.nodes[:] = names_of(self.state.layout)
+        for name, process, address in self.resizing.processes():
+            self.members.hello(name, process, address, self._now)
+        self.resizing.forget()
+        self._farewell = Farewell(self.nodes + self.fronts, self._missing_after)
+        self.chronicle.resized(self.nodes, self.start.time)
+
+    def _pass_on_resizing(self) -> None:
+        self.out += self.resizing.out
+        self.resizing.out = []
+
     # Snapshots.
 
     def consider_snapshot(self, delivered: int) -> None:
         """Begin a snapshot, as of the delivered frontier, or the end, if it is due and new."""
-        if self.phase is Phase.RUNNING:
+        if self.phase is Phase.RUNNING and not self.resizing.holds:
             self.out += self.snapshots.consider(delivered, self._now)
 
     def prepared(self, sender: str, message: Prepared) -> None:
@@ -445,6 +405,3 @@ class Coordinator:
         record = self.snapshots.to_commit(self.state.incarnation, self._now)
         if record is not None:
             self._write(self.state.next(snapshots=(record, *self.state.snapshots[:1])))
-
-    def _tell(self, names: list[str], message: Message) -> None:
-        self.out += [(name, message) for name in names]

@@ -113,6 +113,12 @@ class Members:
         """Whether every present member was heard at `since` or later."""
         return all(member.seen >= since for member in self._present.values())
 
+    def forget(self, names: Iterable[str]) -> None:
+        """These are no members any more."""
+        for name in names:
+            self._present.pop(name, None)
+            self._gone.pop(name, None)
+
     def silent_for(self, name: str) -> float:
         """How long a member may be silent, in seconds."""
         return self._extended_s.get(name, self._usual_s)

@@ -17,6 +17,7 @@ from driftline.coordinator.identity import Identity
 from driftline.engine.durable import make_directory, replace_file
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.code import NO_CODE, Code
+from driftline.engine.keygroups import Layout
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.party import Job
 
@@ -79,6 +80,9 @@ class ClusterState:
     leader: str = ""
     """The process of that master: no two masters write the same state, also if they decide the
     same."""
+    layout: Layout = ()
+    """The nodes that run the flow; (): not decided yet, or that of a registry that has no field for
+    it. All snapshots are of this layout."""
 
     def same_code(self, snapshot: SnapshotRecord) -> bool:
         """Whether a snapshot was taken by the code of the newest session.
@@ -187,8 +191,8 @@ class FileRegistry:
             ) from None
 
 
-_FORMAT = 5
-_READABLE = (4, 5)
+_FORMAT = 6
+_READABLE = (4, 5, 6)
 
 
 def encode_state(state: ClusterState) -> bytes:
@@ -199,7 +203,7 @@ def encode_state(state: ClusterState) -> bytes:
     run = outcome, state.lineage, state.opened, state.base
     about = None if state.about is None else state.about.as_tuple()
     code = state.code.python, state.code.operators, state.code_from, state.output
-    leads = state.epoch, state.leader
+    leads = state.epoch, state.leader, state.layout
     begin = _FORMAT, state.identity, state.version, state.incarnation
     data = pack((*begin, snapshots, run, about, (*code, *leads)))
     return crc32(data).to_bytes(4, "big") + data
@@ -217,10 +221,11 @@ def decode_state(data: bytes, where: str) -> ClusterState:
     assert isinstance(parts, tuple), "the checksum is right, so encode_state wrote it"
     if parts[0] not in _READABLE:
         raise StateMismatch(f"registry {where} was written by another version of Driftline")
-    _, identity, version, incarnation, snapshots, run, about, newest = parts
-    python, operators, code_from, *rest = newest  # format 4 ends with `output`, or before it
+    form, identity, version, incarnation, snapshots, run, about, newest = parts
+    # Format 4 ends with `output`, or before it; format 5 has no layout.
+    python, operators, code_from, *rest = newest
     outcome, lineage, opened, base = run
-    return ClusterState(
+    state = ClusterState(
         identity,
         version,
         incarnation,
@@ -234,3 +239,6 @@ def decode_state(data: bytes, where: str) -> ClusterState:
         code_from,
         *rest,
     )
+    if form == _FORMAT or state.about is None:
+        return state
+    return replace(state, layout=tuple(range(state.about.nodes)))

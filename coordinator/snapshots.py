@@ -139,13 +139,19 @@ class Snapshots:
         time = delivered if by_time else 0
         if by_time and (time <= self._time or time >= INFINITY):
             return []
+        if by_time:
+            return self.begin(time, now)
         self.number += 1
         self.pending = PendingSnapshot(self.number, time, set())
-        if by_time:
-            self.pending.waiting.update(self._nodes)
-            return [(node, Prepare(self.number, time)) for node in self._nodes]
         self.pending.waiting.update(self._nodes, self._fronts)
         return [(front, BeginEpoch(self.number)) for front in self._fronts]
+
+    def begin(self, time: int, now: float) -> Told:
+        """Begin a snapshot as of a time, which is the delivered frontier."""
+        self._begun_at = now
+        self.number += 1
+        self.pending = PendingSnapshot(self.number, time, {*self._nodes})
+        return [(node, Prepare(self.number, time)) for node in self._nodes]
 
     def prepared(self, sender: str, message: Prepared) -> None:
         """A part of a snapshot is durable."""

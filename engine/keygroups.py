@@ -9,7 +9,7 @@ dictionary of all keys would be faster only while it is in the processor's cache
 remembers groups, for code that sees the same keys repeatedly, one by one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from zlib import crc32
 
 from driftline.engine.errors import PayloadError
@@ -59,13 +59,23 @@ def root_group(time: int, front: int, groups: int = GROUPS) -> int:
     return (((time + front) * _SPREAD & 0xFFFFFFFFFFFFFFFF) * groups) >> 64
 
 
+Layout = tuple[int, ...]
+"""The nodes that run at a time, by their numbers. The place of a node in it says which groups it
+owns. A number belongs to one layout only: so all that a node ever stores is of the same groups."""
+
+
+def names_of(layout: Iterable[int]) -> list[str]:
+    """The names of the nodes of a layout, in its order."""
+    return [f"node-{number}" for number in layout]
+
+
 def owner(group: int, nodes: int, groups: int = GROUPS) -> int:
-    """The number of the node that owns a group; inverse of `owned_by`."""
+    """The place of the node that owns a group; inverse of `owned_by`."""
     return group * nodes // groups
 
 
 def owned_by(node: int, nodes: int, groups: int = GROUPS) -> range:
-    """The contiguous range of groups that a node owns."""
+    """The contiguous range of groups that the node at this place owns."""
     first = -(-node * groups // nodes)
     last = -(-(node + 1) * groups // nodes)
     return range(first, last)
@@ -84,7 +94,7 @@ class GroupCache(dict[object, int]):
 
 
 class Owners:
-    """The owners of keys, in a cluster of `nodes` nodes."""
+    """The owners of keys, as places in a layout of `nodes` nodes."""
 
     def __init__(self, nodes: int, groups: int = GROUPS) -> None:
         self.nodes = nodes
@@ -92,7 +102,7 @@ class Owners:
         self._of_group = [owner(group, nodes, groups) for group in range(groups)]
 
     def of(self, keys: Sequence[object]) -> list[int]:
-        """The number of the node that owns each key.
+        """The place of the node that owns each key.
 
         Raises TypeError for a key that has no hash, PayloadError for a key that cannot travel.
         """

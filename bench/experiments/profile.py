@@ -173,8 +173,9 @@ class _DataPath:
         self.numbers = count(1)
         self.turns = count()
         self.elements = 0
+        new_id = self.ids.__next__
         self.assemblies = [
-            Components(self.plan, self.policy, node, NODES, lambda: next(self.ids)).assembly()
+            Components(self.plan, self.policy, node, tuple(range(NODES)), new_id).assembly()
             for node in range(NODES)
         ]
         self.leaving = [Leaving(assembly) for assembly in self.assemblies]

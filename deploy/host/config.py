@@ -61,6 +61,8 @@ class ProcessConfig:
     lineage: str = ""
     """The run's token, and the number of its session: see `engine.wire.marks`."""
     session: int = 0
+    layout: tuple[int, ...] = ()
+    """The nodes to begin with, by their numbers; (): the first `nodes`."""
     output: str = ""
     """Directory of the JSON-lines consumer; if empty, the consumer is a process of its own."""
     role: str = ""
@@ -113,7 +115,8 @@ class ProcessConfig:
     def from_json(text: str) -> ProcessConfig:
         """Decode `to_json`."""
         fields = json.loads(text)
-        fields["careful"], fields["paths"] = tuple(fields["careful"]), tuple(fields["paths"])
+        for name in ("careful", "paths", "layout"):
+            fields[name] = tuple(fields[name])
         network = Network.from_fields(fields["network"])
         fields["reading"]["inputs"] = tuple(fields["reading"]["inputs"])
         beginning = beginning_from(fields["beginning"])

@@ -66,7 +66,8 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     directory = Path(config.state) / f"node-{config.index}"
     kv = opened(config, lambda: LmdbStore(directory, config.identity, config.mark("node")))
     store = PartStore(kv, flow)
-    if config.beginning.savepoint and not store.newest():
+    first = config.index < config.nodes  # others take their state from the nodes before them
+    if config.beginning.savepoint and first and not store.newest():
         owned = owned_by(config.index, config.nodes, flow.groups)
         opened(config, lambda: begin_with(store, config.beginning.fitted(flow), owned))
     note = opened(config, lambda: _notes(config))
@@ -107,6 +108,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         heartbeat = Heartbeat(runtime, [node], config.limits.slow_after_s)
         with heartbeat, serve_node(config.metrics, node, runtime, heartbeat):
             runtime.run(lambda: node.ended)
+        introduce(node, config)  # once more: its figures at the end
         runtime.close()
     return STOPPED
 

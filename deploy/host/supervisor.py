@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import random
 import secrets
+import shutil
 import signal
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
@@ -27,6 +28,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Self
 
+from driftline.coordinator.phases import Phase
 from driftline.deploy.host import child
 from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.deaths import KILLED_SILENT, MAY_BE_DAMAGE, Deaths, how
@@ -41,11 +43,19 @@ from driftline.deploy.parties.silences import Running, Silences
 from driftline.deploy.parties.watch import Watch
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import about, log
+from driftline.engine.keygroups import names_of
 from driftline.engine.mending import ONCE_MENDED
 from driftline.engine.visible import visible
+from driftline.engine.wire.messages import Report
 
 MODULE = "driftline.deploy.host.process"
 """The module that a process runs."""
+
+OVER = tuple(phase.value for phase in (Phase.STOPPING, Phase.STOPPED, Phase.ENDED))
+"""States of a master whose nodes end because the run does."""
+
+SAID_BEFORE_S = 0.5
+"""What the master has said, at most so long before its word came, may be older than an end."""
 
 ENDS_WITHIN_S = 10.0
 """How long the end of a process that was killed for its silence may take before that is told."""
@@ -63,15 +73,19 @@ class LocalCluster:
         config: ProcessConfig,
         spares: int = 0,
         masters: int = 1,
-        names: Sequence[str] = (),
+        names: Sequence[str] | None = None,
         front_module: str = "",
+        takes: Callable[[str], bool] = lambda name: True,
     ) -> None:
         """`spares`: processes that are kept ready for the next deaths. `masters`: how many queue up
         in ZooKeeper, if the configuration names one. `names`: the processes to run here; by default
-        the masters and all nodes. `front_module`: what a front runs, if there are any."""
+        the masters and all nodes. `front_module`: what a front runs, if there are any.
+        `takes`: whether a node of a later layout runs here."""
         self.config = config
+        self._takes = takes
         numbered = [f"master-{i}" for i in range(masters)] if config.zookeeper else ["master"]
-        self._names = names or [*numbered, *(f"node-{i}" for i in range(config.nodes))]
+        here = numbered + names_of(config.layout or range(config.nodes))
+        self._names = here if names is None else list(names)
         self._masters = [name for name in self._names if name.startswith("master")]
         self._modules = {"front": front_module}
         self._exits = Exits()
@@ -92,6 +106,9 @@ class LocalCluster:
         self._tokens: dict[str, str] = {}
         """Role -> the name of its process, new with each start."""
         self._asked_again = False
+        self._ended_at: dict[str, float] = {}
+        """Process that has ended in good order -> when that was seen."""
+        self._nodes = 0
 
     def __enter__(self) -> Self:
         for name in self._names:
@@ -129,6 +146,7 @@ class LocalCluster:
         self.deaths.moved(settled, sent)
         if watch is not None:
             self._kill_silent(now, watch)
+            self._look_after_nodes(now, watch)
         for name, process in self._processes.items():
             if name not in self._start_at:
                 status = process.poll()
@@ -145,6 +163,40 @@ class LocalCluster:
                 self._start_again(name)
         if all(process.poll() is None for process in self._processes.values()):
             self.spares.look(now)
+
+    def resize(self, nodes: int) -> None:
+        """Let the run have so many nodes, without an end; `supervise` has to be given a watch."""
+        self._nodes = nodes
+
+    def _look_after_nodes(self, now: float, watch: Watch) -> None:
+        """Start the nodes that the master wants, and forget those that have ended for good."""
+        watch.nodes = self._nodes
+        report = watch.reports.get("master")
+        if report is None or report.state in OVER or not report.wanted:
+            return
+        heard_at = watch.heard_at("master")
+        nodes = {name for name in (*self._children, *report.wanted) if name.startswith("node-")}
+        for name in filter(self._takes, nodes):
+            each = self._children.get(name)
+            if each is None:
+                self._start(name)
+            elif each.process.poll() != STOPPED:
+                self._ended_at.pop(name, None)
+            elif heard_at > self._ended_at.setdefault(name, now) + SAID_BEFORE_S:
+                self._ended_well(name, report)
+
+    def _ended_well(self, name: str, report: Report) -> None:
+        """A node has ended in good order, though the run goes on; the master knows of that."""
+        del self._ended_at[name]
+        if name in report.wanted:
+            self._start(name)
+            return
+        each = self._children.pop(name)
+        each.hear_out()
+        each.cut()
+        # Layouts only follow each other, so this holds whoever leads: it is needed no more.
+        if int(name.removeprefix("node-")) < min(report.layout):
+            shutil.rmtree(Path(self.config.state) / name, ignore_errors=True)
 
     def _kill_silent(self, now: float, watch: Watch) -> None:
         running = {

@@ -24,7 +24,7 @@ from driftline.engine.compared.alignment import Alignment
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.flow.flow import Vertex
 from driftline.engine.flow.plan import Plan
-from driftline.engine.keygroups import Owners, owned_by
+from driftline.engine.keygroups import Layout, Owners, names_of, owned_by
 from driftline.engine.order.chains import Chains
 from driftline.engine.order.ends import Maker
 from driftline.engine.order.keyed import Arrival, Keyed
@@ -37,15 +37,25 @@ from driftline.engine.wire.codec import unpack
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """Makes the components of node `index` of `nodes`, anew for each incarnation."""
+    """Makes the components of node `index`, one of a layout, anew for each incarnation."""
 
     plan: Plan
     policy: Policy
     index: int
-    nodes: int
+    layout: Layout
     new_id: Callable[[], int]
     dead_letters: bool = False
     bundle_bytes: int = BUNDLE_BYTES
+
+    @property
+    def place(self) -> int:
+        """The place of the node in its layout."""
+        return self.layout.index(self.index)
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are."""
+        return len(self.layout)
 
     def load(self, number: int = 0, taken: int = 0) -> LoadSnapshot:
         """The job that loads snapshot `number`, taken in incarnation `taken`."""
@@ -62,7 +72,7 @@ class Components:
 
     def peers(self, assembly: Assembly) -> Peers:
         """The dialogue with the other nodes; in label order it has acknowledgements, too."""
-        names = [f"node-{node}" for node in range(self.nodes) if node != self.index]
+        names = names_of(node for node in self.layout if node != self.index)
         return Peers(names) if self.policy.ordered else PromptPeers(names, assembly.keep)
 
     def assembly(
@@ -93,7 +103,7 @@ class Components:
         if isinstance(barrier, ProductionBarrier):
             return ProductionAssembly(
                 plan, barrier, chains, keyed, gates,
-                index=self.index, me=f"node-{self.index}", outputs=barrier, number=number,
+                index=self.place, me=f"node-{self.index}", outputs=barrier, number=number,
             )  # fmt: skip
         if cut in (SnapshotCut.MARKERS, SnapshotCut.ALIGNED_MARKERS):
             return EpochAssembly(plan, barrier, chains, keyed, gates, self._alignments())
@@ -110,7 +120,7 @@ class Components:
         return barrier
 
     def _empty_barrier(self, start: int, number: int, meta: object, same_code: bool) -> Barrier:
-        groups = owned_by(self.index, self.nodes, self.plan.flow.groups)
+        groups = owned_by(self.place, self.nodes, self.plan.flow.groups)
         options = f"barrier-{self.index}", (groups[0], groups[-1]), self.dead_letters
         output = self.policy.output
         if output is Output.FRONTIER:
@@ -135,11 +145,7 @@ class Components:
             port.number: Alignment[Block](
                 {(f"front-{port.front}", port.number)}
                 if port.front is not None
-                else {
-                    (f"node-{node}", feeder)
-                    for node in range(self.nodes)
-                    for feeder in port.feeders
-                },
+                else {(name, feeder) for name in names_of(self.layout) for feeder in port.feeders},
                 aligned=self.policy.cut is SnapshotCut.ALIGNED_MARKERS,
             )
             for port in self.plan.ports

@@ -19,6 +19,7 @@ from collections.abc import Callable
 
 from driftline.deploy.node.brake import WAITING_BYTES, Brake
 from driftline.deploy.node.components import Components
+from driftline.deploy.node.giving import Giving
 from driftline.deploy.node.recovery import CONSUMER, Recovering
 from driftline.deploy.node.snapshotter import Snapshotter
 from driftline.deploy.node.stages import Stages
@@ -29,11 +30,13 @@ from driftline.engine.errors import DriftlineError, MalformedMessage
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Policy
-from driftline.engine.snapshots.jobs import CommitSnapshot
+from driftline.engine.snapshots.jobs import CommitSnapshot, ListParts, ReadSlice
 from driftline.engine.wire.messages import (
     Acknowledge,
+    AskParts,
     AskPromise,
     AskReport,
+    AskSlice,
     AskSnapshot,
     BundleStored,
     Committed,
@@ -60,7 +63,8 @@ BUNDLES_WAITING = 8
 
 
 class Node(Recovering):
-    """Node `index` of `nodes`, with any policy.
+    """Node `index`, with any policy; the first layout has `nodes` nodes, and the master tells of
+    later ones.
 
     `process`, `address`, `run`: see `Member`; `dead_letters`: see `Barrier`; `waiting_bytes`: see
     `Brake`.
@@ -82,12 +86,14 @@ class Node(Recovering):
         waiting_bytes: int = WAITING_BYTES,
     ) -> None:
         self._waiting_bytes = waiting_bytes
+        layout = tuple(range(nodes)) if index < nodes else (index,)
         components = Components(
-            plan, policy, index, nodes, new_id, dead_letters, waiting_bytes // BUNDLES_WAITING
+            plan, policy, index, layout, new_id, dead_letters, waiting_bytes // BUNDLES_WAITING
         )
         super().__init__(components, process, address, run, pace or Pace(plan))
         self.index = index
         self.plan = plan
+        self._giving = Giving(process, self.send)
         self.more_figures: Callable[[], dict[str, int]] = dict
         """Gives figures for a `Report` that the node does not know: those of its driver."""
 
@@ -173,7 +179,13 @@ class Node(Recovering):
         elif isinstance(message, Prepare):
             self._send_all(self._snapshots.prepare(message.number, message.time))
         elif isinstance(message, Committed):
-            self.jobs.append(self.assembly.commit(message.number, message.before))
+            joining = self.assembly.commit(message.number, message.before)
+            if not self._giving.is_read(self.now):  # else a later commit joins these parts, too
+                self.jobs.append(joining)
+        elif isinstance(message, AskParts | AskSlice):
+            self.addresses[sender] = message.address
+            if (reading := self._giving.ask(sender, message, self.now)) is not None:
+                self.jobs.append(reading)
         elif isinstance(message, Failed):  # from the consumer, which cannot go on
             if message.incarnation == self.incarnation:
                 self.report(message)
@@ -201,7 +213,10 @@ class Node(Recovering):
 
     def done(self, job: Job, result: object) -> None:
         if isinstance(job, CommitSnapshot) and result is True:
-            self.jobs.append(job)  # there is more to merge
+            if not self._giving.is_read(self.now):  # else a later commit goes on
+                self.jobs.append(job)  # there is more to merge
+        elif isinstance(job, ListParts | ReadSlice):
+            self._giving.done(job, result)
         elif (answer := self._snapshots.stored(job, result)) is not None:
             self.note(job, result)
             self._send_all(self.assembly.stored(answer))
@@ -279,7 +294,9 @@ class Node(Recovering):
     def _advance(self) -> None:
         """Act on new frontiers: settle roots, release elements at gates, release outputs."""
         stages, tracking = self._stages, self._tracking
-        if self.index == 0:  # even if no frontier moves: they may all wait for an idle front
+        if (
+            self._components.place == 0
+        ):  # even if no frontier moves: they may all wait for an idle front
             for front, time in tracking.tracker.to_ask():
                 self.send(f"front-{front}", AskPromise(time))
         if tracking.moved(self.now):
@@ -314,7 +331,7 @@ class Node(Recovering):
     def _tell_all(self) -> None:
         """Acknowledge all work that peers and the master have not heard of."""
         self._send_all(self._stages.peers.acknowledge(*self._tracking.for_peers()))
-        self.send("master", self._tracking.for_master())
+        self.send("master", self._tracking.for_master(self.barrier.left))
 
     def _send_all(self, post: Post) -> None:
         for to, message in post:

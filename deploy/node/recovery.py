@@ -1,18 +1,23 @@
 """Recovery: how an incarnation of a node begins, from `Recover` until the node runs.
 
-Takes: `Recover` (master), `Loaded` (disk), `LastBundle` and `Delayed` (consumer). Gives:
-`LoadSnapshot`, `FetchLast`, and `Unloadable` or `Failed` if the node cannot go on. Invariant: the
+Takes: `Recover` (master), `Loaded` (disk), `LastBundle` and `Delayed` (consumer), and what a node
+of the next layout takes (`joining`). Gives: `LoadSnapshot`, `FetchLast`, and `Unloadable` or
+`Failed` if the node cannot go on. Invariant: the
 node runs only with the whole state of the snapshot, and with the consumer's t_last.
 
-The snapshot is loaded and restored into a new assembly, in as many turns as that takes. Then the
+The snapshot is loaded and restored into a new assembly, in as many turns as that takes; a node that
+has joined a layout with this snapshot has it in memory. Then the
 consumer is asked for its last bundle; its first answer makes the node ready, and the node runs.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from driftline.barrier.barrier import Barrier
 from driftline.deploy.node.components import Components
 from driftline.deploy.node.delivery import Delivery
+from driftline.deploy.node.joining import Joining
 from driftline.deploy.node.loading import Loading
 from driftline.deploy.node.restoring import Restoring
 from driftline.deploy.parties.member import Member
@@ -21,7 +26,17 @@ from driftline.deploy.work.pace import Pace
 from driftline.engine.errors import DriftlineError
 from driftline.engine.events import Trouble
 from driftline.engine.snapshots.jobs import LoadSnapshot
-from driftline.engine.wire.messages import Delayed, Failed, LastBundle, Message, Recover
+from driftline.engine.wire.messages import (
+    Delayed,
+    Failed,
+    Join,
+    LastBundle,
+    Message,
+    NoParts,
+    Parts,
+    Recover,
+    Slice,
+)
 from driftline.engine.wire.party import Job
 
 OVERDUE_S = 1.0
@@ -45,6 +60,8 @@ class Recovering(Member):
         self._components = components
         self._loading = Loading(self.name)
         self._silence = Trouble("consumer-silent")
+        self._joining: Joining | None = None
+        """Its way into the next layout; None if it is in no such way, or has arrived."""
         self._begin(components.load(), 0)
 
     def _begin(self, load: LoadSnapshot, start: int, same_code: bool = True) -> None:
@@ -72,6 +89,8 @@ class Recovering(Member):
             return "waiting for the consumer" if waits else "running"
         if self._restored:
             return "waiting for the consumer"
+        if self._joining is not None:
+            return "joining"
         return f"loading {self._restoring.percent} %" if self.incarnation else "starting"
 
     @property
@@ -87,13 +106,21 @@ class Recovering(Member):
                 self.obstacles[CONSUMER] = f"{self.name} waits for its consumer: {message.reason}"
         elif isinstance(message, Recover):
             self._recover(message)
+        elif isinstance(message, Join):
+            self._join(message)
+        elif isinstance(message, Parts | Slice | NoParts):
+            if self._joining is not None:
+                self._joining.answer(sender, message, self.send, self.now)
         else:
             super().handle(sender, message)
 
     def tick(self, now: float) -> float:
         if self._restored and now >= self._delivery.ask_at:
             self._ask_consumer(now)
-        if not self.running:
+        if self._joining is not None:
+            self._joining.look(self.send, now)
+            self._take_jobs(self._joining)
+        elif not self.running:
             self._loading.look(now, self._restoring)
         return super().tick(now)
 
@@ -101,6 +128,8 @@ class Recovering(Member):
         if self._restoring.load_again:
             self._restoring.load_again = False
             self.jobs.append(self._restoring.load)
+        if self._joining is not None:
+            self._joining.tell(self.send)
 
     def done(self, job: Job, result: object) -> None:
         if job is self._restoring.load:
@@ -108,18 +137,49 @@ class Recovering(Member):
             self._restoring.take(result)
             self.pace.begin()
             self._restore()
+        elif self._joining is not None and self._joining.done(job, result, self.send, self.now):
+            self.note(job, result)
+            self._take_jobs(self._joining)
+
+    def _join(self, message: Join) -> None:
+        """Get the state of a node of the next layout. A node that has begun an incarnation is in
+        its layout already."""
+        if self.incarnation or self.stopped or self._components.index not in message.layout:
+            return
+        self.addresses.update(message.sources)
+        before = self._joining
+        if before is None or (before.layout, before.epoch) != (message.layout, self.epoch):
+            about = self.epoch, self.process, self.address
+            self._joining = before = Joining(self._components, message, *about)
+        before.join(message, self.send, self.now)
+        self._take_jobs(before)
+
+    def _take_jobs(self, joining: Joining) -> None:
+        self.jobs += joining.jobs
+        joining.jobs = []
 
     def _recover(self, message: Recover) -> None:
         if message.incarnation > self.incarnation:
             self.enter(message.incarnation)
             self.addresses.update(message.addresses)
+            if message.layout:
+                self._components = replace(self._components, layout=message.layout)
             load = self._components.load(message.number, message.taken)
             self._begin(load, message.time, bool(message.same_code))
             self._loading.begin(self.now, message.number)
-            self.jobs.append(load)
+            joining, self._joining = self._joining, None
+            if joining is not None and joining.has(message.layout, message.number, message.taken):
+                self._restoring.assembly = joining.assembly_from(message.time)
+                self._restore()
+            else:
+                self.jobs.append(load)
 
     def _restore(self) -> bool:
         """Restore for one turn. Returns whether there is more to restore."""
+        if self._joining is not None:
+            more = self._joining.work(self.pace, self.send, self.now)
+            self._take_jobs(self._joining)
+            return more
         restoring = self._restoring
         trouble = restoring.work(self.pace, self.incarnation)
         if trouble is not None:

@@ -20,6 +20,7 @@ from driftline.deploy.work.pace import Pace
 from driftline.deploy.work.tracking import Tracking
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.flow.plan import Port
+from driftline.engine.keygroups import names_of
 from driftline.engine.labels import INFINITY
 from driftline.engine.wire.messages import Marker, Message
 
@@ -54,8 +55,8 @@ class Stages:
         self._snapshots = snapshots
         self._send = send
         self._new_id = components.new_id
-        self._index = components.index
-        self._names = [f"node-{node}" for node in range(components.nodes)]
+        self._place = components.place
+        self._names = names_of(components.layout)
         self._ports = [plan.of_stage(stage) for stage in range(plan.stages)]
         self._stage_of = [port.stage for port in plan.ports]
 
@@ -116,7 +117,7 @@ class Stages:
         for port, node, time, batches in self.applying.leaving.take(feeder):
             id = self._new_id()
             self._count(port, time, id)
-            if node == self._index:
+            if node == self._place:
                 self.own_blocks.append((feeder, Block(port, time, id, batches)))
                 continue
             unsent = feeder, port, time, id, batches
@@ -131,7 +132,7 @@ class Stages:
         """Admit the blocks that the node has made for itself."""
         blocks, self.own_blocks = self.own_blocks, []
         for feeder, block in blocks:
-            self.admit(self._names[self._index], feeder, block)
+            self.admit(self._names[self._place], feeder, block)
 
     def _end_epoch(self, port: int) -> None:
         """All markers have come to a port: take its changes, and pass the marker on."""
@@ -141,7 +142,7 @@ class Stages:
         has_ended_everywhere = self._assembly.end_epoch(port, epoch)
         for after, _ in self._assembly.outbounds[port]:
             for node, name in enumerate(self._names):
-                if node == self._index:
+                if node == self._place:
                     self._alignments[after].mark((name, port), epoch)
                 else:
                     self._send(name, Marker(port, after, epoch))

@@ -1,9 +1,9 @@
 """The front: reads a source, gives each record its label, and sends it to a node. Can replay.
 
-Takes `Start`, `Progress`, `BeginEpoch`, `Committed`, `Drain` (master), `AskPromise` (master, node),
-and the messages that every member takes. Gives frames (nodes); a `Promise` for times without a
-frame (all trackers); `Prepared` for an epoch; `Drained`; `AskSnapshot` while the records kept for a
-replay take much memory; and the messages that every member gives.
+Takes `Start`, `Progress`, `BeginEpoch`, `Committed`, `Drain`, `Hold`, `GoOn` (master), `AskPromise`
+(master, node), and the messages that every member takes. Gives frames (nodes); a `Promise` for
+times without a frame (all trackers); `Prepared` for an epoch; `Drained`; `Held`; `AskSnapshot`
+while the records kept for a replay take much memory; and the messages that every member gives.
 
 Invariants: times grow; frames and promises together cover all times below `next`, without a gap;
 after a `Start` with an offset the same records get the same labels again; the records under way fit
@@ -34,7 +34,7 @@ from driftline.deploy.parties.replay import Replay
 from driftline.deploy.parties.window import WINDOW, Window
 from driftline.engine.errors import DriftlineError, InputError
 from driftline.engine.flow.plan import Plan
-from driftline.engine.keygroups import owner, root_group
+from driftline.engine.keygroups import names_of, owner, root_group
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.moments import time_in_words
 from driftline.engine.policy import BY_TIME, Output, Policy
@@ -55,6 +55,9 @@ from driftline.engine.wire.messages import (
     Drained,
     Failed,
     Frame,
+    GoOn,
+    Held,
+    Hold,
     Marker,
     Message,
     Prepared,
@@ -63,6 +66,7 @@ from driftline.engine.wire.messages import (
     Start,
     Stop,
 )
+from driftline.engine.wire.senders import MASTER
 
 BATCH = 24
 """Records that one turn takes at most; with more, the other nodes would wait."""
@@ -100,10 +104,8 @@ class Front(Member):
         super().__init__(f"front-{index}", process, address, run)
         self.ready = True
         self.index = index
-        self.nodes = nodes
-        everybody = [f"node-{node}" for node in range(nodes)]
-        self._trackers = everybody if policy.ordered else ["master"]
-        self._others = [] if policy.ordered else everybody
+        self.nodes = names_of(range(nodes))
+        """Of the layout; the first one has nodes 0 to `nodes` - 1."""
         self.groups = plan.flow.groups
         self.policy = policy
         self.live = source if isinstance(source, LiveSource) else None
@@ -148,6 +150,8 @@ class Front(Member):
         """Whether the run is to end in good order."""
         self._until = INFINITY
         """No record with this time, or a later one, is sent."""
+        self._held = INFINITY
+        """Nor is one from this time on, while the run changes its nodes."""
         self._end = INFINITY
         """All records of a source that has ended are below this time."""
         self._trim_at = 0.0
@@ -181,8 +185,8 @@ class Front(Member):
         elif isinstance(message, AskPromise):
             self._asked = message.next
         elif isinstance(message, BeginEpoch):
-            for node in range(self.nodes):
-                self.send(f"node-{node}", Marker(self.index, self.index, message.number))
+            for node in self.nodes:
+                self.send(node, Marker(self.index, self.index, message.number))
             # Not INFINITY: at the next start the source may have grown.
             self._epochs.append((message.number, min(self.next, self._end)))
         elif isinstance(message, Committed):
@@ -193,6 +197,10 @@ class Front(Member):
             # What was sent is in the last snapshot of a policy with markers; no more is needed.
             self._until = max(self.next, message.time)
             self._asked = max(self._asked, message.time)
+        elif isinstance(message, Hold):
+            self._hold(message)
+        elif isinstance(message, GoOn):
+            self._held = INFINITY
         elif isinstance(message, Start):
             self._start(message)
         elif isinstance(message, AskDrain):
@@ -202,6 +210,13 @@ class Front(Member):
             super().handle(sender, message)
             if isinstance(message, Stop) and self.outcome is not None and not self.outcome.error:
                 self._give_up(self.next)
+
+    def _hold(self, message: Hold) -> None:
+        """Send the records below a time, and no others, or none from now on."""
+        self._held = max(self.next, message.time)
+        self._asked = max(self._asked, message.time)
+        held = Held(message.number, min(self.next, self._end), int(self._ended))
+        self.send(MASTER, held)
 
     def count_delivered(self) -> None:
         """Count in `taken` only what is delivered: later calls count what waits in an input log.
@@ -231,8 +246,9 @@ class Front(Member):
         self._promise()
         if self._cached is not None and self._cached.bytes > MANY_BYTES:
             self.send("master", AskSnapshot())
-        for node in self._others:  # nodes without a tracker: shows them whether a marker was lost
-            self.send(node, Promise(self.index, 0, 0, 0))
+        if not self.policy.ordered:  # nodes without a tracker see whether a marker was lost
+            for node in self.nodes:
+                self.send(node, Promise(self.index, 0, 0, 0))
 
     def turn(self) -> bool:
         self.meter.look(self.now, self._delivered)
@@ -251,6 +267,8 @@ class Front(Member):
             return
         self.enter(message.incarnation)
         self.addresses.update(message.addresses)
+        if message.layout:
+            self.nodes = names_of(message.layout)
         if message.offset >= 0:
             self.next = max(1, message.offset)
         elif self.live is not None:
@@ -269,7 +287,7 @@ class Front(Member):
             )
             return
         self._ended = self.next >= INFINITY
-        self._end = INFINITY
+        self._end = self._held = INFINITY
         self._early = False
         self._records = iter(()) if self._ended else self._read()
         self.window.clear()
@@ -330,7 +348,8 @@ class Front(Member):
         bad: list[BadRecord] = []
         taken = taken_bytes = 0
         more = over = False
-        while not (self._ended or self.window.full) and self.next < self._until:
+        until = min(self._until, self._held)
+        while not (self._ended or self.window.full) and self.next < until:
             if taken == BATCH or taken_bytes >= BATCH_BYTES:
                 more = True
                 break
@@ -342,11 +361,11 @@ class Front(Member):
             if record is None:
                 if self.live is not None and self._asked > self.next and not self._early:
                     # No record waits: the clock may move past the times of other fronts.
-                    self.next = max(self.next, self.live.move_to(self._asked))
+                    self.next = max(self.next, min(self.live.move_to(self._asked), until))
                 break
-            if time_of(record) >= self._until:
+            if time_of(record) >= until:
                 self._records = chain((record,), records)
-                self.next = self._until
+                self.next = until
                 break
             taken += 1
             if isinstance(record, BadRecord):
@@ -368,7 +387,7 @@ class Front(Member):
                 self.taken += 1
                 self.meter.hand(time, self.now)
             self.window.add(time, len(payload))
-            node = owner(root_group(time, self.index, self.groups), self.nodes, self.groups)
+            node = owner(root_group(time, self.index, self.groups), len(self.nodes), self.groups)
             labels, payloads = batches.setdefault(node, ([], []))
             labels.append((time, self.index))
             payloads.append(payload)
@@ -403,7 +422,7 @@ class Front(Member):
             covers = (self._covered, end)
             batch = encode_labels(labels), joined_rows(payloads), ()
             frame = Frame(self.index, self.index, labels[0][0], 0, (batch,), covers)
-            self.send(f"node-{node}", frame)
+            self.send(self.nodes[node], frame)
             self._covered = end
 
     def _now_durable(self) -> int:
@@ -411,7 +430,7 @@ class Front(Member):
 
     def _promise(self) -> None:
         self._durable = self._now_durable()
-        for tracker in self._trackers:
+        for tracker in self.nodes if self.policy.ordered else (MASTER,):
             self.send(tracker, Promise(self.index, self._covered, self.next, self._durable))
         self._covered = self.next
 

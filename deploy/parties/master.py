@@ -1,9 +1,9 @@
 """The master: knows the progress, and has the coordinator, which decides on snapshots and recovery.
 
 Takes `Reached` (nodes, in label order) or `Promise` (fronts) and `Acknowledge` (nodes), `Alive`,
-`AskReport` (anybody), and the messages of the coordinator. Gives `Progress` (nodes, fronts),
-`AskPromise` (fronts), `Report`, and the messages of the coordinator. `Progress` is sent at most
-once a millisecond: no output waits for it.
+`AskReport` and `Resize` (anybody), and the messages of the coordinator. Gives `Progress` (nodes,
+fronts), `AskPromise` (fronts), `Report`, and the messages of the coordinator. `Progress` is sent at
+most once a millisecond: no output waits for it.
 
 A master that hears of a later one (a member knows its epoch) decides nothing any more, and ends.
 """
@@ -33,7 +33,9 @@ from driftline.engine.wire.messages import (
     Following,
     Goodbye,
     Header,
+    Held,
     Hello,
+    Joined,
     Lost,
     Message,
     Prepared,
@@ -42,9 +44,11 @@ from driftline.engine.wire.messages import (
     Promise,
     Reached,
     Report,
+    Resize,
     Unloadable,
 )
 from driftline.engine.wire.party import Job, Party
+from driftline.engine.wire.senders import NODE
 
 STALLED_AFTER_S = 10.0
 """How long the oldest work may stay unfinished, while no node works, before it counts as lost."""
@@ -80,15 +84,13 @@ class Master(Party):
         self.epoch = state.epoch
         self.process = process
         """New with each start of a master."""
-        self.nodes = nodes
         self.plan = plan
         self.policy = policy
         about = nodes, plan.fronts, policy, state, interval, run, missing_after_s, session
-        self.coordinator = Coordinator(*about, process)
+        self.coordinator = Coordinator(*about, process, plan.flow.groups)
         self.stalled_after_s = stalled_after_s
         self.tracker: Tracker | Gathered | None = None
         """The progress of the incarnation; None while there is none."""
-        self._members = {*self.coordinator.nodes, *self.coordinator.fronts}
         self._progress = (-1, -1)
         self._progress_at = 0.0
         self._oldest: tuple[int, int] | None = None
@@ -116,7 +118,7 @@ class Master(Party):
         return self.coordinator.phase is Phase.BROKEN
 
     def admits(self, header: Header) -> bool:
-        if header.sender not in self._members or header.sequence <= self.epoch:
+        if not self.coordinator.has(header.sender) or header.sequence <= self.epoch:
             return True
         self.coordinator.superseded()
         return False
@@ -141,12 +143,13 @@ class Master(Party):
             time, stage = oldest
             return f"{waits_for}; stage {stage} is not done with {time_in_words(time)}"
         if behind := tracker.undelivered():
-            nodes = ", ".join(f"node-{node}" for node in behind)
+            nodes = ", ".join(self.coordinator.nodes[place] for place in behind)
             waits_for += f"; the consumer has not stored all outputs of {nodes}"
         return waits_for
 
     def _report(self) -> Report:
         coordinator, tracker = self.coordinator, self.tracker
+        resizing = coordinator.resizing
         figures = {
             "incarnation": coordinator.state.incarnation,
             "recoveries": coordinator.recoveries,
@@ -161,29 +164,38 @@ class Master(Party):
             tuple(figures.items()),
             coordinator.phase.value,
             self.waits_for,
-            coordinator.members.addresses,
+            coordinator.members.addresses + resizing.addresses,
             self._all_obstacles,
             self.process,
             tuple((name, process, int(s * 1000)) for name, process, s in coordinator.silent),
+            (*coordinator.nodes, *resizing.names),
+            coordinator.state.layout,
+            resizing.doing,
+            resizing.refused,
         )
 
     def handle(self, sender: str, message: Message) -> None:
         coordinator, tracker = self.coordinator, self.tracker
-        if isinstance(message, AskReport):
+        if isinstance(message, AskReport | Resize):
             self.addresses[sender] = message.address
+            if isinstance(message, Resize):
+                coordinator.resize(message.nodes)
+                self._pass_on()
             self.send(sender, self._report())
+            return
+        if self._is_of_another_layout(sender) and not isinstance(message, Hello | Joined):
             return
         self._check_sender(sender, message)
         if isinstance(message, Reached):
             if isinstance(tracker, Gathered):
                 oldest, waits = message.oldest, bool(message.waits)
                 told = message.processed, message.delivered, message.reached, oldest, waits
-                tracker.tell(int(sender.removeprefix("node-")), *told)
+                tracker.tell(coordinator.nodes.index(sender), *told, message.left)
             return
         if isinstance(message, Acknowledge):
             if isinstance(tracker, Tracker):
                 tracker.acknowledge(message.cells, message.covered)
-                tracker.deliver(int(sender.removeprefix("node-")), message.delivered)
+                tracker.deliver(coordinator.nodes.index(sender), message.delivered)
             return
         if isinstance(message, Promise):
             if isinstance(tracker, Tracker):
@@ -216,6 +228,10 @@ class Master(Party):
             coordinator.snapshots.hurry()
         elif isinstance(message, Unloadable):
             coordinator.unloadable(sender, message)
+        elif isinstance(message, Joined):
+            coordinator.resizing.joined(sender, message)
+        elif isinstance(message, Held):
+            coordinator.resizing.held(sender, message)
         elif isinstance(message, Lost):
             coordinator.lost(message)
         elif isinstance(message, Failed):
@@ -226,15 +242,20 @@ class Master(Party):
 
     def _check_sender(self, sender: str, message: Message) -> None:
         """Raises MalformedMessage if no member of this run sends such a message."""
-        if sender not in self._members:
+        if not self.coordinator.has(sender) and not self._is_of_another_layout(sender):
             raise MalformedMessage(f"{sender!r} is no member of this run")
         of_nodes = isinstance(message, (Acknowledge, Reached))
         if of_nodes and sender not in self.coordinator.nodes:
             raise MalformedMessage(f"progress of {sender!r}, which is no node")
-        if isinstance(message, Drained) and sender not in self.coordinator.fronts:
-            raise MalformedMessage(f"{sender!r} is no front, so it cannot have been drained")
+        if isinstance(message, Drained | Held) and sender not in self.coordinator.fronts:
+            raise MalformedMessage(f"{sender!r} is no front: it cannot have been drained or held")
         if isinstance(message, Promise) and sender != f"front-{message.front}":
             raise MalformedMessage(f"a promise of front {message.front}, sent by {sender!r}")
+
+    def _is_of_another_layout(self, sender: str) -> bool:
+        """Whether this is the name of a node that takes part in the run no more, or not yet."""
+        role, _, number = sender.partition("-")
+        return role == NODE and number.isdecimal() and not self.coordinator.has(sender)
 
     def channel_lost(self, sender: str) -> None:
         self.coordinator.lost(Lost(self.incarnation, f"the master misses messages of {sender}"))
@@ -278,6 +299,8 @@ class Master(Party):
             return False
         processed, delivered = self.tracker.processed, self.tracker.delivered
         self.coordinator.consider_end(processed, delivered, self.tracker.reached)
+        if isinstance(self.tracker, Gathered):
+            self.coordinator.consider_resizing(delivered, self.tracker.left)
         self._pass_on()
         if (processed, delivered) != self._progress:
             self.coordinator.moved(processed, delivered)
@@ -316,11 +339,12 @@ class Master(Party):
         start = min(self.coordinator.start.offsets) if self.policy.replay else 0
         self._progress = (-1, -1)
         if self.policy.ordered:
-            self.tracker = Gathered(self.nodes, start)
+            self.tracker = Gathered(len(self.coordinator.nodes), start)
             return
-        self.tracker = Tracker(self.plan.stages, self.plan.fronts, self.nodes, start)
+        nodes = len(self.coordinator.nodes)
+        self.tracker = Tracker(self.plan.stages, self.plan.fronts, nodes, start)
         if self.policy.cut is SnapshotCut.PRODUCTIONS:
-            self.tracker.acknowledge([token(node, start) for node in range(self.nodes)])
+            self.tracker.acknowledge([token(place, start) for place in range(nodes)])
 
     def _pass_on(self) -> None:
         """Send the messages of the coordinator, and begin its writes."""

@@ -1,16 +1,17 @@
 """The watch: asks nodes and master how they are, for people who watch a run.
 
-Takes `Report` (nodes, master). Gives `AskReport` (nodes, master). It is no member of the run, which
-goes on without it. Invariant: `outputs` and `dead_letters` never shrink, as nodes count what their
-consumers hold.
+Takes `Report` (nodes, master). Gives `AskReport` (nodes, master) and `Resize` (master). It is no
+member of the run, which goes on without it. Invariant: `outputs` and `dead_letters` never shrink,
+as nodes count what their consumers hold.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 
 from driftline.coordinator.phases import Phase
-from driftline.engine.wire.messages import AskReport, MasterAt, Message, Report
+from driftline.engine.wire.messages import AskReport, MasterAt, Message, Report, Resize
 from driftline.engine.wire.party import Party
 from driftline.engine.wire.senders import WATCH
 
@@ -33,6 +34,8 @@ class Watch(Party):
         """Its own, for the answers."""
         self.reports: dict[str, Report] = {}
         """Node or master -> its last answer."""
+        self.nodes = 0
+        """How many nodes the master is asked for, with each question; 0: as many as there are."""
         self._every_s = every_s
         self._ask_at = 0.0
         self._heard: dict[str, float] = {}
@@ -57,7 +60,9 @@ class Watch(Party):
         for name in self.addresses:
             if name == "master" or name.startswith("node-"):
                 self._unanswered.add(name)
-                self.send(name, AskReport(self.address))
+                wants = self.nodes and name == "master"
+                ask = Resize(self.nodes, self.address) if wants else AskReport(self.address)
+                self.send(name, ask)
 
     @property
     def answered(self) -> bool:
@@ -74,10 +79,20 @@ class Watch(Party):
         self._heard[sender] = self.now
         self._has_run |= sender == "master" and message.state == Phase.RUNNING.value
         self.addresses.update(message.addresses)
+        if message.wanted:
+            self._forget_all_but(message.wanted)
         figures = dict(message.figures)
         for name in ("outputs", "dead_letters"):
             held = self._held.get((name, sender), 0)
             self._held[name, sender] = max(held, figures.get(name, 0))
+
+    def _forget_all_but(self, wanted: Sequence[str]) -> None:
+        """Other nodes take part no more. What their consumers hold still counts."""
+        for name in [name for name in self.addresses if name.startswith("node-")]:
+            if name not in wanted:
+                del self.addresses[name]
+                self.reports.pop(name, None)
+                self._unanswered.discard(name)
 
     def channel_lost(self, sender: str) -> None:
         """Do nothing: all its messages are control messages."""

@@ -31,6 +31,7 @@ from driftline.deploy.simulation.judging.targets import (
     Target,
 )
 from driftline.deploy.simulation.masters import Masters
+from driftline.deploy.simulation.resizes import Resizes
 from driftline.deploy.simulation.scenarios.flows import records
 from driftline.deploy.simulation.scenarios.live import LiveInput, SimulatedIntake, SimulatedProducer
 from driftline.deploy.simulation.scenarios.scenario import Scenario
@@ -99,19 +100,19 @@ class Simulation:
             self.plan: Plan = plan(slow)
         except FlowError as error:
             raise FlowError(f"cannot simulate: {error}") from None
-        disks = range(scenario.nodes)
-        self.nodes = [NodeDisk(f"node-{i}", self.flow, self.counted) for i in disks]
+        self.nodes: dict[int, NodeDisk] = {}
+        """Of each node that there has been, by its number."""
         self.registry = MasterDisk(self.counted)
         earlier = ClusterState(self.plan.identity(), version=1, outcome=RunOutcome(EARLIER, "", ""))
         self.registry.data = encode_state(earlier)
         self._fronts: list[Host] = []
-        self._nodes: list[Host] = []
         self.damages = Damages(self.timeline, self.registry)
         self.inputs = [self._records(front) for front in range(self.plan.fronts)]
         self.live: dict[int, LiveInput] = {}
         self.target: Target = MemoryTarget()
         self._run = RUN
         self.masters = Masters(self.world, self.registry, self._master, standby=scenario.standby)
+        self.resizes = Resizes(self.world, self.masters, self.registry, self._add_node)
         self.waiting_bytes = 0
         """The most bytes of outputs that have waited for the consumer at one node."""
 
@@ -173,7 +174,7 @@ class Simulation:
         if not scenario.embedded:
             world.add("consumer", self._consumer, fixed={"consumer"})
         for i in range(scenario.nodes):
-            self._nodes.append(world.add(f"node-{i}", self._node(i), self.nodes[i]))
+            self._add_node(i)
         for i in range(self.plan.fronts):
             if i not in self.live:
                 self._fronts.append(world.add(f"front-{i}", self._front(i)))
@@ -188,9 +189,20 @@ class Simulation:
             self.timeline.at_time(scenario.drain_at_s, self._drain)
         if scenario.hangs:
             Supervision(world, [*self.masters.hosts, *self._nodes]).begin(scenario.hangs)
+        self.resizes.begin(scenario.resized)
         for host in (*self._nodes, *self._fronts):
             delay = chance.random() * scenario.faults.until
             self.timeline.after(delay, partial(_receive_stray_stop, host))
+
+    def _add_node(self, index: int) -> Host:
+        disk = self.nodes[index] = NodeDisk(f"node-{index}", self.flow, self.counted)
+        return self.world.add(disk.kv.name, self._node(index), disk)
+
+    @property
+    def _nodes(self) -> list[Host]:
+        """The hosts of the nodes of the layout."""
+        layout = self.resizes.layout or range(self.scenario.nodes)
+        return [self.world.hosts[f"node-{index}"] for index in layout]
 
     @property
     def _master_at(self) -> str:
@@ -242,7 +254,7 @@ class Simulation:
         return make
 
     def _consumer(self, process: str) -> Sequence[Party]:
-        return [self._consumers([f"barrier-{i}" for i in range(self.scenario.nodes)])]
+        return [self._consumers([f"barrier-{i}" for i in self.nodes])]
 
     def _consumers(self, barriers: list[str]) -> ConsumerServer:
         """The consumers of some barriers in a new process."""
@@ -353,6 +365,8 @@ class Simulation:
                 assert front.furthest < offset, f"{front.name} sent {front.furthest}, not {offset}"
         self._run = NEXT
         self.masters.begin_anew()
+        for index in self.nodes:
+            self.world.end(self.world.hosts[f"node-{index}"])
         for host in (*self._nodes, *self._fronts):
             self.world.begin_anew(host)
 

@@ -170,11 +170,11 @@ class Tracking:
         within = TELL_WITHIN_S if roots < MANY_ROOTS else 0.0
         self.tell_by = min(self.tell_by, now + within)
 
-    def for_master(self) -> Acknowledge | Reached:
-        """All progress that the master has not heard of."""
+    def for_master(self, left: int = -1) -> Acknowledge | Reached:
+        """All progress that the master has not heard of; `left`: see `Reached`."""
         self.tell_by = inf
         delivered, tracker = min(self._delivered, INFINITY), self.tracker
         if not self._ordered:
             return Acknowledge(*self._for_master.take(), delivered)
         oldest, waits = tracker.oldest() or (), int(tracker.waits_for_logs)
-        return Reached(tracker.processed, delivered, tracker.reached, oldest, waits)
+        return Reached(tracker.processed, delivered, tracker.reached, oldest, waits, left)

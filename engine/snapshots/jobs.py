@@ -74,6 +74,66 @@ class Loaded:
     number: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ListParts(Job):
+    """Which segments hold what is in snapshot `number`, and not in snapshot `after` (0: none).
+
+    `taken`, `after_taken`: the incarnations in which these were taken; `groups`: the first and the
+    last key group that is needed; `to`: who asks. Result: `Listed`. Raises SnapshotDamaged if one
+    of these snapshots is not there, or is a part of a joined one.
+    """
+
+    what: ClassVar[str] = "list its parts of snapshots for another node"
+
+    to: str
+    number: int
+    taken: int
+    after: int
+    after_taken: int
+    groups: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The segments asked for, in order: (part, key group, checksum).
+
+    `generation`: of the store; each removal of parts begins a new one.
+    """
+
+    generation: int
+    segments: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSlice(Job):
+    """Bytes of a segment, for `to`. Result: at most `size` bytes from `offset` on.
+
+    Raises SnapshotDamaged if the store has another generation than the list that names the segment.
+    """
+
+    what: ClassVar[str] = "read its parts of snapshots for another node"
+
+    to: str
+    generation: int
+    part: int
+    group: int
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Vacate(Job):
+    """Remove all parts, to get others from other nodes; the master of an epoch has asked for it.
+
+    Result: whether that was done. A store that was vacated for a later master stays as it is: its
+    parts may have become those of the run since.
+    """
+
+    what: ClassVar[str] = "empty its state directory"
+
+    epoch: int
+
+
 MIXED = 0xFFFE
 """Stands for all key groups: a segment with rows in the order in which they became final."""
 

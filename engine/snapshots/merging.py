@@ -6,13 +6,13 @@ writes all that they hold then as one segment. Both are generators that do a lit
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
 from driftline.engine.compared.ledger import LEDGER, Ledger
 from driftline.engine.errors import MalformedMessage, SnapshotDamaged
 from driftline.engine.flow.flow import Flow
-from driftline.engine.keygroups import GroupCache
+from driftline.engine.keygroups import GroupCache, Owners
 from driftline.engine.state.changelog import Row, encoded
 from driftline.engine.state.managed import ALL, MISSING
 from driftline.engine.state.serialised import serialise
@@ -36,37 +36,57 @@ def restoring(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> It
     """`restore` in steps of about a millisecond."""
     for _ in _restoring(tables, segments):
         yield
-    for table in tables.values():
-        keys = list(table)
-        for at in range(0, len(keys), MERGED_AT_ONCE):
-            table.perhaps_empty = keys[at : at + MERGED_AT_ONCE]
-            table.reclaim()
-            yield
+
+
+def restoring_some(
+    tables: Mapping[str, StateTable], segment: bytes, owners: Owners, place: int
+) -> Iterator[bytes]:
+    """Restore those rows of a segment whose keys the node at a place owns, in steps. Yields them,
+    as chunks. Raises SnapshotDamaged."""
+    places = _places(tables)
+    for operator, name, rows in read_segment(segment):
+        of = owners.of([row[0] for row in rows])
+        mine = [row for row, owner in zip(rows, of, strict=True) if owner == place]
+        _apply(places, operator, name, mine)
+        yield encoded(operator, name, mine) if mine else b""
 
 
 def _restoring(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> Iterator[int]:
     """Restore in steps. Yields the number of rows of each."""
-    places = {
+    places = _places(tables)
+    for segment in segments:
+        for operator, name, rows in read_segment(segment):
+            _apply(places, operator, name, rows)
+            yield len(rows)
+
+
+_Places = Mapping[tuple[str, str], tuple[StateTable, int]]
+"""(operator, state) -> the table of the operator, and the place of the state in it."""
+
+
+def _places(tables: Mapping[str, StateTable]) -> _Places:
+    return {
         (name, state.name): (table, index)
         for name, table in tables.items()
         for index, state in enumerate(table.declared)
     }
-    for segment in segments:
-        for operator, name, rows in read_segment(segment):
-            if (operator, name) not in places:
-                raise SnapshotDamaged(f"state {name!r} of operator {operator!r} is not in the flow")
-            table, index = places[operator, name]
-            if Frozen in set(map(type, map(_last, rows))):
-                serialise(table)
-            for row in rows:
-                state = table.states(row[0])[index]
-                if len(row) == 3:
-                    state.assign(row[1], row[2])
-                elif len(row) == 2:
-                    state.assign(row[1], MISSING)
-                else:
-                    state.assign(ALL, MISSING)
-            yield len(rows)
+
+
+def _apply(places: _Places, operator: str, name: str, rows: Sequence[Row]) -> None:
+    """Apply rows to a state. Raises SnapshotDamaged if the flow has no such state."""
+    if (operator, name) not in places:
+        raise SnapshotDamaged(f"state {name!r} of operator {operator!r} is not in the flow")
+    table, index = places[operator, name]
+    if Frozen in set(map(type, map(_last, rows))):
+        serialise(table)
+    for row in rows:
+        state = table.states(row[0])[index]
+        if len(row) == 3:
+            state.assign(row[1], row[2])
+        else:
+            state.assign(row[1] if len(row) == 2 else ALL, MISSING)
+            table.perhaps_empty.append(row[0])
+    table.reclaim()
 
 
 def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:

@@ -22,6 +22,9 @@ class ReadOnlyStore:
     def read(self, key: bytes) -> bytes | None:
         return self.rows.get(key)
 
+    def read_slice(self, key: bytes, offset: int, size: int) -> bytes:
+        return self.rows.get(key, b"")[offset : offset + size]
+
     def all_keys(self) -> list[bytes]:
         return sorted(self.rows)
 

@@ -31,9 +31,13 @@ from driftline.engine.lmdbs import open_environment, reported, seal
 from driftline.engine.snapshots.jobs import (
     MIXED,
     CommitSnapshot,
+    Listed,
+    ListParts,
     Loaded,
     LoadSnapshot,
+    ReadSlice,
     StoreSnapshot,
+    Vacate,
 )
 from driftline.engine.snapshots.merging import MERGED_AT_ONCE, by_group, merge
 from driftline.engine.wire.codec import pack, unpack
@@ -44,6 +48,8 @@ META = 0xFFFF
 _KEY = struct.Struct(">QH")
 NEWEST = _KEY.pack(0, META)
 """The key of the number of the newest part; parts have numbers from 1."""
+VACATED = _KEY.pack(0, 0)
+"""The key of the epoch of the newest master for which the store was vacated."""
 
 _FORMAT = 4
 MAP_SIZE = 1 << 36
@@ -60,6 +66,9 @@ class KeyValue(Protocol):
 
     def read(self, key: bytes) -> bytes | None:
         """The value of a key; None if it has none. Raises Unavailable, SnapshotDamaged."""
+
+    def read_slice(self, key: bytes, offset: int, size: int) -> bytes:
+        """At most `size` bytes of a value from `offset` on. Raises Unavailable, SnapshotDamaged."""
 
     def all_keys(self) -> list[bytes]:
         """All keys, sorted. Raises Unavailable, SnapshotDamaged."""
@@ -88,6 +97,8 @@ class PartStore:
         self._rows_at_once = rows_at_once
         self._sizes = self._survey()
         """Number of each part -> its size in bytes; in the order of numbers."""
+        self._generation = 0
+        """How often parts were removed."""
         self._joining: Iterator[None] | None = None
 
     def carry_out(self, job: Job) -> object:
@@ -97,11 +108,17 @@ class PartStore:
                 return self._load(self._latest(job.number))
             return self._load(job.number, job.taken)
         if isinstance(job, StoreSnapshot):
-            before = max(self._sizes, default=0)
+            before = max((n for n in self._sizes if n < job.number), default=0)
             part = as_part(job.number, job.segments, job.meta, before, job.taken)
             self._write(job.number, {**part, NEWEST: _as_newest(job.number)}, ())
         elif isinstance(job, CommitSnapshot):
             return self._go_on_joining(job)
+        elif isinstance(job, ListParts):
+            return self._list(job)
+        elif isinstance(job, ReadSlice):
+            return self._slice(job)
+        elif isinstance(job, Vacate):
+            return self._vacate(job.epoch)
         else:
             raise TypeError(f"not a job for a snapshot store: {job!r}")
         return None
@@ -110,6 +127,7 @@ class PartStore:
         """Write a part, and delete the parts `gone`, in one step."""
         keys = [key for n in gone for key in self._keys_of(n) if key not in part]
         self._kv.write(part, keys)
+        self._generation += bool(gone)
         for n in gone:
             del self._sizes[n]
         self._sizes[number] = sum(len(value) for key, value in part.items() if key != NEWEST)
@@ -130,8 +148,7 @@ class PartStore:
     def _survey(self) -> dict[int, int]:
         sizes: dict[int, int] = {}
         for key in self._keys():
-            if key != NEWEST:
-                part = part_of(key)
+            if part := part_of(key):
                 sizes[part] = sizes.get(part, 0) + len(self._kv.read(key) or b"")
         return sizes
 
@@ -175,10 +192,44 @@ class PartStore:
             )
         loaded = self.look(number) if number else Loaded(b"", [])
         newer = [key for key in self._keys() if part_of(key) > number or not number]
+        newer = [key for key in newer if key != VACATED]
         if newer:  # after loading: a store that cannot be loaded is left unchanged
             self._kv.write({NEWEST: _as_newest(number)} if number else {}, newer)
             self._sizes = {n: size for n, size in self._sizes.items() if n <= number}
+            self._generation += 1
         return loaded
+
+    # For another node.
+
+    def _list(self, asked: ListParts) -> Listed:
+        for number, taken in ((asked.after, asked.after_taken), (asked.number, asked.taken)):
+            if number and (number not in self._sizes or self._meta(number).taken != taken):
+                raise SnapshotDamaged(f"{self._kv.name}: snapshot {number} is not there")
+        segments = []
+        first, last = asked.groups
+        for part in self._sizes:
+            if asked.after < part <= asked.number:
+                for group, checksum in self._meta(part).checksums.items():
+                    if first <= group <= last or group == MIXED:
+                        segments.append((part, group, checksum))
+        return Listed(self._generation, tuple(segments))
+
+    def _slice(self, asked: ReadSlice) -> bytes:
+        if asked.generation != self._generation:
+            raise SnapshotDamaged(f"{self._kv.name}: parts have been joined or removed since")
+        return self._kv.read_slice(_KEY.pack(asked.part, asked.group), asked.offset, asked.size)
+
+    def _vacate(self, epoch: int) -> bool:
+        self._joining = None
+        before = self._kv.read(VACATED) or _as_newest(0)
+        if before != _as_newest(_newest_in(before)):
+            raise SnapshotDamaged(f"{self._kv.name} is damaged: it is not known for whom it is")
+        if _newest_in(before) > epoch:
+            return False
+        self._kv.write({VACATED: _as_newest(epoch), NEWEST: _as_newest(0)}, self._keys())
+        self._sizes = {}
+        self._generation += 1
+        return True
 
     def _read(self, parts: Sequence[int], before: int) -> tuple[_About, list[tuple[int, bytes]]]:
         """The meta data of the last of these parts, and (key group, segment) of all, in order.
@@ -331,6 +382,14 @@ class LmdbStore:
         with reported(self.name, SnapshotDamaged), self._env.begin(db=self._parts) as txn:
             value = txn.get(key)
             return None if value is None else bytes(value)
+
+    def read_slice(self, key: bytes, offset: int, size: int) -> bytes:
+        with (
+            reported(self.name, SnapshotDamaged),
+            self._env.begin(db=self._parts, buffers=True) as txn,
+        ):
+            value = txn.get(key)
+            return b"" if value is None else bytes(value[offset : offset + size])
 
     def all_keys(self) -> list[bytes]:
         with (

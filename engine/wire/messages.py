@@ -16,6 +16,18 @@ from driftline.engine.wire.kinds import Message as Message
 from driftline.engine.wire.kinds import decode as decode
 from driftline.engine.wire.kinds import encode as encode
 from driftline.engine.wire.kinds import message
+from driftline.engine.wire.resizing import SLICE_BYTES as SLICE_BYTES
+from driftline.engine.wire.resizing import AskParts as AskParts
+from driftline.engine.wire.resizing import AskSlice as AskSlice
+from driftline.engine.wire.resizing import GoOn as GoOn
+from driftline.engine.wire.resizing import Held as Held
+from driftline.engine.wire.resizing import Hold as Hold
+from driftline.engine.wire.resizing import Join as Join
+from driftline.engine.wire.resizing import Joined as Joined
+from driftline.engine.wire.resizing import NoParts as NoParts
+from driftline.engine.wire.resizing import Parts as Parts
+from driftline.engine.wire.resizing import Resize as Resize
+from driftline.engine.wire.resizing import Slice as Slice
 
 # Elements -------------------------------------------------------------------------------------
 
@@ -125,7 +137,8 @@ class Reached(Message):
 
     `processed`, `reached`: as in its tracker. `delivered`: the consumer has the node's outputs
     below this time. `oldest`: (time, stage) of the oldest work under way, empty if there is none.
-    `waits`: 1 if work that is done waits for the input log of a front.
+    `waits`: 1 if work that is done waits for the input log of a front. `left`: no output with a
+    later time has left the node, in any incarnation.
     """
 
     processed: int
@@ -133,6 +146,7 @@ class Reached(Message):
     reached: int
     oldest: tuple[int, ...]
     waits: int
+    left: int = -1
 
 
 # Snapshots ------------------------------------------------------------------------------------
@@ -221,7 +235,8 @@ class Recover(Message):
     `taken`: the incarnation in which the snapshot was taken. `time`: the time of the snapshot. A
     node under strong productions loads its newest part, which must have at least this number.
     `addresses`: (name, address) of all members. `same_code`: 1 if the snapshot was taken by the
-    code that runs now, 0 if the consumer has later outputs by other code.
+    code that runs now, 0 if the consumer has later outputs by other code. `layout`: the numbers of
+    all nodes, in order; (): as before.
     """
 
     incarnation: int
@@ -230,6 +245,7 @@ class Recover(Message):
     time: int
     addresses: tuple[tuple[str, str], ...]
     same_code: int = 1
+    layout: tuple[int, ...] = ()
 
 
 @message(44, control=True)
@@ -255,11 +271,15 @@ class Unloadable(Message):
 
 @message(34, control=True)
 class Start(Message):
-    """Coordinator to a front: begin `incarnation`, replay from `offset` on (-1: do not replay)."""
+    """Coordinator to a front: begin `incarnation`, replay from `offset` on (-1: do not replay).
+
+    `layout`: as in `Recover`.
+    """
 
     incarnation: int
     offset: int
     addresses: tuple[tuple[str, str], ...]
+    layout: tuple[int, ...] = ()
 
 
 @message(35, control=True)
@@ -347,7 +367,9 @@ class Report(Message):
     `waits_for`: the same at length; empty if there is no more to say. If it is the master,
     `addresses`: where all members can be asked, and `obstacles`: what the run waits for outside;
     `silent`: (node, its process or "" if that was never heard, milliseconds of silence).
-    `process`: the process that reports, new with each start.
+    `process`: the process that reports, new with each start. `wanted`: the nodes that have to run,
+    `layout`: those that run the flow, `resizing`: what becomes of the number of nodes, for people;
+    "" if nothing; `refused`: why it cannot become what was asked for.
     """
 
     figures: tuple[tuple[str, int], ...]
@@ -357,6 +379,10 @@ class Report(Message):
     obstacles: tuple[str, ...] = ()
     process: str = ""
     silent: tuple[tuple[str, str, int], ...] = ()
+    wanted: tuple[str, ...] = ()
+    layout: tuple[int, ...] = ()
+    resizing: str = ""
+    refused: str = ""
 
 
 # Consumers (control) --------------------------------------------------------------------------

@@ -185,7 +185,7 @@ def test_the_same_command_given_again_goes_on(error: str) -> None:
     cluster = successor(Cluster(state=ended), "later")
     assert cluster.phase() is Phase.GATHERING
     cluster.hello(*cluster.processes, incarnation=0)
-    assert cluster.write() == [ClusterState("me", 10, 4, records, epoch=1)]
+    assert cluster.write() == [ClusterState("me", 10, 4, records, epoch=1, layout=(0, 1))]
     cluster.coordinator.stop()
     assert cluster.phase() is Phase.STOPPING
 

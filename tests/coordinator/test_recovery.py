@@ -19,9 +19,10 @@ def test_the_steps_of_a_start_come_in_order() -> None:
     assert (cluster.coordinator.jobs, cluster.sent()) == ([], [])  # somebody is missing
     cluster.hello(last, incarnation=0)
     assert cluster.sent() == []  # the decision is not written yet
-    assert cluster.write() == [ClusterState("me", 1, 1, epoch=1)]
+    assert cluster.write() == [ClusterState("me", 1, 1, epoch=1, layout=(0, 1))]
     addresses = tuple((name, f"at {name}") for name in sorted(cluster.processes))
-    assert cluster.sent() == [(node, Recover(1, 0, 0, 0, addresses)) for node in cluster.nodes]
+    recover = Recover(1, 0, 0, 0, addresses, layout=(0, 1))
+    assert cluster.sent() == [(node, recover) for node in cluster.nodes]
     cluster.hello("node-0", ready=True)
     assert cluster.sent() == []  # one of them is not ready
     cluster.hello("node-1", ready=False)
@@ -29,7 +30,7 @@ def test_the_steps_of_a_start_come_in_order() -> None:
     assert cluster.sent() == []
     assert cluster.coordinator.waits_for == "nodes load a snapshot; not ready: node-1"
     cluster.hello("node-1", ready=True)
-    assert cluster.sent() == [("front-0", Start(1, 0, addresses))]
+    assert cluster.sent() == [("front-0", Start(1, 0, addresses, (0, 1)))]
     assert cluster.phase() is Phase.RUNNING
     assert cluster.coordinator.recoveries == 0
 

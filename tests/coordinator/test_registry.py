@@ -77,6 +77,7 @@ states = st.builds(
     code=codes,
     code_from=st.integers(0, 2**40),
     output=st.text(max_size=9),
+    layout=st.lists(st.integers(0, 2**20), max_size=4).map(tuple),
 )
 
 
@@ -99,6 +100,14 @@ def test_a_damaged_state_is_refused(state: ClusterState, at: int, bit: int) -> N
         decode_state(bytes(data), "here")
     with pytest.raises(StateMismatch):
         decode_state(bytes(data[: at % len(data)]), "here")
+
+
+def test_a_state_of_before_has_the_layout_of_its_identity() -> None:
+    about = Identity(Outline("flow", 128, ()), "digest", "exactly-once", 3, ())
+    newest = "3.11", (), 1, "/out", 4, "master#1"
+    data = pack((5, "me", 1, 2, (), (None, "mine", 3, 0), about.as_tuple(), newest))
+    state = decode_state(crc32(data).to_bytes(4, "big") + data, "here")
+    assert (state.layout, state.epoch, state.about) == ((0, 1, 2), 4, about)
 
 
 def test_a_state_of_another_version_of_the_format_is_refused() -> None:

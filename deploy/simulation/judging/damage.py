@@ -58,7 +58,9 @@ class Damages:
         `given_input`: whether the input can be read again from its beginning.
         """
         # Recoverable: from an older snapshot, or from the beginning of the input.
-        recoverable = self._only_snapshots and (given_input or self._only_newest)
+        written = self._registry.written
+        from_input = given_input and (written is None or not written.base)
+        recoverable = self._only_snapshots and (from_input or self._only_newest)
         if recoverable and policy.output is Output.FRONTIER:
             return False
         named = any(name in error for name in (*self.names, "the state directory"))

@@ -16,6 +16,7 @@ from driftline.deploy.simulation.scenarios.flows import SIMULATED, Simulated
 from driftline.deploy.simulation.scenarios.hanging import Hang, hangs
 from driftline.deploy.simulation.scenarios.inputs import Inputs
 from driftline.deploy.simulation.scenarios.live import Pace
+from driftline.deploy.simulation.scenarios.resized import Resized, resized
 from driftline.deploy.simulation.scenarios.slow import Work
 from driftline.deploy.simulation.world.faults import Faults
 from driftline.engine.errors import FlowError
@@ -68,6 +69,8 @@ class Scenario:
     own."""
     hangs: tuple[Hang, ...] = ()
     """Processes that hang until the command kills them."""
+    resized: tuple[Resized, ...] = ()
+    """When the run is asked to have other numbers of nodes."""
     standby: bool = False
     """Whether several masters queue up in ZooKeeper, from which they may be cut off."""
 
@@ -80,6 +83,7 @@ class Scenario:
             f"{', slow consumers' if self.behind else ''}"
             f"{', processes that hang' if self.hangs else ''}"
             f"{', standby masters' if self.standby else ''}"
+            f"{', resized' if self.resized else ''}"
         )
 
     @property
@@ -138,6 +142,10 @@ def scenario(
     if chance.random() < 0.15:
         behind = Behind(chance.choice(BEHIND_S), faults.until, chance.choice((200, 1000, 5000)))
         drawn_scenario = replace(drawn_scenario, behind=behind, embedded=False)
+    chance = Random(seed + 5)  # other draws stay as they were
+    if chosen.ordered and chance.random() < 0.2:
+        found_sizes = resized(chance, faults.until)
+        drawn_scenario = replace(drawn_scenario, resized=found_sizes)
     chance = Random(seed + 4)  # other draws stay as they were
     if chance.random() < 0.15:
         found = hangs(chance, drawn_scenario.nodes, faults.until)

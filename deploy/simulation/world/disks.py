@@ -65,6 +65,9 @@ class MemoryKeyValue:
     def read(self, key: bytes) -> bytes | None:
         return self.data.get(key)
 
+    def read_slice(self, key: bytes, offset: int, size: int) -> bytes:
+        return self.data.get(key, b"")[offset : offset + size]
+
     def all_keys(self) -> list[bytes]:
         return sorted(self.data)
 
@@ -117,6 +120,8 @@ class MasterDisk:
 
     def __init__(self, counted: Counter[str]) -> None:
         self.data: bytes | None = None
+        self.written: ClusterState | None = None
+        """What a master has written last, whatever has become of it on the disk."""
         self.counted = counted
 
     def read(self) -> ClusterState | None:
@@ -132,6 +137,7 @@ class MasterDisk:
             self.counted["registry found to be written"] += 1
             return None
         self._count(before, job.state)
+        self.written = job.state
         self.data = encode_state(job.state)
         return None
 
@@ -149,6 +155,8 @@ class MasterDisk:
             self.counted["outcome"] += 1
         elif now.snapshots != before.snapshots and now.incarnation == before.incarnation:
             self.counted["committed snapshot"] += 1
+        elif before.layout and now.layout != before.layout:
+            self.counted["resized"] += 1
         elif now.incarnation > before.incarnation > 0:
             self.counted["recovery from a snapshot" if now.snapshots else "recovery"] += 1
             if now.snapshots != before.snapshots:

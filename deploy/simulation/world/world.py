@@ -153,6 +153,11 @@ class World:
         if host.starts == starts:  # it has not been started meanwhile
             self.start(host)
 
+    def end(self, host: Host) -> None:
+        """End the process of a host, if one runs; it is not started again."""
+        host.parties.clear()
+        host.process, host.starts = "", host.starts + 1
+
     def begin_anew(self, host: Host) -> None:
         """End the process of a host, if one runs, and start it again."""
         host.parties.clear()

@@ -15,7 +15,7 @@ from driftline.index.flow import inverted_index
 def test_the_part_that_outputs_wait_for_does_not_wait_for_a_long_merge() -> None:
     flow_plan = plan(inverted_index())
     ids = iter(range(1, 100))
-    components = Components(flow_plan, policy("two-phase"), 0, 1, lambda: next(ids))
+    components = Components(flow_plan, policy("two-phase"), 0, (0,), lambda: next(ids))
     assembly = components.assembly()
     store = PartStore(MemoryKeyValue("store"), flow_plan.flow, merge_at=4, rows_at_once=1)
     for number in range(1, 9):

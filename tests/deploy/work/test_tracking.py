@@ -18,7 +18,7 @@ PLAN = plan(inverted_index())
 
 
 def tracking(name: str = "exactly-once", ordering: str = "speculative") -> Tracking:
-    return Components(PLAN, policy(name, ordering), 0, 2, int).tracking(0)
+    return Components(PLAN, policy(name, ordering), 0, (0, 1), int).tracking(0)
 
 
 @given(st.integers(0, 2**32))

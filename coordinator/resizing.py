@@ -1,0 +1,351 @@
+"""Resizing: how a run comes from its layout to one with more or fewer nodes, while it goes on.
+
+Takes: what is asked for (`Resize`), `Hello` and `Joined` of the nodes of the next layout, `Held` of
+fronts, the snapshots that are committed, the progress of the run, and the time. Gives: `Join`
+(nodes of the next layout), `Hold` and `GoOn` (fronts), the moments at which snapshots are due, and
+the record of the registry that makes the next layout the layout.
+Invariant: when that record is written, all nodes of the next layout have, durably, the state as of
+its snapshot, consumers have all outputs below the time of the snapshot, and none from there on.
+
+    COPYING    the next nodes read the newest snapshot from the nodes, and what each later one adds
+    HOLDING    they have nearly all; fronts say up to where they have sent, and send no more
+    DRAINING   fronts send up to the largest of these times, the cut; all below it is delivered
+    CUTTING    a snapshot as of the cut is taken
+    MOVING     the next nodes read what it adds
+    SWITCHING  the registry is written; then follows what follows each recovery: nodes say that they
+               are ready, fronts go on from the cut
+
+No record passes between HOLDING and the end: that is the pause. Until the registry is written
+everything can be given up, and the nodes of now go on: if it takes too long, if a member fails, or
+if the run is to end. What was copied stays, and the next try begins at once, or later. A master
+that takes over gives up what it does not know of; who wants the new number asks for it until it is
+there.
+
+The cut is later than every output that has ever left, also one that is made again at the moment: so
+each barrier of the next layout begins with nothing at its consumer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from math import inf
+
+from driftline.coordinator.chronicle import Chronicle
+from driftline.coordinator.members import Members
+from driftline.coordinator.registry import ClusterState, SnapshotRecord
+from driftline.coordinator.snapshots import Snapshots
+from driftline.engine.keygroups import Layout, names_of
+from driftline.engine.policy import Output, Policy, SnapshotCut
+from driftline.engine.wire.messages import GoOn, Held, Hold, Join, Joined, Message
+
+FRESH_S = 1.0
+"""A snapshot is taken before the fronts are held, unless the newest one is not older."""
+
+SMALL_BYTES = 1 << 20
+"""A node that needed no more to follow the last snapshot has nearly all."""
+
+ROUNDS_MAX = 8
+"""Snapshots that are taken for the next nodes to follow, before the fronts are held anyway."""
+
+PATIENCE_S = 1.0
+"""How long the fronts may be held at first; twice as long with each try."""
+
+HEARD_WITHIN_S = 1.0
+"""A node of the next layout that has been silent for longer may be dead: fronts are not held."""
+
+NODES_MAX = 64
+
+
+class Step(Enum):
+    """How far a resizing is; the values are for people."""
+
+    NONE = ""
+    COPYING = "they copy the state"
+    HOLDING = "inputs are held"
+    DRAINING = "what was read is worked off"
+    CUTTING = "the last snapshot is taken"
+    MOVING = "they copy the last snapshot"
+    SWITCHING = "the registry is written"
+
+
+HELD = (Step.HOLDING, Step.DRAINING, Step.CUTTING, Step.MOVING)
+"""Steps in which fronts are held, and which can be given up."""
+
+
+@dataclass(slots=True)
+class Joiner:
+    """A node of the next layout; `has`: the snapshot that it has, None if none is known."""
+
+    process: str
+    address: str
+    seen: float
+    has: tuple[int, int] | None = None
+    bytes: int = 0
+
+
+class Resizing:
+    """The way to the next layout, of one coordinator. `nodes`: those of the layout of now;
+    `groups`: how many key groups there are."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        fronts: list[str],
+        snapshots: Snapshots,
+        chronicle: Chronicle,
+        nodes: list[str],
+        members: Members,
+        groups: int,
+    ) -> None:
+        self.out: list[tuple[str, Message]] = []
+        self.step = Step.NONE
+        self.layout: Layout = ()
+        """The next one; () if there is none."""
+        self.refused = ""
+        """Why the last request cannot be met."""
+        self._policy = policy
+        self._fronts = fronts
+        self._snapshots = snapshots
+        self._chronicle = chronicle
+        self._nodes = nodes
+        self._members = members
+        self._groups = groups
+        self._joiners: dict[str, Joiner] = {}
+        self._newest = SnapshotRecord(0, 0, ())
+        self._newest_at = 0.0
+        self._rounds = 0
+        self._hurried = -1
+        """The newest snapshot when the next one was asked for last."""
+        self._cut = 0
+        self._number = 0
+        """How often fronts have been held: their answers to earlier questions say nothing."""
+        self._held: dict[str, Held] = {}
+        self._held_at = 0.0
+        self._patience_s = PATIENCE_S
+        self._again_at = 0.0
+        self._now = 0.0
+
+    # What is wanted.
+
+    def ask(self, nodes: int, layout: Layout) -> None:
+        """The run is to have so many nodes; `layout`: those of now. May be repeated."""
+        self.refused = self._why_not(nodes)
+        if self.refused or self.step is Step.SWITCHING or nodes == len(self.layout or layout):
+            return
+        self.give_up("another number of nodes is asked for")
+        if nodes != len(layout):
+            first = max(layout) + 1
+            self.layout = tuple(range(first, first + nodes))
+            self.step = Step.COPYING
+            self._rounds, self._patience_s, self._again_at = 0, PATIENCE_S, 0.0
+            self._chronicle.resizing(len(layout), self.names)
+
+    def _why_not(self, nodes: int) -> str:
+        policy = self._policy
+        if not policy.ordered or policy.cut is not SnapshotCut.LABEL:
+            return (
+                f"with {policy.name} a run keeps its number of nodes: only exactly-once can change "
+                "it, as its state and its outputs are cut at one place in the order of all records"
+            )
+        assert policy.output is Output.FRONTIER
+        most = min(NODES_MAX, self._groups)
+        if not 1 <= nodes <= most:
+            return f"{nodes} nodes: there can be 1 to {most}"
+        return ""
+
+    @property
+    def names(self) -> list[str]:
+        """The nodes of the next layout."""
+        return names_of(self.layout)
+
+    @property
+    def addresses(self) -> tuple[tuple[str, str], ...]:
+        """(name, address) of those of them that were heard."""
+        return tuple((name, joiner.address) for name, joiner in self._joiners.items())
+
+    @property
+    def holds(self) -> bool:
+        """Whether fronts are held, or about to go on in the next layout: no other snapshot may
+        begin."""
+        return self.step in HELD or self.step is Step.SWITCHING
+
+    @property
+    def doing(self) -> str:
+        """What becomes of the number of nodes, for people; empty if nothing."""
+        if self.step is Step.NONE:
+            return ""
+        missing = [name for name in self.names if name not in self._joiners]
+        step = f"nothing was heard of {', '.join(missing)}" if missing else self.step.value
+        return f"{', '.join(self.names)} are to take over: {step}"
+
+    # Members.
+
+    def hello(self, name: str, process: str, address: str, state: ClusterState, now: float) -> bool:
+        """A process is present. Returns whether it is a node of the next layout."""
+        if name not in self.names:
+            return False
+        joiner = self._joiners.get(name)
+        if joiner is None or joiner.process != process:
+            joiner = self._joiners[name] = Joiner(process, address, now)
+        joiner.seen = now
+        if self.step is not Step.SWITCHING and joiner.has != self._wanted(state):
+            self._ask_to_join(name, state)
+        return True
+
+    def joined(self, name: str, message: Joined) -> None:
+        """A node of the next layout has the state as of a snapshot."""
+        joiner = self._joiners.get(name)
+        if joiner is None or (message.layout, message.process) != (self.layout, joiner.process):
+            return
+        has = message.number, message.taken
+        if joiner.has != has:
+            joiner.has, joiner.bytes = has, message.bytes
+
+    def held(self, front: str, message: Held) -> None:
+        """A front sends nothing from a time on."""
+        if message.number == self._number:
+            self._held.setdefault(front, message)
+
+    def _wanted(self, state: ClusterState) -> tuple[int, int]:
+        newest = state.snapshots[0] if state.snapshots else None
+        return (0, 0) if newest is None else (newest.number, newest.taken)
+
+    def _ask_to_join(self, name: str, state: ClusterState) -> None:
+        sources = tuple(known for known in self._members.addresses if known[0] in self._nodes)
+        if len(sources) == len(self._nodes):
+            self.out.append((name, Join(self.layout, *self._wanted(state), sources)))
+
+    # Steps.
+
+    def look(
+        self, state: ClusterState, delivered: int, left: int | None, now: float
+    ) -> SnapshotRecord | None:
+        """Do what is due. `delivered`: the delivered frontier, `left`: see `Gathered.left`.
+
+        Returns the snapshot with which the registry has to be written now, if it has to.
+        """
+        self._now = now
+        if self.step is Step.NONE or self.step is Step.SWITCHING:
+            return None
+        self._look_for_snapshots(state, now)
+        if self.step is Step.COPYING:
+            if left is not None and now >= self._again_at and self._is_near(state, delivered, now):
+                self._hold(now)
+        elif now > self._held_at + self._patience_s:
+            self._let_go(f"it took longer than {self._patience_s:g} s", now)
+        elif self.step is Step.HOLDING:
+            if len(self._held) == len(self._fronts) and left is not None:
+                self._drain(left)
+        elif left is None or left >= self._cut:
+            self._let_go("outputs have left that are later than the cut", now)
+        elif self.step is Step.DRAINING:
+            if delivered == self._cut:
+                self._take_last(now)
+        elif self.step is Step.CUTTING:
+            if self._newest.time == self._cut:
+                self.step = Step.MOVING
+            elif self._snapshots.pending is None:
+                self._let_go("the last snapshot has failed", now)
+        if self.step is Step.MOVING and self._have_all(state):
+            assert self._newest.time == self._cut, "no other snapshot is taken meanwhile"
+            self.step = Step.SWITCHING
+            return self._newest
+        return None
+
+    def _look_for_snapshots(self, state: ClusterState, now: float) -> None:
+        """Let the next nodes follow the newest snapshot."""
+        newest = state.snapshots[0] if state.snapshots else SnapshotRecord(0, 0, ())
+        if newest != self._newest:
+            self._newest, self._newest_at = newest, now
+            for name in self._joiners:
+                self._ask_to_join(name, state)
+
+    def _is_near(self, state: ClusterState, delivered: int, now: float) -> bool:
+        """Whether the next nodes lack little; if not, takes care that they will."""
+        joiners = [self._joiners.get(name) for name in self.names]
+        for joiner in joiners:
+            if joiner is None or joiner.has is None or now - joiner.seen > HEARD_WITHIN_S:
+                return False
+            if joiner.has != self._wanted(state) and joiner.bytes > SMALL_BYTES:
+                return False
+        if self._snapshots.pending is not None:
+            return False
+        is_fresh = now - self._newest_at <= FRESH_S or delivered <= self._newest.time
+        if is_fresh or self._rounds >= ROUNDS_MAX:
+            return True
+        self._rounds += self._hurried != self._newest.number
+        self._hurried = self._newest.number
+        self._snapshots.hurry()
+        return False
+
+    def _have_all(self, state: ClusterState) -> bool:
+        joiners = [self._joiners.get(name) for name in self.names]
+        return all(joiner and joiner.has == self._wanted(state) for joiner in joiners)
+
+    def _hold(self, now: float) -> None:
+        self.step, self._held_at, self._rounds = Step.HOLDING, now, 0
+        self._held.clear()
+        self._number += 1
+        self._tell_fronts(Hold(self._number, -1))
+
+    def _drain(self, left: int) -> None:
+        if all(held.ended for held in self._held.values()):
+            self.give_up("the input has ended")
+            return
+        self._cut = max(left + 1, *(held.time for held in self._held.values()))
+        self.step = Step.DRAINING
+        self._tell_fronts(Hold(self._number, self._cut))
+
+    def _take_last(self, now: float) -> None:
+        self.step = Step.CUTTING
+        if self._newest.time != self._cut:
+            self.out += self._snapshots.begin(self._cut, now)
+
+    def _let_go(self, why: str, now: float) -> None:
+        """The nodes of now go on; another try later."""
+        self._chronicle.resizing_put_off(why)
+        self._go_on()
+        self._again_at = now + self._patience_s
+        self._patience_s *= 2
+
+    def _go_on(self) -> None:
+        if self.step in HELD:
+            self._tell_fronts(GoOn())
+        self.step = Step.COPYING if self.layout else Step.NONE
+
+    def give_up(self, why: str) -> None:
+        """There is no next layout any more."""
+        if self.step in (Step.NONE, Step.SWITCHING):
+            return
+        self._chronicle.resizing_given_up(why)
+        self._go_on()
+        self.forget()
+
+    def interrupted(self) -> None:
+        """The incarnation is over, and fronts are not held any more."""
+        if self.step in HELD:
+            self.step = Step.COPYING
+
+    def take_over(self) -> None:
+        """The master before may have held the fronts."""
+        self._tell_fronts(GoOn())
+
+    def forget(self) -> None:
+        """There is no next layout: it was given up, or has become the layout."""
+        self.step, self.layout = Step.NONE, ()
+        self._joiners.clear()
+
+    def processes(self) -> list[tuple[str, str, str]]:
+        """(name, process, address) of the nodes of the next layout."""
+        return [(name, each.process, each.address) for name, each in self._joiners.items()]
+
+    @property
+    def deadline(self) -> float:
+        """When `look` wants to be called, if nothing else happens (seconds, monotonic)."""
+        if self.step in HELD:
+            return self._held_at + self._patience_s + 0.001
+        return self._again_at if self.step is Step.COPYING and self._again_at > self._now else inf
+
+    def _tell_fronts(self, message: Message) -> None:
+        self.out += [(front, message) for front in self._fronts]

@@ -1,0 +1,297 @@
+"""Joining: a node of the next layout gets its state from the nodes of this one, while they run.
+
+Takes: `Join` (coordinator), `Parts`, `Slice` and `NoParts` (nodes), results of the disk, the time.
+Gives: `AskParts` and `AskSlice`, jobs, `Joined`; and to the node an assembly with that state, once
+it takes part in an incarnation. Invariant: `Joined` names a snapshot only if the state of the
+node's key groups as of it, and nothing later, is in the assembly and in a durable chain of parts.
+
+First all parts of a snapshot are read, then, of each later snapshot that the coordinator names,
+what it has more; so the last one is small. Each source has one question under way. Segments are
+checked when they are whole; rows of other nodes' keys are dropped. What does not fit together, as a
+source has lost parts meanwhile, makes the node begin anew, with an empty store.
+
+The parts are of the next layout: its outputs begin at the cut, so their checksum is 0.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from zlib import crc32
+
+from driftline.deploy.node.components import Components
+from driftline.deploy.work.assembly import Assembly
+from driftline.deploy.work.pace import Pace
+from driftline.engine.errors import DriftlineError, SnapshotDamaged
+from driftline.engine.keygroups import Owners, owned_by
+from driftline.engine.snapshots.jobs import MIXED, StoreSnapshot, Vacate
+from driftline.engine.snapshots.merging import restoring_some
+from driftline.engine.wire.codec import pack
+from driftline.engine.wire.messages import (
+    SLICE_BYTES,
+    AskParts,
+    AskSlice,
+    Join,
+    Joined,
+    Message,
+    NoParts,
+    Parts,
+    Slice,
+)
+from driftline.engine.wire.party import Job
+
+ASK_AGAIN_S = 1.0
+"""Seconds until a question that has no answer is asked again, and until another try begins."""
+
+WAITING_BYTES = 1 << 26
+"""Bytes of segments that wait to be restored from which on no more are asked for."""
+
+NOTHING = 0, 0
+"""The snapshot that has nothing: (number, incarnation in which it was taken)."""
+
+_META = pack(0)
+
+Send = Callable[[str, Message], None]
+
+
+class Joining:
+    """The way of one process into a layout. `epoch`: of the master that asks for it."""
+
+    def __init__(
+        self, components: Components, asked: Join, epoch: int, process: str, address: str
+    ) -> None:
+        self.layout = asked.layout
+        self.components = replace(components, layout=asked.layout)
+        self.jobs: list[Job] = []
+        self.trouble = ""
+        """Why it begins anew, for people."""
+        self._process, self._address = process, address
+        self.epoch = epoch
+        self._me = f"node-{components.index}"
+        place, nodes = self.components.place, self.components.nodes
+        groups = owned_by(place, nodes, components.plan.flow.groups)
+        self._groups = groups[0], groups[-1]
+        self._owners, self._place = Owners(nodes, components.plan.flow.groups), place
+        self._asked = asked
+        self._vacating: Vacate | None = None
+        self._storing: StoreSnapshot | None = None
+        self._next_at = 0.0
+        """When a disk that has failed, or a source that has changed, is tried again."""
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin with nothing."""
+        self.assembly: Assembly | None = None
+        self._has = NOTHING
+        self._bytes = 0
+        self._pulls: dict[str, _Pull] = {}
+        self._target = NOTHING
+        """The snapshot that is being read; what it has beyond `_has` is kept until it is stored."""
+        self._kept: list[bytes] = []
+        self._segments: deque[bytes] = deque()
+        self._waiting = 0
+        self._steps: Iterator[bytes] = iter(())
+        self._storing = None
+        self._vacating = Vacate(self.epoch)
+        self.jobs.append(self._vacating)
+
+    def _begin_anew(self, why: str, now: float) -> None:
+        self.trouble = why
+        self._begin()
+        self._next_at = now + ASK_AGAIN_S
+
+    # Messages.
+
+    def join(self, asked: Join, send: Send, now: float) -> None:
+        """The coordinator names a snapshot, perhaps again."""
+        self._asked = asked
+        wanted = asked.number, asked.taken
+        if wanted == self._has and self._is_idle:
+            self._tell(send)
+        elif self._is_idle:
+            self._pull(send, now)
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._pulls and self._storing is None and self._vacating is None
+
+    def has(self, layout: tuple[int, ...], number: int, taken: int) -> bool:
+        """Whether the assembly is that of the node in a layout, as of a snapshot."""
+        return self.layout == layout and self._has == (number, taken) and self._is_idle
+
+    def assembly_from(self, start: int) -> Assembly:
+        """The assembly, whose outputs begin at the time of its snapshot."""
+        assembly = self.assembly or self.components.assembly()
+        assembly.barrier.advance(start)
+        return assembly
+
+    def tell(self, send: Send) -> None:
+        """Say what it has, again."""
+        if self._is_idle:
+            self._tell(send)
+
+    def _tell(self, send: Send) -> None:
+        send("master", Joined(self.layout, self._process, *self._has, self._bytes))
+
+    def _pull(self, send: Send, now: float) -> None:
+        """Begin to read what the snapshot has that is asked for."""
+        wanted = self._asked.number, self._asked.taken
+        if now < self._next_at:
+            return
+        if wanted[0] <= self._has[0]:  # the coordinator had to go back
+            self._begin_anew(f"snapshot {self._has[0]} was given up", now)
+            return
+        if self.assembly is None:
+            self.assembly = self.components.assembly()
+        self._target, self._bytes = wanted, 0
+        self._kept = []
+        question = AskParts(self._address, *wanted, *self._has, self._groups)
+        self._pulls = {name: _Pull(name, question) for name, _ in self._asked.sources}
+        self._ask_on(send, now)
+
+    def answer(self, sender: str, message: Parts | Slice | NoParts, send: Send, now: float) -> None:
+        """A source has answered."""
+        pull = self._pulls.get(sender)
+        if pull is None:
+            return
+        if isinstance(message, NoParts):
+            self._begin_anew(f"{sender}: {message.reason}", now)
+            return
+        try:
+            segment = pull.take(message)
+        except SnapshotDamaged as error:
+            self._begin_anew(str(error), now)
+            return
+        if segment:
+            self._segments.append(segment)
+            self._waiting += len(segment)
+        self._ask_on(send, now)
+
+    def _ask_on(self, send: Send, now: float) -> None:
+        """Ask the sources that have answered for more, and those again that have not."""
+        for name, pull in self._pulls.items():
+            if self._waiting < WAITING_BYTES and (question := pull.question(now)) is not None:
+                send(name, question)
+
+    # Work.
+
+    def work(self, pace: Pace, send: Send, now: float) -> bool:
+        """Restore for one turn. Returns whether there is more to restore."""
+        if self.assembly is None or self._storing is not None or not self._pulls:
+            return False
+        try:
+            while not pace.over:
+                if (chunk := next(self._steps, None)) is not None:
+                    if chunk:
+                        self._kept.append(chunk)
+                        self._bytes += len(chunk)
+                elif self._segments:
+                    segment = self._segments.popleft()
+                    self._waiting -= len(segment)
+                    tables, owners = self.assembly.tables, self._owners
+                    self._steps = restoring_some(tables, segment, owners, self._place)
+                else:
+                    break
+                pace.step()
+        except DriftlineError as error:
+            self._begin_anew(str(error), now)
+            return False
+        self._ask_on(send, now)
+        more = bool(self._segments) or pace.over
+        if not more and all(pull.is_over for pull in self._pulls.values()):
+            self._store()
+        return more
+
+    def _store(self) -> None:
+        self._pulls = {}
+        segments = {MIXED: b"".join(self._kept)} if self._kept else {}
+        self._kept = []
+        number, taken = self._target
+        self._storing = StoreSnapshot(number, segments, _META, taken)
+        self.jobs.append(self._storing)
+
+    def done(self, job: Job, result: object, send: Send, now: float) -> bool:
+        """A job is done. Returns whether it was one of these."""
+        if job is not self._vacating and job is not self._storing:
+            return False
+        if isinstance(result, Exception):
+            self._next_at = now + ASK_AGAIN_S  # then `look` tries again
+        elif job is self._storing:
+            self._storing, self._has, self.trouble = None, self._target, ""
+            self._tell(send)
+            if (self._asked.number, self._asked.taken) != self._has:
+                self._pull(send, now)
+        elif result is True:
+            self._vacating = None
+            self.join(self._asked, send, now)
+        return True
+
+    def look(self, send: Send, now: float) -> None:
+        """The time has come to try again what has failed."""
+        self._ask_on(send, now)
+        if self._next_at and now >= self._next_at:
+            self._next_at = 0.0
+            if job := self._vacating or self._storing:
+                self.jobs.append(job)
+            elif self._is_idle:
+                self.join(self._asked, send, now)
+
+
+class _Pull:
+    """What is read from one source, for one snapshot."""
+
+    def __init__(self, source: str, question: AskParts) -> None:
+        self._source = source
+        self._listed = question
+        self._address = question.address
+        self._generation = ""
+        """Of the source's parts; empty until it has listed them."""
+        self._wanted: deque[tuple[int, int, int]] = deque()
+        self._slices: list[bytes] = []
+        self._offset = 0
+        self._ask_at = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all was read."""
+        return bool(self._generation) and not self._wanted
+
+    def question(self, now: float) -> AskParts | AskSlice | None:
+        """The next question, or the last one again; None while there is none to be asked."""
+        if self.is_over or now < self._ask_at:
+            return None
+        self._ask_at = now + ASK_AGAIN_S
+        if not self._generation:
+            return self._listed
+        part, group, _ = self._wanted[0]
+        return AskSlice(self._address, self._generation, part, group, self._offset)
+
+    def take(self, answer: Parts | Slice) -> bytes:
+        """Take an answer. Returns a segment that is whole now. Raises SnapshotDamaged."""
+        if isinstance(answer, Parts):
+            asked = self._listed.number, self._listed.after
+            if not self._generation and (answer.number, answer.after) == asked:
+                self._generation = answer.generation
+                self._wanted.extend(answer.segments)
+                self._ask_at = 0.0
+            return b""
+        if not self._wanted:
+            return b""
+        part, group, checksum = self._wanted[0]
+        expected = self._generation, part, group, self._offset
+        if (answer.generation, answer.part, answer.group, answer.offset) != expected:
+            return b""
+        self._ask_at = 0.0
+        self._slices.append(answer.data)
+        self._offset += len(answer.data)
+        if len(answer.data) == SLICE_BYTES:
+            return b""
+        segment = b"".join(self._slices)
+        self._wanted.popleft()
+        self._slices, self._offset = [], 0
+        if crc32(segment) != checksum:
+            raise SnapshotDamaged(
+                f"{self._source}: key group {group} of snapshot {part} is damaged"
+            )
+        return segment
