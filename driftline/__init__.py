@@ -88,6 +88,7 @@ COMMANDS = {
     "remove": ("deploy.commands.cluster.flows:remove", "Forget a flow of a cluster that is over."),
     "status": ("deploy.commands.cluster.flows:status", "Show the agents and flows of a cluster."),
     "stop": ("deploy.commands.cluster.flows:stop", "End a flow of a cluster in good order."),
+    "rescale": ("deploy.commands.cluster.flows:rescale", "Change the number of nodes of a flow that runs."),
     "restore": ("deploy.commands.cluster.submit:restore_flow", "Begin a flow in a cluster from a savepoint."),
     "submit": ("deploy.commands.cluster.submit:submit_flow", "Run a flow in a cluster."),
     "bench": ("bench.commands:bench", "Measure latency, throughput and memory, and compare."),

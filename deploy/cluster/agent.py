@@ -22,6 +22,7 @@ from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.hosting import Host, Hosting
 from driftline.deploy.cluster.outcomes import ended_by, fail
 from driftline.deploy.cluster.records import AgentRecord, Kind, Submission, Wish
+from driftline.deploy.cluster.rescaling import follow_agents
 from driftline.deploy.cluster.submissions import agents, submissions
 from driftline.deploy.cluster.tree import AGENTS, Tree
 from driftline.deploy.host.claims import claim
@@ -135,15 +136,23 @@ class Agent:
 
     def _look(self, now: float) -> None:
         """Look what is wanted of this agent."""
+        config = self._config
         try:
             self._tree.renew()
             self._show()
-            wanted = [each for each in submissions(self._tree) if self._names(each)]
-            states = {each.name: self._tree.registry(each.name).read() for each in wanted}
+            known = submissions(self._tree)
+            states = {each.name: self._tree.registry(each.name).read() for each in known}
+            if config.kind is Kind.NODE:
+                follow_agents(self._tree, known, states)
         except Unavailable as error:
             self._outage.failed(now, f"{error}; what runs goes on, and is tried again")
             return
         self._outage.over(now, f"{self._tree.where} can be reached again")
+        wanted = [
+            each
+            for each in known
+            if each.concerns(config.name, config.kind, each.layout_in(states[each.name]))
+        ]
         for each in wanted:
             self._carry_out(each, states[each.name], now)
         for name in self._hosted.keys() - {each.name for each in wanted}:
@@ -156,25 +165,27 @@ class Agent:
         if hosting is not None and hosting.submission.run != wanted.run:
             hosting.leaving.set()  # it is started again once it has ended
         elif hosting is not None:
+            hosting.submission = wanted
             hosting.draining = wanted.wish is Wish.STOP
             hosting.knows_end |= ended
             if wanted.wish is Wish.CANCEL:
                 hosting.leaving.set()
         elif not ended and wanted.wish is not Wish.CANCEL and self._may_run(wanted, now):
-            self._start(wanted)
+            self._start(wanted, state)
 
     def _may_run(self, wanted: Submission, now: float) -> bool:
         return wanted.run not in self._over and now >= self._again_at.get(wanted.name, 0.0)
 
-    def _start(self, wanted: Submission) -> None:
+    def _start(self, wanted: Submission, state: ClusterState | None) -> None:
         self._made += 1
-        names = self._names(wanted)
-        parts = wanted, names, self._host, self._tree, self._made
+        layout = wanted.layout_in(state)
+        names = wanted.processes_of(self._config.name, self._config.kind, layout)
+        parts = wanted, names, layout, self._host, self._tree, self._made, self._woken.set
         hosting = self._hosted[wanted.name] = Hosting(*parts)
         hosting.draining = wanted.wish is Wish.STOP
         log.info(
             "flow %s: running %s here",
-            *(wanted.name, ", ".join(names)),
+            *(wanted.name, ", ".join(names) or "nothing yet"),
             extra=about("hosting", flow=wanted.name, processes=", ".join(names)),
         )
         hosting.start()
@@ -212,9 +223,6 @@ class Agent:
             fail(self._tree, submission, Unavailable.__name__, reason)
         except DriftlineError as error:
             log.warning("flow %s: %s", submission.name, error)
-
-    def _names(self, submission: Submission) -> list[str]:
-        return submission.processes_of(self._config.name, self._config.kind)
 
     def _show(self) -> None:
         """Show this agent to the others, if that has changed."""

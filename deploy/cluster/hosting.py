@@ -9,7 +9,7 @@ hang.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from driftline.deploy.parties.guide import FindLeader, Guide
 from driftline.deploy.parties.watch import Watch
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.events import about, log
+from driftline.engine.keygroups import Layout
 from driftline.engine.wire.party import Job
 from driftline.engine.wire.senders import AGENT, WATCH
 
@@ -57,11 +58,20 @@ class Hosting(threading.Thread):
     """The processes `names` of a flow."""
 
     def __init__(
-        self, submission: Submission, names: Sequence[str], host: Host, tree: Tree, number: int
+        self,
+        submission: Submission,
+        names: Sequence[str],
+        layout: Layout,
+        host: Host,
+        tree: Tree,
+        number: int,
+        ended: Callable[[], None],
     ) -> None:
-        """`number`: no other flow has had it in this agent."""
+        """`number`: no other flow has had it in this agent; `ended` is called while all processes
+        have ended, so that the agent finds out why."""
         super().__init__(name=submission.name, daemon=True)
         self.submission = submission
+        """The agent gives a later one when it changes."""
         self.draining = False
         """Whether the flow is to end in good order; the agent sets it."""
         self.leaving = threading.Event()
@@ -75,6 +85,8 @@ class Hosting(threading.Thread):
         self.failed = ""
         """Why the flow cannot go on at all."""
         self._names = list(names)
+        self._layout = layout
+        self._ended = ended
         self._host = host
         self._tree = tree
         self._number = number
@@ -114,9 +126,12 @@ class Hosting(threading.Thread):
         watch.address = guide.addresses[watch.name] = runtime.add(watch, config.inbox(WATCH))
         config = replace(config, guide=guide_at, watch=watch.address, watch_name=watch.name)
         self._show_master(config, stack)
-        spares = self.submission.spares if any("node" in name for name in self._names) else 0
+        has_nodes = any(name.startswith("node-") for name in self._names)
+        spares = self.submission.spares if has_nodes else 0
         cluster = stack.enter_context(
-            LocalCluster(config, spares, names=self._names, front_module=FRONT_MODULE)
+            LocalCluster(
+                config, spares, names=self._names, front_module=FRONT_MODULE, takes=self._takes
+            )
         )
         cluster.wake(runtime)
         self._supervise(runtime, cluster, guide, watch)
@@ -137,15 +152,20 @@ class Hosting(threading.Thread):
             if now < supervise_at and not cluster.has_lost_one:
                 continue
             supervise_at = now + SUPERVISE_EVERY_S
+            cluster.resize(self.submission.wanted)
             cluster.supervise(watch.figure("delivered"), watch.figure("reached"), watch)
-            if cluster.ended:
-                self.over = True
-                return
             if self.knows_end:
                 give_up_at = give_up_at or now + END_S
-                if now >= give_up_at:
+                if cluster.ended or now >= give_up_at:
                     self.over = True
                     return
+            elif cluster.ended and cluster.pids:
+                self._ended()
+
+    def _takes(self, node: str) -> bool:
+        """Whether a node is to run here."""
+        places, number = self.submission.nodes, int(node.removeprefix("node-"))
+        return number < len(places) and places[number] == self._host.agent
 
     def _show_master(self, config: ProcessConfig, stack: ExitStack) -> None:
         """Without ZooKeeper: show where the master is, as long as this agent lives."""
@@ -166,7 +186,8 @@ class Hosting(threading.Thread):
         registry = str(tree.registry_file(given.name)) if isinstance(tree, Folder) else ""
         return ProcessConfig(
             flow=given.flow,
-            nodes=len(given.nodes),
+            nodes=given.count,
+            layout=self._layout,
             policy=given.policy,
             ordering=given.ordering,
             checkpoint_s=given.checkpoint_s,

@@ -1,8 +1,9 @@
 """What a cluster's tree holds: agents, and the flows that are submitted. JSON, for people to read.
 
 An agent runs processes of one kind on its host. A flow has places: the agents of its nodes and of
-its fronts, in the order of their numbers. They stay the same for the life of the flow, as its state
-is on their disks. A master has nothing on its disk: every agent for masters runs one for each flow.
+its fronts, by their numbers. A place never moves, as its state is on the agent's disk; another
+number of nodes means other nodes, with higher numbers. A master has nothing on its disk: every
+agent for masters runs one for each flow.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from driftline.coordinator.registry import ClusterState
 from driftline.deploy.host.config import Reading, beginning_from
 from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.engine.errors import StateMismatch
+from driftline.engine.keygroups import Layout, names_of
 from driftline.engine.snapshots.beginning import NOTHING, Beginning
 
 
@@ -74,8 +77,10 @@ class Submission:
     name: str
     flow: str
     output: str
+    count: int
+    """How many nodes the flow began with."""
     nodes: tuple[str, ...]
-    """The agent of each node."""
+    """Number of a node -> its agent; also of nodes that are over, or are to come."""
     fronts: tuple[str, ...]
     """The agent of each front."""
     policy: str
@@ -96,6 +101,10 @@ class Submission:
     spares: int = 0
     beginning: Beginning = NOTHING
     wish: Wish = Wish.RUN
+    wanted: int = 0
+    """How many nodes it is to have; 0: as many as it has."""
+    elastic: bool = False
+    """Whether it is to have a node at each agent for nodes that comes."""
 
     def encode(self) -> bytes:
         """The bytes to store."""
@@ -116,14 +125,24 @@ class Submission:
 
         return _decoded(data, "a submission", make)
 
-    def processes_of(self, agent: str, kind: Kind) -> list[str]:
-        """The processes that an agent of this kind runs for the flow."""
+    def layout_in(self, state: ClusterState | None) -> Layout:
+        """The nodes of now, by their numbers; `state`: what the registry holds."""
+        return (state.layout if state is not None else ()) or tuple(range(self.count))
+
+    def processes_of(self, agent: str, kind: Kind, layout: Layout) -> list[str]:
+        """The processes that an agent of this kind runs for the flow in a layout."""
         match kind:
             case Kind.MASTER:
                 return ["master"]
             case Kind.NODE:
-                return [f"node-{i}" for i, place in enumerate(self.nodes) if place == agent]
+                return names_of(number for number in layout if self.nodes[number] == agent)
         return [f"front-{i}" for i, place in enumerate(self.fronts) if place == agent]
+
+    def concerns(self, agent: str, kind: Kind, layout: Layout) -> bool:
+        """Whether an agent has processes of the flow, or is to have some."""
+        if kind is Kind.NODE:
+            return agent in self.nodes[min(layout) :]
+        return bool(self.processes_of(agent, kind, layout))
 
 
 _Record = TypeVar("_Record")

@@ -20,7 +20,7 @@ from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.transport import LOCAL, Network
 from driftline.deploy.parties.watch import Watch
-from driftline.engine.keygroups import owned_by
+from driftline.engine.keygroups import Layout, names_of, owned_by
 from driftline.engine.labels import INFINITY
 from driftline.engine.wire.messages import Report
 from driftline.engine.wire.senders import MASTER, WATCH
@@ -156,7 +156,7 @@ def _flow(
         state=_in_words(submission, state, master),
         over=over,
         policy=submission.policy,
-        nodes=tuple(_nodes(submission, reports, over)),
+        nodes=tuple(_nodes(submission, submission.layout_in(state), reports, over)),
         fronts=submission.fronts,
         incarnation=state.incarnation if state is not None else 0,
         recoveries=figures.get("recoveries", 0),
@@ -167,7 +167,7 @@ def _flow(
         else {"number": snapshot.number, "time": snapshot.time},
         waits_for="" if master is None else master.waits_for,
         output=submission.output,
-        trouble=tuple(_troubles(submission, alive, over)),
+        trouble=tuple(_troubles(submission, submission.layout_in(state), alive, over)),
     )
 
 
@@ -191,16 +191,18 @@ def _in_words(submission: Submission, state: ClusterState | None, master: Report
     return f"stopping: {doing}" if submission.wish is Wish.STOP else doing
 
 
-def _nodes(submission: Submission, reports: dict[str, Report], over: bool) -> list[NodeStatus]:
-    count, found = len(submission.nodes), []
-    for index, agent in enumerate(submission.nodes):
-        groups = owned_by(index, count, submission.groups)
-        report = reports.get(f"node-{index}")
+def _nodes(
+    submission: Submission, layout: Layout, reports: dict[str, Report], over: bool
+) -> list[NodeStatus]:
+    found = []
+    for place, (number, name) in enumerate(zip(layout, names_of(layout), strict=True)):
+        groups = owned_by(place, len(layout), submission.groups)
+        report = reports.get(name)
         doing = "over" if over else "silent"
         found.append(
             NodeStatus(
-                f"node-{index}",
-                agent,
+                name,
+                submission.nodes[number],
                 (groups[0], groups[-1]),
                 doing if report is None else report.state,
                 {} if report is None else dict(report.figures),
@@ -209,14 +211,16 @@ def _nodes(submission: Submission, reports: dict[str, Report], over: bool) -> li
     return found
 
 
-def _troubles(submission: Submission, alive: Sequence[AgentRecord], over: bool) -> list[str]:
+def _troubles(
+    submission: Submission, layout: Layout, alive: Sequence[AgentRecord], over: bool
+) -> list[str]:
     """What keeps a flow from running, for people."""
     if over:
         return []
     found = [f"{a.name}: {text}" for a in alive for flow, text in a.trouble
              if flow == submission.name]  # fmt: skip
     names = {agent.name for agent in alive}
-    places = dict.fromkeys((*submission.nodes, *submission.fronts))
+    places = dict.fromkeys((*(submission.nodes[n] for n in layout), *submission.fronts))
     found += [f"agent {place} is away" for place in places if place not in names]
     if not any(agent.kind is Kind.MASTER for agent in alive):
         found.append("there is no agent for masters")

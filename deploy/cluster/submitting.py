@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,8 +16,10 @@ from pathlib import Path
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, SnapshotRecord, check_identity
 from driftline.deploy.cluster.outcomes import ended_by
-from driftline.deploy.cluster.records import AgentRecord, Kind, Submission
-from driftline.deploy.cluster.submissions import agents, path_of, store, submissions
+from driftline.deploy.cluster.placing import spread, taken_slots
+from driftline.deploy.cluster.records import Kind, Submission
+from driftline.deploy.cluster.rescaling import check_rescalable, next_places
+from driftline.deploy.cluster.submissions import agents, path_of, store
 from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.cluster.wheels import send
 from driftline.deploy.host.config import Reading
@@ -58,6 +59,7 @@ class Order:
     accept_changed_code: bool = False
     beginning: Beginning = NOTHING
     wheel: Path | None = None
+    elastic: bool = False
 
 
 def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
@@ -89,19 +91,26 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
         outline(flow),
         plan(flow).identity(),
         order.policy.name,
-        order.nodes,
+        order.nodes if before is None else before.count,
         tuple(" ".join(texts) for texts in inputs),
         beginning.about,
     )
+    if order.elastic:
+        check_rescalable(order.name, order.policy)
     places = _places(tree, order, len(inputs), before)
     first = None if fitted is None else fitted.savepoint.time
     state = _opened(tree, order, identity, code_of(flow), before, first)
+    nodes, wanted = places[0], 0
+    if before is not None and len(before.layout_in(state)) != order.nodes:
+        check_rescalable(order.name, order.policy)
+        nodes, wanted = next_places(tree, before, state, order.nodes), order.nodes
     wheel = "" if order.wheel is None else send(tree, order.name, order.wheel)
     submission = Submission(
         name=order.name,
         flow=_absolute_flow(order.flow),
         output=str(order.output),
-        nodes=places[0],
+        count=order.nodes if before is None else before.count,
+        nodes=nodes,
         fronts=places[1],
         policy=order.policy.name,
         ordering=order.policy.ordering if order.policy.ordered else "speculative",
@@ -119,6 +128,8 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
         spares=order.spares,
         beginning=beginning,
         wheel=wheel,
+        wanted=wanted,
+        elastic=order.elastic,
     )
     store(tree, submission)
     return submission
@@ -201,37 +212,9 @@ def _places(
         raise Unavailable(f"{tree.where} has no agent for masters: start `driftline master`")
     if before is not None:
         return before.nodes, before.fronts
-    used: Counter[str] = Counter()
-    for other in submissions(tree):
-        state = tree.registry(other.name).read()
-        if state is None or not ended_by(state, other):
-            used.update((*other.nodes, *other.fronts))
+    used = taken_slots(tree)
     nodes = spread(alive, Kind.NODE, order.nodes, used)
     return tuple(nodes), tuple(spread(alive, Kind.FRONT, fronts, used))
-
-
-def spread(alive: Sequence[AgentRecord], kind: Kind, count: int, used: Counter[str]) -> list[str]:
-    """The agents of so many processes: those with the fewest first. `used`: slots that are taken.
-
-    Raises Unavailable if there are too few slots.
-    """
-    fitting = [agent for agent in alive if agent.kind is kind]
-    free = {agent.name: agent.slots - used[agent.name] for agent in fitting}
-    chosen: list[str] = []
-    for _ in range(count):
-        left = [name for name in free if free[name] > 0]
-        if not left:
-            have = sum(agent.slots for agent in fitting)
-            taken = sum(used[agent.name] for agent in fitting)
-            raise Unavailable(
-                f"{count} {kind} process{'es' * (count > 1)} needed, and there are {have} slots at "
-                f"{len(fitting)} agents, of which {taken} are taken: start another `driftline "
-                f"{kind}`, or one with more --slots"
-            )
-        name = min(left, key=lambda name: (chosen.count(name), -free[name], name))
-        free[name] -= 1
-        chosen.append(name)
-    return chosen
 
 
 def _named(flow: Flow, inputs: Sequence[Sequence[str]]) -> tuple[str, ...]:

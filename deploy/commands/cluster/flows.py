@@ -13,12 +13,14 @@ from rich.live import Live
 
 from driftline.deploy.cluster.outcomes import CANCELLED, ended_by, fail
 from driftline.deploy.cluster.records import Submission, Wish
+from driftline.deploy.cluster.rescaling import rescale as rescale_flow
 from driftline.deploy.cluster.status import ClusterStatus, status_of
 from driftline.deploy.cluster.submissions import change, path_of, submission_of
 from driftline.deploy.cluster.tree import FLOWS, Tree
 from driftline.deploy.commands.cluster.places import Place, in_cluster, reached, short_folder
 from driftline.deploy.commands.cluster.tables import as_table
 from driftline.deploy.host.transport import Network
+from driftline.engine.counted import counted
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.ui.options import (
     FiniteRange,
@@ -75,6 +77,39 @@ def cancel(place: Place, name: str, json_file: Path | None) -> None:
             change(tree, name, lambda before: replace(before, wish=Wish.CANCEL))
         how = _end_of(tree, wanted, WAIT_S)
     _tell_end(name, how, json_file)
+
+
+@click.command()
+@flow_name
+@click.argument("nodes", metavar="N", type=click.IntRange(1, 64))
+@in_cluster
+@wait_option
+@json_option
+def rescale(place: Place, name: str, nodes: int, wait_s: float, json_file: Path | None) -> None:
+    """Let the flow NAME have N nodes, without an end.
+
+    Other nodes, at agents with free slots, copy its state while it runs; then they take over. What
+    is delivered is the same, in the same order.
+    """
+    with place.opened() as tree:
+        wanted = rescale_flow(tree, name, nodes)
+        give_up_at = monotonic() + wait_s
+        while True:
+            state = tree.registry(name).read()
+            layout = wanted.layout_in(state)
+            if len(layout) == nodes or monotonic() >= give_up_at:
+                break
+            if state is not None and ended_by(state, wanted):
+                raise StateMismatch(f"flow {name!r} has ended with {len(layout)} nodes")
+            sleep(LOOK_EVERY_S)
+    places = [wanted.nodes[number] for number in layout]
+    done = len(layout) == nodes
+    write_json(json_file, {"name": name, "done": done, "nodes": places, "error": None})
+    if done:
+        click.echo(f"flow {name} has {counted(nodes, 'node')}, at {', '.join(places)}")
+    else:
+        click.echo(f"flow {name} is to have {counted(nodes, 'node')}; `driftline status {name}` "
+                   "shows how far it is")  # fmt: skip
 
 
 @click.command()

@@ -45,11 +45,12 @@ class Machine:
         for agent in self._agents.values():
             agent.wait(LIMIT_S)
 
-    def start(self, kind: str) -> None:
-        """Start the agent of a kind; its name is the kind."""
-        log = (self.folder / f"{kind}.log").open("ab")
-        options = "--registry", self.folder / "reg", "--name", kind, "--state", self.folder / kind
-        self._agents[kind] = subprocess.Popen(
+    def start(self, kind: str, name: str = "") -> None:
+        """Start an agent; its name is the kind, if it is given no other one."""
+        name = name or kind
+        log = (self.folder / f"{name}.log").open("ab")
+        options = "--registry", self.folder / "reg", "--name", name, "--state", self.folder / name
+        self._agents[name] = subprocess.Popen(
             [COMMAND, kind, *map(str, options)],
             stdin=subprocess.DEVNULL,
             stdout=log,

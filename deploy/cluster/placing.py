@@ -1,0 +1,47 @@
+"""Placing: which agents get the processes of a flow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from driftline.deploy.cluster.outcomes import ended_by
+from driftline.deploy.cluster.records import AgentRecord, Kind
+from driftline.deploy.cluster.submissions import submissions
+from driftline.deploy.cluster.tree import Tree
+from driftline.engine.errors import Unavailable
+
+
+def taken_slots(tree: Tree) -> Counter[str]:
+    """How many slots of each agent are taken by flows that go on. Raises Unavailable."""
+    taken: Counter[str] = Counter()
+    for each in submissions(tree):
+        state = tree.registry(each.name).read()
+        if state is None or not ended_by(state, each):
+            taken.update(each.nodes[number] for number in each.layout_in(state))
+            taken.update(each.fronts)
+    return taken
+
+
+def spread(alive: Sequence[AgentRecord], kind: Kind, count: int, used: Counter[str]) -> list[str]:
+    """The agents of so many processes: those with the fewest first. `used`: slots that are taken.
+
+    Raises Unavailable if there are too few slots.
+    """
+    fitting = [agent for agent in alive if agent.kind is kind]
+    free = {agent.name: agent.slots - used[agent.name] for agent in fitting}
+    chosen: list[str] = []
+    for _ in range(count):
+        left = [name for name in free if free[name] > 0]
+        if not left:
+            have = sum(agent.slots for agent in fitting)
+            taken = sum(used[agent.name] for agent in fitting)
+            raise Unavailable(
+                f"{count} {kind} process{'es' * (count > 1)} needed, and there are {have} slots at "
+                f"{len(fitting)} agents, of which {taken} are taken: start another `driftline "
+                f"{kind}`, or one with more --slots"
+            )
+        name = min(left, key=lambda name: (chosen.count(name), -free[name], name))
+        free[name] -= 1
+        chosen.append(name)
+    return chosen
