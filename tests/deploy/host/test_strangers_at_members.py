@@ -16,9 +16,10 @@ import pytest
 import zmq
 
 from driftline.deploy.host import inbox, transport
-from driftline.deploy.host.guarding.guard import Guard
-from driftline.deploy.host.guarding.zmtp import COMMAND_BYTES_MAX
-from driftline.deploy.host.inbox import CONNECTIONS_MAX, GuardedInbox
+from driftline.deploy.host.guarding import door
+from driftline.deploy.host.guarding.door import CONNECTIONS_MAX
+from driftline.deploy.host.inbox import GuardedInbox
+from driftline.deploy.host.transport import PART_BYTES
 from driftline.engine.wire.addresses import parse
 from driftline.engine.wire.messages import Alive, encode
 from tests.deploy.host.keyed import Hosts
@@ -43,7 +44,8 @@ class Member:
         self.friend.addresses["node-0"] = self.address
         guarded = hosts.runtimes[0]._inboxes[0]
         assert isinstance(guarded, GuardedInbox)
-        self.guard: Guard = guarded._guard
+        assert guarded._door is not None
+        self.door = guarded._door
         self.zap = guarded._zap
 
     def hears_its_friend(self) -> bool:
