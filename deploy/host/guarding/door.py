@@ -70,13 +70,13 @@ _LEFT = (errno.EPIPE, errno.ECONNRESET)
 class _Stranger:
     """A connection that has not shown its key, as far as is known."""
 
-    peer: tuple[str, int]
-    """Its address."""
+    peer: tuple[str, int] | None
+    """Its address; None: it had left before one could ask."""
     began_at: float
 
     @property
     def name(self) -> str:
-        return f"from {self.peer[0]}:{self.peer[1]}"
+        return f"from {self.peer[0]}:{self.peer[1]}" if self.peer else "it has left"
 
 
 class Door:
@@ -113,7 +113,7 @@ class Door:
         where = f"inproc://door-of-{name}"
         inbox.monitor(where, int(_TOLD))
         # Of another Context object: this thread closes it, and not who destroys the socket's own.
-        self._context = zmq.Context.shadow(inbox.context)
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.shadow(inbox.context)
         self._monitor: zmq.Socket[bytes] = self._context.socket(zmq.PAIR)
         self._monitor.set(zmq.RCVHWM, 1)
         self._monitor.connect(where)
@@ -176,17 +176,18 @@ class Door:
             self._unplaced += 1
 
     def _came(self, descriptor: int) -> None:
+        peer = None
         connection = _copy(descriptor)
-        if connection is None:
-            return
-        with connection:
-            peer = self._peer(connection)
-        if peer is not None:
-            self._strangers[descriptor] = _Stranger(peer, monotonic())
-            if self.connected > self.connections_max:
-                self._make_room(newest=descriptor)
+        if connection is not None:
+            with connection:
+                peer = self._peer(connection)
+        self._strangers[descriptor] = _Stranger(peer, monotonic())
+        if self.connected > self.connections_max:
+            self._make_room(newest=descriptor)
 
     def _gone(self, descriptor: int) -> None:
+        if self._unplaced:
+            self._place()
         failed, self._failed = self._failed, None
         self._members.discard(descriptor)
         stranger = self._strangers.pop(descriptor, None)
@@ -201,16 +202,16 @@ class Door:
             self._tell(stranger, "it does not shake hands as a member does: ZMTP 3, and CURVE")
 
     def _make_room(self, newest: int) -> None:
-        """Let the oldest stranger go."""
+        """Let the oldest stranger go; or the newest connection, if all others are members."""
+        last = self._strangers[newest]
         for descriptor, stranger in list(self._strangers.items()):
-            if not self._is_member(descriptor, stranger):
-                if descriptor == newest:
-                    reason = f"all {self.connections_max} connections are in use"
-                else:
-                    reason = f"it has shown no key, and {self.connections_max} are too many"
+            if descriptor != newest and not self._is_member(descriptor, stranger):
                 self._shut(descriptor, stranger)
-                self._tell(stranger, reason)
+                why = f"it has shown no key, and {self.connections_max} are too many"
+                self._tell(stranger, why)
                 return
+        self._shut(newest, last)
+        self._tell(last, f"all {self.connections_max} connections are in use")
 
     def _place(self) -> None:
         """Find out whose handshakes are over."""
@@ -222,7 +223,7 @@ class Door:
     def _is_member(self, descriptor: int, stranger: _Stranger) -> bool:
         """Whether a stranger has turned out to be a member, and is counted as such from now on."""
         connection = _copy(descriptor)
-        if connection is None:
+        if connection is None or stranger.peer is None:
             return False
         with connection:
             if self._peer(connection) != stranger.peer or _sent(connection) <= _TO_STRANGERS:
@@ -237,7 +238,7 @@ class Door:
         connection = _copy(descriptor)
         if connection is not None:
             with connection, suppress(OSError):  # its peer may have left
-                if self._peer(connection) == stranger.peer:
+                if stranger.peer is not None and self._peer(connection) == stranger.peer:
                     connection.shutdown(socket.SHUT_RDWR)
 
     def _peer(self, connection: socket.socket) -> tuple[str, int] | None:
