@@ -1,29 +1,25 @@
 """The inbox of a party: the socket at which it hears others, also the threads of its own process.
 
-With keys, ZeroMQ listens at a private address only, with a guard before it, and each message has
-the key of its sender on it. One without a key is from a thread of this process: it may ring, with
-an empty message, and say nothing.
+With keys, it has a door, and each message has the key of its sender on it. One without a key is
+from a thread of this process: it may ring, with an empty message, and say nothing. A large message
+comes in several parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 from time import monotonic
 
 import zmq
 
-from driftline.deploy.host.guarding.guard import Guard
-from driftline.deploy.host.transport import CURVE_BYTES, MESSAGE_BYTES_MAX, Transport
+from driftline.deploy.host.guarding.door import Door
+from driftline.deploy.host.transport import HANDSHAKE_MS, MESSAGE_BYTES_MAX, Transport
 from driftline.deploy.host.zap import USER_ID, Zap
 from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.wire.party import Party
 
 DRAIN = 64
 """Messages that a turn takes at most."""
-
-CONNECTIONS_MAX = 200
-"""Connections to a party at a time; each member has one or two."""
 
 _EVENTS = int(zmq.EVENTS)
 """A plain integer: pyzmq's enumeration costs more than the call that takes it."""
@@ -51,15 +47,18 @@ class Inbox:
         self.socket = context.socket(zmq.PULL)
         self.socket.set_hwm(0)
         transport.open_in(self.socket, address)
+        self.socket.bind(inproc(party))
         try:
             self.address = transport.told(self._listen(address, transport))
+        except Unavailable:
+            self.close()
+            raise
         except zmq.ZMQError as error:
-            self.socket.close(linger=0)
+            self.close()
             raise Unavailable(
                 f"{party.name} cannot listen on {address}: {error.strerror}; "
                 "is it in use by another run?"
             ) from None
-        self.socket.bind(inproc(party))
 
     def take(self, wait_ms: int = 0) -> None:
         """Hand the party the messages that have come, at most `DRAIN`; if none, wait for one."""
@@ -79,11 +78,9 @@ class Inbox:
     def check(self) -> None:
         """Raises ThreadDied if a thread that it needs cannot go on."""
 
-    def end(self) -> None:
-        """The socket is about to be closed."""
-
     def close(self) -> None:
-        """Release the address. Precondition: the socket is closed."""
+        """Release the address. Precondition: nothing in this process is connected to it."""
+        self.socket.close(linger=0)
 
     def _listen(self, address: str, transport: Transport) -> str:
         """Listen; returns the endpoint."""
@@ -114,40 +111,32 @@ class GuardedInbox(Inbox):
         zap: Zap,
     ) -> None:
         self._zap = zap
+        self._door: Door | None = None
         super().__init__(context, party, address, transport, rung)
 
     def check(self) -> None:
-        self._guard.check()
+        assert self._door is not None
+        self._door.check()
         self._zap.check()
 
-    def end(self) -> None:
-        self._guard.ending = True
-
     def close(self) -> None:
-        self._guard.close(wait_s=0.0)
+        super().close()
+        if self._door is not None:
+            self._door.close()
 
     def _listen(self, address: str, transport: Transport) -> str:
-        inside = f"{transport.folder}/{self.party.name}.inside"
-        self.socket.bind(f"ipc://{inside}")
-        self._guard = Guard(
-            address,
-            inside,
-            name=self.party.name,
-            heard=self.party.name,
-            message_bytes_max=MESSAGE_BYTES_MAX + CURVE_BYTES,
-            connections_max=CONNECTIONS_MAX,
-            frame_s=inf,
-            keyed=True,
-            bounded=False,
+        self._door = Door(
+            self.socket, address, name=self.party.name, handshake_s=HANDSHAKE_MS / 1000
         )
-        return self._guard.address
+        return self._door.address
 
     def _receive(self, flags: int) -> None:
         frame = self.socket.recv(flags, copy=False)
+        more = self.socket.recv_multipart(_NOBLOCK, copy=False) if frame.more else ()
         if flags == 0:
             self.party.now = monotonic()
             self.woken(self.party.now)
-        if not frame:
+        if not frame and not more:
             self.rung()
             return
         try:
@@ -155,7 +144,15 @@ class GuardedInbox(Inbox):
         except (zmq.ZMQError, KeyError):
             self.party.drop(MalformedMessage("it came without a key"))
             return
-        self.party.receive(frame.bytes, voice)
+        if not more:
+            self.party.receive(frame.bytes, voice)
+            return
+        parts = [part.buffer for part in (frame, *more)]
+        size = sum(map(len, parts))
+        if size > MESSAGE_BYTES_MAX:
+            self.party.drop(MalformedMessage(f"{size} bytes, at most {MESSAGE_BYTES_MAX}"))
+        else:
+            self.party.receive(b"".join(parts), voice)
 
 
 def inproc(party: Party) -> str:

@@ -38,6 +38,10 @@ FILE_BYTES, FILES_KEPT = 10 << 20, 3
 
 STANDARD_ERROR = 2
 
+SETTLED_S = 1.0
+"""For so long all lines have to be written again until that is told: on a full disk, a short line
+may find room among others that do not."""
+
 MAIN = "MainProcess"
 """What `logging` calls a process without a name."""
 
@@ -188,12 +192,14 @@ class ToFile(RotatingFileHandler):
     """Writes records to a bounded file. Raises Unavailable if it cannot be opened.
 
     A file that cannot be written later, as on a full disk, loses whole lines: the first loss is
-    told, and how many there were.
+    told, and how many there were once it has been over for `SETTLED_S`, or at the end.
     """
 
     def __init__(self, path: Path) -> None:
         self.lost = 0
-        """Lines since the file could be written last."""
+        """Lines since the first loss of which no end was told."""
+        self._well_since: float | None = None
+        """The time of the first line after the last loss; None: there was none."""
         try:
             super().__init__(path, maxBytes=FILE_BYTES, backupCount=FILES_KEPT, encoding="utf-8")
         except OSError as error:
@@ -212,25 +218,38 @@ class ToFile(RotatingFileHandler):
         except Exception:
             self.handleError(record)
         else:
-            self._works()
+            self._works(record.created)
+
+    def close(self) -> None:
+        if self.lost and self._well_since is not None:
+            self._over()
+        super().close()
 
     def _loses(self, error: OSError) -> None:
         self.lost += 1
+        self._well_since = None
         if self.lost == 1:  # this line comes here, too
             told = about("log-file", path=self.baseFilename, reason=error.strerror)
             log.warning(
                 "log file %s: %s; it will lack lines", self.baseFilename, error.strerror, extra=told
             )
 
-    def _works(self) -> None:
-        lost, self.lost = self.lost, 0
-        if lost:
-            told = about("log-file-over", path=self.baseFilename, count=lost)
-            log.warning(
-                "log file %s can be written again; it lacks %d lines",
-                *(self.baseFilename, lost),
-                extra=told,
-            )
+    def _works(self, now: float) -> None:
+        if not self.lost:
+            return
+        if self._well_since is None:
+            self._well_since = now
+        elif now >= self._well_since + SETTLED_S:
+            self._over()
+
+    def _over(self) -> None:
+        lost, self.lost, self._well_since = self.lost, 0, None
+        told = about("log-file-over", path=self.baseFilename, count=lost)
+        log.warning(
+            "log file %s can be written again; it lacks %d lines",
+            *(self.baseFilename, lost),
+            extra=told,
+        )
 
 
 def _append_whole(file: int, line: bytes) -> None:

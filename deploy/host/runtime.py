@@ -31,7 +31,7 @@ from driftline.deploy.host.freed import Freed
 from driftline.deploy.host.inbox import GuardedInbox, Inbox, inproc
 from driftline.deploy.host.seat import Seat
 from driftline.deploy.host.threads import Calls, CarryOut, LocalParty, Worker
-from driftline.deploy.host.transport import MESSAGE_BYTES_MAX, Transport
+from driftline.deploy.host.transport import MESSAGE_BYTES_MAX, PART_BYTES, Transport
 from driftline.deploy.host.zap import Zap
 from driftline.engine.errors import MalformedMessage, NotPermitted, PayloadError
 from driftline.engine.events import about, log
@@ -51,8 +51,9 @@ AGAIN_S = 1.0
 """How long a way that is closed stays so: then it is tried again."""
 
 _NOBLOCK = int(zmq.NOBLOCK)
+_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 
-_Send = Callable[[bytes, int], object]
+_Send = Callable[[bytes | memoryview, int], object]
 
 
 class Runtime:
@@ -228,8 +229,6 @@ class Runtime:
         self._disk.stop()
         for local in self._local.values():
             local.stop()
-        for inbox in self._inboxes:
-            inbox.end()
         if self._zap is not None:
             self._zap.close()
         self._context.destroy(linger=linger_ms)
@@ -245,13 +244,17 @@ class Runtime:
             way = self._way(party, to, address, way)
             if way.send is None:
                 return  # it has been said why
-        if len(data) > MESSAGE_BYTES_MAX and self._zap is not None:
+        keyed = self._transport.own is not None
+        if keyed and len(data) > MESSAGE_BYTES_MAX:
             raise PayloadError(
                 f"a message of {party.name} for {to} has {len(data)} bytes, and between hosts "
                 f"{MESSAGE_BYTES_MAX} at most: let the function make smaller outputs"
             )
         try:
-            way.send(data, _NOBLOCK)
+            if keyed and len(data) > PART_BYTES:
+                _send_parts(way.send, data)
+            else:
+                way.send(data, _NOBLOCK)
         except zmq.Again:  # the receiver has refused our key, and ZeroMQ does not ask twice
             party.drop(NotPermitted(f"{to} at {address} has refused the key of this process"))
             way.shut()
@@ -312,6 +315,15 @@ class Runtime:
             self.idle.look(False, monotonic())
             for socket, _ in ready:
                 self._drains[socket]()
+
+
+def _send_parts(send: _Send, data: bytes) -> None:
+    """Send a large message, of which no part is too large for others."""
+    view = memoryview(data)
+    last = (len(data) - 1) // PART_BYTES * PART_BYTES
+    for at in range(0, last, PART_BYTES):
+        send(view[at : at + PART_BYTES], _MORE)
+    send(view[last:], _NOBLOCK)
 
 
 class _Way:

@@ -6,9 +6,10 @@ holds in both directions. Who connects to another is asked by the ZAP handler (`
 is sent to an address whose key may not speak for the party that is meant, nor outputs to a consumer
 without a right to all of them.
 
-With keys a process listens behind a guard (`guarding`), which bounds what strangers can cost before
-the handshake is over. From then on it is a member: what members have under way is bounded by
-windows, and a message by `MESSAGE_BYTES_MAX`.
+With keys a process has a door (`guarding.door`), which bounds what strangers can cost before their
+handshake is over. From then on a connection is a member's: what members have under way is bounded
+by windows, and a message by `MESSAGE_BYTES_MAX`. ZeroMQ has one limit for what comes before the end
+of a handshake and after it: so a large message has several parts.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from driftline.engine.wire.addresses import Address, parse
 
 MESSAGE_BYTES_MAX = 1 << 28
 """The largest message between hosts."""
+
+PART_BYTES = 1 << 16
+"""The largest part of a message between hosts, and what a stranger can make ZeroMQ allocate."""
 
 CURVE_BYTES = 64
 """What CURVE adds to a message, at most."""
@@ -129,7 +133,7 @@ class Transport:
         """Make a socket ready to listen; with keys, to those of members only."""
         if self.own is not None:
             become_server(socket, self.own, MEMBERS)
-            socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX + CURVE_BYTES)
+            socket.setsockopt(zmq.MAXMSGSIZE, PART_BYTES + CURVE_BYTES)
         if endpoint.startswith("tcp://"):
             _tune(socket)
 

@@ -49,8 +49,6 @@ class Connection(asyncio.BufferedProtocol):
         self._beginning: bytearray | None = bytearray()
         """What ZeroMQ has sent, until that has its READY in it; None: it has."""
         self._closing_at = 0.0
-        self._is_member = False
-        """Whether its key is good, and nothing that it sends is bounded any more here."""
 
     # The side of the peer.
 
@@ -64,9 +62,6 @@ class Connection(asyncio.BufferedProtocol):
         return self._guard.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._is_member and self._inside is not None:  # the shortest way: each output waits
-            self._inside.write(self._guard.buffer[:nbytes])
-            return
         self._rest += self._guard.buffer[:nbytes]
         self.go_on()
 
@@ -144,7 +139,6 @@ class Connection(asyncio.BufferedProtocol):
                 self._beginning = None
                 if self._guard.keyed:
                     self._guard.spoke(self)
-                self._is_member = not self._guard.bounded and not self._rest
             elif _ERROR in self._beginning:
                 self._guard.closed(self._peer, "its key has no right here")
         if self._outside is None:
@@ -164,11 +158,6 @@ class Connection(asyncio.BufferedProtocol):
     def parted(self) -> None:
         """ZeroMQ has closed its side."""
         self._inside = None
-        if self._is_member and self._outside is not None and not self._guard.ending:
-            most = self._guard.message_bytes_max
-            self._guard.closed(
-                self._peer, f"ZeroMQ has ended it: not ZMTP, or more than {most} bytes in a message"
-            )
         if self._outside is None:
             self._left()
         elif not self._outside.is_closing():
@@ -179,8 +168,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def look(self, now: float) -> None:
         """Close the connection if it has been too slow."""
-        if self._is_member and not self._closing_at:
-            return
         guard, framing = self._guard, self._framing
         frames = framing.commands + framing.messages
         stopped = self._stops - {"room"}

@@ -9,9 +9,7 @@ frame, or does not read what it is sent.
 
 With keys, a connection counts as a stranger's until ZeroMQ has answered its handshake with READY,
 which it does once the ZAP handler knows the key: before, nothing but short commands passes. What
-comes then is sealed, but framed as before. Of members, which are bounded by windows, messages are
-neither counted nor hurried (`bounded`), as a node may be busy for long; nor are they looked at, as
-each output waits for that. ZeroMQ itself refuses a size that is too large.
+comes then is sealed, but framed as before. Members of a run do not come this way (`door`).
 
 Bounds: `connections_max` connections; if there are more, the one that has been silent longest goes,
 or the new one. `SMALL_BYTES` in small messages and `LARGE_BYTES` in large ones that the owner of
@@ -27,15 +25,14 @@ are called by the thread of the socket's owner, everything else happens in the t
 from __future__ import annotations
 
 import asyncio
-import resource
 import socket
-import sys
 import threading
 from contextlib import suppress
 from time import monotonic
 
 from driftline.deploy.host.guarding.budget import Budget
 from driftline.deploy.host.guarding.connection import Connection
+from driftline.deploy.host.guarding.descriptors import raise_limit
 from driftline.deploy.host.guarding.listening import BACKLOG, bound_to, listen, release
 from driftline.deploy.host.threads import ThreadDied
 from driftline.deploy.parties.seldom import Seldom
@@ -89,14 +86,12 @@ class Guard:
         connections_max: int = CONNECTIONS_MAX,
         handshake_s: float = HANDSHAKE_S,
         frame_s: float = FRAME_S,
-        heard: str = "producers",
         keyed: bool = False,
-        bounded: bool = True,
     ) -> None:
         """`address`: the public one; `inside`: the path of the Unix socket on which ZeroMQ
-        listens; `message_bytes_max`: the largest message that passes; `heard`: who is heard there;
-        `keyed`: ZeroMQ lets in only who has a key; `bounded`: the messages that wait are."""
-        self._listener = listen(address, heard)
+        listens; `message_bytes_max`: the largest message that passes; `keyed`: ZeroMQ lets in only
+        who has a key."""
+        self._listener = listen(address)
         self.address = bound_to(self._listener)
         self.inside = inside
         self.message_bytes_max = message_bytes_max
@@ -104,11 +99,8 @@ class Guard:
         self.frame_s = frame_s
         self.connections_max = min(connections_max, _descriptors(connections_max))
         self.keyed = keyed
-        self.bounded = bounded
-        self.ending = False
-        """Whether the socket is about to be closed."""
-        self.small = Budget(SMALL_BYTES if bounded else sys.maxsize, EACH_BYTES)
-        self.large = Budget(LARGE_BYTES if bounded else sys.maxsize)
+        self.small = Budget(SMALL_BYTES, EACH_BYTES)
+        self.large = Budget(LARGE_BYTES)
         self.buffer = memoryview(bytearray(SMALL))
         """Where all connections read, one at a time."""
         self._connections: dict[Connection, None] = {}
@@ -262,13 +254,7 @@ def _descriptors(connections: int) -> int:
 
     Without descriptors a run cannot open its own files.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS * connections + _OTHER_DESCRIPTORS
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        if hard != resource.RLIM_INFINITY:
-            wanted = min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        soft = wanted
-    if soft == resource.RLIM_INFINITY:
+    limit = raise_limit(_DESCRIPTORS * connections + _OTHER_DESCRIPTORS)
+    if limit is None:
         return connections
-    return max(1, (soft - _OTHER_DESCRIPTORS) // _DESCRIPTORS)
+    return max(1, (limit - _OTHER_DESCRIPTORS) // _DESCRIPTORS)

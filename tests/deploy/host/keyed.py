@@ -63,9 +63,9 @@ class Hosts:
         """Let a party send a message."""
         speaker.send(to, message)
 
-    def until(self, condition: Callable[[], bool]) -> None:
+    def until(self, condition: Callable[[], bool], within_s: float = SOON_S) -> None:
         """Let all runtimes run until a condition holds."""
-        deadline = monotonic() + SOON_S
+        deadline = monotonic() + within_s
         while not condition():
             assert monotonic() < deadline, "it did not happen"
             for runtime in self.runtimes:
