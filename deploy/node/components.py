@@ -72,8 +72,13 @@ class Components:
 
     def peers(self, assembly: Assembly) -> Peers:
         """The dialogue with the other nodes; in label order it has acknowledgements, too."""
-        names = names_of(node for node in self.layout if node != self.index)
-        return Peers(names) if self.policy.ordered else PromptPeers(names, assembly.keep)
+        ordered, others = self.policy.ordered, self.others
+        return Peers(others) if ordered else PromptPeers(others, assembly.keep)
+
+    @property
+    def others(self) -> list[str]:
+        """The names of the other nodes."""
+        return names_of(node for node in self.layout if node != self.index)
 
     def assembly(
         self, start: int = 0, number: int = 0, meta: bytes = b"", same_code: bool = True

@@ -1,10 +1,11 @@
 """The node: runs all operators of the flow for its key groups, and has one barrier.
 
-Takes: frames and markers (fronts, nodes), `Acknowledge` (nodes), `Promise` (fronts), `Progress`,
-`Prepare`, `Committed` (master), `BundleStored` (consumer), and the messages that begin an
-incarnation (`recovery`). Gives: frames and markers, an `Acknowledge` of frames worked off,
-`Prepared`, `Reached` (label order), bundles, and the messages that every member gives. Invariant:
-frames leave before, or with, the acknowledgement of the frames that they were made of.
+Takes: frames and markers (fronts, nodes), `Acknowledge`, `Delivered` (nodes), `Promise` (fronts),
+`Progress`, `Prepare`, `Committed` (master), `BundleStored` (consumer), and the messages that begin
+an incarnation (`recovery`). Gives: frames and markers, an `Acknowledge` of frames worked off,
+`Prepared`, `Reached` and `Delivered` (label order), bundles, and the messages that every member
+gives. Invariant: frames leave before, or with, the acknowledgement of the frames that they were
+made of.
 
 A turn works off all blocks that have come, stage by stage (`stages`). The frames of a stage leave
 as soon as the stage is done, with its acknowledgement (strong productions: as soon as they are
@@ -20,6 +21,7 @@ from collections.abc import Callable
 from driftline.deploy.node.brake import WAITING_BYTES, Brake
 from driftline.deploy.node.components import Components
 from driftline.deploy.node.giving import Giving
+from driftline.deploy.node.masterless import Masterless
 from driftline.deploy.node.recovery import CONSUMER, Recovering
 from driftline.deploy.node.snapshotter import Snapshotter
 from driftline.deploy.node.stages import Stages
@@ -40,6 +42,7 @@ from driftline.engine.wire.messages import (
     AskSnapshot,
     BundleStored,
     Committed,
+    Delivered,
     Failed,
     Frame,
     Marker,
@@ -105,6 +108,7 @@ class Node(Recovering):
             self._components, assembly, self._tracking, self._snapshots, self.pace, self.send
         )
         self.brake = Brake(self.name, self._waiting_bytes)
+        self._masterless = Masterless(self._components.others, start)
         self._begun = False
         """Whether the master has sent its progress: then all nodes are in this incarnation."""
         self._stage = 0
@@ -172,12 +176,18 @@ class Node(Recovering):
         elif isinstance(message, Progress):
             self._begun = True
             self._final = message.delivered
+            self._masterless.progress(message.delivered, self.now)
             self.pace.moved_to(message.processed)
             self._send_all(self.assembly.progress(message.processed))
         elif isinstance(message, Marker):
             self._stages.mark(sender, message)
+        elif isinstance(message, Delivered):
+            self._masterless.hear(sender, message.time)
         elif isinstance(message, Prepare):
-            self._send_all(self._snapshots.prepare(message.number, message.time))
+            if message.time < self._masterless.settled:
+                self._send_all(self._snapshots.refuse(message.number, message.time))
+            else:
+                self._send_all(self._snapshots.prepare(message.number, message.time))
         elif isinstance(message, Committed):
             joining = self.assembly.commit(message.number, message.before)
             if not self._giving.is_read(self.now):  # else a later commit joins these parts, too
@@ -200,6 +210,8 @@ class Node(Recovering):
     def tick(self, now: float) -> float:
         if self.running and now >= self._tracking.tell_by:
             self._tell_all()
+        if self.running and now >= self._masterless.tell_by:
+            self._tell_delivered()
         return super().tick(now)
 
     def repeat(self) -> None:
@@ -208,6 +220,8 @@ class Node(Recovering):
             if self._begun:  # in every policy: a lost marker, too, becomes a gap
                 self._send_all(self._stages.peers.nothing_new())
             self._tell_all()
+            if self._masterless.silent(self.now):
+                self._tell_delivered()
             if 2 * self._unsaved_bytes() > self.brake.waiting_bytes:
                 self.send("master", AskSnapshot())
 
@@ -281,7 +295,10 @@ class Node(Recovering):
             more |= stages.unfinished or (self._moved and stages.waiting.any())
         self._moved = False
         tracking.deliver(barrier.delivered, barrier.stored_last, self.now)
-        self.tick_by = min(self.tick_by, tracking.tell_by)
+        # Not INFINITY: no snapshot is later than what fronts have reached.
+        passed = min(tracking.frontiers[-1], tracking.tracker.reached)
+        self._masterless.deliver(min(barrier.delivered, passed), self.now)
+        self.tick_by = min(self.tick_by, tracking.tell_by, self._masterless.tell_by)
         if self.outbox and self._put_off < PUT_OFF:
             self._put_off += 1
             return True  # let the messages leave first
@@ -309,7 +326,7 @@ class Node(Recovering):
     def _tidy(self, rows: int) -> bool:
         """Settle final elements, and encode rows. Returns whether any were encoded."""
         final, self._final = self._final, 0
-        self.assembly.settle(final)
+        self.assembly.settle(max(final, self._masterless.to_settle(self.now)))
         return self.assembly.encode_early(rows)
 
     # Messages to send, except frames.
@@ -332,6 +349,12 @@ class Node(Recovering):
         """Acknowledge all work that peers and the master have not heard of."""
         self._send_all(self._stages.peers.acknowledge(*self._tracking.for_peers()))
         self.send("master", self._tracking.for_master(self.barrier.left))
+
+    def _tell_delivered(self) -> None:
+        """Tell the fronts and the other nodes how far this node's outputs are delivered."""
+        told = Delivered(self._masterless.tell())
+        fronts = (f"front-{front}" for front in range(self.plan.fronts))
+        self._send_all([(to, told) for to in (*self._components.others, *fronts)])
 
     def _send_all(self, post: Post) -> None:
         for to, message in post:

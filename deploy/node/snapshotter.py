@@ -9,6 +9,7 @@ written in order.
 from __future__ import annotations
 
 from driftline.deploy.work.assembly import Assembly, Post
+from driftline.engine.moments import time_in_words
 from driftline.engine.snapshots.jobs import Capture, StoreSnapshot
 from driftline.engine.wire.messages import Prepared, PrepareFailed
 from driftline.engine.wire.party import Job
@@ -40,6 +41,12 @@ class Snapshotter:
             return [("master", Prepared(number, production))]
         self.begin(number, time)
         return []
+
+    def refuse(self, number: int, time: int) -> Post:
+        """The master asks for a part as of a time that has been settled. Returns the answer."""
+        self.asked = self.answered = number
+        reason = f"the master was silent, and the state from {time_in_words(time)} on is settled"
+        return [("master", PrepareFailed(number, reason))]
 
     def begin(self, number: int, time: int) -> None:
         """Take all changes below a time now: changes settled later are for the next part."""

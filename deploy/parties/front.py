@@ -1,9 +1,10 @@
 """The front: reads a source, gives each record its label, and sends it to a node. Can replay.
 
 Takes `Start`, `Progress`, `BeginEpoch`, `Committed`, `Drain`, `Hold`, `GoOn` (master), `AskPromise`
-(master, node), and the messages that every member takes. Gives frames (nodes); a `Promise` for
-times without a frame (all trackers); `Prepared` for an epoch; `Drained`; `Held`; `AskSnapshot`
-while the records kept for a replay take much memory; and the messages that every member gives.
+(master, node), `AskDrain` (agent), `Delivered` (nodes, while the master is silent), and the
+messages that every member takes. Gives frames (nodes); a `Promise` for times without a frame (all
+trackers); `Prepared` for an epoch; `Drained`; `Held`; `AskSnapshot` while the records kept for a
+replay take much memory; and the messages that every member gives.
 
 Invariants: times grow; frames and promises together cover all times below `next`, without a gap;
 after a `Start` with an offset the same records get the same labels again; the records under way fit
@@ -51,6 +52,7 @@ from driftline.engine.wire.messages import (
     AskSnapshot,
     BeginEpoch,
     Committed,
+    Delivered,
     Drain,
     Drained,
     Failed,
@@ -134,6 +136,8 @@ class Front(Member):
         """For how long the window was full."""
         self._delivered = 0
         """The consumers have all outputs below this time."""
+        self._of_nodes: dict[str, int] = {}
+        """Node -> the consumer has its outputs below this time, as it has told without a master."""
         self._replay = Replay(self.name, source.name)
         self._records: Iterator[Record] | None = None
         self._ended = False
@@ -181,7 +185,14 @@ class Front(Member):
 
     def handle(self, sender: str, message: Message) -> None:
         if isinstance(message, Progress):
-            self._settle(message)
+            by_delivery = self.policy.output in (Output.FRONTIER, Output.DURABLE)
+            settled = message.delivered if by_delivery else message.processed
+            self._settle(settled, message.delivered)
+        elif isinstance(message, Delivered):
+            self._of_nodes[sender] = message.time
+            if len(self._of_nodes) == self.nodes:
+                least = min(self._of_nodes.values())
+                self._settle(least, least)
         elif isinstance(message, AskPromise):
             self._asked = message.next
         elif isinstance(message, BeginEpoch):
@@ -296,6 +307,7 @@ class Front(Member):
         self._epochs.clear()
         self._asked = 0
         self.settled = self._delivered = 0
+        self._of_nodes.clear()
         if not self.policy.replay:
             self.meter.give_up()
         self._replay.begin(self.now, self.next, self.furthest)
@@ -318,10 +330,9 @@ class Front(Member):
         time, ended = min(self._until, self._end), self._ended
         self.send("master", Drained(time, int(self.live is not None), int(ended)))
 
-    def _settle(self, message: Progress) -> None:
-        by_delivery = self.policy.output in (Output.FRONTIER, Output.DURABLE)
-        self.settled = message.delivered if by_delivery else message.processed
-        self._delivered = message.delivered
+    def _settle(self, settled: int, delivered: int) -> None:
+        self.settled = max(self.settled, settled)
+        self._delivered = max(self._delivered, delivered)
         self.window.settle(self.settled)
         if self.now >= self._trim_at:
             self._trim_at = self.now + TRIM_EVERY_S

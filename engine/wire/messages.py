@@ -92,6 +92,14 @@ class Acknowledge(Message):
     delivered: int
 
 
+@message(12)
+class Delivered(Message):
+    """Node to fronts and nodes, while the master is silent: the consumer has all outputs of mine
+    below `time`."""
+
+    time: int
+
+
 @message(13)
 class Progress(Message):
     """Master to all: how far everything is processed and delivered.

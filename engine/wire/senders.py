@@ -26,7 +26,7 @@ SENDERS: Mapping[type[m.Message], frozenset[str]] = {
     **dict.fromkeys((m.Progress, m.Drain, m.Prepare, m.BeginEpoch), frozenset({MASTER})),
     **dict.fromkeys((m.Committed, m.Recover, m.Start, m.Stop, m.Lead), frozenset({MASTER})),
     **dict.fromkeys((m.Acknowledge, m.Reached, m.PrepareFailed, m.Unloadable), frozenset({NODE})),
-    **dict.fromkeys((m.Bundle, m.FetchLast), frozenset({NODE})),
+    **dict.fromkeys((m.Bundle, m.FetchLast, m.Delivered), frozenset({NODE})),
     **dict.fromkeys((m.BundleStored, m.Delayed, m.LastBundle), frozenset({CONSUMER})),
     m.Promise: frozenset({FRONT}),
     m.AskPromise: frozenset({MASTER, NODE}),

@@ -168,7 +168,7 @@ def test_outputs_do_not_wait_for_a_master_and_a_new_one_goes_on_without_a_recove
     served: Served,
 ) -> None:
     served.stop("master")
-    served.send(WINDOW - BATCH)  # nobody settles records meanwhile, so windows fill
+    served.send(10 * WINDOW)
     served.await_outputs()
     assert not served.told("process-died"), "while nothing is heard of the master"
     for number in (1, 2, 3):
