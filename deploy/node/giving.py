@@ -4,17 +4,16 @@ Takes: `AskParts` and `AskSlice` (nodes of the next layout), results of the disk
 `Parts`, `Slice` or `NoParts`. Invariant: what is given is in durable parts of committed snapshots.
 
 The loop only passes on what the disk thread has read. Whoever asks has few questions under way:
-that bounds what waits here. Parts that are read are not joined meanwhile. If they are removed all
-the same, as this process has been started again or has recovered to an earlier snapshot, their
-generation is another one, and who asks begins anew.
+that bounds what waits here. Parts that are read are not joined meanwhile. If they are joined or
+removed all the same, who asks sees that by the checksums, and begins anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf
 
-from driftline.engine.snapshots.jobs import Listed, ListParts, ReadSlice
+from driftline.engine.errors import Unavailable
+from driftline.engine.snapshots.jobs import ListParts, ReadSlice
 from driftline.engine.wire.messages import (
     SLICE_BYTES,
     AskParts,
@@ -24,44 +23,35 @@ from driftline.engine.wire.messages import (
     Parts,
     Slice,
 )
-from driftline.engine.wire.party import Job
 
 READS_S = 3.0
 """Seconds since the last question for which parts are not joined: there may be another one."""
 
 
 class Giving:
-    """What one process of a node gives to others; `process`: a token of it."""
+    """What a node gives to others."""
 
-    def __init__(self, process: str, send: Callable[[str, Message], None]) -> None:
-        self._process = process
-        self._send = send
+    def __init__(self) -> None:
         self._asked_at = -inf
 
     def is_read(self, now: float) -> bool:
         """Whether somebody may be reading."""
         return now < self._asked_at + READS_S
 
-    def ask(self, sender: str, message: AskParts | AskSlice, now: float) -> Job | None:
-        """A question has come. Returns the job that answers it, if the disk has to be asked."""
+    def ask(self, sender: str, message: AskParts | AskSlice, now: float) -> ListParts | ReadSlice:
+        """A question has come. Returns the job that answers it."""
         self._asked_at = now
-        if isinstance(message, AskParts):
-            snapshots = message.number, message.taken, message.after, message.after_taken
-            return ListParts(sender, *snapshots, message.groups)
-        process, _, generation = message.generation.rpartition(" ")
-        if process != self._process or not generation.isdecimal():
-            self._send(sender, NoParts("this is another process of the node"))
-            return None
-        where = message.part, message.group, message.offset
-        return ReadSlice(sender, int(generation), *where, SLICE_BYTES)
+        if isinstance(message, AskSlice):
+            return ReadSlice(sender, message.part, message.group, message.offset, SLICE_BYTES)
+        snapshots = message.number, message.taken, message.after, message.after_taken
+        return ListParts(sender, *snapshots, message.groups)
 
-    def done(self, job: ListParts | ReadSlice, result: object) -> None:
-        """The disk has answered."""
-        if isinstance(result, Exception):
-            self._send(job.to, NoParts(str(result)))
-        elif isinstance(job, ListParts) and isinstance(result, Listed):
-            generation = f"{self._process} {result.generation}"
-            self._send(job.to, Parts(job.number, job.after, generation, result.segments))
-        elif isinstance(job, ReadSlice) and isinstance(result, bytes):
-            generation = f"{self._process} {job.generation}"
-            self._send(job.to, Slice(generation, job.part, job.group, job.offset, result))
+    def answer(self, job: ListParts | ReadSlice, result: object) -> Message | None:
+        """The disk has answered. Returns the answer to `job.to`; None: it will ask again."""
+        if isinstance(job, ReadSlice):
+            if not isinstance(result, bytes):
+                return None
+            return Slice(job.part, job.group, job.offset, result)
+        if isinstance(result, tuple):
+            return Parts(job.number, job.after, result)
+        return None if isinstance(result, Unavailable) else NoParts(str(result))

@@ -243,11 +243,10 @@ class _Pull:
 
     def __init__(self, source: str, question: AskParts) -> None:
         self._source = source
-        self._listed = question
-        self._address = question.address
-        self._generation = ""
-        """Of the source's parts; empty until it has listed them."""
+        self._question = question
+        self._listed = False
         self._wanted: deque[tuple[int, int, int]] = deque()
+        """(part, key group, checksum) of the segments that are still to be read."""
         self._slices: list[bytes] = []
         self._offset = 0
         self._ask_at = 0.0
@@ -255,32 +254,31 @@ class _Pull:
     @property
     def is_over(self) -> bool:
         """Whether all was read."""
-        return bool(self._generation) and not self._wanted
+        return self._listed and not self._wanted
 
     def question(self, now: float) -> AskParts | AskSlice | None:
         """The next question, or the last one again; None while there is none to be asked."""
         if self.is_over or now < self._ask_at:
             return None
         self._ask_at = now + ASK_AGAIN_S
-        if not self._generation:
-            return self._listed
+        if not self._listed:
+            return self._question
         part, group, _ = self._wanted[0]
-        return AskSlice(self._address, self._generation, part, group, self._offset)
+        return AskSlice(self._question.address, part, group, self._offset)
 
     def take(self, answer: Parts | Slice) -> bytes:
         """Take an answer. Returns a segment that is whole now. Raises SnapshotDamaged."""
         if isinstance(answer, Parts):
-            asked = self._listed.number, self._listed.after
-            if not self._generation and (answer.number, answer.after) == asked:
-                self._generation = answer.generation
+            asked = self._question.number, self._question.after
+            if not self._listed and (answer.number, answer.after) == asked:
+                self._listed = True
                 self._wanted.extend(answer.segments)
                 self._ask_at = 0.0
             return b""
         if not self._wanted:
             return b""
         part, group, checksum = self._wanted[0]
-        expected = self._generation, part, group, self._offset
-        if (answer.generation, answer.part, answer.group, answer.offset) != expected:
+        if (answer.part, answer.group, answer.offset) != (part, group, self._offset):
             return b""
         self._ask_at = 0.0
         self._slices.append(answer.data)
@@ -290,8 +288,9 @@ class _Pull:
         segment = b"".join(self._slices)
         self._wanted.popleft()
         self._slices, self._offset = [], 0
-        if crc32(segment) != checksum:
-            raise SnapshotDamaged(
-                f"{self._source}: key group {group} of snapshot {part} is damaged"
-            )
+        self._check(segment, checksum, f"key group {group} of snapshot {part}")
         return segment
+
+    def _check(self, segment: bytes, checksum: int, what: str) -> None:
+        if crc32(segment) != checksum:
+            raise SnapshotDamaged(f"{what} of {self._source} is damaged, or has been joined since")

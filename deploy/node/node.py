@@ -96,7 +96,7 @@ class Node(Recovering):
         super().__init__(components, process, address, run, pace or Pace(plan))
         self.index = index
         self.plan = plan
-        self._giving = Giving(process, self.send)
+        self._giving = Giving()
         self.more_figures: Callable[[], dict[str, int]] = dict
         """Gives figures for a `Report` that the node does not know: those of its driver."""
 
@@ -194,8 +194,7 @@ class Node(Recovering):
                 self.jobs.append(joining)
         elif isinstance(message, AskParts | AskSlice):
             self.addresses[sender] = message.address
-            if (reading := self._giving.ask(sender, message, self.now)) is not None:
-                self.jobs.append(reading)
+            self.jobs.append(self._giving.ask(sender, message, self.now))
         elif isinstance(message, Failed):  # from the consumer, which cannot go on
             if message.incarnation == self.incarnation:
                 self.report(message)
@@ -230,7 +229,8 @@ class Node(Recovering):
             if not self._giving.is_read(self.now):  # else a later commit goes on
                 self.jobs.append(job)  # there is more to merge
         elif isinstance(job, ListParts | ReadSlice):
-            self._giving.done(job, result)
+            if (part := self._giving.answer(job, result)) is not None:
+                self.send(job.to, part)
         elif (answer := self._snapshots.stored(job, result)) is not None:
             self.note(job, result)
             self._send_all(self.assembly.stored(answer))

@@ -79,7 +79,8 @@ class ListParts(Job):
     """Which segments hold what is in snapshot `number`, and not in snapshot `after` (0: none).
 
     `taken`, `after_taken`: the incarnations in which these were taken; `groups`: the first and the
-    last key group that is needed; `to`: who asks. Result: `Listed`. Raises SnapshotDamaged if one
+    last key group that is needed; `to`: who asks. Result: (part, key group, checksum) of each, in
+    order. Raises SnapshotDamaged if one
     of these snapshots is not there, or is a part of a joined one.
     """
 
@@ -94,27 +95,13 @@ class ListParts(Job):
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """The segments asked for, in order: (part, key group, checksum).
-
-    `generation`: of the store; each removal of parts begins a new one.
-    """
-
-    generation: int
-    segments: tuple[tuple[int, int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ReadSlice(Job):
-    """Bytes of a segment, for `to`. Result: at most `size` bytes from `offset` on.
-
-    Raises SnapshotDamaged if the store has another generation than the list that names the segment.
-    """
+    """Bytes of a segment, for `to`. Result: at most `size` bytes from `offset` on; none if the
+    segment is not there any more."""
 
     what: ClassVar[str] = "read its parts of snapshots for another node"
 
     to: str
-    generation: int
     part: int
     group: int
     offset: int

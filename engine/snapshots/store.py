@@ -31,7 +31,6 @@ from driftline.engine.lmdbs import open_environment, reported, seal
 from driftline.engine.snapshots.jobs import (
     MIXED,
     CommitSnapshot,
-    Listed,
     ListParts,
     Loaded,
     LoadSnapshot,
@@ -97,8 +96,6 @@ class PartStore:
         self._rows_at_once = rows_at_once
         self._sizes = self._survey()
         """Number of each part -> its size in bytes; in the order of numbers."""
-        self._generation = 0
-        """How often parts were removed."""
         self._joining: Iterator[None] | None = None
 
     def carry_out(self, job: Job) -> object:
@@ -127,7 +124,6 @@ class PartStore:
         """Write a part, and delete the parts `gone`, in one step."""
         keys = [key for n in gone for key in self._keys_of(n) if key not in part]
         self._kv.write(part, keys)
-        self._generation += bool(gone)
         for n in gone:
             del self._sizes[n]
         self._sizes[number] = sum(len(value) for key, value in part.items() if key != NEWEST)
@@ -196,12 +192,11 @@ class PartStore:
         if newer:  # after loading: a store that cannot be loaded is left unchanged
             self._kv.write({NEWEST: _as_newest(number)} if number else {}, newer)
             self._sizes = {n: size for n, size in self._sizes.items() if n <= number}
-            self._generation += 1
         return loaded
 
     # For another node.
 
-    def _list(self, asked: ListParts) -> Listed:
+    def _list(self, asked: ListParts) -> tuple[tuple[int, int, int], ...]:
         for number, taken in ((asked.after, asked.after_taken), (asked.number, asked.taken)):
             if number and (number not in self._sizes or self._meta(number).taken != taken):
                 raise SnapshotDamaged(f"{self._kv.name}: snapshot {number} is not there")
@@ -212,11 +207,9 @@ class PartStore:
                 for group, checksum in self._meta(part).checksums.items():
                     if first <= group <= last or group == MIXED:
                         segments.append((part, group, checksum))
-        return Listed(self._generation, tuple(segments))
+        return tuple(segments)
 
     def _slice(self, asked: ReadSlice) -> bytes:
-        if asked.generation != self._generation:
-            raise SnapshotDamaged(f"{self._kv.name}: parts have been joined or removed since")
         return self._kv.read_slice(_KEY.pack(asked.part, asked.group), asked.offset, asked.size)
 
     def _vacate(self, epoch: int) -> bool:
@@ -228,7 +221,6 @@ class PartStore:
             return False
         self._kv.write({VACATED: _as_newest(epoch), NEWEST: _as_newest(0)}, self._keys())
         self._sizes = {}
-        self._generation += 1
         return True
 
     def _read(self, parts: Sequence[int], before: int) -> tuple[_About, list[tuple[int, bytes]]]:

@@ -62,20 +62,16 @@ class AskParts(Message):
 
 @message(64, control=True)
 class Parts(Message):
-    """Answer to `AskParts`: (part, key group, checksum) of each segment, in order.
-
-    `generation`: while the answers name the same one, they belong together.
-    """
+    """Answer to `AskParts`: (part, key group, checksum) of each segment, in order."""
 
     number: int
     after: int
-    generation: str
     segments: tuple[tuple[int, int, int], ...]
 
 
 @message(65, control=True)
 class NoParts(Message):
-    """Answer to `AskParts` or `AskSlice`: these parts are not there, or not any more."""
+    """Answer to `AskParts`: these snapshots are not there, or not any more."""
 
     reason: str
 
@@ -85,7 +81,6 @@ class AskSlice(Message):
     """Node of the next layout to a node: send the bytes of a segment from `offset` on."""
 
     address: str
-    generation: str
     part: int
     group: int
     offset: int
@@ -95,7 +90,6 @@ class AskSlice(Message):
 class Slice(Message):
     """Answer to `AskSlice`. Fewer than `SLICE_BYTES` are the last of the segment."""
 
-    generation: str
     part: int
     group: int
     offset: int
