@@ -116,7 +116,13 @@ class Hosting(threading.Thread):
         self._show_master(config, stack)
         spares = self.submission.spares if any("node" in name for name in self._names) else 0
         cluster = stack.enter_context(
-            LocalCluster(config, spares, names=self._names, front_module=FRONT_MODULE)
+            LocalCluster(
+                config,
+                spares,
+                names=self._names,
+                front_module=FRONT_MODULE,
+                takes=lambda name: name in self._names,
+            )
         )
         cluster.wake(runtime)
         self._supervise(runtime, cluster, guide, watch)
