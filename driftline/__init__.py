@@ -149,7 +149,9 @@ def _status() -> object:
         if isinstance(error, click.exceptions.Abort):
             raise KeyboardInterrupt from None
         if isinstance(error, click.ClickException):
-            error.show()
+            from driftline.deploy.commands.settings import with_origin
+
+            with_origin(error).show()
             return error.exit_code
         raise
 
@@ -184,6 +186,8 @@ def _unblock_standard_error() -> None:
 def _group() -> click.Group:
     import click
 
+    from driftline.deploy.commands.settings import config_option, set_up
+
     class Lazy(click.Group):
         """Loads a command when it is called, not when it is listed."""
 
@@ -195,6 +199,7 @@ def _group() -> click.Group:
                 return None
             module, _, name = COMMANDS[cmd_name][0].partition(":")
             command: click.Command = getattr(importlib.import_module(f"driftline.{module}"), name)
+            set_up(ctx, command, cmd_name)
             return command
 
         def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -214,7 +219,8 @@ def _group() -> click.Group:
         "Driftline: exactly-once stream processing whose outputs never wait for a checkpoint."
     )
     settings = {"max_content_width": 100}
-    return Lazy(name="driftline", help=help_text, params=[version], context_settings=settings)
+    params = [config_option(COMMANDS), version]
+    return Lazy(name="driftline", help=help_text, params=params, context_settings=settings)
 
 
 def _version() -> str:

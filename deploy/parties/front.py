@@ -190,9 +190,8 @@ class Front(Member):
             self._settle(settled, message.delivered)
         elif isinstance(message, Delivered):
             self._of_nodes[sender] = message.time
-            if len(self._of_nodes) == self.nodes:
-                least = min(self._of_nodes.values())
-                self._settle(least, least)
+            if all(node in self._of_nodes for node in self.nodes):
+                self._settle(*[min(self._of_nodes[node] for node in self.nodes)] * 2)
         elif isinstance(message, AskPromise):
             self._asked = message.next
         elif isinstance(message, BeginEpoch):

@@ -57,15 +57,18 @@ def drawable(ctx: click.Context, param: click.Parameter, file: Path | None) -> P
 
 
 def given_options() -> list[str]:
-    """The options that the user has given to the command that runs, also with their defaults."""
+    """The options that the user has given to the command that runs, also with their defaults.
+
+    What the environment or a configuration file has is for all calls; where it has no meaning, it
+    is ignored.
+    """
     context = click.get_current_context()
-    not_given = ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP
     return [
         param.opts[0]
         for param in context.command.params
         if isinstance(param, click.Option)
         and param.name is not None
-        and context.get_parameter_source(param.name) not in not_given
+        and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
     ]
 
 

@@ -28,6 +28,10 @@ from driftline.engine.wire.resizing import NoParts as NoParts
 from driftline.engine.wire.resizing import Parts as Parts
 from driftline.engine.wire.resizing import Resize as Resize
 from driftline.engine.wire.resizing import Slice as Slice
+from driftline.engine.wire.watching import AskDrain as AskDrain
+from driftline.engine.wire.watching import AskReport as AskReport
+from driftline.engine.wire.watching import MasterAt as MasterAt
+from driftline.engine.wire.watching import Report as Report
 
 # Elements -------------------------------------------------------------------------------------
 
@@ -328,18 +332,6 @@ class Lead(Message):
     """Master to a member: I lead now, in the same incarnation; tell me where you are."""
 
 
-@message(48, control=True)
-class MasterAt(Message):
-    """Agent to a member: say hello to this address; whoever leads says so himself (`Lead`)."""
-
-    address: str
-
-
-@message(49, control=True)
-class AskDrain(Message):
-    """Agent to front: the run shall end in good order; repeated until it has ended."""
-
-
 @message(47, control=True)
 class Following(Message):
     """Member to master, in answer to `Lead`: I take nothing of the one before `epoch` any more.
@@ -359,38 +351,6 @@ class Goodbye(Message):
     """Node or front to master, in place of `Hello`: this process knows that the run is over."""
 
     process: str
-
-
-@message(38, control=True)
-class AskReport(Message):
-    """Anybody to a node or the master: send a `Report` to `address`."""
-
-    address: str
-
-
-@message(39, control=True)
-class Report(Message):
-    """Node or master to the one who asked: its figures, by name, and its state in words.
-
-    `waits_for`: the same at length; empty if there is no more to say. If it is the master,
-    `addresses`: where all members can be asked, and `obstacles`: what the run waits for outside;
-    `silent`: (node, its process or "" if that was never heard, milliseconds of silence).
-    `process`: the process that reports, new with each start. `wanted`: the nodes that have to run,
-    `layout`: those that run the flow, `resizing`: what becomes of the number of nodes, for people;
-    "" if nothing; `refused`: why it cannot become what was asked for.
-    """
-
-    figures: tuple[tuple[str, int], ...]
-    state: str
-    waits_for: str
-    addresses: tuple[tuple[str, str], ...]
-    obstacles: tuple[str, ...] = ()
-    process: str = ""
-    silent: tuple[tuple[str, str, int], ...] = ()
-    wanted: tuple[str, ...] = ()
-    layout: tuple[int, ...] = ()
-    resizing: str = ""
-    refused: str = ""
 
 
 # Consumers (control) --------------------------------------------------------------------------

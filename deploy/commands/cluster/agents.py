@@ -33,9 +33,7 @@ def _agent(kind: Kind) -> Callable[[Callable[..., None]], Callable[..., None]]:
                       type=click.Path(path_type=Path, file_okay=False, resolve_path=True),
                       help="Directory of this agent alone: what its processes keep on this host.",
                       )  # fmt: skip
-        @click.option("--slots", default=SLOTS, show_default=True, type=click.IntRange(1, 256),
-                      help="Processes of all flows that it takes.",
-                      hidden=kind is Kind.MASTER)  # fmt: skip
+        @_with_slots(kind)
         @logged
         @wraps(command)
         def with_agent(
@@ -44,7 +42,7 @@ def _agent(kind: Kind) -> Callable[[Callable[..., None]], Callable[..., None]]:
             network: Network,
             name: str,
             state: Path,
-            slots: int,
+            slots: int = 0,
         ) -> None:
             name = name or f"{socket.gethostname()}-{kind}"
             if "/" in name or not name.isprintable():
@@ -56,6 +54,16 @@ def _agent(kind: Kind) -> Callable[[Callable[..., None]], Callable[..., None]]:
         return with_agent
 
     return decorate
+
+
+def _with_slots(kind: Kind) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The option `--slots`, where there are any: a master has no place of its own."""
+    if kind is Kind.MASTER:
+        return lambda command: command
+    return click.option(
+        "--slots", default=SLOTS, show_default=True, type=click.IntRange(1, 256),
+        help="Processes of all flows that it takes.",
+    )  # fmt: skip
 
 
 @click.command()

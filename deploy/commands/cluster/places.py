@@ -14,6 +14,7 @@ import click
 from driftline.deploy.cluster.folder import Folder
 from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.cluster.znodes import ZNodes
+from driftline.deploy.commands.settings import origin, variable
 from driftline.deploy.host.config import SESSION_S
 from driftline.deploy.host.transport import Network
 from driftline.engine.ui.options import FiniteRange
@@ -44,19 +45,24 @@ class Place:
 def in_cluster(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that name a cluster, as an argument `place`."""
 
-    @click.option("--zookeeper", default="", metavar="HOSTS", envvar="DRIFTLINE_ZOOKEEPER",
+    @click.option("--zookeeper", default="", metavar="HOSTS", envvar=variable("zookeeper"),
                   help="ZooKeeper of the cluster: host:port,host:port/path.")  # fmt: skip
-    @click.option("--registry", "folder", envvar="DRIFTLINE_REGISTRY", metavar="DIR",
+    @click.option("--registry", "folder", envvar=variable("registry"), metavar="DIR",
                   type=click.Path(path_type=Path, file_okay=False, resolve_path=True),
                   help="Directory of a cluster on this machine alone, without ZooKeeper.",
                   )  # fmt: skip
     @click.option("--session", "session_s", default=SESSION_S, show_default=True, metavar="S",
-                  envvar="DRIFTLINE_SESSION", type=FiniteRange(0.1),
+                  envvar=variable("session"), type=FiniteRange(0.1),
                   help="Seconds of silence after which ZooKeeper takes a process for dead. It may "
                   "set bounds of its own.")  # fmt: skip
     @wraps(command)
     def with_place(zookeeper: str, folder: Path | None, session_s: float, **others: object) -> None:
-        if bool(zookeeper) == (folder is not None):
+        if zookeeper and folder is not None:
+            raise click.UsageError(
+                f"{_given('--zookeeper', 'zookeeper')} and {_given('--registry', 'folder')} name "
+                "two clusters: one of them, please"
+            )
+        if not zookeeper and folder is None:
             raise click.UsageError(
                 "say which cluster: --zookeeper HOSTS, or --registry DIR on one machine"
             )
@@ -65,16 +71,22 @@ def in_cluster(command: Callable[..., None]) -> Callable[..., None]:
     return with_place
 
 
+def _given(option: str, name: str) -> str:
+    """An option, and where its value is from."""
+    found = origin(click.get_current_context(), name)
+    return f"{option} ({found})" if found else option
+
+
 def reached(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of its transport, as an argument `network`."""
 
-    @click.option("--bind", default="", metavar="HOST", envvar="DRIFTLINE_BIND",
+    @click.option("--bind", default="", metavar="HOST", envvar=variable("bind"),
                   help="Address of this host at which its processes listen, each at a free port. "
                   "Without it they are reached on this machine alone.")  # fmt: skip
-    @click.option("--advertise", default="", metavar="HOST", envvar="DRIFTLINE_ADVERTISE",
+    @click.option("--advertise", default="", metavar="HOST", envvar=variable("advertise"),
                   help="Address by which others reach them, if that is another one.",
                   )  # fmt: skip
-    @click.option("--keys", envvar="DRIFTLINE_KEYS", metavar="FILE",
+    @click.option("--keys", envvar=variable("keys"), metavar="FILE",
                   type=click.Path(path_type=Path, exists=True, resolve_path=True),
                   help="The key of this host, with `authorised` beside it: see `driftline keys`.",
                   )  # fmt: skip

@@ -1,0 +1,49 @@
+"""The messages of those who look after a flow and are no members of it: agents and watches."""
+
+from __future__ import annotations
+
+from driftline.engine.wire.kinds import Message, message
+
+
+@message(48, control=True)
+class MasterAt(Message):
+    """Agent to a member: say hello to this address; whoever leads says so himself (`Lead`)."""
+
+    address: str
+
+
+@message(49, control=True)
+class AskDrain(Message):
+    """Agent to front: the run shall end in good order; repeated until it has ended."""
+
+
+@message(38, control=True)
+class AskReport(Message):
+    """Anybody to a node or the master: send a `Report` to `address`."""
+
+    address: str
+
+
+@message(39, control=True)
+class Report(Message):
+    """Node or master to the one who asked: its figures, by name, and its state in words.
+
+    `waits_for`: the same at length; empty if there is no more to say. If it is the master,
+    `addresses`: where all members can be asked, and `obstacles`: what the run waits for outside;
+    `silent`: (node, its process or "" if that was never heard, milliseconds of silence).
+    `process`: the process that reports, new with each start. `wanted`: the nodes that have to run,
+    `layout`: those that run the flow, `resizing`: what becomes of the number of nodes, for people;
+    "" if nothing; `refused`: why it cannot become what was asked for.
+    """
+
+    figures: tuple[tuple[str, int], ...]
+    state: str
+    waits_for: str
+    addresses: tuple[tuple[str, str], ...]
+    obstacles: tuple[str, ...] = ()
+    process: str = ""
+    silent: tuple[tuple[str, str, int], ...] = ()
+    wanted: tuple[str, ...] = ()
+    layout: tuple[int, ...] = ()
+    resizing: str = ""
+    refused: str = ""
