@@ -6,34 +6,67 @@ from pathlib import Path
 
 import click
 
+from driftline.deploy.cluster.saving import save
+from driftline.deploy.cluster.submissions import submission_of
+from driftline.deploy.commands.cluster.places import (
+    Place,
+    perhaps_in_cluster,
+    reached,
+    short_folder,
+)
+from driftline.deploy.host.transport import Network
 from driftline.deploy.run.ending import How
 from driftline.deploy.run.savepoints import save_run
 from driftline.engine.counted import counted
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.moments import time_in_words
-from driftline.engine.ui.options import flow_argument
+from driftline.engine.snapshots.savepoint import Savepoint
 
 
 @click.command()
-@flow_argument
-@click.option("--state", required=True, type=click.Path(path_type=Path, exists=True),
-              metavar="DIR", help="State directory of a run of FLOW that is over.")  # fmt: skip
+@click.argument("flow", metavar="FLOW")
+@click.option("--state", type=click.Path(path_type=Path, exists=True), metavar="DIR",
+              help="State directory of a run of FLOW that is over.")  # fmt: skip
 @click.option("--output", required=True, type=click.Path(path_type=Path), metavar="DIR",
               help="A new directory for the savepoint.")  # fmt: skip
-def savepoint(flow: str, state: Path, output: Path) -> None:
-    """Write the last snapshot of a run of FLOW as a savepoint, a directory of files.
+@perhaps_in_cluster
+@reached
+def savepoint(
+    flow: str, state: Path | None, output: Path, place: Place | None, network: Network
+) -> None:
+    """Write the last snapshot of a flow as a savepoint, a directory of files.
 
-    A run that has come to the end of its input, or that a signal has ended in good order, has all
-    its records in it. After a crash or an error, let the run go on and end in good order first.
-    `driftline run --from-snapshot` begins a run from it, also of a changed flow; `driftline spark
-    state` queries it.
+    Of a run on this machine that is over: FLOW is its module or .py file, and --state is where the
+    run kept its state. A run that has come to the end of its input, or that a signal has ended in
+    good order, has all its records in it. After a crash or an error, let the run go on and end in
+    good order first.
+
+    Of a flow that runs in a cluster, which --zookeeper or --registry names: FLOW is its name there.
+    It goes on meanwhile.
+
+    `driftline run --from-snapshot` and `driftline restore` begin from a savepoint, also of a
+    changed flow; `driftline spark state` queries it.
     """
-    saved, how = save_run(state, load_flow(flow), output)
+    if state is None and place is None:
+        raise click.UsageError(
+            "give --state DIR for a run that is over, or --zookeeper or --registry for a flow that "
+            "runs in a cluster"
+        )
+    if state is not None:
+        saved, how = save_run(state, load_flow(flow), output)
+        _tell(saved, output)
+        if how not in (How.COMPLETE, How.ASKED):
+            click.echo(
+                "The run did not end in good order: records from there on are not in the "
+                "savepoint, though it may have delivered outputs of theirs. To have all, let the "
+                "run go on, and come to its end or end it with SIGTERM, and make another savepoint."
+            )
+    elif place is not None:
+        with place.opened() as tree, short_folder() as sockets:
+            loaded = load_flow(submission_of(tree, flow).flow)
+            _tell(save(tree, flow, loaded, output, sockets, network), output)
+
+
+def _tell(saved: Savepoint, output: Path) -> None:
     files = counted(len(saved.files), "file")
     click.echo(f"{output}: the state before {time_in_words(saved.time)}, {files}")
-    if how not in (How.COMPLETE, How.ASKED):
-        click.echo(
-            "The run did not end in good order: records from there on are not in the savepoint, "
-            "though it may have delivered outputs of theirs. To have all, let the run go on, and "
-            "come to its end or end it with SIGTERM, and make another savepoint."
-        )

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from zlib import crc32
 
 from driftline.deploy.node.components import Components
+from driftline.deploy.node.pulling import ASK_AGAIN_S, Pull
 from driftline.deploy.work.assembly import Assembly
 from driftline.deploy.work.pace import Pace
 from driftline.engine.errors import DriftlineError, SnapshotDamaged
@@ -29,9 +29,7 @@ from driftline.engine.snapshots.jobs import MIXED, StoreSnapshot, Vacate
 from driftline.engine.snapshots.merging import restoring_some
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import (
-    SLICE_BYTES,
     AskParts,
-    AskSlice,
     Join,
     Joined,
     Message,
@@ -40,9 +38,6 @@ from driftline.engine.wire.messages import (
     Slice,
 )
 from driftline.engine.wire.party import Job
-
-ASK_AGAIN_S = 1.0
-"""Seconds until a question that has no answer is asked again, and until another try begins."""
 
 WAITING_BYTES = 1 << 26
 """Bytes of segments that wait to be restored from which on no more are asked for."""
@@ -85,7 +80,7 @@ class Joining:
         self.assembly: Assembly | None = None
         self._has = NOTHING
         self._bytes = 0
-        self._pulls: dict[str, _Pull] = {}
+        self._pulls: dict[str, Pull] = {}
         self._target = NOTHING
         """The snapshot that is being read; what it has beyond `_has` is kept until it is stored."""
         self._kept: list[bytes] = []
@@ -147,7 +142,7 @@ class Joining:
         self._target, self._bytes = wanted, 0
         self._kept = []
         question = AskParts(self._address, *wanted, *self._has, self._groups)
-        self._pulls = {name: _Pull(name, question) for name, _ in self._asked.sources}
+        self._pulls = {name: Pull(name, question) for name, _ in self._asked.sources}
         self._ask_on(send, now)
 
     def answer(self, sender: str, message: Parts | Slice | NoParts, send: Send, now: float) -> None:
@@ -236,61 +231,3 @@ class Joining:
                 self.jobs.append(job)
             elif self._is_idle:
                 self.join(self._asked, send, now)
-
-
-class _Pull:
-    """What is read from one source, for one snapshot."""
-
-    def __init__(self, source: str, question: AskParts) -> None:
-        self._source = source
-        self._question = question
-        self._listed = False
-        self._wanted: deque[tuple[int, int, int]] = deque()
-        """(part, key group, checksum) of the segments that are still to be read."""
-        self._slices: list[bytes] = []
-        self._offset = 0
-        self._ask_at = 0.0
-
-    @property
-    def is_over(self) -> bool:
-        """Whether all was read."""
-        return self._listed and not self._wanted
-
-    def question(self, now: float) -> AskParts | AskSlice | None:
-        """The next question, or the last one again; None while there is none to be asked."""
-        if self.is_over or now < self._ask_at:
-            return None
-        self._ask_at = now + ASK_AGAIN_S
-        if not self._listed:
-            return self._question
-        part, group, _ = self._wanted[0]
-        return AskSlice(self._question.address, part, group, self._offset)
-
-    def take(self, answer: Parts | Slice) -> bytes:
-        """Take an answer. Returns a segment that is whole now. Raises SnapshotDamaged."""
-        if isinstance(answer, Parts):
-            asked = self._question.number, self._question.after
-            if not self._listed and (answer.number, answer.after) == asked:
-                self._listed = True
-                self._wanted.extend(answer.segments)
-                self._ask_at = 0.0
-            return b""
-        if not self._wanted:
-            return b""
-        part, group, checksum = self._wanted[0]
-        if (answer.part, answer.group, answer.offset) != (part, group, self._offset):
-            return b""
-        self._ask_at = 0.0
-        self._slices.append(answer.data)
-        self._offset += len(answer.data)
-        if len(answer.data) == SLICE_BYTES:
-            return b""
-        segment = b"".join(self._slices)
-        self._wanted.popleft()
-        self._slices, self._offset = [], 0
-        self._check(segment, checksum, f"key group {group} of snapshot {part}")
-        return segment
-
-    def _check(self, segment: bytes, checksum: int, what: str) -> None:
-        if crc32(segment) != checksum:
-            raise SnapshotDamaged(f"{what} of {self._source} is damaged, or has been joined since")

@@ -9,7 +9,7 @@ from unittest.mock import patch
 from driftline.acker.gathered import Gathered
 from driftline.coordinator.resizing import Resizing
 from driftline.deploy.node.giving import Giving
-from driftline.deploy.node.joining import _Pull
+from driftline.deploy.node.pulling import Pull
 from driftline.deploy.parties.front import Front
 from driftline.engine.wire.messages import Held, Hold
 
@@ -47,7 +47,7 @@ def not_all_has_to_be_copied() -> AbstractContextManager[object]:
 
 def copies_are_not_compared() -> AbstractContextManager[object]:
     """Parts are joined while another node reads them, and nobody notices."""
-    return patch.multiple(_Pull, _check=lambda self, segment, checksum, what: None)
+    return patch.multiple(Pull, _check=lambda self, segment, checksum, what: None)
 
 
 def parts_are_joined_while_they_are_read() -> AbstractContextManager[object]:

@@ -45,6 +45,21 @@ class Place:
 def in_cluster(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that name a cluster, as an argument `place`."""
 
+    @perhaps_in_cluster
+    @wraps(command)
+    def with_place(place: Place | None, **others: object) -> None:
+        if place is None:
+            raise click.UsageError(
+                "say which cluster: --zookeeper HOSTS, or --registry DIR on one machine"
+            )
+        command(place=place, **others)
+
+    return with_place
+
+
+def perhaps_in_cluster(command: Callable[..., None]) -> Callable[..., None]:
+    """The same for a command that may do without: then `place` is None."""
+
     @click.option("--zookeeper", default="", metavar="HOSTS", envvar=variable("zookeeper"),
                   help="ZooKeeper of the cluster: host:port,host:port/path.")  # fmt: skip
     @click.option("--registry", "folder", envvar=variable("registry"), metavar="DIR",
@@ -62,11 +77,8 @@ def in_cluster(command: Callable[..., None]) -> Callable[..., None]:
                 f"{_given('--zookeeper', 'zookeeper')} and {_given('--registry', 'folder')} name "
                 "two clusters: one of them, please"
             )
-        if not zookeeper and folder is None:
-            raise click.UsageError(
-                "say which cluster: --zookeeper HOSTS, or --registry DIR on one machine"
-            )
-        command(place=Place(zookeeper, folder, session_s), **others)
+        named = bool(zookeeper) or folder is not None
+        command(place=Place(zookeeper, folder, session_s) if named else None, **others)
 
     return with_place
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -103,6 +104,10 @@ class Machine:
         """The values of all outputs, in no order."""
         files = (output or self.output).glob("*.jsonl")
         return [json.loads(line)["value"] for f in files for line in f.read_text().splitlines()]
+
+    def listening(self) -> list[str]:
+        """The addresses at which fronts listen for producers, in the order of their beginning."""
+        return re.findall(r"listening for producers on (\S+)", self.logs())
 
     def logs(self) -> str:
         """What all agents have said."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from driftline.deploy.producer import Producer
 from tests.deploy.cluster.machine import COMMAND, Machine
 
 FLOW = """
@@ -75,6 +76,40 @@ def test_two_flows_in_a_cluster_begin_from_one_savepoint_of_a_run(machine: Machi
     machine.until(lambda: bool(machine.flow("other")["trouble"]), "that the input is refused")
     [trouble] = machine.flow("other")["trouble"]
     assert "it has only 2 records now" in trouble
+
+
+def test_a_flow_that_runs_is_saved_and_another_one_begins_from_there(machine: Machine) -> None:
+    folder = machine.folder
+    (folder / "flow.py").write_text(FLOW)
+    live = "records=tcp://127.0.0.1:0"
+    machine.command("submit", "flow.py", "--input", live, "--output", machine.output,
+                    "--nodes", "2", "--checkpoint-ms", "100")  # fmt: skip
+    machine.until(lambda: len(machine.listening()) == 1, "a live input")
+    with Producer(machine.listening()[0], "p") as producer:
+        for n in range(RECORDS):
+            producer.send({"key": n % 7})
+        producer.flush()
+    machine.until(lambda: len(machine.values()) == RECORDS, "all outputs")
+    frontier = machine.flow("counts")["frontier"]
+    machine.until(lambda: machine.flow("counts")["last_snapshot"]["time"] >= frontier, "a snapshot")
+    assert "the state before" in machine.command("savepoint", "counts", "--output", "saved")
+    machine.command("rescale", "counts", "3")
+    assert "the state before" in machine.command("savepoint", "counts", "--output", "again")
+    machine.command("cancel", "counts")
+    told = machine.command("savepoint", "counts", "--output", "late", status=1)
+    assert "does not run" in told
+    for saved in ("saved", "again"):
+        output = folder / f"from-{saved}"
+        machine.command("restore", saved, "flow.py", "--input", live, "--output", output,
+                        "--name", saved)  # fmt: skip
+        listening = 2 if saved == "saved" else 3
+        machine.until(lambda: len(machine.listening()) == listening, "it listens")  # noqa: B023
+        with Producer(machine.listening()[-1], "q") as producer:
+            for n in range(RECORDS, 2 * RECORDS):
+                producer.send({"key": n % 7})
+            producer.flush()
+        machine.command("stop", saved)
+        assert ordered(machine.values(output)) == ordered(counted(RECORDS, 2 * RECORDS))
 
 
 def test_a_wheel_brings_the_flow_to_the_hosts(machine: Machine) -> None:

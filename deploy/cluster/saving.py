@@ -1,0 +1,166 @@
+"""Saving: writes the last snapshot of a flow that runs as a savepoint, a directory of files.
+
+Takes `Report` (master: where the nodes are), `Parts`, `Slice` and `NoParts` (nodes). Gives
+`AskReport`, `AskParts` and `AskSlice`: what it reads, the nodes of a next layout read in the same
+way (`deploy.node.pulling`). The flow goes on meanwhile. A snapshot that is gone before it was read
+is given up for the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from math import inf
+from pathlib import Path
+from time import monotonic
+
+from driftline.coordinator.registry import ClusterState, SnapshotRecord
+from driftline.deploy.cluster.outcomes import ended_by
+from driftline.deploy.cluster.records import Submission
+from driftline.deploy.cluster.submissions import submission_of
+from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.transport import Network
+from driftline.deploy.node.pulling import Pull
+from driftline.deploy.parties.watch import Watch
+from driftline.engine.errors import SnapshotDamaged, StateMismatch, Unavailable
+from driftline.engine.flow.flow import Flow
+from driftline.engine.keygroups import GroupCache, names_of
+from driftline.engine.policy import POLICIES, SnapshotCut
+from driftline.engine.snapshots.merging import restore
+from driftline.engine.snapshots.savepoint import (
+    SavedInput,
+    Savepoint,
+    begin,
+    complete,
+    write_table,
+)
+from driftline.engine.state.table import StateTable
+from driftline.engine.wire.messages import AskParts, Message, NoParts, Parts, Slice
+from driftline.engine.wire.senders import MASTER, WATCH
+
+ANSWER_S = 10.0
+"""How long nothing may come."""
+
+TRIES = 5
+
+
+def save(
+    tree: Tree, name: str, flow: Flow, output: Path, sockets: Path, network: Network
+) -> Savepoint:
+    """Write the last snapshot of a flow that runs into a new directory.
+
+    `flow`: what it runs, as it is here; `sockets`: an empty folder. Raises Unavailable if it does
+    not run, or does not answer; StateMismatch if the flow here is another one, or its snapshots are
+    no cut by label; SnapshotDamaged.
+    """
+    submission = submission_of(tree, name)
+    if POLICIES[submission.policy].cut is not SnapshotCut.LABEL:
+        raise StateMismatch(
+            f"flow {name!r} runs with {submission.policy}, whose snapshots are no cut by label: "
+            "only one with exactly-once can be saved"
+        )
+    begin(output)
+    for left in reversed(range(TRIES)):
+        state = _running(tree, submission)
+        try:
+            with ExitStack() as stack:
+                runtime = Runtime(transport=network.transport(sockets))
+                stack.callback(runtime.close, linger_ms=0)
+                saver = Saver(submission.groups)
+                saver.address = runtime.add(saver, network.inbox(saver.name, str(sockets)))
+                masters = tree.masters(name, lambda: None)
+                stack.callback(masters.close)
+                _, saver.addresses[MASTER] = masters.leader()
+                segments = saver.read(runtime, state.snapshots[0], names_of(state.layout))
+        except SnapshotDamaged:
+            if not left:
+                raise
+            continue
+        _write(output, flow, segments)
+        return complete(output, flow, state.snapshots[0].time, _inputs(flow, submission))
+    raise AssertionError("the last try returns or raises")
+
+
+class Saver(Watch):
+    """Reads a snapshot of all nodes."""
+
+    def __init__(self, groups: int) -> None:
+        super().__init__(every_s=inf, name=f"{WATCH}-savepoint")
+        self._groups = groups
+        self._pulls: dict[str, Pull] = {}
+        self._heard_at = 0.0
+        self._damage = ""
+        self.segments: dict[str, list[bytes]] = {}
+        """Node -> the segments of its part, in order."""
+
+    def read(
+        self, runtime: Runtime, record: SnapshotRecord, nodes: list[str]
+    ) -> dict[str, list[bytes]]:
+        """The segments of each node. Raises SnapshotDamaged, Unavailable."""
+        self.ask()
+        self._await(runtime, lambda: all(node in self.addresses for node in nodes), "the master")
+        about = record.number, record.taken, 0, 0, (0, self._groups - 1)
+        self._pulls = {node: Pull(node, AskParts(self.address, *about)) for node in nodes}
+        self.segments = {node: [] for node in nodes}
+        self._await(runtime, lambda: all(p.is_over for p in self._pulls.values()), "the nodes")
+        return self.segments
+
+    def handle(self, sender: str, message: Message) -> None:
+        self._heard_at = self.now
+        pull = self._pulls.get(sender)
+        if isinstance(message, NoParts):
+            self._damage = f"{sender}: {message.reason}"
+        elif isinstance(message, Parts | Slice):
+            if pull is not None and (segment := pull.take(message)):
+                self.segments[sender].append(segment)
+        else:
+            super().handle(sender, message)
+
+    def turn(self) -> bool:
+        for node, pull in self._pulls.items():
+            if (question := pull.question(self.now)) is not None:
+                self.send(node, question)
+        return False
+
+    def _await(self, runtime: Runtime, done: Callable[[], bool], who: str) -> None:
+        self._heard_at = monotonic()
+        while not done():
+            runtime.step(wait_s=0.1)
+            if self._damage:
+                damage, self._damage = self._damage, ""
+                raise SnapshotDamaged(damage)
+            if monotonic() > self._heard_at + ANSWER_S:
+                raise Unavailable(
+                    f"{who} of the flow did not answer for {ANSWER_S:g} s: `driftline status` "
+                    "shows what is wrong; from another host, give --bind and --keys"
+                )
+
+
+def _running(tree: Tree, submission: Submission) -> ClusterState:
+    """What the registry holds of a flow that has a snapshot and runs. Raises Unavailable."""
+    state = tree.registry(submission.name).read()
+    if state is None or ended_by(state, submission):
+        raise Unavailable(
+            f"flow {submission.name!r} does not run, and its nodes read its state: submit it again "
+            "first"
+        )
+    if not state.snapshots:
+        raise Unavailable(f"flow {submission.name!r} has no snapshot yet: try again in a while")
+    return state
+
+
+def _write(output: Path, flow: Flow, segments: Mapping[str, list[bytes]]) -> None:
+    groups = GroupCache(flow.groups)
+    for of_node in segments.values():
+        tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.keyed}
+        restore(tables, of_node)
+        for vertex in flow.vertices:
+            if vertex.keyed:
+                write_table(output, vertex, tables[vertex.name], groups)
+
+
+def _inputs(flow: Flow, submission: Submission) -> dict[str, SavedInput]:
+    """Which inputs were received; what others have used, their hosts know."""
+    received = {text.partition("=")[0] for text in submission.reading.inputs if "://" in text}
+    return {s.name: SavedInput(False, None) for s in flow.sources if s.name in received}
