@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from driftline.deploy.host import logs
 from driftline.deploy.host.logs import LineFormatter, ToFile
-from driftline.engine import durable
+from driftline.engine.durable import write_at
 
 
 def test_a_device_without_room_is_told_as_that(caplog: pytest.LogCaptureFixture) -> None:
@@ -26,14 +25,14 @@ def test_lines_that_find_room_now_and_then_are_one_story(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A full disk may have room for a short line; the end is told once all lines get through."""
-    whole = durable.write_at
+    whole = write_at
 
     def short_ones(file: int, data: bytes, at: int) -> None:
         if b"long" in data:
             raise OSError(errno.ENOSPC, "No space left on device")
         whole(file, data, at)
 
-    monkeypatch.setattr(logs, "write_at", short_ones)
+    monkeypatch.setattr("driftline.deploy.host.logs.write_at", short_ones)
     handler = ToFile(tmp_path / "log")
     handler.setFormatter(logging.Formatter("%(message)s"))
 
