@@ -7,11 +7,11 @@ from dataclasses import replace
 from unittest.mock import patch
 
 from driftline.acker.gathered import Gathered
-from driftline.coordinator.resizing import Resizing
-from driftline.deploy.node.giving import Giving
-from driftline.deploy.node.pulling import Pull
+from driftline.coordinator.coordinator import Coordinator
+from driftline.coordinator.registry import ClusterState
+from driftline.coordinator.resizing import Resizing, Step
 from driftline.deploy.parties.front import Front
-from driftline.engine.wire.messages import Held, Hold
+from driftline.engine.wire.messages import Hold
 
 
 def the_cut_may_be_earlier_than_what_has_left() -> AbstractContextManager[object]:
@@ -30,30 +30,27 @@ def fronts_go_on_meanwhile() -> AbstractContextManager[object]:
     return patch.object(Front, "_hold", mutated)
 
 
-def an_answer_to_an_earlier_question_counts() -> AbstractContextManager[object]:
-    """A front was held, went on, and is to be held again."""
-    held = Resizing.held
-
-    def mutated(self: Resizing, front: str, message: Held) -> None:
-        held(self, front, replace(message, number=self._number))
-
-    return patch.object(Resizing, "held", mutated)
-
-
 def not_all_has_to_be_copied() -> AbstractContextManager[object]:
     """The layout changes before its nodes have the last snapshot."""
     return patch.object(Resizing, "_have_all", lambda self, state: True)
 
 
-def copies_are_not_compared() -> AbstractContextManager[object]:
-    """Parts are joined while another node reads them, and nobody notices."""
-    return patch.multiple(Pull, _check=lambda self, segment, checksum, what: None)
+def a_snapshot_from_before_the_cut_will_do() -> AbstractContextManager[object]:
+    """Outputs between the snapshot and the cut are made again, by barriers that know nothing."""
+
+    def mutated(self: Resizing, now: float) -> None:
+        self._cut, self.step = self._newest.time, Step.MOVING
+
+    return patch.object(Resizing, "_take_last", mutated)
 
 
-def parts_are_joined_while_they_are_read() -> AbstractContextManager[object]:
-    return patch.object(Giving, "is_read", lambda self, now: False)
+def the_next_layout_is_in_the_same_incarnation() -> AbstractContextManager[object]:
+    """Nothing tells messages of the layout before from those of the next one."""
+    write = Coordinator._write
 
+    def mutated(self: Coordinator, state: ClusterState) -> None:
+        if state.layout != self.state.layout:
+            state = replace(state, incarnation=state.incarnation - 1)
+        write(self, state)
 
-def a_recovery_does_not_interrupt() -> AbstractContextManager[object]:
-    """The layout of now recovers, and the change to the next one goes on as if it had not."""
-    return patch.object(Resizing, "interrupted", lambda self: None)
+    return patch.object(Coordinator, "_write", mutated)

@@ -6,15 +6,18 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import count
+from random import Random
 
 import pytest
 
+from driftline.deploy.simulation.scenarios.resized import Resized
 from driftline.deploy.simulation.scenarios.scenario import Scenario, scenario
 from driftline.deploy.simulation.seeds import run_one
 from tests.mutations import (
     channels,
     decisions,
     disks,
+    layouts,
     masters,
     order,
     outputs,
@@ -95,6 +98,17 @@ MASTERS: list[Mutation] = [
 ]
 """With standby masters that die, stand still, and are cut off from ZooKeeper."""
 
+LAYOUTS: list[Mutation] = [
+    layouts.the_cut_may_be_earlier_than_what_has_left,
+    layouts.fronts_go_on_meanwhile,
+    layouts.not_all_has_to_be_copied,
+    layouts.a_snapshot_from_before_the_cut_will_do,
+    layouts.the_next_layout_is_in_the_same_incarnation,
+]
+"""In runs that come to other numbers of nodes again and again, and recover meanwhile."""
+
+RECOVERIES: Focus = {"until": 1.5, "crash_at_message": 0.004, "crash_after_job": 0.05}
+
 SUCCESSIONS: Focus = {
     "until": 3.0,
     "crash_at_message": 0.004,
@@ -109,14 +123,28 @@ def focused(what: Scenario, focus: Focus) -> Scenario:
     return replace(what, faults=replace(what.faults, **focus))
 
 
+def changing(what: Scenario) -> Scenario:
+    """A longer scenario, with other numbers of nodes again and again."""
+    numbers = Random(what.seed)
+    resized = tuple(Resized(numbers.choice((1, 2, 3)), 0.04 + 0.15 * n) for n in range(8))
+    return replace(what, resized=resized, records=200, drain_at_s=None)
+
+
 def first_found(
-    mutation: Mutation, policy: str, focus: Focus, *, standby: bool = False
+    mutation: Mutation,
+    policy: str,
+    focus: Focus,
+    *,
+    standby: bool = False,
+    resizes: bool = False,
 ) -> tuple[int, str]:
     """The first seed that is right, and wrong with the mutation; and what is wrong."""
     for seed in range(1, SEEDS_MAX + 1):
         what = focused(scenario(seed, name=policy), focus)
         if standby:
             what = replace(what, standby=True, hangs=())
+        if resizes:
+            what = changing(what)
         with mutation():
             problem = run_one(what).problem
         if problem and not run_one(what).problem:
@@ -136,6 +164,13 @@ def test_the_simulation_finds(mutation: Mutation, policy: str, focus: Focus) -> 
 @pytest.mark.parametrize("mutation", MASTERS, ids=[case.__name__ for case in MASTERS])
 def test_the_simulation_finds_masters_without_a_fence(mutation: Mutation) -> None:
     seed, problem = first_found(mutation, EXACTLY, SUCCESSIONS, standby=True)
+    assert seed, f"not found within {SEEDS_MAX} seeds"
+    print(f"{mutation.__name__}: found by seed {seed}: {problem}")
+
+
+@pytest.mark.parametrize("mutation", LAYOUTS, ids=[case.__name__ for case in LAYOUTS])
+def test_the_simulation_finds_layouts_without_a_fence(mutation: Mutation) -> None:
+    seed, problem = first_found(mutation, EXACTLY, RECOVERIES, resizes=True)
     assert seed, f"not found within {SEEDS_MAX} seeds"
     print(f"{mutation.__name__}: found by seed {seed}: {problem}")
 

@@ -68,6 +68,7 @@ HAPPENS_AT_LEAST = {
     "registry found to be written": 3,
     "pause node": 1,
     "takeover": 10,
+    "resized": 10,
     "hang master": 10,
     "hang node": 10,
     "crash master after a silence": 10,
