@@ -10,6 +10,7 @@ module is missing for example, is tried again; the other flows go on.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from contextlib import ExitStack
@@ -19,7 +20,9 @@ from threading import Event
 from time import monotonic
 
 from driftline.coordinator.registry import ClusterState
+from driftline.deploy.cluster.answering import Answering
 from driftline.deploy.cluster.hosting import Host, Hosting
+from driftline.deploy.cluster.logbook import Logbook
 from driftline.deploy.cluster.outcomes import ended_by, fail
 from driftline.deploy.cluster.records import AgentRecord, Kind, Submission, Wish
 from driftline.deploy.cluster.rescaling import follow_agents
@@ -63,10 +66,15 @@ def run_agent(config: AgentConfig, tree: Tree) -> None:
         signals = stack.enter_context(Signals())
         stack.callback(claim(config.state / "agent.lock").release)
         sockets = stack.enter_context(socket_folder(config.state))
-        config.network.transport(sockets)  # so that a fault of the keys is told now
         if config.kind is Kind.MASTER and not tree.zookeeper:
             _check_alone(config, tree)
-        agent = Agent(config, tree, sockets)
+        book = Logbook(config.state)
+        logging.getLogger().addHandler(book)
+        stack.callback(book.close)
+        stack.callback(logging.getLogger().removeHandler, book)
+        answering = Answering(book, config.network, sockets)  # a fault of the keys is told now
+        stack.callback(answering.end)
+        agent = Agent(config, tree, sockets, answering.address)
         stack.callback(agent.close)
         with signals.noted():
             agent.run(signals)
@@ -85,8 +93,10 @@ def _check_alone(config: AgentConfig, tree: Tree) -> None:
 class Agent:
     """One agent at work."""
 
-    def __init__(self, config: AgentConfig, tree: Tree, sockets: Path) -> None:
+    def __init__(self, config: AgentConfig, tree: Tree, sockets: Path, address: str = "") -> None:
+        """`address`: where it is asked for log lines."""
         self._config = config
+        self._address = address
         self._tree = tree
         level = log.getEffectiveLevel()
         given = config.state, sockets, config.network, config.session_s, level
@@ -231,9 +241,8 @@ class Agent:
         troubles = tuple(
             (flow, text) for flow, text in self._troubles.items() if flow not in running
         )
-        record = AgentRecord(
-            config.name, config.kind, socket.gethostname(), config.slots, os.getpid(), troubles
-        )
+        host, slots, pid = socket.gethostname(), config.slots, os.getpid()
+        record = AgentRecord(config.name, config.kind, host, slots, pid, troubles, self._address)
         if record != self._shown:
             self._tree.hold(config.path, record.encode())
             self._shown = record

@@ -16,6 +16,7 @@ from pathlib import Path
 from time import monotonic
 
 from driftline.deploy.cluster.folder import Folder
+from driftline.deploy.cluster.logbook import thread_of
 from driftline.deploy.cluster.records import Submission
 from driftline.deploy.cluster.tree import FLOWS, Tree
 from driftline.deploy.cluster.wheels import fetch
@@ -69,7 +70,7 @@ class Hosting(threading.Thread):
     ) -> None:
         """`number`: no other flow has had it in this agent; `ended` is called while all processes
         have ended, so that the agent finds out why."""
-        super().__init__(name=submission.name, daemon=True)
+        super().__init__(name=thread_of(submission.name), daemon=True)
         self.submission = submission
         """The agent gives a later one when it changes."""
         self.draining = False

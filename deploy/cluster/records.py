@@ -50,6 +50,8 @@ class AgentRecord:
     pid: int = 0
     trouble: tuple[tuple[str, str], ...] = ()
     """(flow, what keeps it from running here)"""
+    address: str = ""
+    """Where it is asked for log lines; empty in the record of an earlier version."""
 
     def encode(self) -> bytes:
         """The bytes to store."""

@@ -61,7 +61,8 @@ class Worker:
     def put(self, party: Party, job: Job, work: CarryOut) -> None:
         """Add a job of a party. `work` carries it out."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._loop, daemon=True)
+            ours = threading.current_thread().name
+            self._thread = threading.Thread(target=self._loop, name=ours, daemon=True)
             self._thread.start()
         self._tasks.put((party, job, work))
 

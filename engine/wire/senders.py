@@ -37,8 +37,8 @@ SENDERS: Mapping[type[m.Message], frozenset[str]] = {
     m.Joined: frozenset({NODE}),
     m.Held: frozenset({FRONT}),
     m.Resize: frozenset({WATCH, AGENT}),
-    m.AskReport: frozenset({WATCH}),
-    **dict.fromkeys((m.MasterAt, m.AskDrain), frozenset({AGENT})),
+    **dict.fromkeys((m.AskReport, m.AskLines), frozenset({WATCH})),
+    **dict.fromkeys((m.MasterAt, m.AskDrain, m.Lines), frozenset({AGENT})),
     m.Report: frozenset({MASTER, NODE}),
 }
 """Kind of message -> the roles that send it."""
