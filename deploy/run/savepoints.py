@@ -185,9 +185,9 @@ def save_run(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, How]:
         )
     begin(output)
     record = run.snapshots[0]
-    nodes = len(list(state.glob("node-*/")))
+    nodes = run.layout or range(len(list(state.glob("node-*/"))))  # a node that left has old state
     groups = GroupCache(flow.groups)
-    for index in range(nodes):
+    for index in nodes:
         tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.keyed}
         store = read_store(state / f"node-{index}")
         if store.mark is not None:
