@@ -52,7 +52,8 @@ class LogAnswers(Party):
         if isinstance(job, ReadLines) and isinstance(result, Piece):
             asked = job.asked
             self.addresses[job.reader] = asked.address
-            answer = Lines(asked.flow, asked.since, result.until, result.more, result.lines)
+            more = int(result.more)
+            answer = Lines(asked.flow, asked.since, result.until, more, result.lines)
             self.send(job.reader, answer)
 
 

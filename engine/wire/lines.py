@@ -22,11 +22,11 @@ class AskLines(Message):
 class Lines(Message):
     """Agent to watch: whole lines from the place `since`, as it was asked, to the place `until`.
 
-    `more`: there are more of them now.
+    `more`: 1 if there are more of them now.
     """
 
     flow: str
     since: int
     until: int
-    more: bool
+    more: int
     lines: bytes
