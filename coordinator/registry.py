@@ -18,6 +18,7 @@ from driftline.engine.durable import make_directory, replace_file
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.code import NO_CODE, Code
 from driftline.engine.keygroups import Layout
+from driftline.engine.locks import Lock
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.party import Job
 
@@ -110,6 +111,10 @@ class WriteState(Job):
     again: bool = False
 
 
+WRITE_S = 10.0
+"""How long the write of another process may take."""
+
+
 class Registry(Protocol):
     """Keeps the cluster's state."""
 
@@ -165,7 +170,11 @@ def follows(state: ClusterState, current: ClusterState | None, *, again: bool) -
 
 
 class FileRegistry:
-    """The embedded registry: one file, replaced atomically."""
+    """The embedded registry: one file, replaced atomically.
+
+    In a cluster on one machine a command may write while the master does, so a file beside it is
+    locked from the look at the version to the end of the write.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -180,11 +189,16 @@ class FileRegistry:
         return decode_state(data, str(self._path))
 
     def write(self, state: ClusterState, *, again: bool = False) -> None:
-        if not follows(state, self.read(), again=again):
-            raise StateMismatch(f"registry {self._path}: another master has taken over")
+        beside, at_work = self._path.with_name(f"{self._path.name}.lock"), "another process writes"
         try:
             make_directory(self._path.parent)
-            replace_file(self._path, encode_state(state))
+            lock = Lock(beside, f"registry {self._path}: {at_work}", wait_s=WRITE_S)
+            try:
+                if not follows(state, self.read(), again=again):
+                    raise StateMismatch(f"registry {self._path}: another master has taken over")
+                replace_file(self._path, encode_state(state))
+            finally:
+                lock.release()
         except OSError as error:
             raise Unavailable(
                 f"registry in directory {self._path.parent}: {error.strerror}"

@@ -23,7 +23,7 @@ from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.answering import Answering
 from driftline.deploy.cluster.hosting import Host, Hosting
 from driftline.deploy.cluster.logbook import Logbook
-from driftline.deploy.cluster.outcomes import ended_by, fail
+from driftline.deploy.cluster.outcomes import CANCELLED, ended_by, fail
 from driftline.deploy.cluster.records import AgentRecord, Kind, Submission, Wish
 from driftline.deploy.cluster.rescaling import follow_agents
 from driftline.deploy.cluster.submissions import agents, submissions
@@ -33,7 +33,7 @@ from driftline.deploy.host.config import SESSION_S
 from driftline.deploy.host.signals import Signals
 from driftline.deploy.host.transport import LOCAL, Network
 from driftline.deploy.run.leftovers import socket_folder
-from driftline.engine.errors import DriftlineError, InUse, Unavailable
+from driftline.engine.errors import DriftlineError, InUse, StateMismatch, Unavailable
 from driftline.engine.events import Trouble, about, log
 
 LOOK_S = 0.25
@@ -41,6 +41,9 @@ LOOK_S = 0.25
 
 TRY_AGAIN_S = 10.0
 """Seconds until a flow that could not run is tried again."""
+
+WELL_S = 10.0
+"""Seconds after which processes that run are taken to run well: what kept them from it is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,7 @@ class Agent:
             states = {each.name: self._tree.registry(each.name).read() for each in known}
             if config.kind is Kind.NODE:
                 follow_agents(self._tree, known, states)
-        except Unavailable as error:
+        except (Unavailable, StateMismatch) as error:  # it may hold a record of a later version
             self._outage.failed(now, f"{error}; what runs goes on, and is tried again")
             return
         self._outage.over(now, f"{self._tree.where} can be reached again")
@@ -165,8 +168,11 @@ class Agent:
         ]
         for each in wanted:
             self._carry_out(each, states[each.name], now)
-        for name in self._hosted.keys() - {each.name for each in wanted}:
+        names = {each.name for each in wanted}
+        for name in self._hosted.keys() - names:
             self._hosted[name].leaving.set()  # it was removed
+        for name in self._troubles.keys() - names:
+            del self._troubles[name]
 
     def _carry_out(self, wanted: Submission, state: ClusterState | None, now: float) -> None:
         """Let a flow run here, or end."""
@@ -213,6 +219,8 @@ class Agent:
                 log.info("flow %s is over here", name, extra=about("hosting-over", flow=name))
             if hosting.failed:
                 self._fail(hosting.submission, hosting.failed)
+            if self._config.kind is Kind.MASTER and not hosting.trouble:
+                self._tell_end(hosting.submission)
             trouble = hosting.trouble or hosting.failed
             self._again_at[name] = now + TRY_AGAIN_S if trouble else 0.0
             if trouble and self._troubles.get(name) != trouble:
@@ -226,6 +234,24 @@ class Agent:
                 self._troubles[name] = trouble
             else:
                 self._troubles.pop(name, None)
+        for name, hosting in self._hosted.items():
+            if now >= hosting.since + WELL_S:
+                self._troubles.pop(name, None)
+
+    def _tell_end(self, submission: Submission) -> None:
+        """Tell how a flow has ended, if it has: its processes have said nothing of that."""
+        try:
+            state = self._tree.registry(submission.name).read()
+        except DriftlineError:
+            return  # `driftline status` tells it
+        if state is None or state.outcome is None or not ended_by(state, submission):
+            return
+        outcome, name = state.outcome, submission.name
+        told = about("flow-over", flow=name, error=outcome.error, reason=outcome.text)
+        if outcome.error and outcome.error != CANCELLED:
+            log.error("flow %s has failed: %s: %s", name, outcome.error, outcome.text, extra=told)
+        else:
+            log.info("flow %s: %s", name, outcome.text or "complete", extra=told)
 
     def _fail(self, submission: Submission, reason: str) -> None:
         """The flow cannot go on: say so in its registry, as a command would."""
@@ -237,10 +263,7 @@ class Agent:
     def _show(self) -> None:
         """Show this agent to the others, if that has changed."""
         config = self._config
-        running = {name for name, each in self._hosted.items() if each.is_alive()}
-        troubles = tuple(
-            (flow, text) for flow, text in self._troubles.items() if flow not in running
-        )
+        troubles = tuple(self._troubles.items())
         host, slots, pid = socket.gethostname(), config.slots, os.getpid()
         record = AgentRecord(config.name, config.kind, host, slots, pid, troubles, self._address)
         if record != self._shown:

@@ -85,6 +85,8 @@ class Hosting(threading.Thread):
         """Why the flow cannot run here now; it may later."""
         self.failed = ""
         """Why the flow cannot go on at all."""
+        self.since = monotonic()
+        """When it was made."""
         self._names = list(names)
         self._layout = layout
         self._ended = ended
@@ -192,7 +194,7 @@ class Hosting(threading.Thread):
             policy=given.policy,
             ordering=given.ordering,
             checkpoint_s=given.checkpoint_s,
-            state=str(host.state / given.name),
+            state=str(host.state / "flows" / given.name),
             sockets=str(sockets),
             identity=given.identity,
             code=given.code,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from driftline.deploy.cluster.records import AgentRecord, Submission
-from driftline.deploy.cluster.tree import AGENTS, FLOWS, NEW, SUBMISSION, Conflict, Tree
+from driftline.deploy.cluster.tree import AGENTS, FLOWS, SUBMISSION, Conflict, Tree
 from driftline.engine.errors import Unavailable
 
 TRIES = 5
@@ -35,13 +35,6 @@ def submission_of(tree: Tree, flow: str) -> Submission:
         known = ", ".join(each.name for each in submissions(tree)) or "no flow at all"
         raise Unavailable(f"{tree.where} has no flow {flow!r}; it has {known}")
     return Submission.decode(entry.data)
-
-
-def store(tree: Tree, submission: Submission) -> None:
-    """Store a submission, in place of the one before of the same flow. Raises Unavailable."""
-    entry = tree.read(path_of(submission.name))
-    version = NEW if entry is None else entry.version
-    tree.write(path_of(submission.name), submission.encode(), version)
 
 
 def change(tree: Tree, flow: str, how: Callable[[Submission], Submission]) -> Submission:

@@ -19,8 +19,8 @@ from driftline.deploy.cluster.outcomes import ended_by
 from driftline.deploy.cluster.placing import spread, taken_slots
 from driftline.deploy.cluster.records import Kind, Submission
 from driftline.deploy.cluster.rescaling import check_rescalable, next_places
-from driftline.deploy.cluster.submissions import agents, path_of, store
-from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.cluster.submissions import agents, path_of
+from driftline.deploy.cluster.tree import NEW, Tree
 from driftline.deploy.cluster.wheels import send
 from driftline.deploy.host.config import Reading
 from driftline.deploy.host.limits import LIMITS, Limits
@@ -66,7 +66,7 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
     """Begin a run of a flow. Returns what the agents get.
 
     Raises FlowError for a name or inputs that cannot be, StateMismatch if the state that the flow
-    has is another one's, InUse if it runs, Unavailable if there are too few agents.
+    has is another one's or it runs, Unavailable if there are too few agents.
     """
     if _NAME.fullmatch(order.name) is None:
         raise FlowError(
@@ -77,7 +77,7 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
     inputs = [[_absolute(text) for text in texts] for texts in inputs]
     if any(text == "-" or text.startswith("-.") for texts in inputs for text in texts):
         raise FlowError("a flow in a cluster cannot read standard input: send by a Producer")
-    before = _before(tree, order.name)
+    before, version = _before(tree, order.name)
     beginning, fitted = order.beginning, None
     if beginning.savepoint:
         fitted = _fitted(order, flow)
@@ -131,7 +131,7 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
         wanted=wanted,
         elastic=order.elastic,
     )
-    store(tree, submission)
+    tree.write(path_of(order.name), submission.encode(), version)
     return submission
 
 
@@ -144,11 +144,12 @@ def _fitted(order: Order, flow: Flow) -> Fitted:
     return order.beginning.fitted(flow)
 
 
-def _before(tree: Tree, name: str) -> Submission | None:
-    """The submission of this name that is over. Raises StateMismatch if it goes on."""
+def _before(tree: Tree, name: str) -> tuple[Submission | None, int]:
+    """The submission of this name that is over, and its version, so that nobody submits it
+    meanwhile. Raises StateMismatch if it goes on."""
     entry = tree.read(path_of(name))
     if entry is None:
-        return None
+        return None, NEW
     before = Submission.decode(entry.data)
     state = tree.registry(name).read()
     if state is None or not ended_by(state, before):
@@ -156,7 +157,7 @@ def _before(tree: Tree, name: str) -> Submission | None:
             f"flow {name!r} runs already: `driftline stop {name}` ends it in good order, or give "
             "another --name"
         )
-    return before
+    return before, entry.version
 
 
 def _opened(

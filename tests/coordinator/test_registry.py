@@ -5,7 +5,9 @@ What every registry promises is in `test_registries.py`.
 
 import os
 from collections.abc import Callable
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from itertools import chain
 from pathlib import Path
 from unittest.mock import patch
 from zlib import crc32
@@ -193,3 +195,23 @@ def test_a_place_that_cannot_be_written_is_told_as_such(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(Unavailable, match="registry"):
         FileRegistry(tmp_path / "folder").read()
+
+
+def test_of_processes_that_write_at_once_each_version_is_of_one(tmp_path: Path) -> None:
+    """Every write that has returned is in the registry: no other one has taken its place."""
+
+    def write(name: str) -> list[int]:
+        registry = FileRegistry(tmp_path / "registry")
+        written: list[int] = []
+        for _ in range(100):
+            state = (registry.read() or ClusterState("me")).next(leader=name)
+            with suppress(StateMismatch):
+                registry.write(state)
+                written.append(state.version)
+        return written
+
+    with ThreadPoolExecutor() as pool:
+        versions = sorted(chain(*pool.map(write, ("one", "other", "third"))))
+    found = FileRegistry(tmp_path / "registry").read()
+    assert found is not None
+    assert versions == list(range(1, found.version + 1))

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from driftline.deploy.cluster.status import ClusterStatus, FlowStatus
 from driftline.engine.moments import time_in_words
-from driftline.engine.visible import visible
+from driftline.engine.visible import visible, visible_lines
 
 
 def as_table(status: ClusterStatus) -> RenderableType:
@@ -45,10 +45,10 @@ def _flow(flow: FlowStatus) -> RenderableType:
     if flow.last_snapshot is not None:
         facts.append(f"snapshot {flow.last_snapshot['number']}")
     lines: list[RenderableType] = [
-        Text.assemble((f"{flow.name}: ", "bold"), visible(flow.state)),
+        Text.assemble((f"{flow.name}: ", "bold"), visible_lines(flow.state)),
         Text("  " + ", ".join(facts)),
     ]
-    lines += [Text(f"  {visible(text)}", style="red") for text in flow.trouble]
+    lines += [Text(f"  {visible_lines(text)}", style="red") for text in flow.trouble]
     if not flow.over and flow.waits_for and flow.state != "running":
         lines.append(Text(f"  waits for: {visible(flow.waits_for)}"))
     if not flow.over:

@@ -1,0 +1,140 @@
+"""Flows of a cluster on one machine, from submission to their ends: real agents, real commands."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from driftline import Producer
+from tests.deploy.cluster.machine import Machine
+
+ADDED = """
+from driftline import Flow, ReducingState
+
+def add(total, n):
+    return total + n
+
+def key(record):
+    return record["key"]
+
+def count(record, total):
+    print("seen", record["n"])
+    return [record["key"], total.add(record["n"])]
+
+flow = Flow("added")
+flow.source("numbers").key_by(key).scan(count, ReducingState("total", add)).sink("sums")
+"""
+
+NEEDS = """
+import helper_of_flow
+from driftline import Flow
+
+flow = Flow("needs")
+flow.source("numbers").map(helper_of_flow.doubled).sink("out")
+"""
+
+FAILS = """
+from driftline import Flow
+
+def divided(record):
+    return 1 // (record["n"] - 2)
+
+flow = Flow("fails")
+flow.source("numbers").map(divided).sink("out")
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    (tmp_path / "in.jsonl").write_text('{"n": 1}\n{"n": 2}\n{"n": 3}\n')
+    with Machine(tmp_path) as machine:
+        yield machine
+
+
+def submit(machine: Machine, flow: str, text: str, *options: object, status: int = 0) -> str:
+    """Submit a flow with this text, and an output directory of its name."""
+    (machine.folder / f"{flow}.py").write_text(text)
+    where = "--output", machine.folder / f"out-{flow}"
+    return machine.command("submit", f"{flow}.py", *where, *options, status=status)
+
+
+def values(machine: Machine, flow: str) -> list[object]:
+    return machine.values(machine.folder / f"out-{flow}")
+
+
+def test_a_flow_whose_module_is_missing_waits_for_it_and_others_go_on(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So does one whose function fails for good: it ends with the reason, alone."""
+    folder, read = machine.folder, ("--input", machine.folder / "in.jsonl")
+    helper = "def doubled(record):\n    return 2 * record['n']\n"
+    (folder / "lib").mkdir()
+    (folder / "lib" / "helper_of_flow.py").write_text(helper)
+    with monkeypatch.context() as patch:  # the user has the module, the hosts have not
+        patch.setenv("PYTHONPATH", str(folder / "lib"))
+        submit(machine, "needs", NEEDS, *read)
+    submit(machine, "fails", FAILS, *read)
+    machine.until(lambda: len(machine.flow("needs")["trouble"]) == 3, "trouble of all agents")
+    trouble = machine.flow("needs")["trouble"]
+    assert {text.partition(":")[0] for text in trouble} == {"front", "master", "node"}
+    assert all("No module named 'helper_of_flow'" in text for text in trouble)
+    machine.over("fails")
+    assert machine.flow("fails")["state"].startswith("failed: FunctionFailed: operator 'map-1'")
+    told = machine.command("logs", "fails")
+    assert "error" in told
+    assert "flow fails has failed: FunctionFailed: operator 'map-1'" in told
+    assert machine.flow("needs")["trouble"], "it is shown while it lasts, also at each new try"
+    (folder / "helper_of_flow.py").write_text(helper)
+    machine.over("needs")
+    assert values(machine, "needs") == [2, 4, 6]
+    assert "No module named 'helper_of_flow'" in machine.command("logs", "needs")
+
+
+def test_a_flow_is_stopped_cancelled_and_changed_and_goes_on_each_time(machine: Machine) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    sums: list[object] = []
+    total = 0
+
+    def send(first: int, last: int) -> None:
+        """Send records, and wait for their outputs."""
+        nonlocal total
+        with Producer(address, "p", timeout_s=60) as producer:
+            for n in range(first, last):
+                producer.send({"key": "a", "n": n})
+            producer.flush()
+        for n in range(first, last):
+            total += n
+            sums.append(["a", total])
+        machine.until(lambda: len(values(machine, "added")) >= len(sums), "all outputs")
+        assert values(machine, "added") == sums
+
+    options = "--input", address, "--checkpoint-ms", 100_000
+    submit(machine, "added", ADDED, *options)
+    send(1, 4)
+    twice = submit(machine, "added", ADDED, *options, status=1)
+    assert "runs already: `driftline stop added`" in twice
+    assert "runs: `driftline stop added` ends it first" in machine.command(
+        "remove", "added", status=1
+    )
+    assert "added is over: it was asked to end" in machine.command("stop", "added")
+    assert machine.flow("added")["state"] == "stopped in good order"
+    changed = ADDED.replace("total + n", "n + total")
+    refused = submit(machine, "added", changed, *options, status=1)
+    assert "the code of operator" in refused
+    assert "--accept-changed-code" in refused
+    submit(machine, "added", changed, *options, "--accept-changed-code")
+    send(4, 6)
+    printed = machine.command("logs", "added")
+    assert [printed.count(f"seen {n}\n") for n in (1, 3, 5)] == [1, 1, 1], "no replay after a stop"
+    assert "cancelled" in machine.command("cancel", "added")
+    assert machine.flow("added")["state"] == "cancelled"
+    submit(machine, "added", changed, *options)
+    send(6, 8)
+    machine.command("stop", "added")
+    machine.command("remove", "added")
+    assert machine.status()["flows"] == []

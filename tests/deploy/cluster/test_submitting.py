@@ -1,0 +1,246 @@
+"""Submitting, records and outcomes: places, what is refused and why, and writers that race."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from driftline import Flow, ReducingState
+from driftline.coordinator.registry import ClusterState, FileRegistry, Registry, RunOutcome
+from driftline.deploy.cluster import outcomes, submitting
+from driftline.deploy.cluster.folder import Folder
+from driftline.deploy.cluster.outcomes import CANCELLED, ended_by, fail
+from driftline.deploy.cluster.placing import spread, taken_slots
+from driftline.deploy.cluster.records import AgentRecord, Kind, Submission, Wish
+from driftline.deploy.cluster.submissions import agents, change, path_of, submission_of
+from driftline.deploy.cluster.submitting import Order, submit
+from driftline.deploy.cluster.tree import Conflict
+from driftline.deploy.host.config import Reading
+from driftline.engine.errors import FlowError, StateMismatch, Unavailable
+from driftline.engine.policy import policy
+
+
+def add(total: int, n: int) -> int:
+    return total + n
+
+
+def sums(n: int, total: ReducingState[int]) -> int:
+    return total.add(n)
+
+
+def sums_otherwise(n: int, total: ReducingState[int]) -> int:
+    return 1 + total.add(n)
+
+
+def key(n: int) -> int:
+    return n
+
+
+def flow(function: Callable[[int, ReducingState[int]], int] = sums) -> Flow:
+    made = Flow("sums")
+    made.source("numbers").key_by(key).scan(function, ReducingState("total", add)).sink("out")
+    return made
+
+
+def order(name: str = "sums", **changes: object) -> Order:
+    """An order that fits, with changes."""
+    made = Order(name, "a.py", Reading(("in.jsonl",)), Path("/out"), 1, policy("exactly-once"), 1.0,
+                 dead_letters=False)  # fmt: skip
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[Folder]:
+    """A cluster with an agent for masters, two for nodes and one for fronts."""
+    tree = Folder(tmp_path / "reg")
+    for name, kind, slots in (("m", Kind.MASTER, 0), ("a", Kind.NODE, 2), ("b", Kind.NODE, 2),
+                              ("f", Kind.FRONT, 3)):  # fmt: skip
+        tree.hold(f"agents/{name}", AgentRecord(name, kind, "host", slots).encode())
+    yield tree
+    tree.close()
+
+
+def test_processes_are_spread_over_agents_with_free_slots() -> None:
+    alive = [AgentRecord(name, Kind.NODE, "h", slots) for name, slots in (("a", 2), ("b", 4))]
+    alive.append(AgentRecord("f", Kind.FRONT, "h", 9))
+    assert spread(alive, Kind.NODE, 4, Counter()) == ["b", "a", "b", "a"]
+    assert spread(alive, Kind.NODE, 5, Counter(a=1)) == ["b", "a", "b", "b", "b"]
+    assert spread(alive, Kind.NODE, 0, Counter(a=9)) == []
+    with pytest.raises(Unavailable, match="4 node processes needed, and there are 6 slots at 2 "
+                       "agents, of which 3 are taken: start another `driftline node`"):  # fmt: skip
+        spread(alive, Kind.NODE, 4, Counter(a=1, b=2))
+
+
+def test_a_flow_keeps_its_places_and_others_get_the_slots_that_are_left(tree: Folder) -> None:
+    first = submit(tree, flow(), order(nodes=3))
+    assert (first.nodes, first.fronts) == (("a", "b", "a"), ("f",))
+    assert taken_slots(tree) == Counter(a=2, b=1, f=1)
+    second = submit(tree, flow(), order("other", nodes=1))
+    assert second.nodes == ("b",)
+    with pytest.raises(Unavailable, match="there are 4 slots at 2 agents, of which 4 are taken"):
+        submit(tree, flow(), order("third"))
+    assert tree.registry("third").read() is None, "what cannot run leaves nothing"
+    assert fail(tree, first, "Unavailable", "a test")
+    third = submit(tree, flow(), order("third", nodes=3))
+    again = submit(tree, flow(), order(nodes=3))
+    assert third.nodes == ("a", "b", "a")
+    assert again.nodes == first.nodes, "its state is there"
+    assert again.lineage == first.lineage
+    assert again.run != first.run
+
+
+def test_without_an_agent_for_masters_nothing_is_submitted(tree: Folder) -> None:
+    tree.let_go("agents/m")
+    with pytest.raises(Unavailable, match="has no agent for masters: start `driftline master`"):
+        submit(tree, flow(), order())
+
+
+REFUSED: list[tuple[dict[str, object], str]] = [
+    ({"name": "../a"}, "cannot be the name of a flow"),
+    ({"name": ".logs"}, "cannot be the name of a flow"),
+    ({"name": "a" * 65}, "cannot be the name of a flow"),
+    ({"reading": Reading(("-",))}, "cannot read standard input: send by a Producer"),
+    ({"reading": Reading(("numbers=-.txt",))}, "cannot read standard input: send by a Producer"),
+]
+
+
+@pytest.mark.parametrize(("changes", "told"), REFUSED)
+def test_what_cannot_be_is_refused(tree: Folder, changes: dict[str, object], told: str) -> None:
+    with pytest.raises(FlowError, match=told):
+        submit(tree, flow(), order(**changes))  # type: ignore[arg-type]
+    assert tree.children("flows") == []
+
+
+def test_a_flow_that_runs_or_is_another_one_is_refused(tree: Folder) -> None:
+    first = submit(tree, flow(), order())
+    with pytest.raises(StateMismatch, match="'sums' runs already: `driftline stop sums` ends it"):
+        submit(tree, flow(), order())
+    fail(tree, first, CANCELLED, "a test")
+    with pytest.raises(StateMismatch, match="begin anew with `driftline remove sums`"):
+        submit(tree, flow(), order(reading=Reading(("other.jsonl",))))
+    with pytest.raises(StateMismatch, match="has its outputs in /out, not in /elsewhere"):
+        submit(tree, flow(), order(output=Path("/elsewhere")))
+    submit(tree, flow(), order())
+
+
+def test_changed_code_is_accepted_only_by_an_option(tree: Folder) -> None:
+    first = submit(tree, flow(), order())
+    registry = tree.registry("sums")
+    state = registry.read()
+    assert state is not None
+    registry.write(state.next(incarnation=3, outcome=RunOutcome(first.run, "", "")))
+    with pytest.raises(StateMismatch, match="--accept-changed-code goes on with the new"):
+        submit(tree, flow(sums_otherwise), order())
+    made = submit(tree, flow(sums_otherwise), order(accept_changed_code=True))
+    state = registry.read()
+    assert state is not None
+    assert state.code_from == 4
+    assert made.code == state.code.text != first.code
+
+
+def test_of_two_that_submit_at_once_one_is_refused(
+    tree: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meanwhile(tree: Folder) -> list[AgentRecord]:
+        """Another command submits, after this one has looked."""
+        monkeypatch.undo()
+        made.append(submit(tree, flow(), order()))
+        return agents(tree)
+
+    made: list[Submission] = []
+    monkeypatch.setattr(submitting, "agents", meanwhile)
+    with pytest.raises(Conflict, match="another process has written it meanwhile"):
+        submit(tree, flow(), order())
+    assert submission_of(tree, "sums") == made[0]
+
+
+def test_records_are_read_as_they_were_written_and_others_refused(tree: Folder) -> None:
+    made = submit(tree, flow(), order(nodes=2, paths=("/a",)))
+    assert Submission.decode(made.encode()) == made == submission_of(tree, "sums")
+    agent = AgentRecord("a", Kind.FRONT, "h", 3, 7, (("sums", "it is\nbroken"),), "ipc:///a")
+    assert AgentRecord.decode(agent.encode()) == agent
+    wrong = [
+        agent.encode().replace(b'"front"', b'"f"'),
+        agent.encode().replace(b"slots", b"places"),
+    ]
+    for data in (b"", b"[]", b"{}", b"\xff", made.encode()[:-2], *wrong):
+        with pytest.raises(StateMismatch, match="another version"):
+            AgentRecord.decode(data)
+        with pytest.raises(StateMismatch, match="another version"):
+            Submission.decode(data)
+
+
+class Busy(Folder):
+    """A tree with a master that writes just after others have read its registry."""
+
+    writes = 0
+
+    def registry(self, flow: str) -> Registry:
+        return _BusyRegistry(self, self.registry_file(flow))
+
+
+class _BusyRegistry:
+    def __init__(self, tree: Busy, path: Path) -> None:
+        self._tree = tree
+        self._real = FileRegistry(path)
+
+    def read(self) -> ClusterState | None:
+        state = self._real.read()
+        if state is not None and self._tree.writes:
+            self._tree.writes -= 1
+            more = state.incarnation + 1
+            self._real.write(state.next(incarnation=more, epoch=7, leader="master"))
+        return state
+
+    def write(self, state: ClusterState, *, again: bool = False) -> None:
+        self._real.write(state, again=again)
+
+
+def test_a_flow_is_cancelled_though_its_master_writes_and_then_that_writes_no_more(
+    tree: Folder, tmp_path: Path
+) -> None:
+    submission = submit(tree, flow(), order())
+    busy = Busy(tmp_path / "reg")
+    busy.writes = 3
+    assert fail(busy, submission, CANCELLED, "by a test")
+    state = tree.registry("sums").read()
+    assert state is not None
+    assert ended_by(state, submission)
+    assert (state.incarnation, state.epoch) == (3, 8), "of a later epoch than the master's"
+    late = replace(state, outcome=None, epoch=7, leader="master")
+    with pytest.raises(StateMismatch):
+        tree.registry("sums").write(late)
+    assert not fail(tree, submission, CANCELLED, "again")
+    other = submit(tree, flow(), order("other"))
+    busy.writes = outcomes.TRIES
+    with pytest.raises(StateMismatch, match="another master has taken over"):
+        fail(busy, other, CANCELLED, "by a test")
+    with pytest.raises(Unavailable, match="no state of flow 'none'"):
+        fail(tree, replace(other, name="none"), CANCELLED, "by a test")
+
+
+def test_a_wish_changes_what_is_there_now(tree: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change that was overtaken by another one is made again, on what that has left."""
+    submit(tree, flow(), order())
+    tries: list[int] = []
+
+    def stop(before: Submission) -> Submission:
+        if len(tries) < 2:
+            entry = tree.read(path_of("sums"))
+            assert entry is not None
+            tree.write(
+                path_of("sums"), replace(before, spares=len(tries) + 1).encode(), entry.version
+            )
+        tries.append(before.spares)
+        return replace(before, wish=Wish.STOP)
+
+    changed = change(tree, "sums", stop)
+    assert tries == [0, 1, 2]
+    assert (changed.spares, changed.wish) == (2, Wish.STOP)
+    assert submission_of(tree, "sums") == changed
+    with pytest.raises(Unavailable, match="has no flow 'none'; it has sums"):
+        change(tree, "none", stop)
