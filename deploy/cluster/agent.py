@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +110,8 @@ class Agent:
         self._over: set[str] = set()
         """The runs that have ended here."""
         self._troubles: dict[str, str] = {}
+        self._unreadable: dict[str, str] = {}
+        """Flow -> why its registry cannot be read; what runs of it goes on."""
         self._again_at: dict[str, float] = {}
         """Flow -> when it is tried again."""
         self._made = 0
@@ -154,7 +157,8 @@ class Agent:
             self._tree.renew()
             self._show()
             known = submissions(self._tree)
-            states = {each.name: self._tree.registry(each.name).read() for each in known}
+            states = self._states(known)
+            known = [each for each in known if each.name in states]
             if config.kind is Kind.NODE:
                 follow_agents(self._tree, known, states)
         except (Unavailable, StateMismatch) as error:  # it may hold a record of a later version
@@ -169,10 +173,24 @@ class Agent:
         for each in wanted:
             self._carry_out(each, states[each.name], now)
         names = {each.name for each in wanted}
-        for name in self._hosted.keys() - names:
+        for name in self._hosted.keys() - names - self._unreadable.keys():
             self._hosted[name].leaving.set()  # it was removed
         for name in self._troubles.keys() - names:
             del self._troubles[name]
+
+    def _states(self, known: Sequence[Submission]) -> dict[str, ClusterState | None]:
+        """What the registries of flows hold, without those that are damaged. Raises Unavailable."""
+        states: dict[str, ClusterState | None] = {}
+        before, self._unreadable = self._unreadable, {}
+        for each in known:
+            try:
+                states[each.name] = self._tree.registry(each.name).read()
+            except StateMismatch as error:
+                self._unreadable[each.name] = str(error)
+                if each.name not in before:
+                    told = about("cannot-host", flow=each.name, reason=str(error))
+                    log.error("flow %s: %s", each.name, error, extra=told)
+        return states
 
     def _carry_out(self, wanted: Submission, state: ClusterState | None, now: float) -> None:
         """Let a flow run here, or end."""
@@ -263,7 +281,7 @@ class Agent:
     def _show(self) -> None:
         """Show this agent to the others, if that has changed."""
         config = self._config
-        troubles = tuple(self._troubles.items())
+        troubles = tuple((self._troubles | self._unreadable).items())
         host, slots, pid = socket.gethostname(), config.slots, os.getpid()
         record = AgentRecord(config.name, config.kind, host, slots, pid, troubles, self._address)
         if record != self._shown:

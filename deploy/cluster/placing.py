@@ -9,14 +9,17 @@ from driftline.deploy.cluster.outcomes import ended_by
 from driftline.deploy.cluster.records import AgentRecord, Kind
 from driftline.deploy.cluster.submissions import submissions
 from driftline.deploy.cluster.tree import Tree
-from driftline.engine.errors import Unavailable
+from driftline.engine.errors import StateMismatch, Unavailable
 
 
 def taken_slots(tree: Tree) -> Counter[str]:
     """How many slots of each agent are taken by flows that go on. Raises Unavailable."""
     taken: Counter[str] = Counter()
     for each in submissions(tree):
-        state = tree.registry(each.name).read()
+        try:
+            state = tree.registry(each.name).read()
+        except StateMismatch:  # it is damaged: what runs of the flow may go on
+            state = None
         if state is None or not ended_by(state, each):
             taken.update(each.nodes[number] for number in each.layout_in(state))
             taken.update(each.fronts)

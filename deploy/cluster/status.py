@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
 from time import monotonic, time
@@ -20,6 +20,7 @@ from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.transport import LOCAL, Network
 from driftline.deploy.parties.watch import Watch
+from driftline.engine.errors import StateMismatch
 from driftline.engine.keygroups import Layout, names_of, owned_by
 from driftline.engine.labels import INFINITY
 from driftline.engine.wire.messages import Report
@@ -103,11 +104,20 @@ def status_of(
     flows = []
     for submission in submissions(tree):
         if only in ("", submission.name):
-            state = tree.registry(submission.name).read()
+            state, damage = _state_of(tree, submission)
             over = state is not None and ended_by(state, submission)
             reports = {} if over else _ask(tree, submission, sockets, network, answer_s)
-            flows.append(_flow(submission, state, reports, alive, time()))
+            found = _flow(submission, state, reports, alive, time())
+            flows.append(replace(found, trouble=(damage, *found.trouble)) if damage else found)
     return ClusterStatus(tuple(alive), tuple(flows))
+
+
+def _state_of(tree: Tree, submission: Submission) -> tuple[ClusterState | None, str]:
+    """What the registry of a flow holds, or what is wrong with it. Raises Unavailable."""
+    try:
+        return tree.registry(submission.name).read(), ""
+    except StateMismatch as error:
+        return None, str(error)
 
 
 def _ask(

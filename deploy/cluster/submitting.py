@@ -39,6 +39,15 @@ from driftline.engine.sources.inputs import inputs_by_source
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
+def name_for(flow: Flow) -> str:
+    """The name that a flow has in a cluster unless the user gives another one.
+
+    >>> name_for(Flow("word count"))
+    'word-count'
+    """
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", flow.name)
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """What a user wants to run."""

@@ -123,7 +123,10 @@ def remove(place: Place, name: str) -> None:
     """
     with place.opened() as tree:
         submission = submission_of(tree, name)
-        state = tree.registry(name).read()
+        try:
+            state = tree.registry(name).read()
+        except StateMismatch:  # it is damaged: there is no other way to end the flow
+            state = None
         if state is not None and not ended_by(state, submission):
             raise StateMismatch(f"flow {name!r} runs: `driftline stop {name}` ends it first")
         tree.remove(path_of(name))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from driftline.deploy.cluster.submitting import Order, submit
+from driftline.deploy.cluster.submitting import Order, name_for, submit
 from driftline.deploy.cluster.wheels import imported
 from driftline.deploy.commands.cluster.places import Place, in_cluster
 from driftline.deploy.host.config import Reading
@@ -109,7 +109,7 @@ def _ordering(command: Submitting) -> Submitting:
                 loaded = load_flow(flow)
             shaped = shape.id_field, shape.text_field, shape.sections
             order = Order(
-                name or loaded.name,
+                name or name_for(loaded),
                 flow,
                 Reading(inputs, *shaped, window, let_anyone_send),
                 output,

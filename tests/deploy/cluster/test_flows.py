@@ -138,3 +138,22 @@ def test_a_flow_is_stopped_cancelled_and_changed_and_goes_on_each_time(machine: 
     machine.command("stop", "added")
     machine.command("remove", "added")
     assert machine.status()["flows"] == []
+
+
+def test_a_damaged_registry_ends_nothing_that_runs_and_hinders_no_other_flow(
+    machine: Machine,
+) -> None:
+    read = "--input", machine.folder / "in.jsonl"
+    submit(machine, "fails", FAILS, *read, "--on-error", "dead-letter")
+    machine.over("fails")
+    (machine.folder / "reg" / "flows" / "fails" / "registry").write_bytes(b"damaged")
+    submit(machine, "added", ADDED.replace('"key"', '"n"'), *read)
+    machine.over("added")
+    assert len(values(machine, "added")) == 3
+    trouble, *_ = machine.flow("fails")["trouble"]
+    assert "registry is damaged" in trouble
+    machine.until(lambda: len(machine.flow("fails")["trouble"]) == 4, "trouble of all agents")
+    machine.command("remove", "fails")
+    machine.until(
+        lambda: not any(agent["trouble"] for agent in machine.status()["agents"]), "no trouble"
+    )
