@@ -99,10 +99,8 @@ class Hosting(threading.Thread):
         try:
             with ExitStack() as stack:
                 self._run(stack)
-        except CannotStart as error:
-            self.trouble = str(error)
         except Unavailable as error:
-            self.failed = str(error)
+            self.trouble = str(error)
         except DriftlineError as error:
             self.trouble = f"{type(error).__name__}: {error}"
         except BaseException as error:
@@ -137,7 +135,12 @@ class Hosting(threading.Thread):
             )
         )
         cluster.wake(runtime)
-        self._supervise(runtime, cluster, guide, watch)
+        try:
+            self._supervise(runtime, cluster, guide, watch)
+        except CannotStart:
+            raise
+        except Unavailable as error:  # its processes die and die, which no other try would mend
+            self.failed = str(error)
 
     def _supervise(
         self, runtime: Runtime, cluster: LocalCluster, guide: Guide, watch: Watch
