@@ -163,8 +163,9 @@ def test_what_is_damaged_on_its_way_is_read_again(pair: Pair) -> None:
     pair.damage = b"?"
     pair.join(2)
     assert pair.has == []
+    assert "of node-0 is damaged" in pair.nodes["node-2"].obstacle
     pair.wait(ASK_AGAIN_S)
-    assert pair.has == [2]
+    assert (pair.has, pair.nodes["node-2"].obstacle) == ([2], "")
     pair.recover(2, 100)
     pair.check()
 
