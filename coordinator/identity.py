@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 from driftline.engine.flow.outline import OperatorOutline, Outline
 
@@ -22,6 +22,8 @@ class Identity:
     """Of the flow: `Plan.identity`."""
     policy: str
     nodes: int
+    """With how many it began; a policy may let it have others since, as the registry's layout says.
+    """
     inputs: tuple[str, ...]
     start: str = ""
     """The savepoint that the run began from; empty without one."""
@@ -31,6 +33,10 @@ class Identity:
         """The identity as one text."""
         start = f"|from {self.start}" if self.start else ""
         return f"{self.digest}|{self.policy}|{self.nodes}|{'|'.join(self.inputs)}{start}"
+
+    def beginning_as(self, before: Identity | None) -> Identity:
+        """The identity with the number of nodes with which the run `before` has begun."""
+        return self if before is None else replace(self, nodes=before.nodes)
 
     def differences(self, before: Identity) -> list[str]:
         """What differs from the identity `before`: a sentence for each difference."""

@@ -36,7 +36,7 @@ from driftline.coordinator.members import Members
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.coordinator.snapshots import Snapshots
 from driftline.engine.keygroups import Layout, names_of
-from driftline.engine.policy import Output, Policy, SnapshotCut
+from driftline.engine.policy import Policy
 from driftline.engine.wire.messages import GoOn, Held, Hold, Join, Joined, Message
 
 FRESH_S = 1.0
@@ -142,13 +142,11 @@ class Resizing:
             self._chronicle.resizing(len(layout), self.names)
 
     def _why_not(self, nodes: int) -> str:
-        policy = self._policy
-        if not policy.ordered or policy.cut is not SnapshotCut.LABEL:
+        if not self._policy.resizes:
             return (
-                f"with {policy.name} a run keeps its number of nodes: only exactly-once can change "
-                "it, as its state and its outputs are cut at one place in the order of all records"
+                f"with {self._policy.name} a run keeps its number of nodes: only exactly-once can "
+                "change it, as state and outputs are cut at one place in the order of all records"
             )
-        assert policy.output is Output.FRONTIER
         most = min(NODES_MAX, self._groups)
         if not 1 <= nodes <= most:
             return f"{nodes} nodes: there can be 1 to {most}"

@@ -52,6 +52,11 @@ class Policy:
         return self.ordering != "arrival"
 
     @property
+    def resizes(self) -> bool:
+        """Whether the number of nodes can change: outputs and state are cut at one label."""
+        return self.output is Output.FRONTIER and self.cut is SnapshotCut.LABEL
+
+    @property
     def goes_on(self) -> bool:
         """Whether a node recovers to the newest state on its own disk, never to an older one."""
         return self.cut is SnapshotCut.PRODUCTIONS

@@ -13,6 +13,7 @@ import click
 from driftline.bench.commands.comparing import floor, latency, throughput
 from driftline.bench.commands.examining import memory, ordering, profile
 from driftline.bench.commands.killing import recovery
+from driftline.bench.commands.resizing import rescale
 from driftline.engine.errors import Unavailable
 
 
@@ -30,5 +31,5 @@ def bench() -> None:
         )
 
 
-for command in (latency, throughput, ordering, recovery, floor, memory, profile):
+for command in (latency, throughput, ordering, recovery, rescale, floor, memory, profile):
     bench.add_command(command)

@@ -41,6 +41,7 @@ from driftline.deploy.host.spares import SPARE, Spares
 from driftline.deploy.host.statuses import CANNOT_START, STOPPED
 from driftline.deploy.parties.silences import Running, Silences
 from driftline.deploy.parties.watch import Watch
+from driftline.engine.counted import counted
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.keygroups import names_of
@@ -109,6 +110,9 @@ class LocalCluster:
         self._ended_at: dict[str, float] = {}
         """Process that has ended in good order -> when that was seen."""
         self._nodes = 0
+        """How many nodes there are to be; 0: as many as there are."""
+        self._layout = names_of(config.layout or range(config.nodes))
+        """The nodes that run the flow, as far as is known."""
 
     def __enter__(self) -> Self:
         for name in self._names:
@@ -156,7 +160,13 @@ class LocalCluster:
                 self.restarts_of[name] += 1
                 self._start_at[name] = now
                 if name not in self._killed:
-                    self._start_at[name] = self._died(name, status, now)
+                    try:
+                        self._start_at[name] = self._died(name, status, now)
+                    except Unavailable as error:
+                        if name in self._layout or not name.startswith("node-"):
+                            raise
+                        self._keep_nodes(name, error)
+                        continue
                 self._killed.discard(name)
             if now >= self._start_at[name]:
                 del self._start_at[name]
@@ -175,7 +185,9 @@ class LocalCluster:
         if report is None or report.state in OVER or not report.wanted:
             return
         heard_at = watch.heard_at("master")
-        nodes = {name for name in (*self._children, *report.wanted) if name.startswith("node-")}
+        self._layout = names_of(report.layout)
+        wanted = self._layout if self._nodes == len(self._layout) else report.wanted
+        nodes = {name for name in (*self._children, *wanted) if name.startswith("node-")}
         for name in filter(self._takes, nodes):
             each = self._children.get(name)
             if each is None:
@@ -184,6 +196,17 @@ class LocalCluster:
                 self._ended_at.pop(name, None)
             elif heard_at > self._ended_at.setdefault(name, now) + SAID_BEFORE_S:
                 self._ended_well(name, report)
+
+    def _keep_nodes(self, name: str, error: Unavailable) -> None:
+        """A node of the next layout does not come to life: the run keeps the nodes of now."""
+        self._nodes = len(self._layout)
+        log.error(
+            "%s The run keeps its %s",
+            *(error, counted(self._nodes, "node")),
+            extra=about("resizing-given-up", reason=str(error)),
+        )
+        self._children.pop(name).cut()
+        del self._start_at[name]
 
     def _ended_well(self, name: str, report: Report) -> None:
         """A node has ended in good order, though the run goes on; the master knows of that."""

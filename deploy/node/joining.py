@@ -39,6 +39,9 @@ from driftline.engine.wire.messages import (
 )
 from driftline.engine.wire.party import Job
 
+ANEW_MAX_S = 60.0
+"""The longest time to wait before it begins anew: what a source has may be damaged for good."""
+
 WAITING_BYTES = 1 << 26
 """Bytes of segments that wait to be restored from which on no more are asked for."""
 
@@ -73,6 +76,8 @@ class Joining:
         self._storing: StoreSnapshot | None = None
         self._next_at = 0.0
         """When a disk that has failed, or a source that has changed, is tried again."""
+        self._again_s = ASK_AGAIN_S
+        """How long to wait before it begins anew; twice as long with each time."""
         self._begin()
 
     def _begin(self) -> None:
@@ -94,7 +99,8 @@ class Joining:
     def _begin_anew(self, why: str, now: float) -> None:
         self.trouble = why
         self._begin()
-        self._next_at = now + ASK_AGAIN_S
+        self._next_at = now + self._again_s
+        self._again_s = min(2 * self._again_s, ANEW_MAX_S)
 
     # Messages.
 
@@ -214,6 +220,7 @@ class Joining:
             self._next_at = now + ASK_AGAIN_S  # then `look` tries again
         elif job is self._storing:
             self._storing, self._has, self.trouble = None, self._target, ""
+            self._again_s = ASK_AGAIN_S
             self._tell(send)
             if (self._asked.number, self._asked.taken) != self._has:
                 self._pull(send, now)

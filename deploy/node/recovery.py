@@ -45,6 +45,9 @@ OVERDUE_S = 1.0
 SILENT_AFTER = 4
 """Questions to the consumer, one a second, that may go unanswered before that is told."""
 
+JOINING = "joining"
+"""The key of what keeps the node from joining a layout among its obstacles."""
+
 CONSUMER = "consumer"
 """The key of the node's consumer among its obstacles."""
 
@@ -111,6 +114,7 @@ class Recovering(Member):
         elif isinstance(message, Parts | Slice | NoParts):
             if self._joining is not None:
                 self._joining.answer(sender, message, self.send, self.now)
+                self._take_jobs(self._joining)
         else:
             super().handle(sender, message)
 
@@ -155,6 +159,9 @@ class Recovering(Member):
         self._take_jobs(before)
 
     def _take_jobs(self, joining: Joining) -> None:
+        self.obstacles.pop(JOINING, None)
+        if joining.trouble:
+            self.obstacles[JOINING] = f"{self.name} reads the state anew: {joining.trouble}"
         self.jobs += joining.jobs
         joining.jobs = []
 

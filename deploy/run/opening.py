@@ -10,6 +10,7 @@ registry says from which incarnation on it counts, before any process runs it.
 from __future__ import annotations
 
 import secrets
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from driftline.deploy.run.whereabouts import outputs_elsewhere
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
 from driftline.engine.flow.code import Code
+from driftline.engine.keygroups import Layout
 from driftline.engine.moments import time_in_words
 from driftline.engine.policy import Output, Policy
 from driftline.engine.sinks.directory import reported, what_lacks
@@ -52,12 +54,16 @@ def open_run(
     if state.is_dir():
         wait_for_others(state)
     before = registry.read()
+    if before is not None and policy.resizes:
+        identity = identity.beginning_as(before.about)
     anew = how_to_begin_anew(before, state)
     run = check_identity(before, identity.text, str(state), identity, anew)
     outputs_to = -1
     if run.version or state.is_dir() or (output / ".driftline").is_dir():
         found = run if run.version else None
-        outputs_to = _compare(state, output, policy, found, identity.nodes, logs)
+        layout = run.layout or tuple(range(identity.nodes))
+        outputs_to = _compare(state, output, policy, found, layout, logs)
+        _remove_leftovers(state, run.layout)
     where = str(output.resolve())
     if not run.version:
         with reported(output):
@@ -130,7 +136,7 @@ def _compare(
     output: Path,
     policy: Policy,
     run: ClusterState | None,
-    nodes: int,
+    layout: Layout,
     logs: Sequence[int],
 ) -> int:
     """Compare the directories with the registry, `run`.
@@ -143,7 +149,7 @@ def _compare(
     size = sum(file.stat().st_size for file in output.glob("*.jsonl"))
     if size >= LARGE:
         log.warning("checking %.1f GB of outputs in %s", size / 1e9, output)
-    reports = with_missing(look(state, output), state, output, nodes, logs)
+    reports = with_missing(look(state, output), state, output, layout, logs)
     all_problems = problems(policy, str(state / "registry"), run, reports)
     for problem in all_problems:
         if not problem.fatal:
@@ -153,20 +159,30 @@ def _compare(
     return max((report.t_last for report in reports if report.kind == OUTPUT), default=-1)
 
 
+def _remove_leftovers(state: Path, layout: Layout) -> None:
+    """Remove the stores of nodes of earlier layouts, and of one that has not become the layout."""
+    for path in state.glob("node-*/") if layout else ():
+        number = path.name.removeprefix("node-")
+        if number.isdecimal() and int(number) not in layout:
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def with_missing(
     reports: Sequence[DirectoryReport],
     state: Path,
     output: Path | None,
-    nodes: int,
+    layout: Layout,
     logs: Sequence[int],
 ) -> list[DirectoryReport]:
-    """The reports, and an empty one for each missing directory of a run with so many nodes and
-    these logs."""
+    """The reports, and an empty one for each missing directory of a run with these nodes and these
+    logs; without the stores of other nodes, which nobody needs."""
+    needed = {f"{STORE}-{index}" for index in layout}
+    reports = [report for report in reports if report.kind != STORE or report.role in needed]
     by_role = {report.role: report for report in reports}
     for role, path in (
-        *((f"{STORE}-{index}", state / f"node-{index}") for index in range(nodes)),
+        *((f"{STORE}-{index}", state / f"node-{index}") for index in layout),
         *((f"{LOG}-{index}", state / f"input-{index}") for index in logs),
-        *((f"{OUTPUT}-{index}", output) for index in range(nodes)),
+        *((f"{OUTPUT}-{index}", output) for index in layout),
     ):
         if path is not None:
             by_role.setdefault(role, DirectoryReport(role, str(path)))

@@ -134,6 +134,8 @@ def _run(
         noted = error_noted(config.state, process.lineage, process.run)
         with noted, LocalCluster(process, config.spares) as cluster, heartbeat:
             watch = _watch(process, runtime)
+            if process.layout and len(process.layout) != config.nodes:
+                cluster.resize(config.nodes)
             stack.enter_context(serve_metrics(flow, process, runtime, heartbeat, progress, cluster))
             stop = drive(runtime, cluster, fronts, watch, progress, config, signals, console)
             note_used(fronts, config.policy, well=not stop.error)
@@ -188,13 +190,14 @@ def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> Proc
     return ProcessConfig(
         flow=config.flow,
         nodes=config.nodes,
+        layout=state.layout,
         policy=config.policy.name,
         ordering=config.policy.ordering if config.policy.ordered else "speculative",
         checkpoint_s=config.checkpoint_s,
         state=str(config.state),
         sockets=str(sockets),
         watch=f"ipc://{sockets}/{WATCH}",
-        identity=identity.text,
+        identity=state.identity,
         code=code.text,
         run=secrets.token_hex(8),
         dead_letters=config.dead_letters,

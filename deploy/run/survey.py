@@ -192,7 +192,7 @@ class _Rules:
     def _of_age(self, report: DirectoryReport) -> Problem | None:
         """A directory that was lost, or a copy from an earlier session than the registry's."""
         opened = self.state.opened
-        if report.kind == USED:
+        if report.kind == USED or (report.kind == OUTPUT and self._is_of_before(report)):
             return None
         if report.mark is None:
             if opened and report.kind == OUTPUT and self.state.output != report.path:
@@ -211,6 +211,10 @@ class _Rules:
                 f"everything, from a copy of the same moment, or {self.begin_anew}"
             )
         return None
+
+    def _is_of_before(self, report: DirectoryReport) -> bool:
+        """Whether these are outputs of a node of an earlier layout: no later session opens them."""
+        return bool(self.state.layout) and report.index not in self.state.layout
 
     def _of_numbers(self, report: DirectoryReport) -> Problem | None:
         """A copy from within a session, recognised by numbers that are too small or too large."""

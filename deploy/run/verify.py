@@ -96,7 +96,8 @@ def _problems(
     if run is not None and run.about is not None:
         policy = POLICIES[run.about.policy]
         logs = [i for i, source in enumerate(run.about.inputs) if source in LOGGED]
-        checked = with_missing(checked, state, output, run.about.nodes, logs)
+        layout = run.layout or tuple(range(run.about.nodes))
+        checked = with_missing(checked, state, output, layout, logs)
     if output is not None and (elsewhere := outputs_elsewhere(run, state, output)):
         return [*_damage(checked), Problem(elsewhere)]
     return problems(policy, str(registry), run, checked)

@@ -134,6 +134,15 @@ def test_recovery_loses_nothing_and_its_parts_are_the_whole(run: Run, tmp_path: 
     assert (tmp_path / "out" / "recovery.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_rescale_loses_nothing(run: Run, tmp_path: Path) -> None:
+    done = run("rescale --nodes 1,2,1 --state-mb 1 --rate 200 --json rescale.json")
+    assert done.exit_code == 0, done.output
+    written = json.loads((tmp_path / "rescale.json").read_text())
+    assert (written["lost"], written["duplicated"]) == (0, 0)
+    assert [(each["before"], each["after"]) for each in written["changes"]] == [(1, 2), (2, 1)]
+    assert all(0 < each["pause_ms"] < 5000 for each in written["changes"])
+
+
 def test_floor_writes_both_of_its_figures(run: Run, tmp_path: Path) -> None:
     done = run("floor --documents 30 --warmup 5 --rate 200 --saturated 40 --json floor.json")
     assert done.exit_code == 0, done.output
@@ -171,6 +180,8 @@ def test_profile_tells_every_step(run: Run, tmp_path: Path, policy: str) -> None
         ("ordering --rates 5 --seconds 1", "too few documents"),
         ("recovery --killed node,host", "'host' cannot be killed; there are node, master, all"),
         ("recovery --spares 2", "--spares"),
+        ("rescale --nodes 2", "'2': give two numbers from 1 to 64 or more"),
+        ("rescale --nodes 2,2", "is no change"),
         ("floor --documents 3 --warmup 3", "nothing to measure"),
         ("profile --policy perhaps", "--policy"),
     ],

@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 
+import pytest
+
 from driftline import run_reference
 from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.process import new_id
@@ -49,7 +51,9 @@ class Endless:
         return self.name
 
 
-def test_a_cluster_comes_to_other_numbers_of_nodes_whatever_dies(tmp_path: Path) -> None:
+def test_a_cluster_comes_to_other_numbers_of_nodes_whatever_dies(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "flow.py").write_text(FLOW)
     flow = load_flow(str(tmp_path / "flow.py"))
     flow_plan, chosen, kept, source = plan(flow), policy("exactly-once"), Kept(), Endless()
@@ -87,6 +91,14 @@ def test_a_cluster_comes_to_other_numbers_of_nodes_whatever_dies(tmp_path: Path)
             go(lambda: kept.count >= least)
 
         outputs(500)
+        in_the_way = tmp_path / "state" / "node-1"
+        in_the_way.write_text("no directory")
+        cluster.resize(2)
+        with caplog.at_level("ERROR"):
+            go(lambda: "The run keeps its 1 node" in caplog.text)
+        outputs(500)
+        assert nodes() == (0,)
+        in_the_way.unlink()
         cluster.resize(3)
         go(lambda: nodes() == (1, 2, 3))
         outputs(500)

@@ -1,0 +1,201 @@
+"""The steps to another layout, and what gives them up."""
+
+from __future__ import annotations
+
+import pytest
+
+from driftline.coordinator.phases import Phase
+from driftline.coordinator.registry import ClusterState, SnapshotRecord
+from driftline.coordinator.resizing import PATIENCE_S, Step
+from driftline.engine.wire.messages import (
+    Drained,
+    GoOn,
+    Held,
+    Hello,
+    Hold,
+    Join,
+    Joined,
+    Message,
+    Prepare,
+    Prepared,
+    Recover,
+    Start,
+    Stop,
+)
+from tests.coordinator.cluster import Cluster
+
+FOUND = ClusterState("me", 9, 3, (SnapshotRecord(7, 40, (40,), 3),), layout=(0, 1))
+NEXT = ["node-2", "node-3", "node-4"]
+
+
+class Resized(Cluster):
+    """A cluster of two nodes that runs, and is to have three."""
+
+    def __init__(self, mode: str = "exactly-once") -> None:
+        super().__init__(mode=mode, state=FOUND)
+        self.hello(*self.processes, incarnation=0)
+        self.write()
+        self.hello(*self.nodes, ready=True)
+        self.sent()
+        self.coordinator.resize(3)
+
+    def joiners_say_hello(self) -> None:
+        for name in NEXT:
+            self.coordinator.hello(name, Hello(f"at {name}", f"{name}#1", 0, 0))
+
+    def joined(self, number: int, *names: str, process: int = 1, taken: int = 4) -> None:
+        for name in names or NEXT:
+            message = Joined((2, 3, 4), f"{name}#{process}", number, taken, 100)
+            self.coordinator.resizing.joined(name, message)
+
+    def look(self, delivered: int = 40, left: int = 39) -> list[tuple[str, Message]]:
+        self.coordinator.consider_resizing(delivered, left)
+        return self.sent()
+
+    def hold(self, time: int = 90, number: int = 1) -> list[tuple[str, Message]]:
+        """Everybody is near, and the front is held at a time."""
+        self.joiners_say_hello()
+        self.joined(7, taken=3)
+        assert ("front-0", Hold(number, -1)) in self.look()
+        self.coordinator.resizing.held("front-0", Held(number, time, 0))
+        return self.look()
+
+    def cut(self) -> None:
+        """The last snapshot is committed."""
+        self.hold()
+        assert [m for _, m in self.look(90, 89)] == [Prepare(8, 90)] * 2
+        for node in self.nodes:
+            self.coordinator.prepared(node, Prepared(8, 0))
+        self.write()
+        self.sent()
+
+    @property
+    def step(self) -> Step:
+        return self.coordinator.resizing.step
+
+
+def test_the_steps_to_another_layout_come_in_order() -> None:
+    cluster = Resized()
+    cluster.look()
+    cluster.joiners_say_hello()
+    sources = ("node-0", "at node-0"), ("node-1", "at node-1")
+    assert cluster.sent() == [(name, Join((2, 3, 4), 7, 3, sources)) for name in NEXT]
+    cluster.joined(7, "node-2", "node-3", taken=3)
+    assert cluster.look() == [], "node-4 has nothing yet"
+    assert cluster.hold(90) == [("front-0", Hold(1, 90))]
+    assert cluster.look(89, 88) == [], "not all is delivered"
+    assert cluster.look(90, 89) == [(node, Prepare(8, 90)) for node in cluster.nodes]
+    for node in cluster.nodes:
+        cluster.coordinator.prepared(node, Prepared(8, 0))
+    [committed] = cluster.write()
+    assert (committed.layout, committed.snapshots[0].time) == ((0, 1), 90)
+    cluster.sent()
+    assert ("node-2", Join((2, 3, 4), 8, 4, sources)) in cluster.look(90, 89)
+    cluster.joined(8, "node-2", "node-3")
+    cluster.look(90, 89)
+    assert cluster.coordinator.jobs == [], "node-4 lacks the last snapshot"
+    cluster.joined(8)
+    assert cluster.look(90, 89) == [], "nothing is said before it is written"
+    [written] = cluster.write()
+    record = SnapshotRecord(8, 90, (90,), 4)
+    assert (written.layout, written.incarnation, written.base) == ((2, 3, 4), 5, 8)
+    assert written.snapshots == (record,)
+    told = dict(cluster.sent())
+    assert set(told) == set(NEXT)
+    recover = told["node-2"]
+    assert isinstance(recover, Recover)
+    assert (recover.number, recover.taken, recover.time) == (8, 4, 90)
+    assert recover.layout == (2, 3, 4)
+    cluster.coordinator.hello("node-0", Hello("at node-0", "node-0#1", 4, 1))
+    assert [(to, type(message)) for to, message in cluster.sent()] == [("node-0", Stop)]
+    for name in NEXT:
+        cluster.coordinator.hello(name, Hello(f"at {name}", f"{name}#1", 5, 1))
+    [(to, start)] = cluster.sent()
+    assert isinstance(start, Start)
+    assert (to, start.offset, start.layout) == ("front-0", 90, (2, 3, 4))
+    assert cluster.phase() is Phase.RUNNING
+
+
+def test_the_cut_is_later_than_all_that_has_ever_left() -> None:
+    cluster = Resized()
+    cluster.joiners_say_hello()
+    cluster.joined(7, taken=3)
+    cluster.look(left=120)
+    cluster.coordinator.resizing.held("front-0", Held(1, 90, 0))
+    assert cluster.look(left=120) == [("front-0", Hold(1, 121))]
+    assert cluster.look(delivered=121, left=121) == [("front-0", GoOn())], "something has left"
+
+
+def test_fronts_are_not_held_for_long() -> None:
+    cluster = Resized()
+    cluster.hold()
+    cluster.pass_time(PATIENCE_S + 0.1)
+    cluster.sent()
+    assert cluster.look() == [("front-0", GoOn())]
+    assert cluster.step is Step.COPYING
+    cluster.coordinator.resizing.held("front-0", Held(1, 90, 0))
+    cluster.pass_time(1.5)
+    cluster.joiners_say_hello()
+    cluster.sent()
+    assert cluster.look() == [("front-0", Hold(2, -1))], "another try"
+    cluster.coordinator.resizing.held("front-0", Held(1, 90, 0))
+    assert cluster.look() == [], "an answer to the question before"
+
+
+def test_a_recovery_gives_the_cut_up() -> None:
+    cluster = Resized()
+    cluster.cut()
+    cluster.processes["node-1"] = "node-1#2"
+    cluster.hello("node-1", incarnation=0)
+    assert cluster.step is Step.COPYING
+    [written] = cluster.write()
+    assert (written.layout, written.incarnation) == ((0, 1), 5)
+
+
+def test_a_new_process_of_a_node_has_nothing() -> None:
+    cluster = Resized()
+    cluster.cut()
+    cluster.joined(8, "node-3", "node-4")
+    cluster.coordinator.hello("node-2", Hello("at node-2", "node-2#2", 0, 0))
+    cluster.joined(8, "node-2", process=1)  # the word of the process before comes late
+    cluster.look(90, 89)
+    assert cluster.coordinator.jobs == []
+    cluster.joined(8, "node-2", process=2)
+    cluster.look(90, 89)
+    assert cluster.write()[0].layout == (2, 3, 4)
+
+
+def test_a_member_that_fails_while_it_is_written_is_waited_for_in_the_next_layout() -> None:
+    cluster = Resized()
+    cluster.cut()
+    cluster.joined(8)
+    cluster.look(90, 89)
+    cluster.processes["front-0"] = "front-0#2"
+    cluster.hello("front-0", incarnation=0)
+    [first, second] = [*cluster.write(), *cluster.write()]
+    assert (first.layout, first.incarnation) == ((2, 3, 4), 5)
+    assert (second.layout, second.incarnation) == ((2, 3, 4), 6)
+
+
+def test_a_run_that_is_to_end_keeps_its_nodes() -> None:
+    cluster = Resized()
+    cluster.hold()
+    cluster.coordinator.drained("front-0", Drained(90, 0, 0))
+    cluster.sent()
+    assert cluster.look() == [("front-0", GoOn())]
+    assert cluster.step is Step.NONE
+
+
+@pytest.mark.parametrize("mode", ["none", "at-least-once", "two-phase", "strong-productions"])
+def test_other_policies_refuse(mode: str) -> None:
+    cluster = Cluster(mode=mode)
+    cluster.coordinator.resize(3)
+    assert f"with {mode} a run keeps its number of nodes" in cluster.coordinator.resizing.refused
+
+
+def test_only_possible_numbers_are_taken() -> None:
+    cluster = Resized()
+    cluster.coordinator.resize(0)
+    assert cluster.coordinator.resizing.refused == "0 nodes: there can be 1 to 64"
+    cluster.coordinator.resize(2)
+    assert (cluster.step, cluster.coordinator.resizing.refused) == (Step.NONE, "")
