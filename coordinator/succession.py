@@ -12,9 +12,11 @@ lost with it. `expired` is called once the session is over: all its z-nodes are 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from kazoo import exceptions as errors
 from kazoo.client import KazooClient
+from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
 
 from driftline.coordinator.leadership import Enlist, LookAtQueue
@@ -78,6 +80,21 @@ class Succession:
                 except errors.NoNodeError:
                     continue  # it has gone meanwhile
                 return _process(queue[0]), data.decode(errors="replace")
+
+    def forget(self, process: str) -> None:
+        """Take a process that has ended out of the queue, without waiting for that.
+
+        Its place would be gone with its session, too, but only after the silence that this allows.
+        Who is in the queue decides nothing, so no harm is done if this comes late.
+        """
+        if self._client.connected:
+            self._client.get_children_async(self._path).rawlink(partial(self._remove, process))
+
+    def _remove(self, process: str, found: IAsyncResult) -> None:
+        if found.successful():
+            for name in found.get():
+                if _process(name) == process:
+                    self._client.delete_async(f"{self._path}/{name}")
 
     def _enlist(self, process: str) -> None:
         with answering(self._client, self._path, self._answer_s):

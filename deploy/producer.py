@@ -71,6 +71,9 @@ ASK_AFTER_S = 0.3
 ASK_AFTER_S_MAX = 5.0
 """The pause between two questions doubles up to this: the front may be busy."""
 
+RECONNECT_MS, RECONNECT_MS_MAX = 10, 200
+"""Pauses between two attempts to connect again: a front that has died is back soon."""
+
 HEARTBEAT_MS, DEAD_AFTER_MS = 1000, 10_000
 """How often a connection is probed, and for how long it may be silent: a machine that vanishes
 closes no connection."""
@@ -137,6 +140,8 @@ class Producer:
         self._socket.set(zmq.SNDHWM, window)
         self._socket.set(zmq.RCVHWM, 0)  # else heartbeats can abort the process, see `guarding`
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
+        self._socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+        self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
         self._socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, DEAD_AFTER_MS)
         if key is not None and where.public:

@@ -14,7 +14,7 @@ from driftline.engine.ui.consoles import wide_console
 from driftline.engine.ui.options import FiniteRange, json_option, plot_option
 from driftline.engine.ui.results import write_json
 
-KILLED = ("node", "master", "all")
+KILLED = ("node", "master", "front", "host", "all")
 """What can be killed, in the order of the rows."""
 
 
@@ -28,12 +28,14 @@ def _names(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:
 
 @click.command()
 @click.option("--killed", default=",".join(KILLED), show_default=True, metavar="A,B",
-              callback=_names, help="What is killed: a node, the master, or all of them at once.",
+              callback=_names, help="What is killed: a node; the master that leads; "
+              "the front's process; a whole host, with its agents; or master and nodes at once.",
               )  # fmt: skip
 @click.option("--trials", default=9, show_default=True, type=click.IntRange(1, 1000),
               help="Kills of each row, each in a cluster of its own.")  # fmt: skip
 @click.option("--spares", type=click.IntRange(0, 1),
-              help="With a spare process (1), or without (0).  [default: both]")  # fmt: skip
+              help="With a spare process, of a master one that stands by (1), or without (0). "
+              "Those of a host die with it.  [default: both]")  # fmt: skip
 @click.option("--rate", default=50.0, show_default=True, type=FiniteRange(10, 1000),
               help="Documents a second, evenly.")  # fmt: skip
 @click.option("--interval-ms", default=1000, show_default=True, type=click.IntRange(10, 60_000),

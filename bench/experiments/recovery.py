@@ -1,41 +1,70 @@
 """Recovery, as in Figure 9 of the paper: kill -9 while documents come, and what becomes of latency.
 
-Each trial has a new cluster, whose processes are killed once, at a moment that differs from trial
+Each trial has a new cluster, of which something is killed once, at a moment that differs from trial
 to trial. All rows take turns. Documents come evenly, not as a Poisson process: so a gap between
 outputs is one of the system. The time from the kill to the first new output has four parts, told
 by log events (all processes of a machine have one clock):
 
-    detection  until the supervisor has noticed the death (of all: the last one)
+    detection  until the death was noticed (of several: the last one): by the supervisor; of a
+               host, by what starts its agents; of a master, by the one that leads next
     restart    until all members are there, and the new incarnation is in the registry
     restore    until all nodes have the state of the snapshot, and the consumer's t_last
     replay     until the first output arrives after that
 
 What the others had ready at the moment of the kill may still leave after it; the first *new* output
-is one that the recovery has made. Without the master outputs go on, and a new one takes over
+is one that the recovery has made. Without the master outputs go on, and the next one takes over
 without a recovery: nothing is restored. So there it is not the time since the kill that counts, but
 the longest gap between two outputs, from the last one before the kill to the first one under the
-new master. The gap between two documents is part of it. `restart` is the time until it leads."""
+new master. The gap between two documents is part of it. `restart` is the time until it decides.
+
+A node, and all, are killed in the local cluster of a run, whose front is in this process, as in the
+command. The others are killed in a cluster of agents with ZooKeeper (`bench.systems.hosts`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from random import Random
+from typing import Protocol, Self
 
 from rich.console import Console
 
 from driftline.bench.experiments.rounds import RunLines
 from driftline.bench.measuring.corpus import Documents, expected_outputs
-from driftline.bench.measuring.loops import open_loop, steady_schedule
+from driftline.bench.measuring.loops import System, open_loop, steady_schedule
 from driftline.bench.measuring.meter import Meter
 from driftline.bench.measuring.story import Story
 from driftline.bench.report.recoveries import Recovery, RecoveryRow
+from driftline.bench.systems.death import Death
+from driftline.bench.systems.hosts import Hosts
 from driftline.bench.systems.mortal import Mortal
+from driftline.deploy.zookeeper.ensemble import Ensemble
 from driftline.engine.errors import Unavailable
 
-BEFORE_S, AFTER_S = 3.0, 2.0
+BEFORE_S, AFTER_S = 3.0, 3.0
 """How long documents come before a kill, at least, so that there are snapshots and a spare; and
-after it."""
+after it: longer than it takes until another master decides."""
+
+LOCAL = ("node", "all")
+"""What is killed in a local cluster."""
+
+NO_SPARES = ("host",)
+"""What takes its spares with it."""
+
+
+class Victim(System, Protocol):
+    """A system that is killed while it is measured."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def log_lines(self) -> Iterable[str]:
+        """The log lines that others have told, as JSON objects."""
 
 
 def documents_of(rate: float, interval_s: float) -> int:
@@ -55,37 +84,79 @@ def measure_recovery(
     console: Console,
 ) -> list[RecoveryRow]:
     """Run all rows, `trials` times in turn."""
-    rows = [RecoveryRow(what, number, []) for what in killed for number in spares]
+    rows = [
+        RecoveryRow(what, number, [])
+        for what in killed
+        for number in spares
+        if not number or what not in NO_SPARES
+    ]
     lines = RunLines(console, trials * len(rows))
     chance = Random(seed)
-    for _ in range(trials):
-        kill_with = round((BEFORE_S + chance.uniform(0, interval_s)) * rate)
-        for row in rows:
-            lines.begin(row)
-            system = Mortal(
-                documents,
-                row.killed,
-                kill_with,
-                spares=row.spares,
-                nodes=nodes,
-                checkpoint_s=interval_s,
-            )
-            recovery = _trial(system, row.killed, documents, rate)
-            row.trials.append(recovery)
-            lines.end(f"first new output after {recovery.first_output_ms:.0f} ms")
+    given = _Given(documents, rate, interval_s, nodes)
+    with _zookeeper(needed=any(row.killed not in LOCAL for row in rows)) as zookeeper:
+        for trial in range(trials):
+            kill_with = round((BEFORE_S + chance.uniform(0, interval_s)) * rate)
+            for row in rows:
+                lines.begin(row)
+                death = Death(kill_with)
+                path = f"{zookeeper}/{row.killed}-{row.spares}-{trial}"
+                recovery = _trial(given.victim(row, death, path), row.killed, death, given)
+                row.trials.append(recovery)
+                lines.end(f"first new output after {recovery.first_output_ms:.0f} ms")
     return rows
 
 
-def _trial(system: Mortal, killed: str, documents: Documents, rate: float) -> Recovery:
-    meter = Meter(expected_outputs(documents))
+@contextmanager
+def _zookeeper(*, needed: bool) -> Iterator[str]:
+    """The address of a server for all trials. Raises Unavailable."""
+    if not needed:
+        yield ""
+        return
+    directory = tempfile.TemporaryDirectory(prefix="driftline-bench-")
+    with directory as path, Ensemble(Path(path)) as ensemble:
+        ensemble.wait_until_ready()
+        yield ensemble.addresses
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What all trials share."""
+
+    documents: Documents
+    rate: float
+    interval_s: float
+    nodes: int
+
+    def victim(self, row: RecoveryRow, death: Death, zookeeper: str) -> Victim:
+        """The system of a trial; `zookeeper`: where its registry is, if it is a cluster."""
+        spares, nodes, interval_s = row.spares, self.nodes, self.interval_s
+        if row.killed in LOCAL:
+            return Mortal(
+                *(self.documents, row.killed, death),
+                spares=spares,
+                nodes=nodes,
+                checkpoint_s=interval_s,
+            )
+        return Hosts(
+            *(self.documents, row.killed, death),
+            spares=spares,
+            nodes=nodes,
+            checkpoint_s=interval_s,
+            zookeeper=zookeeper,
+        )
+
+
+def _trial(system: Victim, killed: str, death: Death, given: _Given) -> Recovery:
+    meter = Meter(expected_outputs(given.documents))
     with Story() as story, system:
-        open_loop(system, meter, steady_schedule(len(documents), rate))
-    kill = system.kill_time()
+        open_loop(system, meter, steady_schedule(len(given.documents), given.rate))
+        story.add(system.log_lines())
+    kill = death.at
     detected, loading, running = _told(story, kill)
-    first = next((at for at in system.arrived_at if at >= running), None)
+    first = next((at for at in death.arrived_at if at >= running), None)
     if first is None:
         raise Unavailable("no output has come after the kill")
-    stopped = _longest_gap_s(system.arrived_at, kill, first) if killed == "master" else first - kill
+    stopped = _longest_gap_s(death.arrived_at, kill, first) if killed == "master" else first - kill
     began = kill - meter.first_sent_s
     return Recovery(
         1000 * stopped,
@@ -112,7 +183,8 @@ def _told(story: Story, kill: float) -> tuple[float, float, float]:
     taken_over = story.times("taken-over", kill)
     try:
         if taken_over:
-            return story.times("process-died", kill)[-1], taken_over[-1], taken_over[-1]
+            leads = story.times("leads", kill)[-1]
+            return leads, taken_over[-1], taken_over[-1]
         running = story.times("running", kill)[-1]
         loading = [at for at in story.times("load", kill) if at < running][-1]
         return story.times("process-died", kill)[-1], loading, running

@@ -6,7 +6,10 @@ here it is turned into that of `perf_counter`, which meters use.
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Iterable
+from datetime import datetime
 from time import perf_counter, time
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -49,6 +52,13 @@ class Story(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         fields = getattr(record, FIELDS, {})
         self.events.append(Event(str(fields.get("event")), record.created - self._ahead_s))
+
+    def add(self, lines: Iterable[str]) -> None:
+        """Take log lines of other processes, as JSON objects."""
+        for line in lines:
+            told = json.loads(line)
+            at = datetime.fromisoformat(told["time"]).timestamp()
+            self.events.append(Event(str(told["event"]), at - self._ahead_s))
 
     def times(self, name: str, since: float) -> list[float]:
         """When an event was told, from a time on; the earliest first."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
-from time import monotonic, perf_counter
+from collections.abc import Sequence
+from time import monotonic
 
 from driftline.bench.measuring.corpus import Documents
 from driftline.bench.measuring.meter import Arrival
+from driftline.bench.systems.death import Death
 from driftline.bench.systems.engine import Engine
-from driftline.engine.errors import Unavailable
 
 SUPERVISE_EVERY_S = 0.05
 """As a run does; a death is noticed at once."""
@@ -23,14 +22,13 @@ class Mortal(Engine):
         self,
         documents: Documents,
         killed: str,
-        kill_with: int,
+        death: Death,
         *,
         spares: int,
         nodes: int,
         checkpoint_s: float,
     ) -> None:
-        """`killed`: "node" (the first one), "master", or "all" of them at once; `kill_with`: the
-        document that comes right after the kill, or a later one, if the spares are not ready."""
+        """`killed`: "node" (the first one), or "all" with the master."""
         super().__init__(
             documents,
             "exactly-once",
@@ -39,24 +37,21 @@ class Mortal(Engine):
             spares=spares,
             log_level=logging.INFO,
         )
-        self.killed_at: float | None = None
-        self.arrived_at: list[float] = []
-        """When outputs have arrived, in the order of their arrival."""
-        self._killed, self._kill_with, self._spares = killed, kill_with, spares
+        self._killed, self._death, self._spares = killed, death, spares
         self._supervise_at = 0.0
         self.cluster.wake(self.runtime)
 
     def send(self, number: int) -> None:
         """Hand over a document, after the kill if its time has come."""
-        due = self.killed_at is None and number >= self._kill_with
-        if due and self.cluster.spares.ready >= self._spares:
-            self._kill()
+        if self._death.due(number) and self.cluster.spares.ready >= self._spares:
+            pids = self.cluster.pids
+            self._death.kill(pids.values() if self._killed == "all" else [pids["node-0"]])
         super().send(number)
 
     def receive(self) -> list[Arrival]:
         """The outputs that have arrived since the last call."""
         arrivals = super().receive()
-        self.arrived_at += [at for _, _, at in arrivals]
+        self._death.note(arrivals)
         self._supervise()
         return arrivals
 
@@ -65,25 +60,12 @@ class Mortal(Engine):
         super().wait(timeout_ms)
         self._supervise()
 
+    def log_lines(self) -> Sequence[str]:
+        """None: this process tells all of them itself."""
+        return ()
+
     def _supervise(self) -> None:
         now = monotonic()
         if self.cluster.has_lost_one or now >= self._supervise_at:
             self._supervise_at = now + SUPERVISE_EVERY_S
             self.cluster.supervise(self.front.settled, self.front.furthest)
-
-    def _kill(self) -> None:
-        pids = self.cluster.pids
-        if self._killed != "all":
-            pids = {name: pid for name, pid in pids.items() if name.startswith(self._killed)}
-            pids = dict(list(pids.items())[:1])
-        self.killed_at = perf_counter()
-        for pid in pids.values():
-            os.kill(pid, signal.SIGKILL)
-
-    def kill_time(self) -> float:
-        """When it was killed, in seconds of `perf_counter`. Raises Unavailable if it was not."""
-        if self.killed_at is None:
-            raise Unavailable(
-                "the spare process was not ready in time: is the machine busy with other work?"
-            )
-        return self.killed_at

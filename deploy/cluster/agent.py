@@ -14,7 +14,7 @@ import logging
 import os
 import socket
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -39,6 +39,9 @@ from driftline.engine.events import Trouble, about, log
 
 LOOK_S = 0.25
 """How often the agent looks after its flows, and whether it is asked to end."""
+
+HOLDER = "holder"
+"""The file, in the state directory, with which the next agent shows that it is this one's heir."""
 
 TRY_AGAIN_S = 10.0
 """Seconds until a flow that could not run is tried again."""
@@ -72,6 +75,7 @@ def run_agent(config: AgentConfig, tree: Tree) -> None:
         sockets = stack.enter_context(socket_folder(config.state))
         if config.kind is Kind.MASTER and not tree.zookeeper:
             _check_alone(config, tree)
+        tree.succeed(_holder_before(config))  # it has ended: the claim is ours
         book = Logbook(config.state)
         logging.getLogger().addHandler(book)
         stack.callback(book.close)
@@ -82,6 +86,14 @@ def run_agent(config: AgentConfig, tree: Tree) -> None:
         stack.callback(agent.close)
         with signals.noted():
             agent.run(signals)
+
+
+def _holder_before(config: AgentConfig) -> str:
+    """By what the agent before this one held its place in the tree, if it was killed."""
+    try:
+        return (config.state / HOLDER).read_text()
+    except OSError:
+        return ""
 
 
 def _check_alone(config: AgentConfig, tree: Tree) -> None:
@@ -117,6 +129,8 @@ class Agent:
         self._made = 0
         self._woken = Event()
         self._outage = Trouble("cluster-unavailable")
+        self._noted = ""
+        """The holder that the next agent will find."""
         self._shown: AgentRecord | None = None
 
     def run(self, signals: Signals) -> None:
@@ -278,9 +292,18 @@ class Agent:
         except DriftlineError as error:
             log.warning("flow %s: %s", submission.name, error)
 
+    def _note_holder(self) -> None:
+        """Note by what this agent holds its place, before it does."""
+        holder = self._tree.holder()
+        if holder != self._noted:
+            with suppress(OSError):  # then the next one waits until the session is over
+                (self._config.state / HOLDER).write_text(holder)
+            self._noted = holder
+
     def _show(self) -> None:
         """Show this agent to the others, if that has changed."""
         config = self._config
+        self._note_holder()
         troubles = tuple((self._troubles | self._unreadable).items())
         host, slots, pid = socket.gethostname(), config.slots, os.getpid()
         record = AgentRecord(config.name, config.kind, host, slots, pid, troubles, self._address)

@@ -90,6 +90,12 @@ class Folder:
             self._file(path).unlink(missing_ok=True)
             self._held.pop(path).release()
 
+    def holder(self) -> str:
+        return ""
+
+    def succeed(self, holder: str) -> None:
+        """The kernel has let go of all that it held."""
+
     def renew(self) -> None:
         """Nothing is lost as long as this process lives."""
 
@@ -164,6 +170,9 @@ class _HeldMasters:
             if (entry := self._tree.read(f"{self._path}/{process}")) is not None:
                 return process, entry.data.decode(errors="replace")
         return "", ""
+
+    def forget(self, process: str) -> None:
+        """The kernel has told all by unlocking what it held."""
 
     def close(self) -> None:
         """Nothing is told."""

@@ -127,11 +127,14 @@ class Hosting(threading.Thread):
         watch.address = guide.addresses[watch.name] = runtime.add(watch, config.inbox(WATCH))
         config = replace(config, guide=guide_at, watch=watch.address, watch_name=watch.name)
         self._show_master(config, stack)
-        has_nodes = any(name.startswith("node-") for name in self._names)
-        spares = self.submission.spares if has_nodes else 0
         cluster = stack.enter_context(
             LocalCluster(
-                config, spares, names=self._names, front_module=FRONT_MODULE, takes=self._takes
+                config,
+                self.submission.spares if self._have_spares else 0,
+                names=self._names,
+                front_module=FRONT_MODULE,
+                takes=self._takes,
+                died=masters.forget,
             )
         )
         cluster.wake(runtime)
@@ -141,6 +144,11 @@ class Hosting(threading.Thread):
             raise
         except Unavailable as error:  # its processes die and die, which no other try would mend
             self.failed = str(error)
+
+    @property
+    def _have_spares(self) -> bool:
+        """Whether one is kept for the processes here; a master has others that stand by."""
+        return any(name.startswith(("node-", "front-")) for name in self._names)
 
     def _supervise(
         self, runtime: Runtime, cluster: LocalCluster, guide: Guide, watch: Watch

@@ -44,6 +44,12 @@ class Masters(Protocol):
         Raises Unavailable.
         """
 
+    def forget(self, process: str) -> None:
+        """This process has ended, as its parent knows: the next one need not wait for its silence.
+
+        Soon, or never: it is forgotten with its session anyway.
+        """
+
     def close(self) -> None:
         """Tell of changes no more."""
 
@@ -78,6 +84,15 @@ class Tree(Protocol):
 
     def let_go(self, path: str) -> None:
         """Hold a path no more."""
+
+    def holder(self) -> str:
+        """By what this process holds things now, if that outlives it for a while; else ""."""
+
+    def succeed(self, holder: str) -> None:
+        """The process that was this holder has ended: what it still holds is ours for the taking.
+
+        Precondition: that is certain. "": nobody was.
+        """
 
     def renew(self) -> None:
         """Hold again what was lost with a session. Raises Unavailable, InUse."""

@@ -8,7 +8,7 @@ there is a new one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Event
 
@@ -42,6 +42,8 @@ class ZNodes:
         self._held: dict[str, bytes] = {}
         self._lost = False
         """Whether a session has ended: what it held is gone."""
+        self._before = ""
+        """The session of a process that has ended, in whose place this one is."""
         self._changed: Callable[[], None] = lambda: None
         self._client.add_listener(self._connection)
 
@@ -98,6 +100,13 @@ class ZNodes:
             except errors.NoNodeError:
                 return
 
+    def holder(self) -> str:
+        session = self._client.client_id
+        return str(session[0]) if session is not None else ""
+
+    def succeed(self, holder: str) -> None:
+        self._before = holder
+
     def renew(self) -> None:
         """Hold again what a session has held that is over. Raises Unavailable, InUse."""
         if self._lost:
@@ -131,14 +140,21 @@ class ZNodes:
                     gone = Event()
                     asked = self._client.exists_async(path, watch=partial(_gone, gone))
                     stat = asked.get(timeout=self._answer_s)
-                session = self._client.client_id
-                if stat is not None and session is not None and stat.owner_session_id == session[0]:
+                owner = "" if stat is None else str(stat.owner_session_id)
+                if owner and owner == self.holder():
                     self._client.set_async(path, data).get(timeout=self._answer_s)
                     return
-                if stat is not None and not gone.wait(HELD_S):
+                if owner and owner == self._before:
+                    self._remove_version(path, stat.version)
+                elif owner and not gone.wait(HELD_S):
                     raise InUse(
                         f"{path} in {self.where} belongs to another process: give another name"
                     )
+
+    def _remove_version(self, path: str, version: int) -> None:
+        """Remove what another session held; nobody else can hold that path meanwhile."""
+        with suppress(errors.NoNodeError, errors.BadVersionError):
+            self._client.delete_async(path, version).get(timeout=self._answer_s)
 
     @contextmanager
     def _answering(self, answers: tuple[type[Exception], ...] = ()) -> Iterator[None]:

@@ -77,18 +77,23 @@ class LocalCluster:
         names: Sequence[str] | None = None,
         front_module: str = "",
         takes: Callable[[str], bool] = lambda name: True,
+        died: Callable[[str], None] = lambda process: None,
     ) -> None:
         """`spares`: processes that are kept ready for the next deaths. `masters`: how many queue up
         in ZooKeeper, if the configuration names one. `names`: the processes to run here; by default
         the masters and all nodes. `front_module`: what a front runs, if there are any.
-        `takes`: whether a node of a later layout runs here."""
+        `takes`: whether a node of a later layout runs here. `died`: is told of each process that
+        has died, by its token."""
         self.config = config
         self._takes = takes
+        self._told_of_death = died
         numbered = [f"master-{i}" for i in range(masters)] if config.zookeeper else ["master"]
         here = numbered + names_of(config.layout or range(config.nodes))
         self._names = here if names is None else list(names)
         self._masters = [name for name in self._names if name.startswith("master")]
         self._modules = {"front": front_module}
+        if all(name.startswith("front-") for name in self._names):
+            self._modules[SPARE] = front_module
         self._exits = Exits()
         self.spares = Spares(spares, self._launch_spare)
         self.kills = 0
@@ -157,6 +162,7 @@ class LocalCluster:
                 if status is None or status == STOPPED:
                     self._tell_if_held(name, now)
                     continue
+                self._told_of_death(self._tokens[name])
                 self.restarts_of[name] += 1
                 self._start_at[name] = now
                 if name not in self._killed:

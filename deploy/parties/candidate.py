@@ -19,6 +19,7 @@ from driftline.coordinator.registry import ClusterState
 from driftline.coordinator.writing import AGAIN_S
 from driftline.deploy.parties.master import Master
 from driftline.engine.errors import DriftlineError, Unavailable
+from driftline.engine.events import about, log
 from driftline.engine.wire.party import Job, Party
 from driftline.engine.wire.senders import MASTER, Voice
 
@@ -41,6 +42,7 @@ class Candidate(Party):
         self.leadership = Leadership(process)
         self.master: Master | None = None
         """None until it leads."""
+        self._process = process
         self._make = make
         self._reading: ReadState | None = None
         self._read_at = inf
@@ -122,6 +124,7 @@ class Candidate(Party):
         elif isinstance(result, DriftlineError):
             raise result
         elif isinstance(result, ClusterState) or result is None:
+            log.info("%s leads now", self._process, extra=about("leads", process=self._process))
             self.master = self._make(result)
             self.master.addresses.update(self.addresses)
             self.addresses = self.master.addresses

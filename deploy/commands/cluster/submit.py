@@ -60,7 +60,7 @@ def _ordering(command: Submitting) -> Submitting:
     @click.option("--window", default=WINDOW, show_default=True, type=click.IntRange(1),
                   help="Records of a source that may be under way.")  # fmt: skip
     @click.option("--spares", default=0, show_default=True, type=click.IntRange(0, 8),
-                  help="Processes that each agent for nodes keeps ready.")  # fmt: skip
+                  help="Processes that each agent for nodes or fronts keeps ready.")  # fmt: skip
     @click.option("--path", "paths", multiple=True, metavar="DIR",
                   help="Folder, on every host, in which modules are looked for.",
                   )  # fmt: skip
