@@ -24,6 +24,7 @@ from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.answering import Answering
 from driftline.deploy.cluster.hosting import Host, Hosting
 from driftline.deploy.cluster.logbook import Logbook
+from driftline.deploy.cluster.metrics import Standing, of_processes, serve_agent
 from driftline.deploy.cluster.outcomes import CANCELLED, ended_by, fail
 from driftline.deploy.cluster.records import AgentRecord, Kind, Submission, Wish
 from driftline.deploy.cluster.rescaling import follow_agents
@@ -31,6 +32,7 @@ from driftline.deploy.cluster.submissions import agents, submissions
 from driftline.deploy.cluster.tree import AGENTS, Tree
 from driftline.deploy.host.claims import claim
 from driftline.deploy.host.config import SESSION_S
+from driftline.deploy.host.metrics.endpoint import check_all
 from driftline.deploy.host.signals import Signals
 from driftline.deploy.host.transport import LOCAL, Network
 from driftline.deploy.run.leftovers import socket_folder
@@ -60,6 +62,8 @@ class AgentConfig:
     slots: int
     network: Network = LOCAL
     session_s: float = SESSION_S
+    metrics: str = ""
+    """Where it serves metrics, `HOST:PORT`; "": nowhere, nor do its processes."""
 
     @property
     def path(self) -> str:
@@ -68,11 +72,15 @@ class AgentConfig:
 
 
 def run_agent(config: AgentConfig, tree: Tree) -> None:
-    """Run an agent until a signal asks it to end. Raises Unavailable, InUse, NotPermitted."""
+    """Run an agent until a signal asks it to end.
+
+    Raises Unavailable, InUse, NotPermitted, FlowError."""
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
         stack.callback(claim(config.state / "agent.lock").release)
         sockets = stack.enter_context(socket_folder(config.state))
+        if config.metrics:
+            check_all(config.metrics, 1)
         if config.kind is Kind.MASTER and not tree.zookeeper:
             _check_alone(config, tree)
         tree.succeed(_holder_before(config))  # it has ended: the claim is ours
@@ -84,6 +92,7 @@ def run_agent(config: AgentConfig, tree: Tree) -> None:
         stack.callback(answering.end)
         agent = Agent(config, tree, sockets, answering.address)
         stack.callback(agent.close)
+        stack.enter_context(serve_agent(config.metrics, agent.standing))
         with signals.noted():
             agent.run(signals)
 
@@ -116,12 +125,12 @@ class Agent:
         self._tree = tree
         level = log.getEffectiveLevel()
         given = config.state, sockets, config.network, config.session_s, level
-        self._host = Host(config.name, *given)
-        self._hosted: dict[str, Hosting] = {}
-        """Flow -> its processes here."""
+        self._host = Host(config.name, *given, of_processes(config.metrics))
+        self.standing = Standing(config.name, config.kind, config.slots)
+        self._hosted = self.standing.hosted
         self._over: set[str] = set()
         """The runs that have ended here."""
-        self._troubles: dict[str, str] = {}
+        self._troubles = self.standing.troubles
         self._unreadable: dict[str, str] = {}
         """Flow -> why its registry cannot be read; what runs of it goes on."""
         self._again_at: dict[str, float] = {}
@@ -145,7 +154,7 @@ class Agent:
         )
         look_at = 0.0
         while signals.asked is None:
-            now = monotonic()
+            now = self.standing.turned_at = monotonic()
             if self._woken.is_set() or now >= look_at:
                 self._woken.clear()
                 look_at = now + tree.look_every_s
@@ -176,8 +185,10 @@ class Agent:
             if config.kind is Kind.NODE:
                 follow_agents(self._tree, known, states)
         except (Unavailable, StateMismatch) as error:  # it may hold a record of a later version
+            self.standing.unreached = str(error)
             self._outage.failed(now, f"{error}; what runs goes on, and is tried again")
             return
+        self.standing.unreached = ""
         self._outage.over(now, f"{self._tree.where} can be reached again")
         wanted = [
             each

@@ -18,6 +18,7 @@ from driftline.deploy.host.claims import claim, opened
 from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.leading import REGISTRY
+from driftline.deploy.host.metrics.roles import serve_front
 from driftline.deploy.host.process import main
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.statuses import STOPPED
@@ -25,9 +26,11 @@ from driftline.deploy.parties.front import Front
 from driftline.deploy.run.asides import Asides
 from driftline.deploy.run.config import RunConfig
 from driftline.deploy.run.fronts import note_used, open_front, open_input
+from driftline.deploy.run.metrics import OfInputs
 from driftline.deploy.run.reach import Reach, check_input
 from driftline.deploy.run.resuming import Resuming
 from driftline.deploy.run.savepoints import check_restored, used_of
+from driftline.deploy.run.tallies import Tally
 from driftline.deploy.run.used_files import UsedFile
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.plan import Plan
@@ -83,8 +86,17 @@ def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         parts = number, source, aside, start, flow_plan, run_config, config, runtime
         front, _ = open_front(*parts, token=config.process)
         asked.append(front)
-        with Heartbeat(runtime, [front], config.limits.slow_after_s):
-            runtime.run(lambda: front.ended)
+        tally = Tally(front, source, start, aside.below(start))
+        samples = OfInputs([(flow.sources[number].name, tally, aside)])
+
+        def ended() -> bool:
+            if config.metrics:
+                samples.look(front.now)
+            return front.ended
+
+        heartbeat = Heartbeat(runtime, [front], config.limits.slow_after_s)
+        with heartbeat, serve_front(config, flow.name, front, runtime, heartbeat, samples):
+            runtime.run(ended)
         if front.outcome is not None:
             note_used([front], chosen, well=not front.outcome.error)
             runtime.flush(front)

@@ -53,6 +53,8 @@ class Host:
     network: Network = LOCAL
     session_s: float = SESSION_S
     log_level: int = 0
+    metrics: str = ""
+    """Where its processes serve metrics, each at a free port: `HOST:0`; "": nowhere."""
 
 
 class Hosting(threading.Thread):
@@ -87,6 +89,10 @@ class Hosting(threading.Thread):
         """Why the flow cannot go on at all."""
         self.since = monotonic()
         """When it was made."""
+        self.cluster: LocalCluster | None = None
+        """The processes, once they are started. Other threads may ask it for their names."""
+        self.sockets = str(host.sockets / str(number))
+        """The folder of their sockets."""
         self._names = list(names)
         self._layout = layout
         self._ended = ended
@@ -137,6 +143,7 @@ class Hosting(threading.Thread):
                 died=masters.forget,
             )
         )
+        self.cluster = cluster
         cluster.wake(runtime)
         try:
             self._supervise(runtime, cluster, guide, watch)
@@ -191,8 +198,7 @@ class Hosting(threading.Thread):
     def _config(self) -> ProcessConfig:
         """What the processes are told."""
         given, host, tree = self.submission, self._host, self._tree
-        sockets = host.sockets / str(self._number)
-        sockets.mkdir(mode=0o700, exist_ok=True)
+        Path(self.sockets).mkdir(mode=0o700, exist_ok=True)
         paths = given.paths
         if given.wheel:
             paths += (str(fetch(tree, given.name, given.wheel, host.state / "wheels")),)
@@ -206,7 +212,7 @@ class Hosting(threading.Thread):
             ordering=given.ordering,
             checkpoint_s=given.checkpoint_s,
             state=str(host.state / "flows" / given.name),
-            sockets=str(sockets),
+            sockets=self.sockets,
             identity=given.identity,
             code=given.code,
             run=given.run,
@@ -217,6 +223,8 @@ class Hosting(threading.Thread):
             limits=given.limits,
             paths=paths,
             log_level=host.log_level,
+            metrics=host.metrics,
+            submitted_as=given.name,
             network=host.network,
             zookeeper=zookeeper,
             session_s=host.session_s,

@@ -12,11 +12,11 @@ from rich.console import Console
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S
 from driftline.deploy.commands.logged import LOGGED, logged
+from driftline.deploy.commands.metrics import metrics_option
 from driftline.deploy.host.deaths import DEATHS_MAX
 from driftline.deploy.host.heartbeat import SLOW_AFTER_S
 from driftline.deploy.host.limits import Limits
 from driftline.deploy.host.logs import insist
-from driftline.deploy.host.metrics.endpoint import Endpoint
 from driftline.deploy.parties.master import STALLED_AFTER_S
 from driftline.deploy.parties.window import WINDOW
 from driftline.deploy.run.config import RunConfig, Start
@@ -27,7 +27,6 @@ from driftline.deploy.run.reference import run_reference_to
 from driftline.deploy.run.report import tell_if_all_set_aside
 from driftline.deploy.run.run import run_flow
 from driftline.engine.counted import counted
-from driftline.engine.errors import FlowError
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import ORDERINGS, POLICIES, policy
@@ -55,16 +54,6 @@ OF_REFERENCE = (
     "--reference", "--input", "--output", "--on-error", *SHAPE, *LOGGED, "--json",
 )  # fmt: skip
 """The options that --reference does not ignore."""
-
-
-def _endpoint(context: click.Context, parameter: click.Parameter, given: str) -> str:
-    """What `--metrics` is given. Raises BadParameter if it has another form."""
-    try:
-        if given:
-            Endpoint.of(given)
-    except FlowError as error:
-        raise click.BadParameter(str(error)) from None
-    return given
 
 
 @click.command()
@@ -128,10 +117,10 @@ def _endpoint(context: click.Context, parameter: click.Parameter, given: str) ->
               help="Processes of some 40 MB that are kept ready, with the flow loaded, to take the "
               "place of a node or master that dies. They are started once a run has been calm for "
               "two seconds.")  # fmt: skip
-@click.option("--metrics", default="", metavar="HOST:PORT", callback=_endpoint,
-              help="Serve metrics for Prometheus, /healthz and /readyz: the command at PORT, the "
-              "master and the nodes at the ports after it; 0: at free ports, which the log names.",
-              )  # fmt: skip
+@metrics_option(
+    "Serve metrics for Prometheus, /healthz and /readyz: the command at PORT, the "
+    "master and the nodes at the ports after it."
+)
 @click.option("--let-anyone-send", is_flag=True,
               help="Let an input listen where other machines reach it: anybody who does can send "
               "records, and claim to be any producer.")  # fmt: skip

@@ -89,7 +89,10 @@ class ProcessConfig:
     log_level: int = logging.WARNING
     """Lines below this level are not given to the parent."""
     metrics: str = ""
-    """Where the command serves metrics, from which follows where this process does; "": nowhere."""
+    """Where the command serves metrics, from which follows where this process does; "": nowhere.
+    With port 0 each process has a free one, and notes it in `sockets`."""
+    submitted_as: str = ""
+    """The name of the flow in its cluster; "": it is not in one."""
     network: Network = LOCAL
     """How the processes reach each other."""
     zookeeper: str = ""

@@ -14,7 +14,7 @@ from driftline.coordinator.succession import Succession
 from driftline.coordinator.zookeeper import ZooKeeperRegistry, close, connect
 from driftline.deploy.host.claims import claim, opened
 from driftline.deploy.host.config import ProcessConfig
-from driftline.deploy.host.metrics.roles import serve_master
+from driftline.deploy.host.metrics.roles import serve_candidate, serve_master
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.statuses import BROKEN, STOPPED
 from driftline.deploy.parties.candidate import Candidate, ReadState
@@ -44,7 +44,7 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     master = _master(config, flow_plan, chosen, str(file.parent), registry.read())
     runtime = Runtime(carry_out, config.transport())
     runtime.add(master, config.inbox("master"))
-    with serve_master(config.metrics, master, runtime):
+    with serve_master(config, master, runtime):
         runtime.run(lambda: master.ended or master.broken)
     runtime.close()
     return BROKEN if master.broken else STOPPED
@@ -70,7 +70,8 @@ def _run_candidate(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> in
         changed=lambda: runtime.soon(candidate.noticed),
         expired=lambda: runtime.soon(candidate.expired),
     )
-    with closing(succession):
+    serving = serve_candidate(config, flow_plan.flow.name, candidate, runtime)
+    with closing(succession), serving:
         runtime.run(lambda: candidate.ended or candidate.broken)
         runtime.close()
     close(client)

@@ -106,7 +106,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     introduce(node, config)
     with closing(letters):
         heartbeat = Heartbeat(runtime, [node], config.limits.slow_after_s)
-        with heartbeat, serve_node(config.metrics, node, runtime, heartbeat):
+        with heartbeat, serve_node(config, node, runtime, heartbeat):
             runtime.run(lambda: node.ended)
         introduce(node, config)  # once more: its figures at the end
         runtime.close()

@@ -354,8 +354,14 @@ class LocalCluster:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Process ids by name."""
-        return {name: each.pid for name, each in self._children.items()}
+        """Process ids by name. Any thread may ask."""
+        return {name: each.pid for name, each in list(self._children.items())}
+
+    @property
+    def running(self) -> list[str]:
+        """The processes that run, as of the last look. Any thread may ask."""
+        children = list(self._children.items())
+        return [name for name, each in children if each.process.returncode is None]
 
     def stop(self, wait_s: float = 5.0) -> None:
         """Wait until all processes have ended, and kill those that have not after `wait_s`."""

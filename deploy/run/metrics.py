@@ -1,4 +1,5 @@
-"""The metrics of the command's own process: its sources, and the processes that it has started.
+"""The metrics of inputs, in the process that has their fronts: the command's own, which also tells
+of the processes that it has started, or, in a cluster, a process for each front.
 
 The loop takes the figures that only it may ask for, once a second while metrics are served; the
 rest is read when it is scraped.
@@ -17,26 +18,21 @@ from driftline.deploy.host.metrics.roles import NODE_CHILD, Context, serve_comma
 from driftline.deploy.host.metrics.samples import Sample
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.supervisor import LocalCluster
+from driftline.deploy.run.asides import Asides
 from driftline.deploy.run.progress import RunProgress
-from driftline.deploy.run.tallies import InputFigures
+from driftline.deploy.run.tallies import InputFigures, Tally
 from driftline.engine.flow.flow import Flow
 
 LOOK_EVERY_S = 1.0
 """Seconds between two looks of the loop."""
 
 
-class OfCommand:
-    """The samples of the command's process."""
+class OfInputs:
+    """The samples of inputs, in the process that has their fronts."""
 
-    def __init__(
-        self,
-        sources: Sequence[str],
-        progress: RunProgress,
-        cluster: LocalCluster,
-    ) -> None:
-        """`sources`: their names in the flow."""
-        self._inputs = list(zip(sources, progress.tallies, progress.asides, strict=True))
-        self._cluster = cluster
+    def __init__(self, inputs: Sequence[tuple[str, Tally, Asides]]) -> None:
+        """`inputs`: the name of each source in the flow, its tally, and what is set aside of it."""
+        self._inputs = inputs
         self._look_at = 0.0
         self._looked: tuple[float, tuple[InputFigures, ...]] = (0.0, ())
         """(when the loop has looked last, what it saw)"""
@@ -67,8 +63,24 @@ class OfCommand:
                 yield "driftline_waiting_records", (source,), seen.waiting
             if seen.producers is not None:
                 yield "driftline_producers", (source,), seen.producers.connected
-        for name in self._cluster.pids:
-            yield "driftline_process_restarts_total", (name,), self._cluster.restarts_of[name]
+
+
+class OfCommand:
+    """The samples of the command's process."""
+
+    def __init__(self, inputs: OfInputs, cluster: LocalCluster) -> None:
+        self._inputs = inputs
+        self._cluster = cluster
+
+    def __call__(self) -> Iterator[Sample]:
+        yield from self._inputs()
+        yield from restarts(self._cluster)
+
+
+def restarts(cluster: LocalCluster) -> Iterator[Sample]:
+    """How often processes were started again. Any thread may ask."""
+    for name in cluster.pids:
+        yield "driftline_process_restarts_total", (name,), cluster.restarts_of[name]
 
 
 def check_metrics(address: str, nodes: int) -> None:
@@ -86,8 +98,10 @@ def serve_metrics(
     cluster: LocalCluster,
 ) -> Context:
     """Serve the metrics of the command's process, if it is to."""
-    samples = OfCommand([source.name for source in flow.sources], progress, cluster)
+    sources = [source.name for source in flow.sources]
+    inputs = OfInputs(list(zip(sources, progress.tallies, progress.asides, strict=True)))
+    samples = OfCommand(inputs, cluster)
     if process.metrics:
-        progress.on_look = samples.look
+        progress.on_look = inputs.look
     ready = fronts_ready([tally.front for tally in progress.tallies])
     return serve_command(process.metrics, flow.name, runtime, ready, heartbeat, samples)

@@ -14,6 +14,7 @@ from driftline.deploy.cluster.agent import AgentConfig, run_agent
 from driftline.deploy.cluster.records import Kind
 from driftline.deploy.commands.cluster.places import Place, in_cluster, reached
 from driftline.deploy.commands.logged import logged
+from driftline.deploy.commands.metrics import metrics_option
 from driftline.deploy.host.transport import Network
 from driftline.engine.errors import FlowError
 
@@ -34,6 +35,10 @@ def _agent(kind: Kind) -> Callable[[Callable[..., None]], Callable[..., None]]:
                       help="Directory of this agent alone: what its processes keep on this host.",
                       )  # fmt: skip
         @_with_slots(kind)
+        @metrics_option(
+            "Serve metrics for Prometheus, /healthz, /readyz and /targets at PORT; its "
+            "processes serve theirs at free ports of HOST, which /targets tells."
+        )
         @logged
         @wraps(command)
         def with_agent(
@@ -42,12 +47,13 @@ def _agent(kind: Kind) -> Callable[[Callable[..., None]], Callable[..., None]]:
             network: Network,
             name: str,
             state: Path,
+            metrics: str,
             slots: int = 0,
         ) -> None:
             name = name or f"{socket.gethostname()}-{kind}"
             if "/" in name or not name.isprintable():
                 raise FlowError(f"{name!r} cannot be the name of an agent: give another --name")
-            config = AgentConfig(name, kind, state, slots, network, place.session_s)
+            config = AgentConfig(name, kind, state, slots, network, place.session_s, metrics)
             with place.opened() as tree:
                 run_agent(config, tree)
 

@@ -1,7 +1,8 @@
 """The catalogue of all metrics: names, kinds, labels and what they mean.
 
 Names keep to Prometheus' conventions: base units, `_total` for what only grows. All have the label
-`flow`. No label has a value that depends on data: there is never one for a key, a time or a record.
+`flow`; it is empty for what an agent of a cluster says of itself. No label has a value that depends
+on data: there is never one for a key, a time or a record.
 
 What is counted begins at 0 when a process starts; what a node counts, with each incarnation.
 Functions such as `rate` and `increase` know that.
@@ -35,20 +36,20 @@ class Family:
     """Names of its labels but `flow`."""
     help: str
 
-    def metric(self, flow: str, samples: Sequence[tuple[tuple[str, ...], Value]]) -> Metric:
-        """The metric with these samples: (values of labels, value)."""
+    def metric(self, samples: Sequence[tuple[tuple[str, ...], Value]] = ()) -> Metric:
+        """The metric with these samples: (values of labels, that of `flow` first; value)."""
         names = ["flow", *self.labels]
         if self.kind == HISTOGRAM:
             histogram = HistogramMetricFamily(self.name, self.help, labels=names)
             for labels, value in samples:
                 assert isinstance(value, Histogram)
-                histogram.add_metric([flow, *labels], _buckets(value), value.sum)
+                histogram.add_metric(labels, _buckets(value), value.sum)
             return histogram
         made = CounterMetricFamily if self.kind == COUNTER else GaugeMetricFamily
         family = made(self.name, self.help, labels=names)
         for labels, value in samples:
             assert not isinstance(value, Histogram)
-            family.add_metric([flow, *labels], value)
+            family.add_metric(labels, value)
         return family
 
 
@@ -110,7 +111,11 @@ FAMILIES = (
     Family("driftline_snapshot_bytes", GAUGE, _NODE, "Size of the last part that was written."),
     Family("driftline_snapshot_written_bytes_total", COUNTER, _NODE,
            "Size of all parts that were written."),
-    # The master.
+    # A master.
+    Family(
+        "driftline_master_leads", GAUGE, _PROCESS,
+        "1 if this master leads the flow, 0 while it stands by, or begins.",
+    ),
     Family("driftline_phase", GAUGE, ("phase",), "1 for the phase of the run, 0 for all others."),
     Family("driftline_recoveries_total", COUNTER, (), "Recoveries that were begun."),
     Family("driftline_recovery_duration_seconds", HISTOGRAM, (),
@@ -122,7 +127,7 @@ FAMILIES = (
            "From the beginning of a snapshot until it is committed."),
     Family("driftline_snapshot_pending_seconds", GAUGE, (),
            "For how long the snapshot under way has been so; 0 without one."),
-    # The command's own process: fronts and intake.
+    # Fronts: in the command's own process, in a cluster each in one of its own.
     Family("driftline_records_total", COUNTER, _SOURCE,
            "Records that this call has read; one that is replayed counts once."),
     Family("driftline_bad_records_total", COUNTER, _SOURCE,
@@ -142,6 +147,14 @@ FAMILIES = (
     Family("driftline_producers", GAUGE, _SOURCE, "Connections of producers."),
     Family("driftline_process_restarts_total", COUNTER, _PROCESS,
            "How often the process has died, or was killed, and is started again."),
+    # An agent of a cluster.
+    Family("driftline_agent_info", GAUGE, ("agent", "kind"), "Always 1."),
+    Family("driftline_agent_slots", GAUGE, (), "Processes of all flows that the agent takes."),
+    Family("driftline_agent_reaches_cluster", GAUGE, (),
+           "1 if the agent could read what the cluster holds, when it looked last."),
+    Family("driftline_agent_processes", GAUGE, (), "Processes of the flow that run at the agent."),
+    Family("driftline_agent_trouble", GAUGE, (),
+           "1 if something keeps the flow from running at the agent."),
 )  # fmt: skip
 """All metrics of Driftline."""
 

@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from driftline.deploy.host.metrics.catalogue import CATALOGUE, FAMILIES
-from driftline.deploy.host.metrics.samples import Samples, Value
+from driftline.deploy.host.metrics.samples import Sample, Samples, Value
+
+Tagged = Callable[[], Iterable[tuple[str, Sample]]]
+"""Gives samples of now, each with the name of its flow."""
 
 
-class RunCollector(Collector):
-    """The metrics of one process of a run."""
+def of_flow(flow: str, *samples: Samples) -> Tagged:
+    """Samples that are all of one flow."""
+    return lambda: ((flow, sample) for each in samples for sample in each())
 
-    def __init__(self, flow: str, *samples: Samples) -> None:
-        """`flow`: its name; `samples`: each gives samples of now."""
-        self._flow = flow
-        self._samples = samples
+
+class ProcessMetrics(Collector):
+    """The metrics of one process."""
+
+    def __init__(self, given: Tagged) -> None:
+        self._given = given
 
     def describe(self) -> Iterator[Metric]:
         """The metrics without samples: for clients that ask for some by name (`name[]`)."""
-        return (family.metric(self._flow, ()) for family in FAMILIES)
+        return (family.metric() for family in FAMILIES)
 
     def collect(self) -> Iterator[Metric]:
         """The metrics now."""
         found: dict[str, list[tuple[tuple[str, ...], Value]]] = {}
-        for samples in self._samples:
-            for name, labels, value in samples():
-                found.setdefault(name, []).append((labels, value))
+        for flow, (name, labels, value) in self._given():
+            found.setdefault(name, []).append(((flow, *labels), value))
         for name, values in found.items():
-            yield CATALOGUE[name].metric(self._flow, values)
+            yield CATALOGUE[name].metric(values)
 
 
-def registry_of(flow: str, *samples: Samples) -> CollectorRegistry:
+def registry_of(given: Tagged) -> CollectorRegistry:
     """A registry with these metrics, and those of the process: memory, processor time, files."""
     registry = CollectorRegistry()
-    registry.register(RunCollector(flow, *samples))
+    registry.register(ProcessMetrics(given))
     ProcessCollector(registry=registry)
     return registry

@@ -2,18 +2,20 @@
 
 *Healthy*: the loop has turned a moment ago; or it is busy with one turn, and the heartbeat, which
 is a thread beside it, says that the process lives. *Ready*: a node runs, with its state and the
-answer of its consumer; the master has all nodes at work; fronts have begun to read.
+answer of its consumer; the master has all nodes at work, or stands by; fronts have begun to read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import monotonic
+from typing import Protocol
 
 from driftline.coordinator.phases import Phase
 from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.node.node import Node
+from driftline.deploy.parties.candidate import Candidate
 from driftline.deploy.parties.front import Front
 from driftline.deploy.parties.master import Master
 
@@ -24,8 +26,18 @@ Ready = Callable[[], str]
 """Gives why a process is not ready; "" if it is."""
 
 
+class Condition(Protocol):
+    """How a process is; any thread may ask."""
+
+    def why_not_healthy(self, now: float) -> str:
+        """Why it is not healthy; "" if it is. `now`: seconds, monotonic."""
+
+    def why_not_ready(self) -> str:
+        """Why it is not ready; "" if it is."""
+
+
 class Health:
-    """The health of one process."""
+    """The health of one process that has a loop."""
 
     def __init__(self, runtime: Runtime, ready: Ready, heartbeat: Heartbeat | None = None) -> None:
         self._runtime = runtime
@@ -54,6 +66,22 @@ def master_ready(master: Master) -> Ready:
     def why_not() -> str:
         phase = master.coordinator.phase
         return "" if phase is Phase.RUNNING else phase.value
+
+    return why_not
+
+
+def candidate_ready(candidate: Candidate) -> Ready:
+    """Whether a master that leads is ready, or one that stands by could take over."""
+
+    def why_not() -> str:
+        leadership, master = candidate.leadership, candidate.master
+        if leadership.lost:
+            return "its session with ZooKeeper is over"
+        if master is not None:
+            return master_ready(master)()
+        if leadership.before is None:
+            return "it has no place in the queue of masters yet"
+        return "it is the first, and reads the registry" if leadership.first else ""
 
     return why_not
 

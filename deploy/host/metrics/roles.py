@@ -1,20 +1,33 @@
 """The metrics of each role: what it counts, how it is, and where it serves that.
 
-Takes the address of the command, "" if the run serves no metrics, and the role with what drives it.
-Gives a context manager. What needs the libraries of Prometheus is imported only if it is used.
+Takes the configuration of the process, which says whether and where, and the role with what drives
+it. Gives a context manager. What needs the libraries of Prometheus is imported only if it is used.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
+from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.metrics.endpoint import Endpoint
-from driftline.deploy.host.metrics.health import Health, Ready, master_ready, node_ready
-from driftline.deploy.host.metrics.samples import OfMaster, OfNode, OfProcess, Samples
+from driftline.deploy.host.metrics.health import (
+    Health,
+    Ready,
+    candidate_ready,
+    fronts_ready,
+    master_ready,
+    node_ready,
+)
+from driftline.deploy.host.metrics.ports import port_note
+from driftline.deploy.host.metrics.samples import OfCandidate, OfMaster, OfNode, OfProcess, Samples
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.node.node import Node
+from driftline.deploy.parties.candidate import Candidate
+from driftline.deploy.parties.front import Front
 from driftline.deploy.parties.master import Master
+from driftline.engine.wire.party import Party
 
 COMMAND = "run"
 """The name of the command's own process, as in log lines."""
@@ -31,30 +44,55 @@ def serve_command(
     """The metrics of the command's own process."""
     if not address:
         return nullcontext()
-    all_samples = OfProcess(COMMAND, runtime), samples
-    return _serving(
-        Endpoint.of(address), COMMAND, flow, all_samples, Health(runtime, ready, heartbeat)
-    )
+    from driftline.deploy.host.metrics.collector import of_flow
+    from driftline.deploy.host.metrics.serving import Serving
+
+    given = of_flow(flow, OfProcess(COMMAND, runtime), samples)
+    return Serving(Endpoint.of(address), COMMAND, given, Health(runtime, ready, heartbeat))
 
 
-def serve_master(address: str, master: Master, runtime: Runtime) -> Context:
-    """The metrics of the master."""
-    if not address:
-        return nullcontext()
-    endpoint = Endpoint.of(address).of_child(MASTER_CHILD)
+def serve_master(config: ProcessConfig, master: Master, runtime: Runtime) -> Context:
+    """The metrics of the only master."""
     samples = OfProcess(master.name, runtime), OfMaster(master)
     health = Health(runtime, master_ready(master))
-    return _serving(endpoint, master.name, master.plan.flow.name, samples, health)
+    return _serving(config, MASTER_CHILD, master.name, master.plan.flow.name, samples, health)
 
 
-def serve_node(address: str, node: Node, runtime: Runtime, heartbeat: Heartbeat) -> Context:
+def serve_candidate(
+    config: ProcessConfig, flow: str, candidate: Candidate, runtime: Runtime
+) -> Context:
+    """The metrics of one of several masters, which leads or stands by."""
+
+    def leader() -> Sequence[Party]:
+        return (candidate.master or candidate,)
+
+    samples = OfProcess(candidate.name, runtime, leader), OfCandidate(candidate)
+    health = Health(runtime, candidate_ready(candidate))
+    return _serving(config, MASTER_CHILD, candidate.name, flow, samples, health)
+
+
+def serve_node(
+    config: ProcessConfig, node: Node, runtime: Runtime, heartbeat: Heartbeat
+) -> Context:
     """The metrics of a node."""
-    if not address:
-        return nullcontext()
-    endpoint = Endpoint.of(address).of_child(NODE_CHILD + node.index)
     samples = OfProcess(node.name, runtime), OfNode(node)
     health = Health(runtime, node_ready(node), heartbeat)
-    return _serving(endpoint, node.name, node.plan.flow.name, samples, health)
+    number = NODE_CHILD + node.index
+    return _serving(config, number, node.name, node.plan.flow.name, samples, health)
+
+
+def serve_front(
+    config: ProcessConfig,
+    flow: str,
+    front: Front,
+    runtime: Runtime,
+    heartbeat: Heartbeat,
+    samples: Samples,
+) -> Context:
+    """The metrics of a front with a process of its own; `samples`: those of its input."""
+    all_samples = OfProcess(front.name, runtime), samples
+    health = Health(runtime, fronts_ready([front]), heartbeat)
+    return _serving(config, front.index, front.name, flow, all_samples, health)
 
 
 def preload() -> None:
@@ -63,8 +101,19 @@ def preload() -> None:
 
 
 def _serving(
-    endpoint: Endpoint, name: str, flow: str, samples: tuple[Samples, ...], health: Health
+    config: ProcessConfig,
+    number: int,
+    name: str,
+    flow: str,
+    samples: tuple[Samples, ...],
+    health: Health,
 ) -> Context:
+    """`number`: of the process, among those whose ports follow that of the command."""
+    if not config.metrics:
+        return nullcontext()
+    from driftline.deploy.host.metrics.collector import of_flow
     from driftline.deploy.host.metrics.serving import Serving
 
-    return Serving(endpoint, name, flow, samples, health)
+    endpoint = Endpoint.of(config.metrics).of_child(number)
+    note = None if endpoint.port else port_note(config.sockets, config.role, config.index)
+    return Serving(endpoint, name, of_flow(config.submitted_as or flow, *samples), health, note)

@@ -7,15 +7,18 @@ is nothing to do. Protocol roles know nothing of this: what is read here are the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from time import monotonic
 
 from driftline.coordinator.phases import Phase
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.node.node import Node
+from driftline.deploy.parties.candidate import Candidate
 from driftline.deploy.parties.master import Master
 from driftline.engine.histogram import Histogram
+from driftline.engine.wire.party import Party
 
 Value = float | Histogram
 
@@ -25,25 +28,34 @@ Sample = tuple[str, tuple[str, ...], Value]
 Samples = Callable[[], Iterable[Sample]]
 
 
-class OfProcess:
-    """The samples of every process; `name`: as in log lines."""
+@cache
+def our_version() -> str:
+    """The version of Driftline."""
+    try:
+        return version("driftline")
+    except PackageNotFoundError:  # a checkout that is not installed
+        return "unknown"
 
-    def __init__(self, name: str, runtime: Runtime) -> None:
+
+class OfProcess:
+    """The samples of every process that has a loop; `name`: as in log lines."""
+
+    def __init__(
+        self, name: str, runtime: Runtime, parties: Callable[[], Sequence[Party]] | None = None
+    ) -> None:
+        """`parties`: gives those to tell of; by default all that the runtime drives."""
         self._name = name
         self._runtime = runtime
+        self._parties = parties or (lambda: runtime.parties)
         self._began = monotonic()
         self._busy = 0.0
-        try:
-            self._version = version("driftline")
-        except PackageNotFoundError:  # a checkout that is not installed
-            self._version = "unknown"
 
     def __call__(self) -> Iterator[Sample]:
-        parties, name = self._runtime.parties, (self._name,)
+        parties, name = self._parties(), (self._name,)
         now = monotonic()
         # A counter must not go back by the moment between two reads.
         self._busy = max(self._busy, now - self._began - self._runtime.idle.total(now))
-        yield "driftline_process_info", (self._name, self._version), 1
+        yield "driftline_process_info", (self._name, our_version()), 1
         yield "driftline_busy_seconds_total", name, self._busy
         malformed = sum(party.malformed for party in parties)
         yield "driftline_malformed_messages_total", name, malformed
@@ -96,6 +108,7 @@ class OfMaster:
     def __call__(self) -> Iterator[Sample]:
         coordinator = self._master.coordinator
         chronicle, phase = coordinator.chronicle, coordinator.phase
+        yield "driftline_master_leads", (self._master.name,), coordinator.leads
         for each in Phase:
             yield "driftline_phase", (each.name.lower(),), each is phase
         yield "driftline_recoveries_total", (), coordinator.recoveries
@@ -105,3 +118,16 @@ class OfMaster:
         yield "driftline_snapshot_duration_seconds", (), chronicle.snapshots
         pending_s = coordinator.snapshots.pending_s(monotonic())
         yield "driftline_snapshot_pending_seconds", (), pending_s
+
+
+class OfCandidate:
+    """The samples of one of several masters: all of a master's once it leads."""
+
+    def __init__(self, candidate: Candidate) -> None:
+        self._candidate = candidate
+
+    def __call__(self) -> Iterator[Sample]:
+        if (master := self._candidate.master) is None:
+            yield "driftline_master_leads", (self._candidate.name,), 0
+        else:
+            yield from OfMaster(master)()

@@ -1,4 +1,4 @@
-"""The HTTP server of a process: `/metrics`, `/healthz`, `/readyz`, and nothing else.
+"""The HTTP server of a process: `/metrics`, `/healthz`, `/readyz`, of an agent `/targets`.
 
 It only reads, and what it tells has no secrets. Clients may be slow or hostile, so all is bounded:
 `CONNECTIONS_MAX` connections, each with a thread; the oldest one is cut for a new one, as a scrape
@@ -12,6 +12,7 @@ the copy, so that it holds no port.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import threading
@@ -25,7 +26,7 @@ from time import monotonic
 
 from prometheus_client import CollectorRegistry, MetricsHandler
 
-from driftline.deploy.host.metrics.health import Health
+from driftline.deploy.host.metrics.health import Condition
 from driftline.engine.events import about, log
 
 CONNECTIONS_MAX = 8
@@ -44,6 +45,11 @@ LISTENING_MAX = 16
 """Connections that the kernel keeps until they are accepted."""
 
 
+Targets = Callable[[str, int], list[dict[str, object]]]
+"""Address and port at which a client has reached the server -> what is to be scraped, in the form
+of Prometheus' `http_sd_config`."""
+
+
 class MetricsServer(TCPServer):
     """Listens from the beginning. Raises OSError if the address cannot be used."""
 
@@ -55,11 +61,12 @@ class MetricsServer(TCPServer):
         family: socket.AddressFamily,
         place: tuple[str, int],
         registry: CollectorRegistry,
-        health: Health,
+        health: Condition,
+        targets: Targets | None = None,
         connection_s: float = CONNECTION_S,
     ) -> None:
         self.address_family = family
-        self.registry, self.health = registry, health
+        self.registry, self.health, self.targets = registry, health, targets
         self._connection_s = connection_s
         self._open: dict[socket.socket, float] = {}
         """Connection -> when it was accepted, oldest first."""
@@ -74,6 +81,11 @@ class MetricsServer(TCPServer):
         """Where it listens."""
         host, port = self.socket.getsockname()[:2]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    @property
+    def port(self) -> int:
+        """The port at which it listens."""
+        return int(self.socket.getsockname()[1])
 
     @property
     def connections(self) -> int:
@@ -199,16 +211,21 @@ class _Handler(MetricsHandler):
             self._say(self.server.health.why_not_healthy(monotonic()), "ok")
         elif path == "/readyz":
             self._say(self.server.health.why_not_ready(), "ready")
+        elif path == "/targets" and self.server.targets is not None:
+            host, port = self.connection.getsockname()[:2]
+            found = self.server.targets(str(host).removeprefix("::ffff:"), int(port))
+            targets = json.dumps(found, indent=1)
+            self._write(200, targets, "application/json")
         else:
-            self._write(404, "there are /metrics, /healthz and /readyz")
+            self._write(404, "there are /metrics, /healthz and /readyz; of an agent /targets")
 
     def _say(self, fault: str, otherwise: str) -> None:
         self._write(503 if fault else 200, fault or otherwise)
 
-    def _write(self, status: int, text: str) -> None:
+    def _write(self, status: int, text: str, kind: str = "text/plain") -> None:
         data = f"{text}\n".encode()
         self.send_response(status)
-        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)

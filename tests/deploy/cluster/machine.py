@@ -23,8 +23,12 @@ KINDS = "master", "node", "front"
 class Machine:
     """One agent of each kind. A context manager: on leaving it everything ends."""
 
-    def __init__(self, folder: Path, kinds: Sequence[str] = KINDS) -> None:
+    def __init__(
+        self, folder: Path, kinds: Sequence[str] = KINDS, options: Sequence[str] = ()
+    ) -> None:
+        """`options`: of each agent."""
         self.folder = folder
+        self._options = options
         self.output = folder / "out"
         self._kinds = kinds
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
@@ -52,7 +56,7 @@ class Machine:
         log = (self.folder / f"{name}.log").open("ab")
         options = "--registry", self.folder / "reg", "--name", name, "--state", self.folder / name
         self._agents[name] = subprocess.Popen(
-            [COMMAND, kind, *map(str, options)],
+            [COMMAND, kind, *map(str, options), *self._options],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

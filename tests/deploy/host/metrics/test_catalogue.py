@@ -12,12 +12,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from driftline.deploy.host.metrics.catalogue import CATALOGUE, FAMILIES, Family
-from driftline.deploy.host.metrics.collector import RunCollector
+from driftline.deploy.host.metrics.collector import ProcessMetrics, of_flow
 from driftline.deploy.host.metrics.samples import Sample
 from driftline.engine.histogram import Histogram
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "metrics.md"
-LABELS = {"process", "node", "source", "phase", "version"}
+LABELS = {"process", "node", "source", "phase", "version", "agent", "kind"}
 
 
 def sample(family: Family) -> Sample:
@@ -30,7 +30,7 @@ def sample(family: Family) -> Sample:
 def registry() -> CollectorRegistry:
     """Every metric there is, once."""
     registry = CollectorRegistry()
-    registry.register(RunCollector('a "flow"\n', lambda: map(sample, FAMILIES)))
+    registry.register(ProcessMetrics(of_flow('a "flow"\n', lambda: map(sample, FAMILIES))))
     return registry
 
 

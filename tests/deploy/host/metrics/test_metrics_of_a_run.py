@@ -87,7 +87,7 @@ def test_at_the_end_the_figures_are_those_of_the_report(start: Start, tmp_path: 
     run.wait(lambda: len(run.values()) == run.sent - 1, "all outputs but one")
     found = {name: scrape(at) for name, at in urls.items()}
     given = {name for each in found.values() for name, *_ in each}
-    for family in CATALOGUE.values():
+    for family in (each for each in CATALOGUE.values() if "_agent_" not in each.name):
         assert family.name in given or f"{family.name}_bucket" in given, family.name
     snapshots = found["master"]["driftline_snapshots_total",]
     run.process.send_signal(signal.SIGTERM)

@@ -10,9 +10,15 @@ from driftline import Flow, ValueState
 from driftline.coordinator.phases import Phase
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.host.metrics.catalogue import CATALOGUE
-from driftline.deploy.host.metrics.health import fronts_ready, master_ready, node_ready
-from driftline.deploy.host.metrics.samples import OfMaster, OfNode, Sample
+from driftline.deploy.host.metrics.health import (
+    candidate_ready,
+    fronts_ready,
+    master_ready,
+    node_ready,
+)
+from driftline.deploy.host.metrics.samples import OfCandidate, OfMaster, OfNode, Sample
 from driftline.deploy.node.node import Node
+from driftline.deploy.parties.candidate import Candidate
 from driftline.deploy.parties.front import Front
 from driftline.deploy.parties.master import Master
 from driftline.deploy.parties.meter import Meter
@@ -42,10 +48,38 @@ def test_before_its_first_incarnation_nothing_runs_and_all_can_be_read(name: str
     master = Master(1, PLAN, POLICIES[name], ClusterState("identity"), 1.0)
     found = checked(list(OfMaster(master)()))
     assert found["driftline_phase", "gathering"] is True
+    assert found["driftline_master_leads", "master"] is False
     assert master_ready(master)() == Phase.GATHERING.value
 
     front = Front(0, 1, PLAN, POLICIES[name], ListSource([]), count(1).__next__)
     assert fronts_ready([front])() == "not begun: front-0"
+
+
+def test_one_of_several_masters_stands_by_and_then_tells_all_of_a_master() -> None:
+    made = Master(1, PLAN, POLICIES["exactly-once"], ClusterState("identity"), 1.0)
+    candidate = Candidate("me#1", lambda state: made)
+    samples, ready = OfCandidate(candidate), candidate_ready(candidate)
+
+    def does(result: object) -> None:
+        candidate.tick(candidate.now)
+        [job] = candidate.jobs
+        candidate.jobs.clear()
+        candidate.done(job, result)
+
+    assert checked(list(samples())) == {("driftline_master_leads", "master"): 0}
+    assert ready() == "it has no place in the queue of masters yet"
+    does(None)
+    does("another#1")
+    assert ready() == "", "it could take over"
+    candidate.noticed()
+    does("")
+    assert ready() == "it is the first, and reads the registry"
+    does(ClusterState("identity"))
+    found = checked(list(samples()))
+    assert found["driftline_phase", "gathering"] is True
+    assert ready() == Phase.GATHERING.value
+    candidate.expired()
+    assert ready() == "its session with ZooKeeper is over"
 
 
 def test_each_record_has_one_latency_however_many_are_delivered_at_once() -> None:

@@ -11,7 +11,7 @@ from time import monotonic
 
 import pytest
 
-from driftline.deploy.host.metrics.collector import registry_of
+from driftline.deploy.host.metrics.collector import of_flow, registry_of
 from driftline.deploy.host.metrics.endpoint import Endpoint, check_all
 from driftline.deploy.host.metrics.health import TURNS_WITHIN_S, Health
 from driftline.deploy.host.metrics.samples import Sample
@@ -42,7 +42,9 @@ def server(request: pytest.FixtureRequest) -> Iterator[MetricsServer]:
     connection_s: float = getattr(request, "param", LIMIT_S)
     health = Health(Runtime(), lambda: ", ".join(FAULTS))
     place = Endpoint("127.0.0.1", 0).place()
-    server = MetricsServer(*place, registry_of("flow", samples), health, connection_s)
+    server = MetricsServer(
+        *place, registry_of(of_flow("flow", samples)), health, connection_s=connection_s
+    )
     server.start()
     yield server
     HELD.set()

@@ -1,0 +1,140 @@
+"""Metrics of a cluster: from its agents all processes are found, and each says how it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from driftline import Producer
+from driftline.deploy.cluster.metrics import TURNS_WITHIN_S, Standing
+from driftline.deploy.cluster.records import Kind
+from driftline.deploy.host.metrics.catalogue import CATALOGUE
+from tests.deploy.cluster.machine import KINDS, Machine
+from tests.deploy.host.metrics.scraping import Answer, ask, scrape
+
+FLOW = """
+from driftline import Flow, ReducingState
+
+def add(total, n):
+    return total + n
+
+flow = Flow("added")
+counted = flow.source("numbers").key_by(lambda record: record["n"] % 8)
+counted.scan(lambda record, total: total.add(record["n"]), ReducingState("total", add)).sink("sums")
+"""
+
+RECORDS = 200
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    (tmp_path / "flow.py").write_text(FLOW)
+    with Machine(tmp_path, options=("--metrics", "127.0.0.1:0")) as machine:
+        yield machine
+
+
+def agent_at(machine: Machine, name: str) -> str:
+    """Where an agent serves that was started last."""
+    log = machine.folder / f"{name}.log"
+    machine.until(lambda: "metrics of agent at" in log.read_text(), f"metrics of {name}")
+    return re.findall(r"metrics of agent at (http://\S+)/metrics", log.read_text())[-1]
+
+
+def found_at(machine: Machine, *names: str) -> dict[str, str]:
+    """Process -> where it serves, as Prometheus finds it at these agents."""
+    found = {}
+    for name in names:
+        with urllib.request.urlopen(f"{agent_at(machine, name)}/targets", timeout=20) as answer:
+            assert answer.headers["Content-Type"].startswith("application/json")
+            groups = json.load(answer)
+        for group in groups:
+            [at], labels = group["targets"], group["labels"]
+            own = labels["process"] == "agent"
+            assert (labels["agent"], labels["flow"]) == (name, "" if own else "other")
+            found[f"agent {name}" if own else labels["process"]] = f"http://{at}"
+    return found
+
+
+def test_every_process_is_found_at_an_agent_and_says_how_it_is(machine: Machine) -> None:
+    """Also after kill -9 of a node, at the same port; and what a flow waits for that lacks one."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    given = "--input", address, "--output", machine.output, "--name", "other", "--nodes", "2"
+    machine.command("submit", "flow.py", *given)
+    with Producer(address, "p", timeout_s=60) as producer:
+        for n in range(RECORDS):
+            producer.send({"n": n})
+        producer.flush()
+        machine.until(lambda: len(machine.values()) == RECORDS, "all outputs")
+        machine.until(lambda: len(found_at(machine, *KINDS)) == 7, "all processes")
+        urls = found_at(machine, *KINDS)
+        agents = {f"agent {kind}" for kind in KINDS}
+        assert urls.keys() == {"master", "node-0", "node-1", "front-0", *agents}
+        for name, url in urls.items():
+            assert (ask(f"{url}/readyz"), ask(f"{url}/healthz")) == (
+                Answer(200, "ready\n"),
+                Answer(200, "ok\n"),
+            ), name
+        samples = {name: scrape(url) for name, url in urls.items()}
+        told = {key[0] for each in samples.values() for key in each}
+        lacking = {f.name for f in CATALOGUE.values() if f.kind != "histogram"} - told
+        assert not lacking, "no process tells this"
+        assert samples["front-0"]["driftline_records_total", "numbers"] == RECORDS
+        assert samples["master"]["driftline_phase", "running"] == 1
+        assert samples["master"]["driftline_master_leads", "master"] == 1
+        outputs = [samples[n]["driftline_outputs_total", n] for n in ("node-0", "node-1")]
+        assert sum(outputs) == RECORDS
+        assert samples["agent node"]["driftline_agent_processes",] == 2
+        assert samples["agent node"]["driftline_agent_info", "node", "node"] == 1
+        assert samples["agent node"]["driftline_process_restarts_total", "node-1"] == 0
+        producers = "driftline_producers", "numbers"
+        machine.until(lambda: scrape(urls["front-0"])[producers] == 1, "a look at the producers")
+        page = ask(f"{urls['node-0']}/metrics").text
+        assert 'driftline_node_running{flow="other",node="node-0"} 1.0' in page
+        log = (machine.folder / "node.log").read_text()
+        os.kill(int(re.findall(r"node-1 \(pid (\d+)", log)[-1]), signal.SIGKILL)
+
+        def is_back() -> bool:
+            agent = scrape(urls["agent node"])
+            restarted = agent["driftline_process_restarts_total", "node-1"] == 1
+            return restarted and all(ask(f"{at}/readyz").status == 200 for at in urls.values())
+
+        machine.until(is_back, "node-1 at the same port")
+        assert found_at(machine, *KINDS) == urls
+        machine.kill("node")
+        master = urls["master"]
+        machine.until(lambda: ask(f"{master}/readyz").status == 503, "the master misses the nodes")
+        assert "waiting for nodes and fronts" in ask(f"{master}/readyz").text
+        assert ask(f"{urls['agent node']}/healthz").status == 0
+        assert ask(f"{urls['front-0']}/healthz").status == 200
+        machine.start("node")
+        machine.until(lambda: ask(f"{master}/readyz").status == 200, "the nodes")
+    machine.command("stop", "other")
+    machine.until(lambda: len(found_at(machine, *KINDS)) == 3, "the agents alone")
+
+
+def test_an_agent_without_its_cluster_is_not_ready_and_one_that_hangs_is_not_healthy() -> None:
+    standing = Standing("a", Kind.NODE, 4)
+    assert standing.why_not_ready() == "it has not seen the cluster yet"
+    standing.unreached = ""
+    standing.troubles["flow"] = "no module"
+    samples = {(flow, name): value for flow, (name, _, value) in standing.samples()}
+    assert samples["", "driftline_agent_slots"] == 4
+    assert samples["", "driftline_agent_reaches_cluster"] is True
+    assert samples["flow", "driftline_agent_trouble"] is True
+    assert standing.why_not_ready() == ""
+    assert standing.why_not_healthy(standing.turned_at + TURNS_WITHIN_S) == ""
+    later = standing.turned_at + TURNS_WITHIN_S + 1
+    assert standing.why_not_healthy(later) == "the agent's loop has not turned for 61 s"
+    assert standing.targets("::1", 9100) == [
+        {"targets": ["[::1]:9100"], "labels": {"flow": "", "process": "agent", "agent": "a"}}
+    ]
