@@ -169,6 +169,13 @@ class Lab:
 
     def command(self, *arguments: object, host: str = "") -> str:
         """Run a command of the cluster on a host. Returns what it prints."""
+        done = self.tried(*arguments, host=host)
+        said = f"{arguments[0]}: {done.stdout}{done.stderr}"
+        assert done.returncode == 0, f"{said}\n{self.logs()}"
+        return done.stdout
+
+    def tried(self, *arguments: object, host: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a command of the cluster on a host, which may fail, but not with a traceback."""
         chosen = self.hosts[host or next(iter(self.hosts))]
         name, *rest = map(str, arguments)
         where = ["--zookeeper", self.zookeeper]
@@ -180,8 +187,8 @@ class Lab:
             check=False,
             timeout=LIMIT_S,
         )
-        assert done.returncode == 0, f"{name}: {done.stdout}{done.stderr}\n{self.logs()}"
-        return done.stdout
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
 
     def status(self, host: str = "") -> dict[str, Any]:
         """What `driftline status` says."""
@@ -199,10 +206,11 @@ class Lab:
             assert monotonic() < give_up_at, f"not within {LIMIT_S} s: {what}\n{self.logs()}"
             sleep(0.1)
 
-    def logs(self) -> str:
-        """The last lines of all agents."""
+    def logs(self, *, all_lines: bool = False) -> str:
+        """What all agents have said; by default, the last lines."""
+        since = 0 if all_lines else -40
         return "\n".join(
-            f"== {log}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-40:])
+            f"== {log}\n" + "\n".join(log.read_text(errors="replace").splitlines()[since:])
             for host in self.hosts.values()
             for log in sorted(host.folder.glob("*.log"))
         )

@@ -66,8 +66,13 @@ def test_links_that_fail_and_hosts_that_die(lab: Lab, tmp_path: Path) -> None:
         lab.until(lambda: lab.status()["flows"][0]["state"] != "running", "c is missed")
     more("after c was cut off")
     before = lab.status()["flows"][0]["incarnation"]
+
+    def noticed() -> bool:
+        flow = lab.status()["flows"][0]
+        return bool(flow["incarnation"] > before or flow["state"] != "running")
+
     with hosts["b"].deaf_to(hosts["c"]):
-        lab.until(lambda: lab.status()["flows"][0]["incarnation"] > before, "b sends nothing")
+        lab.until(noticed, "b sends nothing")
     more("after b was not heard by c")
     kinds = hosts["b"].kill()
     for kind in kinds:

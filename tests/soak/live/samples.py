@@ -29,18 +29,22 @@ class Sample:
 class Samples:
     """All samples of one run; its command has the process id `pid`."""
 
-    pid: int
+    pid: int = 0
     taken: list[Sample] = field(default_factory=list)
 
     def take(self, at_s: float) -> None:
         command = psutil.Process(self.pid)
         for process in [command, *command.children()]:
             with suppress(psutil.Error):
-                name = "command" if process.pid == self.pid else _role(process.cmdline())
-                with process.oneshot():
-                    memory = process.memory_info().rss / MIB
-                    numbers = process.num_fds(), process.num_threads()
-                self.taken.append(Sample(at_s, name, memory, *numbers))
+                name = "command" if process.pid == self.pid else role_of(process.cmdline())
+                self.note(at_s, name, process)
+
+    def note(self, at_s: float, name: str, process: psutil.Process) -> None:
+        """Take a sample of one process. Raises psutil.Error."""
+        with process.oneshot():
+            memory = process.memory_info().rss / MIB
+            numbers = process.num_fds(), process.num_threads()
+        self.taken.append(Sample(at_s, name, memory, *numbers))
 
     def medians(self, figure: str, since_s: float, until_s: float) -> dict[str, float]:
         """Process -> the median of a figure in an interval."""
@@ -79,7 +83,7 @@ class Samples:
         save(picture, path)
 
 
-def _role(words: list[str]) -> str:
+def role_of(words: list[str]) -> str:
     """The name of a process, from its command line."""
     for word in words:
         if word.startswith("{"):

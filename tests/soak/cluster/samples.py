@@ -1,0 +1,54 @@
+"""Samples of all processes of a cluster, and of what it keeps in ZooKeeper and on disk."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import closing, suppress
+from pathlib import Path
+
+import psutil
+from kazoo.client import KazooClient
+
+from driftline.coordinator.zookeeper import connect
+from tests.deploy.cluster.lab import Lab
+from tests.soak.live.samples import Samples, role_of
+
+
+class ClusterSamples(Samples):
+    """Samples of a lab; a process is named by its host and role, HOST/agent-KIND or HOST/ROLE."""
+
+    def take_all(self, at_s: float, lab: Lab) -> None:
+        """Take a sample of each process on all hosts."""
+        for host in lab.hosts.values():
+            agents = {agent.pid: kind for kind, agent in host.agents.items()}
+            for pid in host.pids():
+                with suppress(psutil.Error):
+                    process = psutil.Process(pid)
+                    kind = agents.get(pid)
+                    role = f"agent-{kind}" if kind else role_of(process.cmdline())
+                    # Nodes have other numbers after a rescaling.
+                    self.note(at_s, f"{host.name}/{role.partition('-')[0] if not kind else role}",
+                              process)  # fmt: skip
+
+
+def z_nodes(zookeeper: str) -> dict[str, int]:
+    """How many z-nodes there are beneath each path with children."""
+    client = connect(zookeeper, 5.0)
+    found: dict[str, int] = {}
+    with closing(client):
+        _count(client, "/", found)
+        client.stop()
+    return found
+
+
+def _count(client: KazooClient, path: str, found: dict[str, int]) -> None:
+    children = client.get_children(path)
+    if children:
+        found[path] = len(children)
+    for child in children:
+        _count(client, f"{path.rstrip('/')}/{child}", found)
+
+
+def socket_folders() -> int:
+    """How many folders of sockets there are."""
+    return len(list(Path(tempfile.gettempdir()).glob("driftline-*")))

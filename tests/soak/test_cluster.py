@@ -1,0 +1,210 @@
+"""A live flow on three hosts with a fault every few seconds: its outputs are as they must be.
+
+SOAK_MINUTES=15 SOAK_SEED=1 pytest -m soak -n 0 tests/soak/test_cluster.py
+
+Three ZooKeeper servers, two masters, three agents for nodes, two fronts; two producers send 50
+records a second each. Needs root, as hosts are network namespaces. The plot is in
+`out/soak-cluster.png`, the story in `out/soak-cluster.log`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from driftline import run_reference
+from driftline.deploy.keys.key import read_key
+from tests.deploy.cluster.lab import COMMAND, Lab
+from tests.soak.cluster.faults import Faults
+from tests.soak.cluster.flow import alone
+from tests.soak.cluster.samples import ClusterSamples, socket_folders, z_nodes
+from tests.zookeepers import needs_zookeeper
+
+pytestmark = pytest.mark.soak
+
+ROOT = Path(__file__).resolve().parents[2]
+OUT = ROOT / "out"
+
+MINUTES = float(os.environ.get("SOAK_MINUTES", "15"))
+SEED = int(os.environ.get("SOAK_SEED", "1"))
+RATE = 50.0
+PORTS = {"one": 7001, "two": 7002}
+FLOW = "chained"
+
+LONG_S = 24 * 3600.0
+"""Producers are ended by a signal."""
+
+QUIET_EVERY = 8
+"""After so many faults the flow is left alone until it runs, and everything is counted."""
+
+GROWTH_MAX, MORE_MAX_MIB = 1.25, 16
+
+
+def label_of(line: dict[str, object]) -> list[int]:
+    label = line["t"]
+    assert isinstance(label, list)
+    return label
+
+
+class Soak:
+    """The flow in its lab, and its producers."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.output = lab.folder / "out"
+        self.began = monotonic()
+        self.samples = ClusterSamples()
+        self.z_nodes: list[dict[str, int]] = []
+        self.folders: list[int] = []
+        self.quiet: list[float] = []
+        """When everything was counted."""
+        self.producers: dict[str, subprocess.Popen[str]] = {}
+        OUT.mkdir(exist_ok=True)
+        self._story = (OUT / "soak-cluster.log").open("w", buffering=1)
+
+    def tell(self, text: str) -> None:
+        print(f"{monotonic() - self.began:7.1f} {text}", file=self._story)
+
+    def begin(self) -> None:
+        lab = self.lab
+        givens = [word for name in PORTS for word in ("--producer", f"{name}={name}")]
+        subprocess.run([COMMAND, "keys", lab.keys, *givens], check=True, stdout=subprocess.DEVNULL)
+        for kind, where in (("master", "ab"), ("node", "abc"), ("front", "bc")):
+            for name in where:
+                lab.hosts[name].start(kind)
+        lab.until(lambda: len(lab.status()["agents"]) == 7, "all agents")
+        inputs = [w for name, port in PORTS.items() for w in ("--input", f"{name}=tcp://*:{port}")]
+        lab.command("submit", "tests.soak.cluster.flow", "--path", ROOT, *inputs, "--nodes", 3,
+                    "--output", self.output, "--checkpoint-ms", 500)  # fmt: skip
+        self.until_running()
+        fronts = lab.status()["flows"][0]["fronts"]
+        for (name, port), place in zip(PORTS.items(), fronts, strict=True):
+            host = lab.hosts[place.partition("-")[0]]
+            public = read_key(lab.keys / f"{host.name}.key").public
+            at = f"tcp://{host.address}:{port}#{public}"
+            words = at, name, RATE, LONG_S, lab.keys / f"{name}.key"
+            self.producers[name] = subprocess.Popen(
+                [sys.executable, "-m", "tests.soak.live.producer", *map(str, words)],
+                cwd=ROOT, stdout=subprocess.PIPE, text=True,
+            )  # fmt: skip
+
+    def count(self) -> int:
+        return sum(file.read_bytes().count(b"\n") for file in self.output.glob("*.jsonl"))
+
+    def until_running(self) -> None:
+        lab = self.lab
+        lab.until(lambda: len(lab.status()["agents"]) == 7, "all agents")
+        lab.until(lambda: bool(lab.status()["flows"][0]["state"] == "running"), "it runs")
+
+    def until_quiet(self) -> None:
+        """Wait until everything is there again and outputs come; then count everything."""
+        self.tell("quiet")
+        begun = monotonic()
+        self.until_running()
+        before = self.count()
+        self.lab.until(lambda: self.count() > before + RATE, "outputs")
+        self.lab.until(lambda: self._lag_s() < 2.0, "what was held back is delivered")
+        self.tell(f"running again after {monotonic() - begun:.1f} s")
+        now = monotonic() - self.began
+        for _ in range(5):
+            self.samples.take_all(now, self.lab)
+        self.quiet.append(now)
+        self.z_nodes.append(z_nodes(self.lab.zookeeper))
+        self.folders.append(socket_folders())
+        self.tell(f"z-nodes {self.z_nodes[-1]}, folders {self.folders[-1]}")
+
+    def _lag_s(self) -> float:
+        lag = self.lab.status()["flows"][0]["lag_s"]
+        return float("inf") if lag is None else float(lag)
+
+    def stored(self) -> dict[str, int]:
+        """Producer -> the number of records that it knows to be stored, at its end."""
+        found = {}
+        for name, process in self.producers.items():
+            process.terminate()
+            said, _ = process.communicate(timeout=300)
+            assert process.returncode == 0
+            found[name] = int(said)
+        return found
+
+    def lines(self) -> list[dict[str, object]]:
+        """All outputs, by their labels; those of a file are in this order there."""
+        found: list[dict[str, object]] = []
+        for file in self.output.glob("*.jsonl"):
+            lines = [json.loads(line) for line in file.read_text().splitlines()]
+            assert lines == sorted(lines, key=label_of), file
+            found += lines
+        return sorted(found, key=label_of)
+
+
+@pytest.fixture
+def soak(tmp_path: Path) -> Iterator[Soak]:
+    needs_zookeeper()
+    with Lab(tmp_path, ["a", "b", "c"]).built(servers=3) as lab, ExitStack() as stack:
+        soak = Soak(lab)
+        soak.begin()
+        for producer in soak.producers.values():
+            stack.callback(producer.kill)
+        yield soak
+
+
+def test_a_cluster_stays_flat_and_right(soak: Soak) -> None:
+    lab = soak.lab
+    faults = Faults(lab, SEED, FLOW, soak.tell)
+    try:
+        soak.until_quiet()
+        while monotonic() - soak.began < 60 * MINUTES:
+            for _ in range(QUIET_EVERY):
+                faults.one()
+            soak.until_quiet()
+        stored = soak.stored()
+        lab.command("stop", FLOW)
+        assert lab.status()["flows"][0]["state"] == "stopped in good order"
+    except BaseException:
+        (OUT / "soak-cluster-agents.log").write_text(lab.logs(all_lines=True))
+        raise
+    finally:
+        soak.samples.draw(OUT / "soak-cluster.png")
+    check_outputs(soak, stored)
+    check_flat(soak)
+
+
+def check_outputs(soak: Soak, stored: dict[str, int]) -> None:
+    """Every record that is stored has come out once, in one order, after what was before it."""
+    values = [line["value"] for line in soak.lines()]
+    records = []
+    for value in values:
+        assert isinstance(value, dict)
+        records.append({"producer": value["producer"], "number": value["number"]})
+    for name, count in stored.items():
+        numbers = [record["number"] for record in records if record["producer"] == name]
+        assert numbers == list(range(1, count + 1)), name
+    assert values == [item.value for item in run_reference(alone, [records])]
+    soak.tell(f"{len(values)} outputs are as they must be")
+
+
+def check_flat(soak: Soak) -> None:
+    """Nothing has grown from the first quiet moment after faults to the last one."""
+    first, last = soak.quiet[1], soak.quiet[-1]
+    assert soak.z_nodes[-1].keys() == soak.z_nodes[1].keys()
+    for path, count in soak.z_nodes[-1].items():
+        assert count <= soak.z_nodes[1][path] + 1, path
+    assert soak.folders[-1] <= soak.folders[1] + 1
+    for figure, factor, more in (
+        ("rss_mib", GROWTH_MAX, MORE_MAX_MIB),
+        ("descriptors", 1.0, 6),
+        ("threads", 1.0, 3),
+    ):
+        before = soak.samples.medians(figure, first - 1, first + 1)
+        after = soak.samples.medians(figure, last - 1, last + 1)
+        soak.tell(f"{figure} {before} {after}")
+        for name in before.keys() & after.keys():
+            assert after[name] <= before[name] * factor + more, f"{figure} of {name}"
