@@ -87,6 +87,10 @@ def test_links_that_fail_and_hosts_that_die(lab: Lab, tmp_path: Path) -> None:
     lab.ensemble.servers[0].start()
     lab.until(lambda: bool(lab.status()["flows"][0]["over"]), "the end")
     assert lab.status()["flows"][0]["state"] == "complete"
+    network = "--bind", hosts["c"].address, "--keys", lab.keys / "c.key"
+    said = lab.command("logs", "joined", "--json", "--lines", 10_000, *network, host="c")
+    told = {json.loads(line)["agent"] for line in said.splitlines()}
+    assert told == {agent["name"] for agent in lab.status()["agents"]}
     loaded = load_flow(str(flow))
     expected: dict[object, list[object]] = {}
     for item in run_reference(loaded, records):
