@@ -29,6 +29,9 @@ from driftline.engine.wire.senders import MASTER, WATCH
 ANSWER_S = 2.0
 """How long masters and nodes may take to answer."""
 
+ASK_AGAIN_S = 0.5
+"""An answer may be lost, as it may go to another command that asks at the same moment."""
+
 MICROS_SINCE = 10**15
 """Times from here on are microseconds since 1970, those of live sources; below, numbers of records.
 """
@@ -136,10 +139,11 @@ def _ask(
         at = network.inbox(f"{WATCH}-{submission.name}", str(sockets))
         watch.address = runtime.add(watch, at)
         watch.addresses[MASTER] = address
-        give_up_at, asked = monotonic() + answer_s, 0
-        while monotonic() < give_up_at:
-            if len(watch.addresses) > asked:  # first the master, then those that it names
-                asked = len(watch.addresses)
+        give_up_at, asked, again_at = monotonic() + answer_s, 0, 0.0
+        while (now := monotonic()) < give_up_at:
+            if len(watch.addresses) > asked or now >= again_at:
+                asked = len(watch.addresses)  # first the master, then those that it names
+                again_at = now + ASK_AGAIN_S
                 watch.ask()
             runtime.step(wait_s=0.02)
             if watch.answered and len(watch.addresses) == asked and MASTER in watch.reports:
