@@ -185,8 +185,7 @@ class Hosting(threading.Thread):
 
     def _takes(self, node: str) -> bool:
         """Whether a node is to run here."""
-        places, number = self.submission.nodes, int(node.removeprefix("node-"))
-        return number < len(places) and places[number] == self._host.agent
+        return self.submission.place_of(int(node.removeprefix("node-"))) == self._host.agent
 
     def _show_master(self, config: ProcessConfig, stack: ExitStack) -> None:
         """Without ZooKeeper: show where the master is, as long as this agent lives."""

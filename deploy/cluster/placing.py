@@ -21,7 +21,7 @@ def taken_slots(tree: Tree) -> Counter[str]:
         except StateMismatch:  # it is damaged: what runs of the flow may go on
             state = None
         if state is None or not ended_by(state, each):
-            taken.update(each.nodes[number] for number in each.layout_in(state))
+            taken.update(each.place_of(number) for number in each.layout_in(state))
             taken.update(each.fronts)
     return taken
 

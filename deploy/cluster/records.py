@@ -131,13 +131,17 @@ class Submission:
         """The nodes of now, by their numbers; `state`: what the registry holds."""
         return (state.layout if state is not None else ()) or tuple(range(self.count))
 
+    def place_of(self, node: int) -> str:
+        """The agent of a node; "" if it has none."""
+        return self.nodes[node] if node < len(self.nodes) else ""
+
     def processes_of(self, agent: str, kind: Kind, layout: Layout) -> list[str]:
         """The processes that an agent of this kind runs for the flow in a layout."""
         match kind:
             case Kind.MASTER:
                 return ["master"]
             case Kind.NODE:
-                return names_of(number for number in layout if self.nodes[number] == agent)
+                return names_of(number for number in layout if self.place_of(number) == agent)
         return [f"front-{i}" for i, place in enumerate(self.fronts) if place == agent]
 
     def concerns(self, agent: str, kind: Kind, layout: Layout) -> bool:

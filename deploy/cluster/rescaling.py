@@ -35,10 +35,18 @@ def rescale(tree: Tree, name: str, nodes: int) -> Submission:
     if state is None or ended_by(state, submission):
         raise StateMismatch(f"flow {name!r} is over: submit it again, with --nodes {nodes}")
     layout = submission.layout_in(state)
-    if len(layout) == nodes:
-        return change(tree, name, lambda before: replace(before, wanted=0))
-    places = next_places(tree, submission, state, nodes)
-    return change(tree, name, lambda before: replace(before, nodes=places, wanted=nodes))
+
+    def with_places(before: Submission) -> Submission:
+        if before.wanted not in (0, nodes, len(layout)) and nodes != len(layout):
+            raise StateMismatch(
+                f"flow {name!r} is on its way to {before.wanted} nodes: wait until it has them, or "
+                f"let it stay as it is with `driftline rescale {name} {len(layout)}`"
+            )
+        if nodes == len(layout) or nodes == before.wanted:  # also: gives up what is under way
+            return replace(before, wanted=nodes)
+        return replace(before, nodes=next_places(tree, before, state, nodes), wanted=nodes)
+
+    return change(tree, name, with_places)
 
 
 def check_rescalable(name: str, policy: Policy) -> None:
@@ -60,7 +68,7 @@ def next_places(
     """
     layout = submission.layout_in(state)
     first, used = max(layout) + 1, taken_slots(tree)
-    used.subtract(submission.nodes[number] for number in layout)
+    used.subtract(submission.place_of(number) for number in layout)
     return submission.nodes[:first] + tuple(spread(agents(tree), Kind.NODE, nodes, used))
 
 

@@ -216,7 +216,7 @@ def _nodes(
         found.append(
             NodeStatus(
                 name,
-                submission.nodes[number],
+                submission.place_of(number),
                 (groups[0], groups[-1]),
                 doing if report is None else report.state,
                 {} if report is None else dict(report.figures),
@@ -234,7 +234,7 @@ def _troubles(
     found = [f"{a.name}: {text}" for a in alive for flow, text in a.trouble
              if flow == submission.name]  # fmt: skip
     names = {agent.name for agent in alive}
-    places = dict.fromkeys((*(submission.nodes[n] for n in layout), *submission.fronts))
+    places = dict.fromkeys((*(submission.place_of(n) for n in layout), *submission.fronts))
     found += [f"agent {place} is away" for place in places if place not in names]
     if not any(agent.kind is Kind.MASTER for agent in alive):
         found.append("there is no agent for masters")

@@ -20,6 +20,8 @@ from driftline.engine.errors import FlowError
 
 SLOTS = 4
 
+NAME_CHARS_MAX = 64
+
 
 def _agent(kind: Kind) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of an agent of this kind, and run one."""
@@ -51,8 +53,11 @@ def _agent(kind: Kind) -> Callable[[Callable[..., None]], Callable[..., None]]:
             slots: int = 0,
         ) -> None:
             name = name or f"{socket.gethostname()}-{kind}"
-            if "/" in name or not name.isprintable():
-                raise FlowError(f"{name!r} cannot be the name of an agent: give another --name")
+            if "/" in name or not name.isprintable() or len(name) > NAME_CHARS_MAX:
+                raise FlowError(
+                    f"{name!r} cannot be the name of an agent: give a --name of at most "
+                    f"{NAME_CHARS_MAX} characters, without '/'"
+                )
             config = AgentConfig(name, kind, state, slots, network, place.session_s, metrics)
             with place.opened() as tree:
                 run_agent(config, tree)

@@ -102,7 +102,7 @@ def rescale(place: Place, name: str, nodes: int, wait_s: float, json_file: Path 
             if state is not None and ended_by(state, wanted):
                 raise StateMismatch(f"flow {name!r} has ended with {len(layout)} nodes")
             sleep(LOOK_EVERY_S)
-    places = [wanted.nodes[number] for number in layout]
+    places = [wanted.place_of(number) for number in layout]
     done = len(layout) == nodes
     write_json(json_file, {"name": name, "done": done, "nodes": places, "error": None})
     if done:
