@@ -327,6 +327,8 @@ class Front(Member):
 
     def _tell_drained(self) -> None:
         time, ended = min(self._until, self._end), self._ended
+        if time >= INFINITY and not ended:
+            return  # the stream is over; where its end is will be known once it is read
         self.send("master", Drained(time, int(self.live is not None), int(ended)))
 
     def _settle(self, settled: int, delivered: int) -> None:
