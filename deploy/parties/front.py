@@ -225,8 +225,7 @@ class Front(Member):
         """Send the records below a time, and no others, or none from now on."""
         self._held = max(self.next, message.time)
         self._asked = max(self._asked, message.time)
-        held = Held(message.number, min(self.next, self._end), int(self._ended))
-        self.send(MASTER, held)
+        self.send(MASTER, Held(message.number, min(self.next, self._end), int(self._ended)))
 
     def count_delivered(self) -> None:
         """Count in `taken` only what is delivered: later calls count what waits in an input log.
@@ -326,8 +325,9 @@ class Front(Member):
         self._tell_drained()
 
     def _tell_drained(self) -> None:
-        time, ended = min(self._until, self._end), self._ended
-        self.send("master", Drained(time, int(self.live is not None), int(ended)))
+        time = min(self._until, self._end)
+        if self._ended or time < INFINITY:  # else a stream is over, and not read to its end yet
+            self.send(MASTER, Drained(time, int(self.live is not None), int(self._ended)))
 
     def _settle(self, settled: int, delivered: int) -> None:
         self.settled = max(self.settled, settled)
