@@ -31,6 +31,7 @@ class Story(logging.Handler):
         super().__init__()
         self.events: list[Event] = []
         """In the order in which this process has heard of them."""
+        self._others: list[Event] = []
         self._ahead_s = time() - perf_counter()
         self._before = log.level, log.propagate
 
@@ -53,13 +54,16 @@ class Story(logging.Handler):
         fields = getattr(record, FIELDS, {})
         self.events.append(Event(str(fields.get("event")), record.created - self._ahead_s))
 
-    def add(self, lines: Iterable[str]) -> None:
-        """Take log lines of other processes, as JSON objects."""
+    def hear(self, lines: Iterable[str]) -> None:
+        """Take all log lines of processes that others have started, as JSON objects, in place of
+        those taken before."""
+        self._others = []
         for line in lines:
             told = json.loads(line)
             at = datetime.fromisoformat(told["time"]).timestamp()
-            self.events.append(Event(str(told["event"]), at - self._ahead_s))
+            self._others.append(Event(str(told["event"]), at - self._ahead_s))
 
     def times(self, name: str, since: float) -> list[float]:
         """When an event was told, from a time on; the earliest first."""
-        return sorted(event.at for event in self.events if event == (name, max(event.at, since)))
+        told = self.events + self._others
+        return sorted(event.at for event in told if event == (name, max(event.at, since)))

@@ -25,7 +25,7 @@ from driftline.engine.ui.pictures import (
 PHASES = ("detection_ms", "restart_ms", "restore_ms", "replay_ms")
 """What follows a kill; together the time to the first new output."""
 
-SHOWN_S = (-1.0, 2.0)
+SHOWN_S = (-1.0, 3.0)
 """The part of a run that the picture shows: seconds from the kill on."""
 
 NOTE = (

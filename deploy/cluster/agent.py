@@ -100,9 +100,15 @@ def run_agent(config: AgentConfig, tree: Tree) -> None:
 def _holder_before(config: AgentConfig) -> str:
     """By what the agent before this one held its place in the tree, if it was killed."""
     try:
-        return (config.state / HOLDER).read_text()
+        place, _, holder = (config.state / HOLDER).read_text().rpartition(" ")
     except OSError:
         return ""
+    return holder if place == _place(config) else ""
+
+
+def _place(config: AgentConfig) -> str:
+    """What tells a state directory from a copy of it, whose agent may live."""
+    return f"{socket.gethostname()} {config.state.stat().st_ino}"
 
 
 def _check_alone(config: AgentConfig, tree: Tree) -> None:
@@ -308,7 +314,8 @@ class Agent:
         holder = self._tree.holder()
         if holder != self._noted:
             with suppress(OSError):  # then the next one waits until the session is over
-                (self._config.state / HOLDER).write_text(holder)
+                text = f"{_place(self._config)} {holder}"
+                (self._config.state / HOLDER).write_text(text)
             self._noted = holder
 
     def _show(self) -> None:

@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState, FileRegistry
-from driftline.coordinator.zookeeper import ZooKeeperRegistry, close, connect
 from driftline.deploy.host.claims import claim, opened
 from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.heartbeat import Heartbeat
@@ -122,6 +121,8 @@ def _registered(config: ProcessConfig) -> ClusterState:
     if not config.zookeeper:
         found = FileRegistry(config.registry_file).read()
     else:
+        from driftline.coordinator.zookeeper import ZooKeeperRegistry, close, connect
+
         client = connect(config.zookeeper, config.session_s)
         try:
             found = ZooKeeperRegistry(client, REGISTRY).read()

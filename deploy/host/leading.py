@@ -10,8 +10,6 @@ from contextlib import closing
 from functools import partial
 
 from driftline.coordinator.registry import ClusterState, FileRegistry, WriteState, check_identity
-from driftline.coordinator.succession import Succession
-from driftline.coordinator.zookeeper import ZooKeeperRegistry, close, connect
 from driftline.deploy.host.claims import claim, opened
 from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.metrics.roles import serve_candidate, serve_master
@@ -51,6 +49,10 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
 
 
 def _run_candidate(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
+    # Here, as other processes would wait for the import when they start.
+    from driftline.coordinator.succession import Succession
+    from driftline.coordinator.zookeeper import ZooKeeperRegistry, close, connect
+
     client = opened(config, lambda: connect(config.zookeeper, config.session_s))
     registry = ZooKeeperRegistry(client, REGISTRY)
     make = partial(_master, config, flow_plan, chosen, config.zookeeper)

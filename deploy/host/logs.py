@@ -17,13 +17,15 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from driftline.engine.durable import write_at
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import FIELDS, about, log
 from driftline.engine.visible import visible_json, visible_lines
+
+if TYPE_CHECKING:  # a child has none, and a recovery would wait for the import
+    from rich.console import Console
 
 BEGIN = b"\x1e"
 """RS, which comes before each log line of a child."""

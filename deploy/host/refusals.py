@@ -7,8 +7,8 @@ keys and the other has none, ZeroMQ does not even try again: the socket is dead.
 from __future__ import annotations
 
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
+from driftline.deploy.host.guarding.monitored import happened
 from driftline.engine.errors import NotPermitted
 
 _FAILED = (
@@ -38,8 +38,7 @@ class Refusals:
     def check(self) -> None:
         """Raises NotPermitted if the server will never shake hands."""
         while self._monitor.poll(0):
-            told = parse_monitor_message(self._monitor.recv_multipart())
-            event, value = told["event"], told["value"]
+            event, value = happened(self._monitor.recv_multipart())
             if event == zmq.Event.HANDSHAKE_SUCCEEDED:
                 self.hint = ""
             elif event == zmq.Event.HANDSHAKE_FAILED_AUTH:

@@ -78,6 +78,16 @@ def test_the_next_one_leads_when_the_first_ends(masters: Masters) -> None:
     assert third.succession.leader() == ("b", "at b")
 
 
+def test_a_process_whose_end_is_known_is_not_waited_for(masters: Masters) -> None:
+    first, second, parent = masters("a"), masters("b"), masters("parent")
+    first.act()
+    second.act()
+    parent.succession.forget("a")  # its session goes on
+    second.notice()
+    assert second.leadership.first
+    assert parent.succession.leader() == ("b", "at b")
+
+
 def test_one_that_goes_from_the_middle_makes_nobody_lead(masters: Masters) -> None:
     first, second, third = masters("a"), masters("b"), masters("c")
     for master in (first, second, third):

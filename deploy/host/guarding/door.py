@@ -30,10 +30,10 @@ from dataclasses import dataclass
 from time import monotonic
 
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from driftline.deploy.host.guarding.descriptors import raise_limit
 from driftline.deploy.host.guarding.listening import BACKLOG, bound_to, listen
+from driftline.deploy.host.guarding.monitored import happened
 from driftline.deploy.host.threads import ThreadDied
 from driftline.deploy.parties.seldom import Seldom
 
@@ -159,8 +159,7 @@ class Door:
                 told = monitor.recv_multipart()
                 if _is_last(told):
                     return
-                event = parse_monitor_message(told)
-                self._happened(event["event"], event["value"])
+                self._happened(*happened(told))
             else:
                 self._place()
             self._closed.tell(monotonic())
@@ -257,7 +256,7 @@ class Door:
 
 def _is_last(told: list[bytes]) -> bool:
     """Whether this is the last that ZeroMQ tells of a socket."""
-    return parse_monitor_message(told)["event"] == zmq.EVENT_MONITOR_STOPPED
+    return happened(told)[0] == zmq.EVENT_MONITOR_STOPPED
 
 
 def _copy(descriptor: int) -> socket.socket | None:

@@ -15,6 +15,7 @@ from driftline.bench.systems.cases import MICRO_BATCH, REAL_TIME, Case
 from driftline.bench.systems.microbatch import Refused
 from driftline.engine.errors import Unavailable
 from driftline.engine.policy import POLICIES
+from tests.zookeepers import needs_zookeeper
 
 Run = Callable[..., Result]
 
@@ -120,10 +121,10 @@ def test_ordering_runs_both_orderings(run: Run, tmp_path: Path) -> None:
 
 
 def test_recovery_loses_nothing_and_its_parts_are_the_whole(run: Run, tmp_path: Path) -> None:
-    done = run("recovery --trials 1 --killed node,master --spares 1 --json r.json")
+    done = run("recovery --trials 1 --killed node,all --spares 1 --json r.json")
     assert done.exit_code == 0, done.output
-    node, master = json.loads((tmp_path / "r.json").read_text())["rows"]
-    for row, killed in ((node, "node"), (master, "master")):
+    node, everything = json.loads((tmp_path / "r.json").read_text())["rows"]
+    for row, killed in ((node, "node"), (everything, "all")):
         assert (row["killed"], row["spares"], row["trials"]) == (killed, 1, 1)
         assert (row["lost"], row["duplicated"]) == (0, 0)
         assert row["first_output_ms"]["p50"] == row["first_output_ms"]["max"] > 0
@@ -141,6 +142,21 @@ def test_rescale_loses_nothing(run: Run, tmp_path: Path) -> None:
     assert (written["lost"], written["duplicated"]) == (0, 0)
     assert [(each["before"], each["after"]) for each in written["changes"]] == [(1, 2), (2, 1)]
     assert all(0 < each["pause_ms"] < 5000 for each in written["changes"])
+
+
+def test_recovery_of_a_cluster_loses_nothing(run: Run, tmp_path: Path) -> None:
+    needs_zookeeper()
+    done = run("recovery --trials 1 --killed master,front,host --json r.json")
+    assert done.exit_code == 0, done.output
+    rows = json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert [(row["killed"], row["spares"]) for row in rows] == [
+        *(("master", 0), ("master", 1), ("front", 0), ("front", 1)),
+        ("host", 0),  # what it has ready dies with it
+    ]
+    for row in rows:
+        assert (row["lost"], row["duplicated"]) == (0, 0)
+        assert row["first_output_ms"]["p50"] > 0
+        assert (row["restore_ms"] > 0) is (row["killed"] != "master"), "a master takes over"
 
 
 def test_floor_writes_both_of_its_figures(run: Run, tmp_path: Path) -> None:
@@ -178,7 +194,7 @@ def test_profile_tells_every_step(run: Run, tmp_path: Path, policy: str) -> None
         ("throughput --input wordless.jsonl --documents 2", "hold no word"),
         ("throughput --repeat 0", "--repeat"),
         ("ordering --rates 5 --seconds 1", "too few documents"),
-        ("recovery --killed node,host", "'host' cannot be killed; there are node, master, all"),
+        ("recovery --killed node,disk", "'disk' cannot be killed; there are node, master, front,"),
         ("recovery --spares 2", "--spares"),
         ("rescale --nodes 2", "'2': give two numbers from 1 to 64 or more"),
         ("rescale --nodes 2,2", "is no change"),

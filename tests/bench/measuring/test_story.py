@@ -1,6 +1,8 @@
 """A story has the events of Driftline alone, by the clock of meters, and gives the log back."""
 
+import json
 import logging
+from datetime import UTC, datetime
 from time import perf_counter
 
 import pytest
@@ -25,3 +27,13 @@ def test_events_are_told_by_name_from_a_time_on(caplog: pytest.LogCaptureFixture
     assert (log.level, log.propagate) == (level, True)
     log.warning("as before")
     assert caplog.messages == ["load", "as before"]
+
+
+def test_lines_of_other_processes_are_told_by_the_same_clock() -> None:
+    before = perf_counter()
+    line = json.dumps({"time": datetime.now(UTC).isoformat(), "event": "running"})
+    with Story() as story:
+        story.hear([line])
+        story.hear([line])  # once more, as a reader of files does
+    [at] = story.times("running", 0.0)
+    assert before - 0.05 < at <= perf_counter() + 0.05

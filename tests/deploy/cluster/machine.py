@@ -24,13 +24,19 @@ class Machine:
     """One agent of each kind. A context manager: on leaving it everything ends."""
 
     def __init__(
-        self, folder: Path, kinds: Sequence[str] = KINDS, options: Sequence[str] = ()
+        self,
+        folder: Path,
+        kinds: Sequence[str] = KINDS,
+        options: Sequence[str] = (),
+        place: Sequence[str] = (),
     ) -> None:
-        """`options`: of each agent."""
+        """`options`: of each agent; `place`: those that name the cluster, if that is not in a
+        directory."""
         self.folder = folder
         self._options = options
         self.output = folder / "out"
         self._kinds = kinds
+        self.place = place or ("--registry", str(folder / "reg"))
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
@@ -50,11 +56,11 @@ class Machine:
         for agent in self._agents.values():
             agent.wait(LIMIT_S)
 
-    def start(self, kind: str, name: str = "") -> None:
-        """Start an agent; its name is the kind, if it is given no other one."""
+    def start(self, kind: str, name: str = "", *more: str) -> None:
+        """Start an agent; its name is the kind, if it is given no other one; `more`: options."""
         name = name or kind
         log = (self.folder / f"{name}.log").open("ab")
-        options = "--registry", self.folder / "reg", "--name", name, "--state", self.folder / name
+        options = *self.place, *more, "--name", name, "--state", self.folder / name
         self._agents[name] = subprocess.Popen(
             [COMMAND, kind, *map(str, options), *self._options],
             stdin=subprocess.DEVNULL,
@@ -71,7 +77,7 @@ class Machine:
     def command(self, name: str, *arguments: object, status: int = 0) -> str:
         """Run a command of the cluster. Returns what it prints."""
         done = subprocess.run(
-            [COMMAND, name, *map(str, arguments), "--registry", str(self.folder / "reg")],
+            [COMMAND, name, *map(str, arguments), *self.place],
             capture_output=True,
             text=True,
             check=False,
@@ -112,6 +118,10 @@ class Machine:
     def listening(self) -> list[str]:
         """The addresses at which fronts listen for producers, in the order of their beginning."""
         return re.findall(r"listening for producers on (\S+)", self.logs())
+
+    def log(self, name: str) -> str:
+        """What an agent has said."""
+        return (self.folder / f"{name}.log").read_text()
 
     def logs(self) -> str:
         """What all agents have said."""

@@ -91,6 +91,21 @@ def test_what_is_held_is_there_as_long_as_its_holder(
     assert other.children("agents") == ["b"]
 
 
+def test_an_heir_does_not_wait_for_the_session_of_the_one_before(opened: Open) -> None:
+    one, other, third = opened(), opened(), opened()
+    one.hold("agents/a", b"1")
+    if not one.zookeeper:
+        assert one.holder() == ""  # the kernel lets go at once
+        return
+    other.succeed(one.holder())
+    other.hold("agents/a", b"2")
+    found = third.read("agents/a")
+    assert found is not None
+    assert found.data == b"2"
+    one.close()
+    assert third.children("agents") == ["a"]
+
+
 def test_changes_are_told_or_looked_for(opened: Open) -> None:
     one, other = opened(), opened()
     changed = threading.Event()
