@@ -33,7 +33,7 @@ from driftline.deploy.host.config import SESSION_S
 from driftline.deploy.host.signals import Signals
 from driftline.deploy.host.transport import LOCAL, Network
 from driftline.deploy.run.leftovers import socket_folder
-from driftline.engine.errors import DriftlineError, InUse, Unavailable
+from driftline.engine.errors import Disconnected, DriftlineError, InUse, Unavailable
 from driftline.engine.events import Trouble, about, log
 
 LOOK_S = 0.25
@@ -154,6 +154,10 @@ class Agent:
             states = {each.name: self._tree.registry(each.name).read() for each in known}
             if config.kind is Kind.NODE:
                 follow_agents(self._tree, known, states)
+        except InUse:
+            raise  # another agent has come with this name while the session was over
+        except Disconnected:
+            return  # the client has told it; what runs goes on
         except Unavailable as error:
             self._outage.failed(now, f"{error}; what runs goes on, and is tried again")
             return
