@@ -25,7 +25,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, KeeperState
 
 from driftline.coordinator.registry import ClusterState, decode_state, encode_state, follows
-from driftline.engine.errors import PayloadError, StateMismatch, Unavailable
+from driftline.engine.errors import Disconnected, PayloadError, StateMismatch, Unavailable
 from driftline.engine.events import Trouble, about, log
 
 ANSWER_S = 10.0
@@ -52,6 +52,9 @@ REASONS = (
     (errors.NoNodeError, "the z-node was removed meanwhile"),
 )
 """Why a request failed, for people; the first one that fits."""
+
+LOSSES = (errors.ConnectionLoss, errors.ConnectionClosedError, errors.SessionExpiredError)
+"""The connection is lost, of which the client tells."""
 
 CONFLICTS = (errors.BadVersionError, errors.NodeExistsError, errors.NoNodeError)
 """Somebody has written the z-node since it was read."""
@@ -130,7 +133,7 @@ def answering(
     Nothing is asked without a connection: the client would keep it, and ask it later.
     """
     if not client.connected:
-        raise Unavailable(f"{what}: no server is connected now")
+        raise Disconnected(f"{what}: no server is connected now")
     try:
         yield
     except answers:
@@ -138,7 +141,8 @@ def answering(
     except KazooTimeoutError:
         raise Unavailable(f"{what}: no answer within {answer_s:g} s") from None
     except errors.KazooException as error:
-        raise Unavailable(f"{what}: {_reason(error)}") from None
+        kind = Disconnected if isinstance(error, LOSSES) else Unavailable
+        raise kind(f"{what}: {_reason(error)}") from None
 
 
 # Clients --------------------------------------------------------------------------------------

@@ -83,6 +83,10 @@ class InUse(Unavailable):
     """A run is at work in a directory."""
 
 
+class Disconnected(Unavailable):
+    """A server cannot be reached, which has been told to people; so will be that it can again."""
+
+
 class SimulationFailed(DriftlineError):
     """A simulated run stopped, or gave other outputs than the reference interpreter.
 

@@ -36,7 +36,13 @@ from driftline.deploy.host.metrics.endpoint import check_all
 from driftline.deploy.host.signals import Signals
 from driftline.deploy.host.transport import LOCAL, Network
 from driftline.deploy.run.leftovers import socket_folder
-from driftline.engine.errors import DriftlineError, InUse, StateMismatch, Unavailable
+from driftline.engine.errors import (
+    Disconnected,
+    DriftlineError,
+    InUse,
+    StateMismatch,
+    Unavailable,
+)
 from driftline.engine.events import Trouble, about, log
 
 LOOK_S = 0.25
@@ -190,6 +196,11 @@ class Agent:
             known = [each for each in known if each.name in states]
             if config.kind is Kind.NODE:
                 follow_agents(self._tree, known, states)
+        except InUse:
+            raise  # another agent has come with this name while the session was over
+        except Disconnected as error:  # the client has told it; what runs goes on
+            self.standing.unreached = str(error)
+            return
         except (Unavailable, StateMismatch) as error:  # it may hold a record of a later version
             self.standing.unreached = str(error)
             self._outage.failed(now, f"{error}; what runs goes on, and is tried again")

@@ -20,7 +20,7 @@ from driftline.coordinator.registry import Registry
 from driftline.coordinator.succession import Succession
 from driftline.coordinator.zookeeper import ANSWER_S, ZooKeeperRegistry, answering, close, connect
 from driftline.deploy.cluster.tree import FLOWS, NEW, Conflict, Entry, Masters
-from driftline.engine.errors import InUse
+from driftline.engine.errors import InUse, Unavailable
 
 LOOK_EVERY_S = 5.0
 """Only in case that a watch was lost."""
@@ -110,9 +110,13 @@ class ZNodes:
     def renew(self) -> None:
         """Hold again what a session has held that is over. Raises Unavailable, InUse."""
         if self._lost:
-            for path, data in self._held.items():
-                self._create(path, data)
-            self._lost = False
+            self._lost = False  # it may be lost again meanwhile
+            try:
+                for path, data in self._held.items():
+                    self._create(path, data)
+            except Unavailable:
+                self._lost = True
+                raise
 
     def masters(self, flow: str, changed: Callable[[], None]) -> Masters:
         path = f"/{FLOWS}/{flow}/masters"

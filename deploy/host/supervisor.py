@@ -38,7 +38,7 @@ from driftline.deploy.host.launched import Launched
 from driftline.deploy.host.process import where_it_was
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.spares import SPARE, Spares
-from driftline.deploy.host.statuses import CANNOT_START, STOPPED
+from driftline.deploy.host.statuses import BROKEN, CANNOT_START, STOPPED
 from driftline.deploy.parties.silences import Running, Silences
 from driftline.deploy.parties.watch import Watch
 from driftline.engine.counted import counted
@@ -60,6 +60,10 @@ SAID_BEFORE_S = 0.5
 
 ENDS_WITHIN_S = 10.0
 """How long the end of a process that was killed for its silence may take before that is told."""
+
+
+REPLACE_AFTER_S = 0.2
+"""The pause before the start of a master in place of one that has lost its place."""
 
 
 class CannotStart(Unavailable):
@@ -165,7 +169,9 @@ class LocalCluster:
                 self._told_of_death(self._tokens[name])
                 self.restarts_of[name] += 1
                 self._start_at[name] = now
-                if name not in self._killed:
+                if status == BROKEN and self.config.zookeeper:
+                    self._start_at[name] = self._replaced(name, now)
+                elif name not in self._killed:
                     try:
                         self._start_at[name] = self._died(name, status, now)
                     except Unavailable as error:
@@ -282,6 +288,18 @@ class LocalCluster:
             extra=about("process-died", name=name, pid=pid, status=status, pause=pause),
         )
         return at
+
+    def _replaced(self, name: str, now: float) -> float:
+        """When to start a master in place of one that has lost its place in the queue. That is no
+        sign that anything is wrong with it, and it may happen any number of times."""
+        dead = self._children[name]
+        dead.hear_out()
+        log.info(
+            "%s (pid %d) has lost its place among the masters; it queues up again",
+            *(name, dead.pid),
+            extra=about("master-replaced", name=name, pid=dead.pid),
+        )
+        return now + REPLACE_AFTER_S
 
     def _files(self, name: str) -> str:
         """Where a process keeps its state: one of these files may be damaged."""

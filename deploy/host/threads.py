@@ -16,7 +16,7 @@ from time import monotonic
 
 import zmq
 
-from driftline.engine.errors import DriftlineError, Unavailable
+from driftline.engine.errors import Disconnected, DriftlineError, Unavailable
 from driftline.engine.events import Trouble, about, log
 from driftline.engine.wire.party import Job, Party
 
@@ -97,6 +97,8 @@ class Worker:
     def _tell(self, party: Party, job: Job, result: object) -> None:
         """Tell when jobs of a kind begin to fail, while they do, and when they do no more."""
         name, kind = party.name, type(job).__name__
+        if isinstance(result, Disconnected):
+            return  # it has been told
         if isinstance(result, Unavailable):
             trouble = self._trouble.setdefault((name, kind), Trouble("job-failed"))
             text = f"{name} cannot {job.what}: {result}; trying again"

@@ -25,7 +25,7 @@ from driftline.deploy.keys.key import read_key
 from tests.deploy.cluster.lab import COMMAND, Lab
 from tests.soak.cluster.faults import Faults
 from tests.soak.cluster.flow import alone
-from tests.soak.cluster.samples import ClusterSamples, socket_folders, z_nodes
+from tests.soak.cluster.samples import ClusterSamples, sockets, z_nodes
 from tests.zookeepers import needs_zookeeper
 
 pytestmark = pytest.mark.soak
@@ -63,7 +63,7 @@ class Soak:
         self.began = monotonic()
         self.samples = ClusterSamples()
         self.z_nodes: list[dict[str, int]] = []
-        self.folders: list[int] = []
+        self.sockets: list[int] = []
         self.quiet: list[float] = []
         """When everything was counted."""
         self.producers: dict[str, subprocess.Popen[str]] = {}
@@ -118,8 +118,8 @@ class Soak:
             self.samples.take_all(now, self.lab)
         self.quiet.append(now)
         self.z_nodes.append(z_nodes(self.lab.zookeeper))
-        self.folders.append(socket_folders())
-        self.tell(f"z-nodes {self.z_nodes[-1]}, folders {self.folders[-1]}")
+        self.sockets.append(sockets(self.lab))
+        self.tell(f"z-nodes {self.z_nodes[-1]}, sockets {self.sockets[-1]}")
 
     def _lag_s(self) -> float:
         lag = self.lab.status()["flows"][0]["lag_s"]
@@ -197,7 +197,7 @@ def check_flat(soak: Soak) -> None:
     assert soak.z_nodes[-1].keys() == soak.z_nodes[1].keys()
     for path, count in soak.z_nodes[-1].items():
         assert count <= soak.z_nodes[1][path] + 1, path
-    assert soak.folders[-1] <= soak.folders[1] + 1
+    assert soak.sockets[-1] <= soak.sockets[1] + 1
     for figure, factor, more in (
         ("rss_mib", GROWTH_MAX, MORE_MAX_MIB),
         ("descriptors", 1.0, 6),

@@ -3,7 +3,9 @@
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -46,6 +48,17 @@ class Scripted(LocalCluster):
             stderr=stderr,
             pass_fds=[config.lifeline],
         )
+
+
+def test_masters_that_lose_their_place_again_and_again_do_not_end_the_run() -> None:
+    with Scripted("import sys; sys.exit(3)") as cluster:
+        cluster.config = replace(cluster.config, zookeeper="somewhere")
+        never = threading.Event()
+        while cluster.restarts <= DEATHS_MAX:
+            cluster.supervise()
+            never.wait(0.02)
+        for process in cluster._processes.values():
+            process.kill()
 
 
 def test_killing_it_on_purpose_does_not_count_as_dying_again_and_again() -> None:

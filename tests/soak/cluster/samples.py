@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -49,6 +48,7 @@ def _count(client: KazooClient, path: str, found: dict[str, int]) -> None:
         _count(client, f"{path.rstrip('/')}/{child}", found)
 
 
-def socket_folders() -> int:
-    """How many folders of sockets there are."""
-    return len(list(Path(tempfile.gettempdir()).glob("driftline-*")))
+def sockets(lab: Lab) -> int:
+    """How many files the folders for sockets of all agents have."""
+    notes = [host.folder / kind / "sockets" for host in lab.hosts.values() for kind in host.agents]
+    return sum(1 for note in notes for _ in Path(note.read_text()).rglob("*"))

@@ -1,0 +1,117 @@
+"""Agents whose session with ZooKeeper ends, or whose servers are away."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from driftline.deploy.cluster.agent import Agent, AgentConfig
+from driftline.deploy.cluster.records import Kind
+from driftline.deploy.cluster.znodes import ZNodes
+from driftline.deploy.host.signals import Signals
+from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.engine.errors import InUse
+from tests.zookeepers import SESSION_S, WAIT_S, expire
+
+
+class Running(threading.Thread):
+    """An agent in a thread."""
+
+    asked: int | None = None
+
+    def __init__(self, ensemble: Ensemble, folder: Path) -> None:
+        super().__init__(daemon=True)
+        self.tree = ZNodes(f"{ensemble.addresses}/{folder.name}", SESSION_S)
+        config = AgentConfig("n", Kind.NODE, folder, 4)
+        self.agent = Agent(config, self.tree, folder)
+        self.error: Exception | None = None
+        self.shown = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.agent.run(cast(Signals, self))
+        except InUse as error:
+            self.error = error
+
+    def end(self) -> None:
+        self.asked = 15
+        self.join()
+        self.tree.close()
+
+
+@pytest.fixture
+def running(zookeeper: Ensemble, tmp_path: Path) -> Iterator[Running]:
+    running = Running(zookeeper, tmp_path)
+    yield running
+    running.end()
+
+
+def until_there(tree: ZNodes, *, there: bool = True) -> None:
+    changed = threading.Event()
+    tree.on_change(changed.set)
+    while (tree.children("agents") == ["n"]) != there:
+        assert changed.wait(WAIT_S)
+        changed.clear()
+
+
+def test_an_agent_whose_session_ended_is_there_again(running: Running) -> None:
+    with closing(ZNodes(running.tree.zookeeper, SESSION_S)) as other:
+        until_there(other)
+        before = other._client.get("/agents/n")[1].owner_session_id
+        expire(running.tree._client)
+        deadline = threading.Event()
+        for _ in range(round(WAIT_S * 20)):
+            if other.children("agents") == ["n"]:
+                found = other.read("agents/n")
+                if found and other._client.get("/agents/n")[1].owner_session_id != before:
+                    break
+            deadline.wait(0.05)
+        else:
+            pytest.fail("it is not there")
+        assert running.is_alive()
+
+
+def test_an_agent_whose_name_another_one_has_taken_meanwhile_ends(running: Running) -> None:
+    """Two agents with one name would run the same nodes."""
+    with closing(ZNodes(running.tree.zookeeper, SESSION_S)) as other:
+        until_there(other)
+        renew = running.tree.renew
+
+        def late() -> None:
+            if running.tree._lost:
+                other.hold("agents/n", b"another agent")
+            renew()
+
+        running.tree.renew = late  # type: ignore[method-assign]
+        expire(running.tree._client)
+        running.join(WAIT_S)
+        assert running.error is not None
+        assert "belongs to another process" in str(running.error)
+
+
+def test_an_outage_of_zookeeper_is_two_lines(
+    running: Running, zookeeper: Ensemble, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(ZNodes(running.tree.zookeeper, SESSION_S)) as other:
+        until_there(other)
+    caplog.clear()
+    zookeeper.servers[0].kill()
+    away = threading.Event()
+    while running.tree._client.connected:
+        away.wait(0.05)
+    for _ in range(3):
+        running.agent._look(0.0)
+    zookeeper.servers[0].start()
+    zookeeper.wait_until_ready()
+    while not running.tree._client.connected:
+        away.wait(0.05)
+    running.agent._look(0.0)
+    told = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    told = [text for text in told if "session" not in text]
+    assert len(told) == 2, told
