@@ -85,6 +85,8 @@ class Snapshots:
         """How many this master has committed."""
         self.number = 0
         """Of the newest one that was begun."""
+        self.committed_at: float | None = None
+        """When this master has committed the newest one; None: it has committed none."""
         self.pending: PendingSnapshot | None = None
         self._time = 0
         """Of the newest one that is committed."""
@@ -184,6 +186,7 @@ class Snapshots:
         """The registry has the snapshot under way; `state`: what it holds."""
         self.pending = None
         self.committed += 1
+        self.committed_at = self._chronicle.now
         newest = state.snapshots[0]
         self._chronicle.snapshot(newest.number, newest.time, self._begun_at)
         return self.tell(state)

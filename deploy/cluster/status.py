@@ -5,7 +5,7 @@ Most of it is in the tree. How far a flow is, and what it waits for, its master 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from math import inf
@@ -20,14 +20,15 @@ from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.transport import LOCAL, Network
 from driftline.deploy.parties.watch import Watch
+from driftline.engine.counted import counted, size_in_words
 from driftline.engine.errors import StateMismatch
 from driftline.engine.keygroups import Layout, names_of, owned_by
 from driftline.engine.labels import INFINITY
 from driftline.engine.wire.messages import Report
-from driftline.engine.wire.senders import MASTER, WATCH
+from driftline.engine.wire.senders import FRONT, MASTER, NODE, WATCH
 
 ANSWER_S = 2.0
-"""How long masters and nodes may take to answer."""
+"""How long masters, nodes and fronts may take to answer."""
 
 ASK_AGAIN_S = 0.5
 """An answer may be lost, as it may go to another command that asks at the same moment."""
@@ -49,6 +50,16 @@ class NodeStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class FrontStatus:
+    """A front of a flow."""
+
+    name: str
+    agent: str
+    state: str
+    figures: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class FlowStatus:
     """A flow."""
 
@@ -61,6 +72,7 @@ class FlowStatus:
     nodes: tuple[NodeStatus, ...]
     fronts: tuple[str, ...]
     """The agents of the fronts."""
+    inputs: tuple[FrontStatus, ...]
     incarnation: int
     recoveries: int
     frontier: int | None
@@ -68,7 +80,17 @@ class FlowStatus:
     lag_s: float | None
     """How far the frontier is behind the clock; None for times that are no clock's."""
     last_snapshot: dict[str, int] | None
+    snapshot_age_s: float | None
+    """Since the last snapshot; None if there is none, or the master of then leads no more."""
     waits_for: str
+    held_back: tuple[str, ...]
+    """Who takes no input at the moment, and why: for people."""
+    obstacles: tuple[str, ...]
+    """What it waits for outside of it: disks, consumers."""
+    resizing: str
+    """What becomes of its number of nodes; "" if nothing."""
+    refused: str
+    """Why it cannot have the number of nodes that was asked for; "" if it can."""
     output: str
     trouble: tuple[str, ...]
 
@@ -110,7 +132,7 @@ def status_of(
             state, damage = _state_of(tree, submission)
             over = state is not None and ended_by(state, submission)
             reports = {} if over else _ask(tree, submission, sockets, network, answer_s)
-            found = _flow(submission, state, reports, alive, time())
+            found = flow_status(submission, state, reports, alive, time())
             flows.append(replace(found, trouble=(damage, *found.trouble)) if damage else found)
     return ClusterStatus(tuple(alive), tuple(flows))
 
@@ -126,7 +148,7 @@ def _state_of(tree: Tree, submission: Submission) -> tuple[ClusterState | None, 
 def _ask(
     tree: Tree, submission: Submission, sockets: Path, network: Network, answer_s: float
 ) -> dict[str, Report]:
-    """What the master and the nodes of a flow report within a while."""
+    """What the master, the nodes and the fronts of a flow report within a while."""
     with ExitStack() as stack:
         masters = tree.masters(submission.name, lambda: None)
         stack.callback(masters.close)
@@ -135,7 +157,7 @@ def _ask(
             return {}
         runtime = Runtime(transport=network.transport(sockets))
         stack.callback(runtime.close, linger_ms=0)
-        watch = Watch(every_s=inf, name=f"{WATCH}-status")
+        watch = Watch(inf, f"{WATCH}-status", (MASTER, NODE, FRONT))
         at = network.inbox(f"{WATCH}-{submission.name}", str(sockets))
         watch.address = runtime.add(watch, at)
         watch.addresses[MASTER] = address
@@ -151,18 +173,21 @@ def _ask(
         return watch.reports
 
 
-def _flow(
+def flow_status(
     submission: Submission,
     state: ClusterState | None,
     reports: dict[str, Report],
     alive: Sequence[AgentRecord],
     now: float,
 ) -> FlowStatus:
+    """The status of one flow; `reports`: of its processes, `state`: what its registry holds, `now`:
+    seconds since 1970."""
     over = state is not None and ended_by(state, submission)
     master = reports.get(MASTER)
     figures = dict(master.figures) if master is not None else {}
     frontier = figures.get("delivered")
     frontier = None if over or frontier is None or frontier >= INFINITY else frontier
+    age_ms = None if over else figures.get("snapshot_age_ms")
     snapshot = state.snapshots[0] if state is not None and state.snapshots else None
     return FlowStatus(
         name=submission.name,
@@ -172,6 +197,7 @@ def _flow(
         policy=submission.policy,
         nodes=tuple(_nodes(submission, submission.layout_in(state), reports, over)),
         fronts=submission.fronts,
+        inputs=tuple(_fronts(submission, reports, over)),
         incarnation=state.incarnation if state is not None else 0,
         recoveries=figures.get("recoveries", 0),
         frontier=frontier,
@@ -179,7 +205,12 @@ def _flow(
         last_snapshot=None
         if snapshot is None
         else {"number": snapshot.number, "time": snapshot.time},
+        snapshot_age_s=None if age_ms is None else age_ms / 1000,
         waits_for="" if master is None else master.waits_for,
+        held_back=tuple(_held_back(reports)),
+        obstacles=() if master is None else master.obstacles,
+        resizing="" if master is None else master.resizing,
+        refused="" if master is None else master.refused,
         output=submission.output,
         trouble=tuple(_troubles(submission, submission.layout_in(state), alive, over)),
     )
@@ -212,17 +243,47 @@ def _nodes(
     for place, (number, name) in enumerate(zip(layout, names_of(layout), strict=True)):
         groups = owned_by(place, len(layout), submission.groups)
         report = reports.get(name)
-        doing = "over" if over else "silent"
         found.append(
             NodeStatus(
                 name,
                 submission.place_of(number),
                 (groups[0], groups[-1]),
-                doing if report is None else report.state,
+                _doing(report, over),
                 {} if report is None else dict(report.figures),
             )
         )
     return found
+
+
+def _fronts(submission: Submission, reports: dict[str, Report], over: bool) -> list[FrontStatus]:
+    found = []
+    for number, agent in enumerate(submission.fronts):
+        report = reports.get(f"front-{number}")
+        figures = {} if report is None else dict(report.figures)
+        found.append(FrontStatus(f"front-{number}", agent, _doing(report, over), figures))
+    return found
+
+
+def _doing(report: Report | None, over: bool) -> str:
+    if report is None:
+        return "over" if over else "silent"
+    return report.state
+
+
+def _held_back(reports: dict[str, Report]) -> Iterator[str]:
+    """Who takes no input at the moment, and why."""
+    for name, report in sorted(reports.items()):
+        figures = dict(report.figures)
+        if figures.get("held_back"):
+            if figures.get("waiting_bytes"):  # a snapshot may wait for the consumer, too
+                size = size_in_words(figures["waiting_bytes"])
+                yield f"{name} takes no input: its consumer is slow, {size} wait for it"
+            else:
+                size = size_in_words(figures.get("unsaved_bytes", 0))
+                yield f"{name} takes no input: snapshots are slow, {size} wait for the next one"
+        if figures.get("window_full"):
+            under_way = counted(figures.get("under_way", 0), "record")
+            yield f"{name} sends no more for now: its window is full, with {under_way} under way"
 
 
 def _troubles(

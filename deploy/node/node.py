@@ -37,7 +37,6 @@ from driftline.engine.wire.messages import (
     Acknowledge,
     AskParts,
     AskPromise,
-    AskReport,
     AskSlice,
     AskSnapshot,
     BundleStored,
@@ -50,7 +49,6 @@ from driftline.engine.wire.messages import (
     Prepare,
     Progress,
     Promise,
-    Report,
 )
 from driftline.engine.wire.party import Job
 
@@ -156,6 +154,10 @@ class Node(Recovering):
             "restored": 1.0 if self._restored else self._restoring.percent / 100,
         }
 
+    def told(self) -> dict[str, int]:
+        waits = {"held_back": int(self.brake.on), "waiting_bytes": self.barrier.waiting_bytes}
+        return {**self.figures(), **waits, "unsaved_bytes": self._unsaved_bytes()}
+
     # Messages and jobs.
 
     def handle(self, sender: str, message: Message) -> None:
@@ -198,11 +200,6 @@ class Node(Recovering):
         elif isinstance(message, Failed):  # from the consumer, which cannot go on
             if message.incarnation == self.incarnation:
                 self.report(message)
-        elif isinstance(message, AskReport):
-            self.addresses[sender] = message.address
-            figures = tuple(self.figures().items())
-            report = Report(figures, self.state, "", (), process=self.process)
-            self.send(sender, report)
         else:
             super().handle(sender, message)
 

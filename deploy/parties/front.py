@@ -31,13 +31,12 @@ from itertools import chain
 
 from driftline.deploy.parties.member import Member
 from driftline.deploy.parties.meter import Meter
-from driftline.deploy.parties.replay import Replay
+from driftline.deploy.parties.replay import Replay, given_up
 from driftline.deploy.parties.window import WINDOW, Window
 from driftline.engine.errors import DriftlineError, InputError
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import names_of, owner, root_group
 from driftline.engine.labels import INFINITY, Label
-from driftline.engine.moments import time_in_words
 from driftline.engine.policy import BY_TIME, Output, Policy
 from driftline.engine.sources import BadRecord, CachedSource, LiveSource, Source
 from driftline.engine.sources.cached import KEPT_BYTES, PackedRecord, packed
@@ -180,6 +179,13 @@ class Front(Member):
         return f"its source, {self.source.name}"
 
     @property
+    def state(self) -> str:
+        return "over" if self.stopped else "reading" if self.begun else "starting"
+
+    def told(self) -> dict[str, int]:
+        return {"records": self.taken, "bad_records": self.bad, **self.window.told()}
+
+    @property
     def obstacle(self) -> str:
         return "" if self.live is None else self.live.obstacle
 
@@ -284,16 +290,8 @@ class Front(Member):
             self.next = max(self.next, self.live.trimmed)
         self.since = self.since or self.next
         if self.live is not None and self.next < self.live.trimmed:
-            self.report(
-                Failed(
-                    self.incarnation,
-                    "SnapshotDamaged",
-                    f"{self.source.name}: a replay from {time_in_words(self.next)} on is needed, "
-                    f"but records before {time_in_words(self.live.trimmed)} were given up when "
-                    "newer snapshots were committed, which cannot be loaded any more: restore the "
-                    "state directory",
-                )
-            )
+            why = given_up(self.source.name, self.next, self.live.trimmed)
+            self.report(Failed(self.incarnation, "SnapshotDamaged", why))
             return
         self._ended = self.next >= INFINITY
         self._end = self._held = INFINITY

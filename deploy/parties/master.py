@@ -160,6 +160,8 @@ class Master(Party):
             "snapshot": coordinator.start.number,
             "snapshot_time": coordinator.start.time,
         }
+        if (committed_at := coordinator.snapshots.committed_at) is not None:
+            figures["snapshot_age_ms"] = int((self.now - committed_at) * 1000)
         return Report(
             tuple(figures.items()),
             coordinator.phase.value,

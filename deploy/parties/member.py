@@ -1,16 +1,18 @@
 """Members: the parties that a run cannot do without, nodes and fronts.
 
-Takes `Stop`, `Lead`, and `MasterAt` of an agent. Gives `Following`; `Hello` every 0.2 s (name,
-address, incarnation, whether ready, what it waits for outside the run), `Alive` while it makes
-steps, and with each `Hello` its trouble, if it has any: an earlier message may be lost, or the
-master may be a new process. After a `Stop` a member does no work, and says `Goodbye` instead of
-`Hello` until its process ends."""
+Takes `Stop`, `Lead`, `MasterAt` of an agent, and `AskReport` of anybody. Gives `Report`;
+`Following`; `Hello` every 0.2 s (name, address, incarnation, whether ready, what it waits for
+outside the run), `Alive` while it makes steps, and with each `Hello` its trouble, if it has any: an
+earlier message may be lost, or the master may be a new process. After a `Stop` a member does no
+work, and says `Goodbye` instead of `Hello` until its process ends.
+"""
 
 from __future__ import annotations
 
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.messages import (
     Alive,
+    AskReport,
     Following,
     Goodbye,
     Hello,
@@ -18,6 +20,7 @@ from driftline.engine.wire.messages import (
     Lost,
     MasterAt,
     Message,
+    Report,
     Stop,
     encode,
 )
@@ -66,12 +69,25 @@ class Member(Party):
         return "one turn"
 
     @property
+    def state(self) -> str:
+        """What it is doing, for people."""
+        raise NotImplementedError
+
+    def told(self) -> dict[str, int]:
+        """Its figures in a `Report`, by name."""
+        raise NotImplementedError
+
+    @property
     def stopped(self) -> bool:
         return self.outcome is not None
 
     def handle(self, sender: str, message: Message) -> None:
         if isinstance(message, Lead):
             self.follow()
+        elif isinstance(message, AskReport):
+            self.addresses[sender] = message.address
+            figures = tuple(self.told().items())
+            self.send(sender, Report(figures, self.state, "", (), process=self.process))
         elif isinstance(message, MasterAt):
             if self.addresses.get(MASTER) != message.address:
                 self.addresses[MASTER] = message.address

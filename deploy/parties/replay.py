@@ -51,3 +51,12 @@ class Replay:
             done = max(0, settled - self._since) / (self._until - self._since + 1)
             told = about("replaying", name=self._front, percent=round(100 * done), seconds=took)
             log.info("%s has caught up by %.0f %%", self._front, 100 * done, extra=told)
+
+
+def given_up(source: str, start: int, trimmed: int) -> str:
+    """Why a replay is impossible: records before `trimmed` are there no more; for people."""
+    return (
+        f"{source}: a replay from {time_in_words(start)} on is needed, but records before "
+        f"{time_in_words(trimmed)} were given up when newer snapshots were committed, which cannot "
+        "be loaded any more: restore the state directory"
+    )

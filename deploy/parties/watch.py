@@ -1,4 +1,4 @@
-"""The watch: asks nodes and master how they are, for people who watch a run.
+"""The watch: asks nodes and master, or others, too, how they are, for people who watch a run.
 
 Takes `Report` (nodes, master). Gives `AskReport` (nodes, master) and `Resize` (master). It is no
 member of the run, which goes on without it. Invariant: `outputs` and `dead_letters` never shrink,
@@ -13,7 +13,7 @@ from math import inf
 from driftline.coordinator.phases import Phase
 from driftline.engine.wire.messages import AskReport, MasterAt, Message, Report, Resize
 from driftline.engine.wire.party import Party
-from driftline.engine.wire.senders import WATCH
+from driftline.engine.wire.senders import MASTER, NODE, WATCH
 
 ASK_EVERY_S = 1.0
 """Seconds between two questions to each."""
@@ -25,10 +25,12 @@ SILENT_AFTER_S = 3.0
 class Watch(Party):
     """Asks everybody that it has the address of; `every_s`: inf: only when it is told to.
 
-    `name`: no other watch has it.
+    `name`: no other watch has it; `roles`: who is asked.
     """
 
-    def __init__(self, every_s: float = ASK_EVERY_S, name: str = WATCH) -> None:
+    def __init__(
+        self, every_s: float = ASK_EVERY_S, name: str = WATCH, roles: Sequence[str] = (MASTER, NODE)
+    ) -> None:
         super().__init__(name)
         self.address = ""
         """Its own, for the answers."""
@@ -37,6 +39,7 @@ class Watch(Party):
         self.nodes = 0
         """How many nodes the master is asked for, with each question; 0: as many as there are."""
         self._every_s = every_s
+        self._roles = roles
         self._ask_at = 0.0
         self._heard: dict[str, float] = {}
         """Node or master -> when it has answered last."""
@@ -58,7 +61,7 @@ class Watch(Party):
     def ask(self) -> None:
         """Ask everybody now."""
         for name in self.addresses:
-            if name == "master" or name.startswith("node-"):
+            if name.partition("-")[0] in self._roles:
                 self._unanswered.add(name)
                 wants = self.nodes and name == "master"
                 ask = Resize(self.nodes, self.address) if wants else AskReport(self.address)

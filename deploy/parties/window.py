@@ -49,6 +49,11 @@ class Window:
         """How many records are under way."""
         return len(self._flight)
 
+    def told(self) -> dict[str, int]:
+        """What is under way, as figures of a `Report`."""
+        full = int(self.full)
+        return {"under_way": self.under_way, "under_way_bytes": self.bytes, "window_full": full}
+
     def add(self, time: int, size: int) -> None:
         """A record was sent. Times grow."""
         self._flight.append((time, size))

@@ -39,7 +39,7 @@ SENDERS: Mapping[type[m.Message], frozenset[str]] = {
     m.Resize: frozenset({WATCH, AGENT}),
     **dict.fromkeys((m.AskReport, m.AskLines), frozenset({WATCH})),
     **dict.fromkeys((m.MasterAt, m.AskDrain, m.Lines), frozenset({AGENT})),
-    m.Report: frozenset({MASTER, NODE}),
+    m.Report: frozenset({MASTER, NODE, FRONT}),
 }
 """Kind of message -> the roles that send it."""
 

@@ -19,14 +19,14 @@ class AskDrain(Message):
 
 @message(38, control=True)
 class AskReport(Message):
-    """Anybody to a node or the master: send a `Report` to `address`."""
+    """Anybody to a member or the master: send a `Report` to `address`."""
 
     address: str
 
 
 @message(39, control=True)
 class Report(Message):
-    """Node or master to the one who asked: its figures, by name, and its state in words.
+    """Member or master to the one who asked: its figures, by name, and its state in words.
 
     `waits_for`: the same at length; empty if there is no more to say. If it is the master,
     `addresses`: where all members can be asked, and `obstacles`: what the run waits for outside;

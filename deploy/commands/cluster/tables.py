@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from driftline.deploy.cluster.status import ClusterStatus, FlowStatus
+from driftline.engine.counted import size_in_words
 from driftline.engine.moments import time_in_words
 from driftline.engine.visible import visible, visible_lines
 
@@ -37,29 +41,64 @@ def _places(flow: FlowStatus) -> list[tuple[str, str]]:
 
 
 def _flow(flow: FlowStatus) -> RenderableType:
-    facts = [f"policy {flow.policy}", f"incarnation {flow.incarnation}"]
-    if flow.frontier is not None:
-        facts.append(f"delivered up to {time_in_words(flow.frontier - 1)}")
-    if flow.lag_s is not None:
-        facts.append(f"lag {flow.lag_s:.1f} s")
-    if flow.last_snapshot is not None:
-        facts.append(f"snapshot {flow.last_snapshot['number']}")
     lines: list[RenderableType] = [
         Text.assemble((f"{flow.name}: ", "bold"), visible_lines(flow.state)),
-        Text("  " + ", ".join(facts)),
+        _indented(", ".join(_facts(flow))),
     ]
-    lines += [Text(f"  {visible_lines(text)}", style="red") for text in flow.trouble]
+    lines += [_indented(text, "red") for text in flow.trouble]
     if not flow.over and flow.waits_for and flow.state != "running":
-        lines.append(Text(f"  waits for: {visible(flow.waits_for)}"))
+        lines.append(_indented(f"waits for: {flow.waits_for}"))
+    else:
+        lines += [_indented(text, "yellow") for text in flow.obstacles]
+    lines += [_indented(text, "yellow") for text in flow.held_back]
+    if flow.resizing:
+        lines.append(_indented(flow.resizing))
+    if flow.refused:
+        lines.append(_indented(flow.refused, "red"))
     if not flow.over:
-        lines.append(_nodes(flow))
+        lines.append(_processes(flow))
     return Group(*lines)
 
 
-def _nodes(flow: FlowStatus) -> Table:
-    table = Table("node", "agent", "key groups", "state", "outputs", box=None, padding=(0, 2))
+def _facts(flow: FlowStatus) -> Iterator[str]:
+    yield f"policy {flow.policy}"
+    yield f"incarnation {flow.incarnation}"
+    if flow.recoveries:
+        yield f"recoveries {flow.recoveries}"
+    if flow.frontier is not None:
+        yield f"delivered up to {time_in_words(flow.frontier - 1)}"
+    if flow.lag_s is not None:
+        yield f"lag {flow.lag_s:.1f} s"
+    if flow.last_snapshot is not None:
+        age_s = flow.snapshot_age_s
+        ago = f" ({age_s:.0f} s ago)" if age_s is not None else ""
+        yield f"snapshot {flow.last_snapshot['number']}{ago}"
+
+
+def _indented(text: str, style: str = "") -> RenderableType:
+    return Padding(Text(visible_lines(text), style=style), (0, 0, 0, 2))
+
+
+def _processes(flow: FlowStatus) -> Table:
+    """Nodes and fronts: what waits is outputs for the consumer, and records under way."""
+    table = Table(box=None, padding=(0, 2))
+    for name in ("process", "agent", "key groups", "state"):
+        table.add_column(name)
+    for name in ("done", "waiting"):
+        table.add_column(name, justify="right")
     for node in flow.nodes:
         first, last = node.key_groups
-        outputs = str(node.figures.get("outputs", ""))
-        table.add_row(node.name, node.agent, f"{first} to {last}", visible(node.state), outputs)
+        done, waits = _counted(node.figures, "outputs"), _size(node.figures, "waiting_bytes")
+        table.add_row(node.name, node.agent, f"{first}-{last}", visible(node.state), done, waits)
+    for front in flow.inputs:
+        done, waits = _counted(front.figures, "records"), _size(front.figures, "under_way_bytes")
+        table.add_row(front.name, front.agent, "", visible(front.state), done, waits)
     return table
+
+
+def _counted(figures: Mapping[str, int], name: str) -> str:
+    return f"{figures[name]} {name}" if name in figures else ""
+
+
+def _size(figures: Mapping[str, int], name: str) -> str:
+    return size_in_words(figures[name]) if name in figures else ""

@@ -9,6 +9,7 @@ import signal
 import socket
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,11 @@ def test_every_process_is_found_at_an_agent_and_says_how_it_is(machine: Machine)
         assert samples["agent node"]["driftline_process_restarts_total", "node-1"] == 0
         producers = "driftline_producers", "numbers"
         machine.until(lambda: scrape(urls["front-0"])[producers] == 1, "a look at the producers")
+        shown = machine.flow("other")
+        assert [each["figures"]["records"] for each in shown["inputs"]] == [RECORDS]
+        assert shown["inputs"][0]["state"] == "reading"
+        assert shown["snapshot_age_s"] >= 0
+        assert shown["held_back"] == shown["obstacles"] == []
         page = ask(f"{urls['node-0']}/metrics").text
         assert 'driftline_node_running{flow="other",node="node-0"} 1.0' in page
         log = (machine.folder / "node.log").read_text()
@@ -125,7 +131,7 @@ def test_every_process_is_found_at_an_agent_and_says_how_it_is(machine: Machine)
 def test_an_agent_without_its_cluster_is_not_ready_and_one_that_hangs_is_not_healthy() -> None:
     standing = Standing("a", Kind.NODE, 4)
     assert standing.why_not_ready() == "it has not seen the cluster yet"
-    standing.unreached = ""
+    standing = replace(standing, unreached="")
     standing.troubles["flow"] = "no module"
     samples = {(flow, name): value for flow, (name, _, value) in standing.samples()}
     assert samples["", "driftline_agent_slots"] == 4

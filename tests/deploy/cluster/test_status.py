@@ -1,0 +1,140 @@
+"""The status of a flow, from what its parties really report; and as a table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from driftline.coordinator.registry import ClusterState
+from driftline.deploy.cluster.records import AgentRecord, Kind, Submission
+from driftline.deploy.cluster.status import ClusterStatus, FlowStatus, flow_status
+from driftline.deploy.commands.cluster.tables import as_table
+from driftline.deploy.node.node import Node
+from driftline.engine.flow.flow import Flow
+from driftline.engine.state.managed import MapState
+from driftline.engine.wire.messages import AskReport, Report, decode
+from tests.room import Room
+
+SUBMITTED = Submission(
+    "sums", "flow.py", "/out", 2, ("a-host-node", "b-host-node"), ("c-host-front",), "exactly-once",
+    "speculative", 1.0, False, "identity", "", "lineage", 1, "run", 128,
+)  # fmt: skip
+AGENTS = [
+    AgentRecord("a-host-node", Kind.NODE, "a-host", 4),
+    AgentRecord("b-host-node", Kind.NODE, "b-host", 4),
+    AgentRecord("c-host-front", Kind.FRONT, "c-host", 4),
+    AgentRecord("a-host-master", Kind.MASTER, "a-host", 0),
+]
+
+
+def room() -> Room:
+    """A run of a flow whose changes and outputs are large, with a small window."""
+    flow = Flow("sums")
+    places = MapState[str, int]("places")
+
+    def put(number: int, places: MapState[str, int]) -> str:
+        for place in range(20):
+            places[f"{number} {place}".rjust(50)] = number
+        return f"{number}".rjust(100)
+
+    flow.source("numbers").key_by(lambda number: number % 5).scan(put, places).sink()
+    inputs: list[list[tuple[int, object]]] = [[(time, time) for time in range(1, 251)]]
+    return Room(flow, inputs, window=6, waiting_bytes=4000, interval=0.3)
+
+
+def status_in(room: Room) -> FlowStatus:
+    """What `driftline status` makes of the answers of all parties."""
+    reports = {}
+    for name in ("master", "node-0", "node-1", "front-0"):
+        party = room.parties[name]
+        party.handle("watch-status", AskReport("somewhere"))
+        [data] = [data for to, data in party.outbox if to == "watch-status"]
+        party.outbox.clear()
+        _, report = decode(data)
+        assert isinstance(report, Report)
+        reports[name] = report
+    return flow_status(SUBMITTED, ClusterState("identity"), reports, AGENTS, 0.0)
+
+
+def shown(flow: FlowStatus) -> list[str]:
+    """The lines of the table, on a console of 100 columns."""
+    console = Console(width=100, file=StringIO())
+    with console.capture() as capture:
+        console.print(as_table(ClusterStatus(tuple(AGENTS), (flow,))))
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def test_a_consumer_that_does_not_answer_is_seen_at_nodes_and_at_the_front_it_holds_back() -> None:
+    made = room()
+    made.run(made.has(20))
+    assert status_in(room()).snapshot_age_s is None, "there is none"
+    made.run(lambda: made.master.coordinator.snapshots.committed > 0)
+    before = status_in(made)
+    assert before.snapshot_age_s is not None
+    assert before.snapshot_age_s < 1
+    assert (before.state, before.obstacles, before.resizing) == ("running", (), "")
+    assert before.inputs[0].figures["records"] >= 20
+    assert before.inputs[0].agent == "c-host-front"
+    made.silent.add("consumer")
+    for _ in range(2000):
+        made.step()
+    flow = status_in(made)
+    assert {node.state for node in flow.nodes} == {"waiting for the consumer"}
+    full = "front-0 sends no more for now: its window is full, with 6 records under way"
+    assert flow.held_back == (full,)
+    assert f"  {full}" in shown(flow)
+    assert flow.snapshot_age_s is not None
+    assert flow.snapshot_age_s > 5, "it is delivered that snapshots are of"
+    made.silent.clear()
+    made.run(made.has(240), 100_000)
+    made.run(lambda: not status_in(made).held_back, 100_000)
+
+
+def test_a_disk_that_does_not_answer_is_seen_at_the_node_that_it_holds_back() -> None:
+    made = room()
+    made.run(made.has(5))
+    made.held_disks.add("node-1")
+    made.run(lambda: any(node.brake.on for node in nodes(made)), 100_000)
+    flow = status_in(made)
+    [text] = [text for text in flow.held_back if text.startswith("node-")]
+    [name] = [node.name for node in nodes(made) if node.brake.on]
+    kilobytes = dict(flow.nodes[int(name[-1])].figures)["unsaved_bytes"] / 1e3
+    assert text == (
+        f"{name} takes no input: snapshots are slow, {kilobytes:.0f} kB wait for the next one"
+    )
+    assert f"  {text}" in shown(flow)
+
+
+def nodes(room: Room) -> list[Node]:
+    return [party for party in room.parties.values() if isinstance(party, Node)]
+
+
+@pytest.mark.parametrize("age_s", [None, 7.4])
+def test_the_table_says_what_people_need_in_100_columns(age_s: float | None) -> None:
+    made = room()
+    made.run(made.has(100))
+    for node in nodes(made):
+        node.more_figures = lambda: {"outputs": 77}
+    flow = replace(
+        status_in(made),
+        last_snapshot={"number": 12, "time": 34},
+        snapshot_age_s=age_s,
+        obstacles=("node-1 cannot write its snapshot: No space left on device",),
+        resizing="3 nodes are to follow: they copy the state",
+        refused="there are 2 slots",
+        recoveries=2,
+    )
+    lines = shown(flow)
+    assert lines[0] == "sums: running"
+    ago = " (7 s ago)" if age_s is not None else ""
+    assert lines[1].endswith(f"snapshot 12{ago}")
+    assert "recoveries 2" in lines[1]
+    for text in (*flow.obstacles, flow.resizing, flow.refused):
+        assert f"  {text}" in lines
+    cells = {line.split()[0]: line.split()[1:] for line in lines if line.strip()}
+    assert cells["node-0"][:5] == ["a-host-node", "0-63", "running", "77", "outputs"]
+    records = str(flow.inputs[0].figures["records"])
+    assert cells["front-0"][:4] == ["c-host-front", "reading", records, "records"]
