@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from driftline.deploy.host.lifeline import Lifeline
 from driftline.deploy.host.mouth import Mouth
@@ -51,3 +54,16 @@ class Launched:
     def cut(self) -> None:
         """Cut its lifeline: it ends, if it has not yet."""
         self._lifeline.cut()
+
+
+@contextmanager
+def deaf_to_interrupts() -> Iterator[None]:
+    """Processes started within this context ignore SIGINT: at a Ctrl-C the command ends them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set a signal handler
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

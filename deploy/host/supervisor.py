@@ -15,12 +15,9 @@ from __future__ import annotations
 import random
 import secrets
 import shutil
-import signal
 import subprocess
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -34,7 +31,7 @@ from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.deaths import KILLED_SILENT, MAY_BE_DAMAGE, Deaths, how
 from driftline.deploy.host.exits import Exits
 from driftline.deploy.host.kills import Kills
-from driftline.deploy.host.launched import Launched
+from driftline.deploy.host.launched import Launched, deaf_to_interrupts
 from driftline.deploy.host.process import where_it_was
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.spares import SPARE, Spares
@@ -60,7 +57,6 @@ SAID_BEFORE_S = 0.5
 
 ENDS_WITHIN_S = 10.0
 """How long the end of a process that was killed for its silence may take before that is told."""
-
 
 REPLACE_AFTER_S = 0.2
 """The pause before the start of a master in place of one that has lost its place."""
@@ -427,7 +423,7 @@ class LocalCluster:
         return made
 
     def _popen(self, config: ProcessConfig, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
-        with _deaf_to_interrupts():
+        with deaf_to_interrupts():
             return subprocess.Popen(
                 child.command(self._modules.get(config.role, MODULE), config.to_json()),
                 env=child.environment(),
@@ -436,16 +432,3 @@ class LocalCluster:
                 stderr=stderr,
                 pass_fds=[file for file in (config.lifeline, config.spare) if file >= 0],
             )
-
-
-@contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Processes started within this context ignore SIGINT: at a Ctrl-C the command ends them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set a signal handler
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
