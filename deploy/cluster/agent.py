@@ -15,7 +15,7 @@ import os
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -28,7 +28,7 @@ from driftline.deploy.cluster.metrics import Standing, of_processes, serve_agent
 from driftline.deploy.cluster.outcomes import CANCELLED, ended_by, fail
 from driftline.deploy.cluster.records import AgentRecord, Kind, Submission, Wish
 from driftline.deploy.cluster.rescaling import follow_agents
-from driftline.deploy.cluster.submissions import agents, submissions
+from driftline.deploy.cluster.submissions import agents, change, submissions
 from driftline.deploy.cluster.tree import AGENTS, Tree
 from driftline.deploy.host.claims import claim
 from driftline.deploy.host.config import SESSION_S
@@ -295,8 +295,18 @@ class Agent:
             else:
                 self._troubles.pop(name, None)
         for name, hosting in self._hosted.items():
+            if hosting.keeps:
+                self._keep_nodes(name, hosting.keeps)
             if now >= hosting.since + WELL_S:
                 self._troubles.pop(name, None)
+
+    def _keep_nodes(self, name: str, nodes: int) -> None:
+        """Let no agent ask for another number of nodes any more."""
+        try:
+            wanted = change(self._tree, name, lambda before: replace(before, wanted=nodes))
+        except (Unavailable, StateMismatch):
+            return  # it is tried again
+        self._hosted[name].submission = wanted
 
     def _tell_end(self, submission: Submission) -> None:
         """Tell how a flow has ended, if it has: its processes have said nothing of that."""

@@ -81,6 +81,9 @@ class Hosting(threading.Thread):
         """Set by the agent: the processes end at once."""
         self.knows_end = False
         """Set by the agent: the flow is over, and its processes should know it."""
+        self.keeps = 0
+        """How many nodes the flow keeps, as one of the next ones does not come to life here; 0:
+        it does as it is wanted."""
         self.over = False
         """Whether the processes have ended in good order."""
         self.trouble = ""
@@ -161,6 +164,7 @@ class Hosting(threading.Thread):
         self, runtime: Runtime, cluster: LocalCluster, guide: Guide, watch: Watch
     ) -> None:
         supervise_at = ask_at = 0.0
+        wanted = 0
         give_up_at: float | None = None
         more = False
         while not self.leaving.is_set():
@@ -173,8 +177,11 @@ class Hosting(threading.Thread):
             if now < supervise_at and not cluster.has_lost_one:
                 continue
             supervise_at = now + SUPERVISE_EVERY_S
-            cluster.resize(self.submission.wanted)
+            if self.submission.wanted != wanted:
+                wanted = self.submission.wanted
+                cluster.resize(wanted)
             cluster.supervise(watch.figure("delivered"), watch.figure("reached"), watch)
+            self.keeps = cluster.wanted if cluster.wanted != wanted else 0
             if self.knows_end:
                 give_up_at = give_up_at or now + END_S
                 if cluster.ended or now >= give_up_at:

@@ -115,7 +115,6 @@ class LocalCluster:
         self._ended_at: dict[str, float] = {}
         """Process that has ended in good order -> when that was seen."""
         self._nodes = 0
-        """How many nodes there are to be; 0: as many as there are."""
         self._layout = names_of(config.layout or range(config.nodes))
         """The nodes that run the flow, as far as is known."""
 
@@ -181,6 +180,12 @@ class LocalCluster:
                 self._start_again(name)
         if all(process.poll() is None for process in self._processes.values()):
             self.spares.look(now)
+
+    @property
+    def wanted(self) -> int:
+        """How many nodes there are to be; another number than was asked for if one of the next
+        nodes does not come to life; 0: as many as there are."""
+        return self._nodes
 
     def resize(self, nodes: int) -> None:
         """Let the run have so many nodes, without an end; `supervise` has to be given a watch."""

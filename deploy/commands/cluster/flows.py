@@ -101,6 +101,11 @@ def rescale(place: Place, name: str, nodes: int, wait_s: float, json_file: Path 
                 break
             if state is not None and ended_by(state, wanted):
                 raise StateMismatch(f"flow {name!r} has ended with {len(layout)} nodes")
+            if submission_of(tree, name).wanted not in (0, nodes):
+                raise Unavailable(
+                    f"flow {name!r} keeps its {counted(len(layout), 'node')}: another command has "
+                    f"asked for that, or a new node cannot start; see `driftline logs {name}`"
+                )
             sleep(LOOK_EVERY_S)
     places = [wanted.place_of(number) for number in layout]
     done = len(layout) == nodes
