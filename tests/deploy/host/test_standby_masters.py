@@ -19,6 +19,7 @@ from driftline.coordinator.succession import Succession
 from driftline.coordinator.zookeeper import connect
 from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.leading import MASTERS
+from driftline.deploy.host.metrics.ports import noted_port, port_note
 from driftline.deploy.host.process import new_id
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.supervisor import LocalCluster
@@ -30,16 +31,22 @@ from driftline.deploy.zookeeper.ensemble import Ensemble
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
+from tests.deploy.host.metrics.scraping import ask, samples
 from tests.deploy.host.test_keyed_cluster import FLOW, RECORDS, Given, Kept
 from tests.zookeepers import SESSION_S
 
 LIMIT_S = 90.0
 
+WINDOW = 50
+
 
 class Run:
-    """A run with standby masters; the front and the consumer are in this process."""
+    """A run with standby masters; the front and the consumer are in this process. `metrics`: where
+    the others serve them."""
 
-    def __init__(self, zookeeper: Ensemble, directory: Path, name: str, stack: ExitStack) -> None:
+    def __init__(
+        self, zookeeper: Ensemble, directory: Path, name: str, stack: ExitStack, metrics: str
+    ) -> None:
         (directory / "flow.py").write_text(FLOW)
         self.flow = load_flow(str(directory / "flow.py"))
         flow_plan, chosen, self.kept = plan(self.flow), policy("exactly-once"), Kept()
@@ -50,8 +57,9 @@ class Run:
             ordering="speculative", state=str(directory / "state"), sockets=sockets,
             identity=flow_plan.identity(), run="test", session=1, dead_letters=False,
             zookeeper=where, session_s=SESSION_S, guide=f"ipc://{sockets}/agent",
-            log_level=logging.INFO,
+            log_level=logging.INFO, metrics=metrics, submitted_as="a-name",
         )  # fmt: skip
+        self.sockets = sockets
         self.runtime = runtime = Runtime()
         stack.callback(runtime.close, linger_ms=0)
         guide = Guide()
@@ -60,7 +68,7 @@ class Run:
         succession = Succession(client, MASTERS, changed=lambda: runtime.soon(guide.noticed))
         runtime.add(guide, config.guide, lambda job: succession.leader())
         self.front = Front(
-            0, 2, flow_plan, chosen, Given(), new_id, process="f", run="test", window=50
+            0, 2, flow_plan, chosen, Given(), new_id, process="f", run="test", window=WINDOW
         )
         self.front.address = runtime.add(self.front, config.address("front-0"))
         self.front.addresses["master"] = config.master_at
@@ -86,6 +94,17 @@ class Run:
         process, _ = self.guide.leader
         return next(name for name, own in self.cluster._tokens.items() if own == process)
 
+    def scraped(self, number: int) -> dict[tuple[str, ...], float]:
+        """What a master serves; nothing while it does not."""
+        port = noted_port(port_note(self.sockets, "master", number))
+        answer = ask(f"http://127.0.0.1:{port}/metrics")
+        return samples(answer.text) if answer.status == 200 else {}
+
+    def leads_alone(self, number: int) -> bool:
+        """Whether this master says that it leads, and the other one that it stands by."""
+        name = "driftline_master_leads", "master"
+        return (self.scraped(number).get(name), self.scraped(1 - number).get(name)) == (1, 0)
+
     def another_leads(self, before: str) -> None:
         self.go(lambda: self.guide.leader[0] not in ("", before), "another master leads")
 
@@ -101,7 +120,8 @@ class Run:
 @pytest.fixture
 def run(zookeeper: Ensemble, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Run]:
     with ExitStack() as stack:
-        yield Run(zookeeper, tmp_path, f"runs/{request.node.name}", stack)
+        metrics: str = getattr(request, "param", "")
+        yield Run(zookeeper, tmp_path, f"runs/{request.function.__name__}", stack, metrics)
 
 
 def told(caplog: pytest.LogCaptureFixture, event: str) -> int:
@@ -120,6 +140,26 @@ def test_a_standby_takes_over_from_a_leader_that_is_killed_and_nothing_is_recove
     run.ends()
     assert told(caplog, "taken-over") == 2
     assert told(caplog, "recovery") == 0
+
+
+@pytest.mark.parametrize("run", ["127.0.0.1:0"], indirect=True)
+def test_masters_tell_who_leads_and_who_stands_by(run: Run) -> None:
+    run.outputs(200)
+    run.front.window.records = 0  # it sends no more, so that the run does not end meanwhile
+    name = run.leader()
+    number = int(name[-1])
+    run.go(lambda: run.leads_alone(number), f"{name} leads, the other master stands by")
+    leader, standby = run.scraped(number), run.scraped(1 - number)
+    assert leader["driftline_phase", "running"] == 1
+    assert leader["driftline_incarnation", "master"] == 1
+    assert ("driftline_phase", "running") not in standby
+    assert standby["process_resident_memory_bytes",] > 0
+    run.cluster._processes[name].kill()
+    run.go(lambda: run.leads_alone(1 - number), f"{name} stands by, the other master leads")
+    after = run.scraped(1 - number)
+    run.front.window.records = WINDOW
+    assert after["driftline_master_epoch", "master"] > leader["driftline_master_epoch", "master"]
+    run.ends()
 
 
 def test_a_leader_that_stood_still_past_its_session_can_do_no_harm(
