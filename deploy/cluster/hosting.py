@@ -182,6 +182,7 @@ class Hosting(threading.Thread):
                 cluster.resize(wanted)
             cluster.supervise(watch.figure("delivered"), watch.figure("reached"), watch)
             self.keeps = cluster.wanted if cluster.wanted != wanted else 0
+            guide.keep([*cluster.pids, watch.name])
             if self.knows_end:
                 give_up_at = give_up_at or now + END_S
                 if cluster.ended or now >= give_up_at:

@@ -19,7 +19,7 @@ from driftline.deploy.cluster.submissions import agents, submissions
 from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.transport import LOCAL, Network
-from driftline.deploy.parties.watch import Watch
+from driftline.deploy.parties.watch import Watch, with_obstacles
 from driftline.engine.counted import counted, size_in_words
 from driftline.engine.errors import StateMismatch
 from driftline.engine.keygroups import Layout, names_of, owned_by
@@ -232,7 +232,10 @@ def _in_words(submission: Submission, state: ClusterState | None, master: Report
         if outcome.error:
             return f"failed: {outcome.error}: {outcome.text}"
         return "stopped in good order" if outcome.text else "complete"
-    doing = "no master answers" if master is None else master.state
+    if master is None:
+        doing = "no master answers"
+    else:
+        doing = with_obstacles(master.state, master.obstacles)
     return f"stopping: {doing}" if submission.wish is Wish.STOP else doing
 
 

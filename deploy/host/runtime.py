@@ -50,6 +50,9 @@ SWITCH_S = 0.0005
 AGAIN_S = 1.0
 """How long a way that is closed stays so: then it is tried again."""
 
+UNUSED_S = 60.0
+"""A way on which nothing was sent for so long is given up: the receiver may be gone for good."""
+
 _NOBLOCK = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 
@@ -69,6 +72,7 @@ class Runtime:
         self._seats: list[Seat] = []
         self._outs: dict[tuple[str, str], _Way] = {}
         """(party, receiver) -> the way there."""
+        self._unused_at = 0.0
         self._local: dict[str, LocalParty] = {}
         self._stores: dict[str, CarryOut] = {}
         self._disk = Worker()
@@ -182,6 +186,9 @@ class Runtime:
             self._disk.look(now)
             for inbox in self._inboxes:
                 inbox.check()
+            if now >= self._unused_at:
+                self._unused_at = now + UNUSED_S
+                self._give_up_unused()
         for seat in self._seats:
             seat.party.now = now
             if now >= min(seat.tick_at, seat.party.tick_by):
@@ -250,6 +257,7 @@ class Runtime:
                 f"a message of {party.name} for {to} has {len(data)} bytes, and between hosts "
                 f"{MESSAGE_BYTES_MAX} at most: let the function make smaller outputs"
             )
+        way.used = True
         try:
             if keyed and len(data) > PART_BYTES:
                 _send_parts(way.send, data)
@@ -276,6 +284,14 @@ class Runtime:
             # `send` of pyzmq's part in C: the Python method around it would take as long again.
             way.socket, way.send = socket, super(zmq.Socket, socket).send
         return way
+
+    def _give_up_unused(self) -> None:
+        """Close the sockets of ways that nobody uses any more; ZeroMQ would try for ever."""
+        for between, way in list(self._outs.items()):
+            if not way.used:
+                way.shut()
+                del self._outs[between]
+            way.used = False
 
     def connect(self, address: str, to: str = "") -> zmq.Socket[bytes]:
         """A socket that sends to a party at an address; only one thread may use it.
@@ -329,13 +345,15 @@ def _send_parts(send: _Send, data: bytes) -> None:
 class _Way:
     """The way from a party to a receiver: a socket, or none while it is shut."""
 
-    __slots__ = ("address", "send", "shut_until", "socket")
+    __slots__ = ("address", "send", "shut_until", "socket", "used")
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.socket: zmq.Socket[bytes] | None = None
         self.send: _Send | None = None
         self.shut_until = 0.0
+        self.used = True
+        """Whether something was sent there since that was looked at last."""
 
     def shut(self) -> None:
         """Close the socket; for a while there is no other."""

@@ -50,6 +50,11 @@ class Guide(Party):
         self._look_at = -inf
         self.tick_by = self.now
 
+    def keep(self, names: Iterable[str]) -> None:
+        """Tell nobody any more but these: other members have ended for good."""
+        for name in self.addresses.keys() - set(names):
+            del self.addresses[name]
+
     def handle(self, sender: str, message: Message) -> None:
         if isinstance(message, Hello):
             self.addresses[sender] = message.address

@@ -136,7 +136,7 @@ class Watch(Party):
         if master.state == Phase.RUNNING.value:
             waiting = [name for name, state in nodes.items() if state == "waiting for the consumer"]
             doing = f"waiting for the consumer of {', '.join(waiting)}" if waiting else "running"
-            return _with(doing, master.obstacles)
+            return with_obstacles(doing, master.obstacles)
         doing = "recovering" if self._has_run else "starting"
         if master.state == Phase.LOADING.value:
             loading = [
@@ -147,7 +147,7 @@ class Watch(Party):
             return f"{doing}: {', '.join(loading) or master.waits_for}"
         if master.state in (Phase.GATHERING.value, Phase.WAITING.value, Phase.DECIDING.value):
             return f"{doing}: {master.waits_for}"
-        return _with(master.state, master.obstacles)
+        return with_obstacles(master.state, master.obstacles)
 
     def _sum(self, figure: str) -> int:
         return sum(held for (name, _), held in self._held.items() if name == figure)
@@ -156,7 +156,7 @@ class Watch(Party):
         return now - self._heard.get(name, 0.0) > SILENT_AFTER_S
 
 
-def _with(state: str, obstacles: tuple[str, ...]) -> str:
+def with_obstacles(state: str, obstacles: tuple[str, ...]) -> str:
     """A state with its first obstacle, and how many there are beside."""
     more = f", and {len(obstacles) - 1} more" if len(obstacles) > 1 else ""
     return f"{state} ({obstacles[0]}{more})" if obstacles else state

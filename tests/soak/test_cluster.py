@@ -22,7 +22,7 @@ import pytest
 
 from driftline import run_reference
 from driftline.deploy.keys.key import read_key
-from tests.deploy.cluster.lab import COMMAND, Lab
+from tests.deploy.cluster.lab import Lab
 from tests.soak.cluster.faults import Faults
 from tests.soak.cluster.flow import alone
 from tests.soak.cluster.samples import ClusterSamples, sockets, z_nodes
@@ -75,8 +75,6 @@ class Soak:
 
     def begin(self) -> None:
         lab = self.lab
-        givens = [word for name in PORTS for word in ("--producer", f"{name}={name}")]
-        subprocess.run([COMMAND, "keys", lab.keys, *givens], check=True, stdout=subprocess.DEVNULL)
         for kind, where in (("master", "ab"), ("node", "abc"), ("front", "bc")):
             for name in where:
                 lab.hosts[name].start(kind)
@@ -148,7 +146,7 @@ class Soak:
 @pytest.fixture
 def soak(tmp_path: Path) -> Iterator[Soak]:
     needs_zookeeper()
-    with Lab(tmp_path, ["a", "b", "c"]).built(servers=3) as lab, ExitStack() as stack:
+    with Lab(tmp_path, ["a", "b", "c"], PORTS).built(servers=3) as lab, ExitStack() as stack:
         soak = Soak(lab)
         soak.begin()
         for producer in soak.producers.values():

@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic, sleep
@@ -128,12 +128,14 @@ def with_pid(pid: int, number: int) -> None:
 class Lab:
     """Some hosts, and ZooKeeper at the bridge between them."""
 
-    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+    def __init__(self, folder: Path, names: Sequence[str], producers: Iterable[str] = ()) -> None:
+        """`producers`: each has a key of its name, for the source of its name."""
         self.folder = folder
         self.net = 64 + os.getpid() % 128
         self.prefix = f"d{os.getpid() % 100_000}"
         self.bridge = f"{self.prefix}b"
         self.keys = folder / "keys"
+        self.producers = list(producers)
         self.zookeeper = ""
         self.hosts = {name: Host(self, name, number) for number, name in enumerate(names)}
 
@@ -144,9 +146,9 @@ class Lab:
             pytest.skip("hosts are network namespaces: that takes root")
         with ExitStack() as stack:
             stack.callback(ip, "link", "del", self.bridge, check=False)
-            made = ip("link", "add", self.bridge, "type", "bridge", check=False)
-            if made.returncode:
-                pytest.skip(f"this kernel makes no bridges: {made.stderr.decode()}")
+            bridge = ip("link", "add", self.bridge, "type", "bridge", check=False)
+            if bridge.returncode:
+                pytest.skip(f"this kernel makes no bridges: {bridge.stderr.decode()}")
             ip("addr", "add", f"10.{self.net}.0.1/24", "dev", self.bridge)
             ip("link", "set", self.bridge, "up")
             for host in self.hosts.values():
@@ -157,8 +159,9 @@ class Lab:
             zookeeper.wait_until_ready()
             self.ensemble = zookeeper
             self.zookeeper = f"{zookeeper.addresses}/driftline"
-            names = ",".join(self.hosts)
-            subprocess.run([COMMAND, "keys", self.keys, "--hosts", names], check=True)
+            made = [COMMAND, "keys", str(self.keys), "--hosts", ",".join(self.hosts)]
+            made += [word for name in self.producers for word in ("--producer", f"{name}={name}")]
+            subprocess.run(made, check=True)
             stack.callback(self._end)
             yield self
 

@@ -11,6 +11,7 @@ from time import monotonic
 import pytest
 import zmq
 
+from driftline.deploy.host import runtime as runtime_module
 from driftline.deploy.host import threads as module
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.threads import ThreadDied
@@ -205,3 +206,26 @@ def test_a_disk_that_hangs_is_told_and_named_until_it_is_back(
     assert party.obstacle == ""
     assert "node-0 can carry out a job again" in caplog.text
     runtime.close(linger_ms=0)
+
+
+def test_a_way_that_nobody_uses_is_closed_and_opened_again(
+    runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime_module, "UNUSED_S", 0.01)
+    monkeypatch.setattr(module, "LOOK_EVERY_S", 0.01)
+    one, other = Listener("one"), Listener("other")
+    runtime.add(one, f"ipc://{tmp_path}/one")
+    one.addresses["other"] = runtime.add(other, f"ipc://{tmp_path}/other")
+    one.send("other", AskPromise(1))
+    until(runtime, other.heard)
+    way = runtime._outs["one", "other"]
+    deadline = monotonic() + LONG_S
+    while runtime._outs and monotonic() < deadline:
+        runtime.step(wait_s=0.02)
+    assert not runtime._outs
+    assert way.socket is None
+    other.heard.clear()
+    one.send("other", AskPromise(2))
+    runtime.flush(one)
+    until(runtime, other.heard)
+    assert [message for _, message in other.heard] == [AskPromise(2)]

@@ -84,3 +84,10 @@ def test_what_is_for_the_master_is_ignored() -> None:
     bench.finds(("m#1", "at m#1"))
     bench.guide.receive(encode(("node-0", 0, 0), Lost(1, "a frame")))
     assert (bench.told(), bench.guide.malformed) == ({}, 0)
+
+
+def test_members_that_are_over_are_told_nothing_more() -> None:
+    guide = Guide()
+    guide.addresses.update({"node-0": "there", "node-1": "gone", "watch": "here"})
+    guide.keep(["node-0", "watch", "node-2"])
+    assert guide.addresses == {"node-0": "there", "watch": "here"}
