@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from driftline.deploy.cluster.logbook import FOLDER
+from driftline.deploy.cluster.agents.logbook import FOLDER
 from driftline.deploy.host import child
 from driftline.deploy.host.lifeline import Lifeline, tied
 

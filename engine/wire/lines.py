@@ -1,4 +1,4 @@
-"""The messages by which log lines are read; see `deploy.cluster.logbook`."""
+"""The messages by which log lines are read; see `deploy.cluster.agents.logbook`."""
 
 from __future__ import annotations
 

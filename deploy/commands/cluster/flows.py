@@ -11,12 +11,12 @@ import click
 from rich.console import Console
 from rich.live import Live
 
-from driftline.deploy.cluster.outcomes import CANCELLED, ended_by, fail
-from driftline.deploy.cluster.records import Submission, Wish
-from driftline.deploy.cluster.rescaling import rescale as rescale_flow
-from driftline.deploy.cluster.status import ClusterStatus, status_of
-from driftline.deploy.cluster.submissions import change, path_of, submission_of
-from driftline.deploy.cluster.tree import FLOWS, Tree
+from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by, fail
+from driftline.deploy.cluster.flows.records import Submission, Wish
+from driftline.deploy.cluster.flows.rescaling import rescale as rescale_flow
+from driftline.deploy.cluster.flows.status import ClusterStatus, status_of
+from driftline.deploy.cluster.flows.submissions import change, path_of, submission_of
+from driftline.deploy.cluster.tree.tree import FLOWS, Tree
 from driftline.deploy.commands.cluster.places import Place, in_cluster, reached, short_folder
 from driftline.deploy.commands.cluster.tables import as_table
 from driftline.deploy.host.transport import Network

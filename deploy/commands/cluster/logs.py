@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from driftline.deploy.cluster.logbook import LINES_MAX
-from driftline.deploy.cluster.reading import LogLines
+from driftline.deploy.cluster.agents.logbook import LINES_MAX
+from driftline.deploy.cluster.agents.reading import LogLines
 from driftline.deploy.commands.cluster.places import Place, in_cluster, reached, short_folder
 from driftline.deploy.host.transport import Network
 from driftline.engine.visible import complain

@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from driftline.deploy.cluster.folder import Folder
-from driftline.deploy.cluster.tree import Tree
-from driftline.deploy.cluster.znodes import ZNodes
+from driftline.deploy.cluster.tree.folder import Folder
+from driftline.deploy.cluster.tree.tree import Tree
+from driftline.deploy.cluster.tree.znodes import ZNodes
 from driftline.deploy.commands.settings import origin, variable
 from driftline.deploy.host.config import SESSION_S
 from driftline.deploy.host.transport import Network

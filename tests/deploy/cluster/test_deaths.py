@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from driftline.deploy.cluster.znodes import ZNodes
+from driftline.deploy.cluster.tree.znodes import ZNodes
 from driftline.deploy.zookeeper.ensemble import Ensemble
 from tests.deploy.cluster.machine import Machine
 

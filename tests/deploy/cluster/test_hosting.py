@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from driftline.deploy.cluster.folder import Folder
-from driftline.deploy.cluster.hosting import Host, Hosting
-from driftline.deploy.cluster.records import Submission
-from driftline.deploy.cluster.tree import Masters
+from driftline.deploy.cluster.agents.hosting import Host, Hosting
+from driftline.deploy.cluster.flows.records import Submission
+from driftline.deploy.cluster.tree.folder import Folder
+from driftline.deploy.cluster.tree.tree import Masters
 from driftline.engine.errors import Unavailable
 
 

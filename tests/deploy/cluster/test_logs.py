@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from driftline.deploy.cluster import logbook
-from driftline.deploy.cluster.answering import Answering
-from driftline.deploy.cluster.folder import Folder
-from driftline.deploy.cluster.logbook import Logbook, Piece, thread_of
-from driftline.deploy.cluster.reading import LogLines
-from driftline.deploy.cluster.records import AgentRecord, Kind
+from driftline.deploy.cluster.agents import logbook
+from driftline.deploy.cluster.agents.answering import Answering
+from driftline.deploy.cluster.agents.logbook import Logbook, Piece, thread_of
+from driftline.deploy.cluster.agents.reading import LogLines
+from driftline.deploy.cluster.flows.records import AgentRecord, Kind
+from driftline.deploy.cluster.tree.folder import Folder
 from driftline.deploy.host.transport import LOCAL, Network
 from driftline.deploy.keys.keyset import add_keys
 from driftline.engine.errors import Unavailable

@@ -11,14 +11,14 @@ import pytest
 
 from driftline import Flow, ReducingState
 from driftline.coordinator.registry import ClusterState, FileRegistry, Registry, RunOutcome
-from driftline.deploy.cluster import outcomes, submitting
-from driftline.deploy.cluster.folder import Folder
-from driftline.deploy.cluster.outcomes import CANCELLED, ended_by, fail
-from driftline.deploy.cluster.placing import spread, taken_slots
-from driftline.deploy.cluster.records import AgentRecord, Kind, Submission, Wish
-from driftline.deploy.cluster.submissions import agents, change, path_of, submission_of
-from driftline.deploy.cluster.submitting import Order, submit
-from driftline.deploy.cluster.tree import Conflict
+from driftline.deploy.cluster.flows import outcomes, submitting
+from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by, fail
+from driftline.deploy.cluster.flows.placing import spread, taken_slots
+from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission, Wish
+from driftline.deploy.cluster.flows.submissions import agents, change, path_of, submission_of
+from driftline.deploy.cluster.flows.submitting import Order, submit
+from driftline.deploy.cluster.tree.folder import Folder
+from driftline.deploy.cluster.tree.tree import Conflict
 from driftline.deploy.host.config import Reading
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
 from driftline.engine.policy import policy

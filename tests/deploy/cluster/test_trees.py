@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from driftline.deploy.cluster import folder
-from driftline.deploy.cluster.folder import Folder
-from driftline.deploy.cluster.tree import NEW, Conflict, Entry, Tree
-from driftline.deploy.cluster.znodes import ZNodes
+from driftline.deploy.cluster.tree import folder
+from driftline.deploy.cluster.tree.folder import Folder
+from driftline.deploy.cluster.tree.tree import NEW, Conflict, Entry, Tree
+from driftline.deploy.cluster.tree.znodes import ZNodes
 from driftline.deploy.zookeeper.ensemble import Ensemble
 from driftline.engine.errors import InUse, StateMismatch
 from tests.zookeepers import SESSION_S, WAIT_S
@@ -71,7 +71,7 @@ def test_what_is_held_is_there_as_long_as_its_holder(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folder, "HELD_S", 0.2)
-    monkeypatch.setattr("driftline.deploy.cluster.znodes.HELD_S", 0.2)
+    monkeypatch.setattr("driftline.deploy.cluster.tree.znodes.HELD_S", 0.2)
     one, other = opened(), opened()
     one.hold("agents/a", b"1")
     one.hold("agents/a", b"2")

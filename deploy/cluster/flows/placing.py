@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from driftline.deploy.cluster.outcomes import ended_by
-from driftline.deploy.cluster.records import AgentRecord, Kind
-from driftline.deploy.cluster.submissions import submissions
-from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.cluster.flows.outcomes import ended_by
+from driftline.deploy.cluster.flows.records import AgentRecord, Kind
+from driftline.deploy.cluster.flows.submissions import submissions
+from driftline.deploy.cluster.tree.tree import Tree
 from driftline.engine.errors import StateMismatch, Unavailable
 
 

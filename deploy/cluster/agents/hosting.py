@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 
-from driftline.deploy.cluster.folder import Folder
-from driftline.deploy.cluster.logbook import thread_of
-from driftline.deploy.cluster.records import Submission
-from driftline.deploy.cluster.tree import FLOWS, Tree
-from driftline.deploy.cluster.wheels import fetch
+from driftline.deploy.cluster.agents.logbook import thread_of
+from driftline.deploy.cluster.flows.records import Submission
+from driftline.deploy.cluster.flows.wheels import fetch
+from driftline.deploy.cluster.tree.folder import Folder
+from driftline.deploy.cluster.tree.tree import FLOWS, Tree
 from driftline.deploy.host.config import SESSION_S, ProcessConfig
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.supervisor import CannotStart, LocalCluster
@@ -32,7 +32,7 @@ from driftline.engine.keygroups import Layout
 from driftline.engine.wire.party import Job
 from driftline.engine.wire.senders import AGENT, WATCH
 
-FRONT_MODULE = "driftline.deploy.cluster.front"
+FRONT_MODULE = "driftline.deploy.cluster.agents.front"
 
 SUPERVISE_EVERY_S = 0.05
 

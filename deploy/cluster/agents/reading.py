@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-from driftline.deploy.cluster.logbook import AGENT_ITSELF
-from driftline.deploy.cluster.submissions import agents, submission_of, submissions
-from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.cluster.agents.logbook import AGENT_ITSELF
+from driftline.deploy.cluster.flows.submissions import agents, submission_of, submissions
+from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.host.logs import LineFormatter, from_child
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.transport import LOCAL, Network

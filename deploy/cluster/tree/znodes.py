@@ -19,7 +19,7 @@ from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
 from driftline.coordinator.registry import Registry
 from driftline.coordinator.succession import Succession
 from driftline.coordinator.zookeeper import ANSWER_S, ZooKeeperRegistry, answering, close, connect
-from driftline.deploy.cluster.tree import FLOWS, NEW, Conflict, Entry, Masters
+from driftline.deploy.cluster.tree.tree import FLOWS, NEW, Conflict, Entry, Masters
 from driftline.engine.errors import InUse, Unavailable
 
 LOOK_EVERY_S = 5.0

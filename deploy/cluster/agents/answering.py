@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from driftline.deploy.cluster.logbook import Logbook, Piece
+from driftline.deploy.cluster.agents.logbook import Logbook, Piece
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.transport import Network
 from driftline.engine.events import about, log

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, SnapshotRecord, check_identity
-from driftline.deploy.cluster.outcomes import ended_by
-from driftline.deploy.cluster.placing import spread, taken_slots
-from driftline.deploy.cluster.records import Kind, Submission
-from driftline.deploy.cluster.rescaling import check_rescalable, next_places
-from driftline.deploy.cluster.submissions import agents, path_of
-from driftline.deploy.cluster.tree import NEW, Tree
-from driftline.deploy.cluster.wheels import send
+from driftline.deploy.cluster.flows.outcomes import ended_by
+from driftline.deploy.cluster.flows.placing import spread, taken_slots
+from driftline.deploy.cluster.flows.records import Kind, Submission
+from driftline.deploy.cluster.flows.rescaling import check_rescalable, next_places
+from driftline.deploy.cluster.flows.submissions import agents, path_of
+from driftline.deploy.cluster.flows.wheels import send
+from driftline.deploy.cluster.tree.tree import NEW, Tree
 from driftline.deploy.host.config import Reading
 from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable

@@ -13,10 +13,10 @@ from pathlib import Path
 from time import monotonic, time
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster.outcomes import CANCELLED, ended_by
-from driftline.deploy.cluster.records import AgentRecord, Kind, Submission, Wish
-from driftline.deploy.cluster.submissions import agents, submissions
-from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by
+from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission, Wish
+from driftline.deploy.cluster.flows.submissions import agents, submissions
+from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.transport import LOCAL, Network
 from driftline.deploy.parties.watch import Watch, with_obstacles

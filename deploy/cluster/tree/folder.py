@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from driftline.coordinator.registry import FileRegistry, Registry
-from driftline.deploy.cluster.tree import FLOWS, NEW, Conflict, Entry, Masters
+from driftline.deploy.cluster.tree.tree import FLOWS, NEW, Conflict, Entry, Masters
 from driftline.engine.durable import make_directory, replace_file
 from driftline.engine.errors import InUse, StateMismatch, Unavailable
 from driftline.engine.locks import Lock

@@ -21,15 +21,15 @@ from threading import Event
 from time import monotonic
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster.answering import Answering
-from driftline.deploy.cluster.hosting import Host, Hosting
-from driftline.deploy.cluster.logbook import Logbook
-from driftline.deploy.cluster.metrics import Standing, of_processes, serve_agent
-from driftline.deploy.cluster.outcomes import CANCELLED, ended_by, fail
-from driftline.deploy.cluster.records import AgentRecord, Kind, Submission, Wish
-from driftline.deploy.cluster.rescaling import follow_agents
-from driftline.deploy.cluster.submissions import agents, change, submissions
-from driftline.deploy.cluster.tree import AGENTS, Tree
+from driftline.deploy.cluster.agents.answering import Answering
+from driftline.deploy.cluster.agents.hosting import Host, Hosting
+from driftline.deploy.cluster.agents.logbook import Logbook
+from driftline.deploy.cluster.agents.metrics import Standing, of_processes, serve_agent
+from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by, fail
+from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission, Wish
+from driftline.deploy.cluster.flows.rescaling import follow_agents
+from driftline.deploy.cluster.flows.submissions import agents, change, submissions
+from driftline.deploy.cluster.tree.tree import AGENTS, Tree
 from driftline.deploy.host.claims import claim
 from driftline.deploy.host.config import SESSION_S
 from driftline.deploy.host.metrics.endpoint import check_all

@@ -7,8 +7,8 @@ epoch. So the master's next write is refused: it ends, and a later one finds the
 from __future__ import annotations
 
 from driftline.coordinator.registry import ClusterState, RunOutcome
-from driftline.deploy.cluster.records import Submission
-from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.cluster.flows.records import Submission
+from driftline.deploy.cluster.tree.tree import Tree
 from driftline.engine.errors import StateMismatch, Unavailable
 
 TRIES = 20

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from driftline.deploy.cluster.records import AgentRecord, Submission
-from driftline.deploy.cluster.tree import AGENTS, FLOWS, SUBMISSION, Conflict, Tree
+from driftline.deploy.cluster.flows.records import AgentRecord, Submission
+from driftline.deploy.cluster.tree.tree import AGENTS, FLOWS, SUBMISSION, Conflict, Tree
 from driftline.engine.errors import Unavailable
 
 TRIES = 5

@@ -15,10 +15,10 @@ from pathlib import Path
 from time import monotonic
 
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
-from driftline.deploy.cluster.outcomes import ended_by
-from driftline.deploy.cluster.records import Submission
-from driftline.deploy.cluster.submissions import submission_of
-from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.cluster.flows.outcomes import ended_by
+from driftline.deploy.cluster.flows.records import Submission
+from driftline.deploy.cluster.flows.submissions import submission_of
+from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.transport import Network
 from driftline.deploy.node.pulling import Pull
