@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from math import inf
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 
 import pytest
 
@@ -31,13 +31,25 @@ from driftline.deploy.zookeeper.ensemble import Ensemble
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
+from driftline.engine.sources import BadRecord
 from tests.deploy.host.metrics.scraping import ask, samples
 from tests.deploy.host.test_keyed_cluster import FLOW, RECORDS, Given, Kept
 from tests.zookeepers import SESSION_S
 
 LIMIT_S = 90.0
 
+RECORD_S = 0.0015
+
 WINDOW = 50
+
+
+class Paced(Given):
+    """The records, so slowly that a run outlasts two masters: it waits for none."""
+
+    def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
+        for record in super().read(start):
+            sleep(RECORD_S)
+            yield record
 
 
 class Run:
@@ -68,7 +80,7 @@ class Run:
         succession = Succession(client, MASTERS, changed=lambda: runtime.soon(guide.noticed))
         runtime.add(guide, config.guide, lambda job: succession.leader())
         self.front = Front(
-            0, 2, flow_plan, chosen, Given(), new_id, process="f", run="test", window=WINDOW
+            0, 2, flow_plan, chosen, Paced(), new_id, process="f", run="test", window=WINDOW
         )
         self.front.address = runtime.add(self.front, config.address("front-0"))
         self.front.addresses["master"] = config.master_at
