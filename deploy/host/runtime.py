@@ -171,7 +171,7 @@ class Runtime:
         if more:
             self._take(0)
         else:
-            tick_at = min(min(seat.tick_at, seat.party.tick_by) for seat in self._seats)
+            tick_at = min((min(s.tick_at, s.party.tick_by) for s in self._seats), default=inf)
             now = monotonic()
             if self._freed.is_due(now):
                 self._rest(now)

@@ -22,6 +22,9 @@ from driftline.engine.sources.source import Source
 
 STANDARD_INPUT = "-"
 
+NAME_BYTES_MAX = 255
+"""Of the name of a file; with more, nothing can be asked of it."""
+
 AS_IT_IS = Shape()
 
 
@@ -161,6 +164,8 @@ def _expanded(text: str) -> list[str]:
     path = Path(text)
     if _is_no_file(text):
         raise _alone(text)
+    if len(path.name.encode(errors="surrogatepass")) > NAME_BYTES_MAX:
+        raise Unavailable(f"{text[:40]}...: no file has so long a name")
     if text.startswith(GENERATED) or path.is_file():
         return [text]
     if (

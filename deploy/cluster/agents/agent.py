@@ -191,8 +191,9 @@ class Agent:
         try:
             self._tree.renew()
             self._show()
-            known = submissions(self._tree)
-            states = self._states(known)
+            damaged: dict[str, str] = {}
+            known = submissions(self._tree, damaged)
+            states = self._states(known, damaged)
             known = [each for each in known if each.name in states]
             if config.kind is Kind.NODE:
                 follow_agents(self._tree, known, states)
@@ -220,18 +221,21 @@ class Agent:
         for name in self._troubles.keys() - names:
             del self._troubles[name]
 
-    def _states(self, known: Sequence[Submission]) -> dict[str, ClusterState | None]:
-        """What the registries of flows hold, without those that are damaged. Raises Unavailable."""
+    def _states(
+        self, known: Sequence[Submission], damaged: dict[str, str]
+    ) -> dict[str, ClusterState | None]:
+        """What the registries of flows hold, without those that are damaged; `damaged`: flows whose
+        submission is. Raises Unavailable."""
         states: dict[str, ClusterState | None] = {}
-        before, self._unreadable = self._unreadable, {}
+        before, self._unreadable = self._unreadable, damaged
         for each in known:
             try:
                 states[each.name] = self._tree.registry(each.name).read()
             except StateMismatch as error:
-                self._unreadable[each.name] = str(error)
-                if each.name not in before:
-                    told = about("cannot-host", flow=each.name, reason=str(error))
-                    log.error("flow %s: %s", each.name, error, extra=told)
+                damaged[each.name] = str(error)
+        for name in damaged.keys() - before.keys():
+            told = about("cannot-host", flow=name, reason=damaged[name])
+            log.error("flow %s: %s", name, damaged[name], extra=told)
         return states
 
     def _carry_out(self, wanted: Submission, state: ClusterState | None, now: float) -> None:

@@ -163,5 +163,5 @@ def _decoded(data: bytes, what: str, make: Callable[[dict[str, Any]], _Record]) 
         return make(json.loads(data))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StateMismatch(
-            f"what the cluster holds as {what} was written by another version: {error!r}"
+            f"its record as {what} is damaged, or was written by another version: {error}"
         ) from None

@@ -60,6 +60,7 @@ def save(
             f"flow {name!r} runs with {submission.policy}, whose snapshots are no cut by label: "
             "only one with exactly-once can be saved"
         )
+    _running(tree, submission)
     begin(output)
     for left in reversed(range(TRIES)):
         state = _running(tree, submission)
@@ -72,6 +73,8 @@ def save(
                 masters = tree.masters(name, lambda: None)
                 stack.callback(masters.close)
                 _, saver.addresses[MASTER] = masters.leader()
+                if not saver.addresses[MASTER]:
+                    raise Unavailable(f"no master of flow {name!r} runs: see `driftline status`")
                 segments = saver.read(runtime, state.snapshots[0], names_of(state.layout))
         except SnapshotDamaged:
             if not left:

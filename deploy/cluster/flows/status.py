@@ -101,6 +101,8 @@ class ClusterStatus:
 
     agents: tuple[AgentRecord, ...]
     flows: tuple[FlowStatus, ...]
+    damaged: tuple[tuple[str, str], ...] = ()
+    """(flow, why nothing more is known of it)"""
 
     def as_json(self) -> dict[str, object]:
         """The fields of `--json`; with several flows, `frontier` is the smallest, and so on."""
@@ -112,6 +114,7 @@ class ClusterStatus:
             "flows": [asdict(flow) for flow in self.flows],
             "nodes": [asdict(node) | {"flow": f.name} for f in self.flows for node in f.nodes],
             "agents": [asdict(agent) for agent in self.agents],
+            "damaged": dict(self.damaged),
             "frontier": min(frontiers, default=None),
             "lag_s": max(lags, default=None),
             "last_snapshot": min(snapshots, key=lambda each: each["time"], default=None),
@@ -127,14 +130,15 @@ def status_of(
     """
     alive = agents(tree)
     flows = []
-    for submission in submissions(tree):
+    damaged: dict[str, str] = {}
+    for submission in submissions(tree, damaged):
         if only in ("", submission.name):
             state, damage = _state_of(tree, submission)
             over = state is not None and ended_by(state, submission)
             reports = {} if over else _ask(tree, submission, sockets, network, answer_s)
             found = flow_status(submission, state, reports, alive, time())
             flows.append(replace(found, trouble=(damage, *found.trouble)) if damage else found)
-    return ClusterStatus(tuple(alive), tuple(flows))
+    return ClusterStatus(tuple(alive), tuple(flows), tuple(damaged.items()))
 
 
 def _state_of(tree: Tree, submission: Submission) -> tuple[ClusterState | None, str]:
@@ -189,6 +193,8 @@ def flow_status(
     frontier = None if over or frontier is None or frontier >= INFINITY else frontier
     age_ms = None if over else figures.get("snapshot_age_ms")
     snapshot = state.snapshots[0] if state is not None and state.snapshots else None
+    if frontier is not None and snapshot is not None:  # a master that recovers begins from there
+        frontier = max(frontier, snapshot.time)
     return FlowStatus(
         name=submission.name,
         flow=submission.flow,
@@ -217,10 +223,11 @@ def flow_status(
 
 
 def _lag_s(frontier: int | None, reached: int, now: float) -> float | None:
-    """The lag of a frontier; `reached`: the times below were sent."""
+    """The lag of a frontier; `reached`: the times below were sent; 0: that
+    is not known."""
     if frontier is None or frontier < MICROS_SINCE:
         return None
-    return max(0.0, now - frontier / 1e6) if frontier < reached else 0.0
+    return 0.0 if 0 < reached <= frontier else max(0.0, now - frontier / 1e6)
 
 
 def _in_words(submission: Submission, state: ClusterState | None, master: Report | None) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from driftline.deploy.cluster.flows.records import AgentRecord, Submission
 from driftline.deploy.cluster.tree.tree import AGENTS, FLOWS, SUBMISSION, Conflict, Tree
-from driftline.engine.errors import Unavailable
+from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.events import about, log
 
 TRIES = 5
 
@@ -16,16 +17,34 @@ def path_of(flow: str) -> str:
     return f"{FLOWS}/{flow}/{SUBMISSION}"
 
 
-def submissions(tree: Tree) -> list[Submission]:
-    """All flows of a cluster. Raises Unavailable, StateMismatch."""
-    found = (tree.read(path_of(name)) for name in tree.children(FLOWS))
-    return [Submission.decode(entry.data) for entry in found if entry is not None]
+def submissions(tree: Tree, damaged: dict[str, str] | None = None) -> list[Submission]:
+    """All flows of a cluster, without those whose record cannot be read.
+
+    `damaged`: gets these: flow -> why. Raises Unavailable.
+    """
+    found = []
+    for name in tree.children(FLOWS):
+        try:
+            entry = tree.read(path_of(name))
+            if entry is not None:
+                found.append(Submission.decode(entry.data))
+        except StateMismatch as error:
+            if damaged is not None:
+                damaged[name] = f"{error}. `driftline remove {name}` takes the flow away"
+    return found
 
 
 def agents(tree: Tree) -> list[AgentRecord]:
-    """All agents that live. Raises Unavailable, StateMismatch."""
-    found = (tree.read(f"{AGENTS}/{name}") for name in tree.children(AGENTS))
-    return [AgentRecord.decode(entry.data) for entry in found if entry is not None]
+    """All agents that live, without those whose record cannot be read. Raises Unavailable."""
+    found = []
+    for name in tree.children(AGENTS):
+        try:
+            entry = tree.read(f"{AGENTS}/{name}")
+            if entry is not None:
+                found.append(AgentRecord.decode(entry.data))
+        except StateMismatch as error:
+            log.warning("agent %s: %s", name, error, extra=about("agent-unreadable", name=name))
+    return found
 
 
 def submission_of(tree: Tree, flow: str) -> Submission:

@@ -19,7 +19,7 @@ from driftline.deploy.cluster.flows.outcomes import ended_by
 from driftline.deploy.cluster.flows.placing import spread, taken_slots
 from driftline.deploy.cluster.flows.records import Kind, Submission
 from driftline.deploy.cluster.flows.rescaling import check_rescalable, next_places
-from driftline.deploy.cluster.flows.submissions import agents, path_of
+from driftline.deploy.cluster.flows.submissions import agents, path_of, submissions
 from driftline.deploy.cluster.flows.wheels import send
 from driftline.deploy.cluster.tree.tree import NEW, Tree
 from driftline.deploy.host.config import Reading
@@ -36,7 +36,7 @@ from driftline.engine.snapshots.fitting import Fitted
 from driftline.engine.sources.files.files import GENERATED
 from driftline.engine.sources.inputs import inputs_by_source
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(?<!\.lock)")
 
 
 def name_for(flow: Flow) -> str:
@@ -86,6 +86,11 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
     inputs = [[_absolute(text) for text in texts] for texts in inputs]
     if any(text == "-" or text.startswith("-.") for texts in inputs for text in texts):
         raise FlowError("a flow in a cluster cannot read standard input: send by a Producer")
+    for other in submissions(tree):
+        if other.name != order.name and other.output == str(order.output):
+            raise StateMismatch(
+                f"flow {other.name!r} has its outputs in {other.output}: give another --output"
+            )
     before, version = _before(tree, order.name)
     beginning, fitted = order.beginning, None
     if beginning.savepoint:

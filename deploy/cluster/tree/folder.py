@@ -40,6 +40,8 @@ class Folder:
         self.where = f"registry {path}"
         self._path = path
         self._held: dict[str, Lock] = {}
+        self._data: dict[str, bytes] = {}
+        """What is held."""
         with self._reported():
             make_directory(path)
 
@@ -48,6 +50,7 @@ class Folder:
             try:
                 version, _, data = self._file(path).read_bytes().partition(b"\n")
             except FileNotFoundError:
+                self._check()
                 return None
         if not version.isdigit():
             raise StateMismatch(f"{self._file(path)} is damaged: it has no version")
@@ -65,6 +68,7 @@ class Folder:
             try:
                 names = os.listdir(self._path / path)
             except FileNotFoundError:
+                self._check()
                 return []
         found = {name.removeprefix(_MARK) for name in names if not name.endswith(_LOCK)}
         held = {name[1 : -len(_LOCK)] for name in names if name.endswith(_LOCK)}
@@ -82,6 +86,7 @@ class Folder:
             with self._reported():
                 make_directory(self._file(path).parent)
                 self._held[path] = Lock(self._lock(path), taken, wait_s=HELD_S)
+        self._data[path] = data
         with self._reported():
             self._put(path, data, 0)
 
@@ -97,7 +102,12 @@ class Folder:
         """The kernel has let go of all that it held."""
 
     def renew(self) -> None:
-        """Nothing is lost as long as this process lives."""
+        """Hold again what was removed with the directory, once that is there again."""
+        self._check()
+        for path in list(self._held):
+            if not self._file(path).exists() or not self._lock(path).exists():
+                self._held.pop(path).release()
+                self.hold(path, self._data[path])
 
     def masters(self, flow: str, changed: Callable[[], None]) -> Masters:
         return _HeldMasters(self, f"{FLOWS}/{flow}/masters")
@@ -115,6 +125,10 @@ class Folder:
     def close(self) -> None:
         for path in list(self._held):
             self.let_go(path)
+
+    def _check(self) -> None:
+        if not self._path.is_dir():
+            raise Unavailable(f"{self.where} is gone: put the directory back")
 
     def _file(self, path: str) -> Path:
         at = self._path / path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable
 from functools import wraps
@@ -20,7 +21,7 @@ from driftline.engine.errors import FlowError
 
 SLOTS = 4
 
-NAME_CHARS_MAX = 64
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(?<!\.lock)")
 
 
 def _agent(kind: Kind) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -53,13 +54,13 @@ def _agent(kind: Kind) -> Callable[[Callable[..., None]], Callable[..., None]]:
             slots: int = 0,
         ) -> None:
             name = name or f"{socket.gethostname()}-{kind}"
-            if "/" in name or not name.isprintable() or len(name) > NAME_CHARS_MAX:
+            if _NAME.fullmatch(name) is None:
                 raise FlowError(
-                    f"{name!r} cannot be the name of an agent: give a --name of at most "
-                    f"{NAME_CHARS_MAX} characters, without '/'"
+                    f"{name!r} cannot be the name of an agent: letters, digits, '.', '_' and '-', "
+                    "64 at most; give another --name"
                 )
             config = AgentConfig(name, kind, state, slots, network, place.session_s, metrics)
-            with place.opened() as tree:
+            with place.opened(new=True) as tree:
                 run_agent(config, tree)
 
         return with_agent

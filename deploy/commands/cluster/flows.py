@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
@@ -60,6 +61,8 @@ def stop(place: Place, name: str, wait_s: float, json_file: Path | None) -> None
         wanted = change(tree, name, lambda before: replace(before, wish=Wish.STOP))
         how = _end_of(tree, wanted, wait_s)
     _tell_end(name, how, json_file)
+    if wait_s and not how:
+        raise click.exceptions.Exit(1)
 
 
 @click.command()
@@ -115,6 +118,8 @@ def rescale(place: Place, name: str, nodes: int, wait_s: float, json_file: Path 
     else:
         click.echo(f"flow {name} is to have {counted(nodes, 'node')}; `driftline status {name}` "
                    "shows how far it is")  # fmt: skip
+        if wait_s:
+            raise click.exceptions.Exit(1)
 
 
 @click.command()
@@ -127,17 +132,17 @@ def remove(place: Place, name: str) -> None:
     anew there.
     """
     with place.opened() as tree:
-        submission = submission_of(tree, name)
-        try:
+        submission, state = None, None
+        with suppress(StateMismatch):  # it is damaged: there is no other way to end the flow
+            submission = submission_of(tree, name)
             state = tree.registry(name).read()
-        except StateMismatch:  # it is damaged: there is no other way to end the flow
-            state = None
-        if state is not None and not ended_by(state, submission):
+        if submission is not None and state is not None and not ended_by(state, submission):
             raise StateMismatch(f"flow {name!r} runs: `driftline stop {name}` ends it first")
         tree.remove(path_of(name))
         tree.remove(f"{FLOWS}/{name}")
-    click.echo(f"flow {name} is removed; its files are still in the agents' --state, and in "
-               f"{submission.output}")  # fmt: skip
+    click.echo(f"flow {name} is removed; its files stay. Before another flow of this name begins")
+    click.echo(f"  remove the directory flows/{name} in the --state of {_agents_of(submission)}")
+    click.echo(f"  remove {'its outputs' if submission is None else submission.output}")
 
 
 @click.command()
@@ -166,6 +171,12 @@ def status(
         found = look()
         if every_s is None:
             console.print(as_table(found))
+        elif not console.is_terminal:
+            while True:
+                console.print(as_table(found))
+                console.file.flush()
+                sleep(every_s)
+                found = look()
         else:
             with Live(as_table(found), console=console, auto_refresh=False) as live:
                 while True:
@@ -173,6 +184,12 @@ def status(
                     found = look()
                     live.update(as_table(found), refresh=True)
     write_json(json_file, found.as_json() | {"error": None})
+
+
+def _agents_of(submission: Submission | None) -> str:
+    if submission is None:
+        return "each agent"
+    return ", ".join(sorted({*submission.nodes, *submission.fronts}))
 
 
 def _end_of(tree: Tree, submission: Submission, wait_s: float) -> str:
@@ -195,4 +212,7 @@ def _tell_end(name: str, how: str, json_file: Path | None) -> None:
     if how:
         click.echo(f"flow {name} is over: {how}")
     else:
-        click.echo(f"flow {name} is asked to end; `driftline status {name}` shows how far it is")
+        click.echo(
+            f"flow {name} is asked to end, and has not yet; `driftline status {name}` shows how "
+            f"far it is, and `driftline cancel {name}` ends it at once"
+        )

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
+from click.core import ParameterSource
 
 from driftline.deploy.cluster.tree.folder import Folder
 from driftline.deploy.cluster.tree.tree import Tree
@@ -17,6 +18,7 @@ from driftline.deploy.cluster.tree.znodes import ZNodes
 from driftline.deploy.commands.settings import origin, variable
 from driftline.deploy.host.config import SESSION_S
 from driftline.deploy.host.transport import Network
+from driftline.engine.errors import Unavailable
 from driftline.engine.ui.options import FiniteRange
 
 
@@ -29,10 +31,12 @@ class Place:
     session_s: float
 
     @contextmanager
-    def opened(self) -> Iterator[Tree]:
-        """The tree of the cluster. Raises Unavailable."""
+    def opened(self, *, new: bool = False) -> Iterator[Tree]:
+        """The tree of the cluster; `new`: its directory may be made. Raises Unavailable."""
         tree: Tree
         if self.folder is not None:
+            if not new and not self.folder.is_dir():
+                raise Unavailable(f"there is no cluster in {self.folder}: its agents make that")
             tree = Folder(self.folder)
         else:
             tree = ZNodes(self.zookeeper, self.session_s)
@@ -73,6 +77,8 @@ def perhaps_in_cluster(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def with_place(zookeeper: str, folder: Path | None, session_s: float, **others: object) -> None:
         if zookeeper and folder is not None:
+            zookeeper, folder = _given_here(zookeeper, folder)
+        if zookeeper and folder is not None:
             raise click.UsageError(
                 f"{_given('--zookeeper', 'zookeeper')} and {_given('--registry', 'folder')} name "
                 "two clusters: one of them, please"
@@ -81,6 +87,19 @@ def perhaps_in_cluster(command: Callable[..., None]) -> Callable[..., None]:
         command(place=Place(zookeeper, folder, session_s) if named else None, **others)
 
     return with_place
+
+
+def _given_here(zookeeper: str, folder: Path | None) -> tuple[str, Path | None]:
+    """Of two, the one that the command line has: it counts more than environment and file."""
+    context = click.get_current_context()
+    here = {
+        name
+        for name in ("zookeeper", "folder")
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    if len(here) != 1:
+        return zookeeper, folder
+    return (zookeeper, None) if "zookeeper" in here else ("", folder)
 
 
 def _given(option: str, name: str) -> str:

@@ -127,10 +127,14 @@ def _ordering(command: Submitting) -> Submitting:
             )
             with place.opened() as tree:
                 made = submit(tree, loaded, order)
-            told = {"name": made.name, "run": made.run, "nodes": made.nodes, "fronts": made.fronts}
+                layout = made.layout_in(tree.registry(made.name).read())
+            places = [made.place_of(node) for node in layout]
+            if made.wanted:
+                places = list(made.nodes[-made.wanted :])
+            told = {"name": made.name, "run": made.run, "nodes": places, "fronts": made.fronts}
             write_json(json_file, told | {"error": None})
             click.echo(
-                f"flow {made.name} is submitted: nodes at {', '.join(made.nodes)}; fronts at "
+                f"flow {made.name} is submitted: nodes at {', '.join(places)}; fronts at "
                 f"{', '.join(made.fronts)}"
             )
 

@@ -17,7 +17,8 @@ from driftline.engine.visible import visible, visible_lines
 
 def as_table(status: ClusterStatus) -> RenderableType:
     """Agents, flows, and the nodes of the flows that go on."""
-    return Group(*(_flow(flow) for flow in status.flows), _agents(status))
+    lost = [Text(f"{name}: {visible(why)}", style="red") for name, why in status.damaged]
+    return Group(*lost, *(_flow(flow) for flow in status.flows), _agents(status))
 
 
 def _agents(status: ClusterStatus) -> Table:

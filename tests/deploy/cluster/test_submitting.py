@@ -15,7 +15,13 @@ from driftline.deploy.cluster.flows import outcomes, submitting
 from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by, fail
 from driftline.deploy.cluster.flows.placing import spread, taken_slots
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission, Wish
-from driftline.deploy.cluster.flows.submissions import agents, change, path_of, submission_of
+from driftline.deploy.cluster.flows.submissions import (
+    agents,
+    change,
+    path_of,
+    submission_of,
+    submissions,
+)
 from driftline.deploy.cluster.flows.submitting import Order, submit
 from driftline.deploy.cluster.tree.folder import Folder
 from driftline.deploy.cluster.tree.tree import Conflict
@@ -48,8 +54,8 @@ def flow(function: Callable[[int, ReducingState[int]], int] = sums) -> Flow:
 
 def order(name: str = "sums", **changes: object) -> Order:
     """An order that fits, with changes."""
-    made = Order(name, "a.py", Reading(("in.jsonl",)), Path("/out"), 1, policy("exactly-once"), 1.0,
-                 dead_letters=False)  # fmt: skip
+    made = Order(name, "a.py", Reading(("in.jsonl",)), Path("/out") / name, 1,
+                 policy("exactly-once"), 1.0, dead_letters=False)  # fmt: skip
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
@@ -122,7 +128,7 @@ def test_a_flow_that_runs_or_is_another_one_is_refused(tree: Folder) -> None:
     fail(tree, first, CANCELLED, "a test")
     with pytest.raises(StateMismatch, match="begin anew with `driftline remove sums`"):
         submit(tree, flow(), order(reading=Reading(("other.jsonl",))))
-    with pytest.raises(StateMismatch, match="has its outputs in /out, not in /elsewhere"):
+    with pytest.raises(StateMismatch, match="has its outputs in /out/sums, not in /elsewhere"):
         submit(tree, flow(), order(output=Path("/elsewhere")))
     submit(tree, flow(), order())
 
@@ -244,3 +250,28 @@ def test_a_wish_changes_what_is_there_now(tree: Folder, monkeypatch: pytest.Monk
     assert submission_of(tree, "sums") == changed
     with pytest.raises(Unavailable, match="has no flow 'none'; it has sums"):
         change(tree, "none", stop)
+
+
+def test_a_damaged_record_concerns_its_flow_alone(tree: Folder, tmp_path: Path) -> None:
+    submit(tree, flow(), order())
+    submit(tree, flow(), order("other"))
+    file = tmp_path / "reg" / "flows" / "other" / "=submission"
+    file.write_bytes(file.read_bytes()[:100])
+    damaged: dict[str, str] = {}
+    assert [each.name for each in submissions(tree, damaged)] == ["sums"]
+    assert "`driftline remove other` takes the flow away" in damaged["other"]
+    (tmp_path / "reg" / "agents" / "=a").write_bytes(b"garbage")
+    assert "a" not in [agent.name for agent in agents(tree)]
+    assert "b" in [agent.name for agent in agents(tree)]
+
+
+def test_two_flows_do_not_share_a_directory_of_outputs(tree: Folder) -> None:
+    submit(tree, flow(), order())
+    with pytest.raises(StateMismatch, match="flow 'sums' has its outputs in /out/sums"):
+        submit(tree, flow(), order("other", output=Path("/out/sums")))
+
+
+@pytest.mark.parametrize("name", ["x.lock", "..", ".", "a/b", "", "x" * 65])
+def test_a_name_that_cannot_be_that_of_a_flow(tree: Folder, name: str) -> None:
+    with pytest.raises(FlowError, match="cannot be the name of a flow"):
+        submit(tree, flow(), order(name))

@@ -14,7 +14,7 @@ from driftline.deploy.cluster.tree.folder import Folder
 from driftline.deploy.cluster.tree.tree import NEW, Conflict, Entry, Tree
 from driftline.deploy.cluster.tree.znodes import ZNodes
 from driftline.deploy.zookeeper.ensemble import Ensemble
-from driftline.engine.errors import InUse, StateMismatch
+from driftline.engine.errors import InUse, StateMismatch, Unavailable
 from tests.zookeepers import SESSION_S, WAIT_S
 
 Open = Callable[[], Tree]
@@ -134,3 +134,20 @@ def test_a_damaged_file_of_a_tree_is_told(tmp_path: Path) -> None:
     (tmp_path / "flows" / "a" / "=submission").write_bytes(b"garbage")
     with pytest.raises(StateMismatch, match="=submission is damaged"):
         tree.read("flows/a/submission")
+
+
+def test_a_directory_that_is_gone_is_told_and_held_again_once_it_is_back(tmp_path: Path) -> None:
+    tree = Folder(tmp_path / "tree")
+    tree.hold("agents/a", b"1")
+    (tmp_path / "tree").rename(tmp_path / "away")
+    for ask in (
+        lambda: tree.read("flows/a/submission"),
+        lambda: tree.children("flows"),
+        tree.renew,
+    ):
+        with pytest.raises(Unavailable, match="is gone"):
+            ask()
+    (tmp_path / "tree").mkdir()
+    tree.renew()
+    assert Folder(tmp_path / "tree").children("agents") == ["a"]
+    tree.close()
