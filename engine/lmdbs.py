@@ -12,6 +12,7 @@ compares that number, and those of the two root pages, which differ by one trans
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,7 +45,10 @@ def reason(error: lmdb.Error | OSError) -> str:
     """The reason for people: without the name of the function, or the number of the error."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
-    return str(error).partition(": ")[2] or str(error)
+    text = str(error).partition(": ")[2] or str(error)
+    if text == os.strerror(errno.EIO):  # LMDB says so, too, if the disk took only a part of a page
+        return f"{os.strerror(errno.ENOSPC)}, or the disk fails ({text})"
+    return text
 
 
 @contextmanager

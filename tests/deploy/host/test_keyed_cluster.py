@@ -83,6 +83,15 @@ class Kept:
         pass
 
 
+def is_there(address: str) -> bool:
+    """Whether somebody listens."""
+    try:
+        Peer(parse(address).endpoint, shaken=False).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
 def stranger(address: str) -> None:
     """Someone without a key, who claims to have much to say."""
     with Peer(parse(address).endpoint, shaken=False) as peer:
@@ -123,6 +132,7 @@ def test_a_cluster_with_keys_delivers_once_whatever_dies_and_whoever_calls(tmp_p
             for party in ("node-0", "node-1"):
                 stranger(front.addresses[party])
             stranger(front.address)
+            go(lambda: is_there(config.address("master")))  # outputs go on without one
             stranger(config.address("master"))
             cluster._processes[victim].kill()
         go(lambda: front.stopped)

@@ -258,7 +258,8 @@ def accepted(member: Member) -> int:
     found = 0
     for descriptor in os.listdir("/proc/self/fd"):
         with suppress(OSError), socket.fromfd(int(descriptor), socket.AF_INET, 1) as one:
-            found += one.getsockname()[1] == port and bool(one.getpeername())
+            name = one.getsockname()
+            found += isinstance(name, tuple) and name[1] == port and bool(one.getpeername())
     return found
 
 
