@@ -40,6 +40,7 @@ class Machine:
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
+        (self.folder / "reg").mkdir()  # which commands do not make
         for kind in self._kinds:
             self.start(kind)
         self.until(lambda: len(self.status()["agents"]) == len(self._kinds), "all agents")
