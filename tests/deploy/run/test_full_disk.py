@@ -17,6 +17,7 @@ from tests.deploy.run.test_log import Line, Watched
 STORY_LINES_MAX = 10
 RECORDS = 300
 WAITING = "cannot-open", "job-failed", "consumer-unavailable"
+OF_OTHERS = "progress", "run-over", "producers-connected"
 LIVE = "tcp://127.0.0.1:0"
 OPTIONS = "--nodes", "2", "--log-level", "debug"
 
@@ -34,7 +35,7 @@ def address(run: Watched) -> str:
 
 
 def told(run: Watched) -> list[Line]:
-    """The lines of the story: all from the first trouble on but figures and the last one.
+    """The lines of the story: all from the first trouble on but figures, producers and the last one.
 
     How long a standstill takes is told again and again, more seldom each time: that counts once.
     """
@@ -43,7 +44,7 @@ def told(run: Watched) -> list[Line]:
     again = [line for line in story if line["event"] == "standstill"][1:]
     return [
         line for line in story
-        if line["event"] not in ("progress", "run-over") and line["level"] != "debug"
+        if line["event"] not in OF_OTHERS and line["level"] != "debug"
         and line not in again
     ]  # fmt: skip
 
