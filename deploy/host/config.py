@@ -32,6 +32,11 @@ class Reading:
     window: int = WINDOW
     let_anyone_send: bool = False
 
+    @staticmethod
+    def from_fields(fields: dict[str, Any]) -> Reading:
+        """The reading with these fields, as JSON gives them."""
+        return Reading(**{**fields, "inputs": tuple(fields["inputs"])})
+
     @property
     def shape(self) -> Shape:
         """How rows become documents."""
@@ -121,9 +126,13 @@ class ProcessConfig:
         for name in ("careful", "paths", "layout"):
             fields[name] = tuple(fields[name])
         network = Network.from_fields(fields["network"])
-        fields["reading"]["inputs"] = tuple(fields["reading"]["inputs"])
         beginning = beginning_from(fields["beginning"])
-        made = Limits(**fields["limits"]), network, Reading(**fields["reading"]), beginning
+        made = (
+            Limits(**fields["limits"]),
+            network,
+            Reading.from_fields(fields["reading"]),
+            beginning,
+        )
         return ProcessConfig(**{**fields, **dict(zip(_NESTED, made, strict=True))})
 
     @property

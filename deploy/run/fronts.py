@@ -49,10 +49,27 @@ def open_input(
     `receivers` closes both; `asked_to_end`: whether the run was asked to end; `alone`: there is no
     other input. Raises Unavailable, StateMismatch, NotPermitted.
     """
-    if isinstance(given, str | Piped):
-        rest = runtime, receivers, asked_to_end
-        return _received(number, given, config, process, *rest, alone=alone)
-    return given
+    if not isinstance(given, str | Piped):
+        return given
+    mark = Mark(process.lineage, f"input-{number}", process.session)
+    input_log = InputLog(config.state / mark.role, f"{config.flow} {number}", mark)
+    receivers.callback(input_log.close)
+    receiver = receiver_of(
+        given,
+        input_log,
+        number,
+        runtime,
+        Path(process.sockets),
+        alone=alone,
+        keep_bad=config.dead_letters,
+        asked_to_end=asked_to_end,
+        reach=config.reach,
+    )
+    if not config.policy.replay:
+        receivers.callback(_let_go, input_log, receiver.source)
+    receivers.callback(receiver.close)
+    announce(receiver)
+    return receiver.source
 
 
 def open_front(
@@ -123,39 +140,6 @@ def _used(
             extra=about("comparing", name=source.name, records=used.used.last),
         )
     return used
-
-
-def _received(
-    number: int,
-    given: Piped | str,
-    config: RunConfig,
-    process: ProcessConfig,
-    runtime: Runtime,
-    receivers: ExitStack,
-    asked_to_end: Callable[[], bool],
-    *,
-    alone: bool,
-) -> ReceivedSource:
-    """The source of an input that cannot be read again, with its log and receiver."""
-    mark = Mark(process.lineage, f"input-{number}", process.session)
-    input_log = InputLog(config.state / mark.role, f"{config.flow} {number}", mark)
-    receivers.callback(input_log.close)
-    receiver = receiver_of(
-        given,
-        input_log,
-        number,
-        runtime,
-        Path(process.sockets),
-        alone=alone,
-        keep_bad=config.dead_letters,
-        asked_to_end=asked_to_end,
-        reach=config.reach,
-    )
-    if not config.policy.replay:
-        receivers.callback(_let_go, input_log, receiver.source)
-    receivers.callback(receiver.close)
-    announce(receiver)
-    return receiver.source
 
 
 def _let_go(input_log: InputLog, source: ReceivedSource) -> None:

@@ -101,7 +101,6 @@ class Hosting(threading.Thread):
         self._ended = ended
         self._host = host
         self._tree = tree
-        self._number = number
 
     def run(self) -> None:
         """Run until the flow is over, or the agent leaves it."""

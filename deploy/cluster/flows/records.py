@@ -119,8 +119,7 @@ class Submission:
         def make(fields: dict[str, Any]) -> Submission:
             for name in ("nodes", "fronts", "paths"):
                 fields[name] = tuple(fields[name])
-            reading = fields.pop("reading")
-            made = Reading(**{**reading, "inputs": tuple(reading["inputs"])})
+            made = Reading.from_fields(fields.pop("reading"))
             limits, wish = Limits(**fields.pop("limits")), Wish(fields.pop("wish"))
             beginning = beginning_from(fields.pop("beginning"))
             return Submission(**fields, reading=made, limits=limits, wish=wish, beginning=beginning)

@@ -18,7 +18,7 @@ from driftline.deploy.cluster.flows.submissions import agents, change, submissio
 from driftline.deploy.cluster.tree.tree import Conflict, Tree
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
 from driftline.engine.events import about, log
-from driftline.engine.policy import POLICIES, Policy, SnapshotCut
+from driftline.engine.policy import POLICIES, Policy
 
 
 def rescale(tree: Tree, name: str, nodes: int) -> Submission:
@@ -51,7 +51,7 @@ def rescale(tree: Tree, name: str, nodes: int) -> Submission:
 
 def check_rescalable(name: str, policy: Policy) -> None:
     """Raises FlowError if a flow with this policy keeps its number of nodes."""
-    if not policy.ordered or policy.cut is not SnapshotCut.LABEL:
+    if not policy.resizes:
         raise FlowError(
             f"flow {name!r} runs with {policy.name}, and keeps its number of nodes: only "
             "exactly-once can change it, as its state and its outputs are cut at one place in the "

@@ -223,8 +223,7 @@ def flow_status(
 
 
 def _lag_s(frontier: int | None, reached: int, now: float) -> float | None:
-    """The lag of a frontier; `reached`: the times below were sent; 0: that
-    is not known."""
+    """The lag of a frontier; `reached`: the times below were sent; 0: that is not known."""
     if frontier is None or frontier < MICROS_SINCE:
         return None
     return 0.0 if 0 < reached <= frontier else max(0.0, now - frontier / 1e6)

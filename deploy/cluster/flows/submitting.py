@@ -21,7 +21,7 @@ from driftline.deploy.cluster.flows.records import Kind, Submission
 from driftline.deploy.cluster.flows.rescaling import check_rescalable, next_places
 from driftline.deploy.cluster.flows.submissions import agents, path_of, submissions
 from driftline.deploy.cluster.flows.wheels import send
-from driftline.deploy.cluster.tree.tree import NEW, Tree
+from driftline.deploy.cluster.tree.tree import NAMES, NEW, Tree, is_name
 from driftline.deploy.host.config import Reading
 from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
@@ -35,8 +35,6 @@ from driftline.engine.snapshots.beginning import FIRST, NOTHING, Beginning
 from driftline.engine.snapshots.fitting import Fitted
 from driftline.engine.sources.files.files import GENERATED
 from driftline.engine.sources.inputs import inputs_by_source
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(?<!\.lock)")
 
 
 def name_for(flow: Flow) -> str:
@@ -77,11 +75,8 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
     Raises FlowError for a name or inputs that cannot be, StateMismatch if the state that the flow
     has is another one's or it runs, Unavailable if there are too few agents.
     """
-    if _NAME.fullmatch(order.name) is None:
-        raise FlowError(
-            f"{order.name!r} cannot be the name of a flow: letters, digits, '.', '_' and '-', 64 "
-            "at most"
-        )
+    if not is_name(order.name):
+        raise FlowError(f"{order.name!r} cannot be the name of a flow: {NAMES}")
     inputs = inputs_by_source(flow, order.reading.inputs)
     inputs = [[_absolute(text) for text in texts] for texts in inputs]
     if any(text == "-" or text.startswith("-.") for texts in inputs for text in texts):

@@ -12,6 +12,7 @@ there as long as the process that holds it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -19,6 +20,17 @@ from driftline.coordinator.registry import Registry
 from driftline.engine.errors import StateMismatch
 
 AGENTS, FLOWS, SUBMISSION = "agents", "flows", "submission"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(?<!\.lock)")
+
+NAMES = "letters, digits, '.', '_' and '-', 64 at most, without '.lock' at the end"
+"""Of what the names of flows and agents consist: `Folder` has files that end in .lock."""
+
+
+def is_name(text: str) -> bool:
+    """Whether a flow or an agent may have this name."""
+    return _NAME.fullmatch(text) is not None
+
 
 NEW = -1
 """The version to write what is not there yet."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 from collections.abc import Callable
 from functools import wraps
@@ -13,6 +12,7 @@ from rich.console import Console
 
 from driftline.deploy.cluster.agents.agent import AgentConfig, run_agent
 from driftline.deploy.cluster.flows.records import Kind
+from driftline.deploy.cluster.tree.tree import NAMES, is_name
 from driftline.deploy.commands.cluster.places import Place, in_cluster, reached
 from driftline.deploy.commands.logged import logged
 from driftline.deploy.commands.metrics import metrics_option
@@ -20,8 +20,6 @@ from driftline.deploy.host.transport import Network
 from driftline.engine.errors import FlowError
 
 SLOTS = 4
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(?<!\.lock)")
 
 
 def _agent(kind: Kind) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -54,10 +52,9 @@ def _agent(kind: Kind) -> Callable[[Callable[..., None]], Callable[..., None]]:
             slots: int = 0,
         ) -> None:
             name = name or f"{socket.gethostname()}-{kind}"
-            if _NAME.fullmatch(name) is None:
+            if not is_name(name):
                 raise FlowError(
-                    f"{name!r} cannot be the name of an agent: letters, digits, '.', '_' and '-', "
-                    "64 at most; give another --name"
+                    f"{name!r} cannot be the name of an agent: {NAMES}; give another --name"
                 )
             config = AgentConfig(name, kind, state, slots, network, place.session_s, metrics)
             with place.opened(new=True) as tree:
