@@ -73,7 +73,7 @@ def test_latency_writes_table_json_and_picture(run: Run, tmp_path: Path) -> None
 
 
 def test_throughput_compares_every_round_with_the_floor(run: Run, tmp_path: Path) -> None:
-    done = run("throughput --documents 60 --repeat 1 --policies exactly-once --json t.json")
+    done = run("throughput --documents 600 --repeat 1 --policies exactly-once --json t.json")
     assert done.exit_code == 0, done.output
     written = json.loads((tmp_path / "t.json").read_text())
     figures = ["documents_per_s", "outputs_per_s", "cpu_cores"]

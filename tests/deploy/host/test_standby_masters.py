@@ -57,10 +57,17 @@ class Paced(Given):
 
 class Run:
     """A run with standby masters; the front and the consumer are in this process. `metrics`: where
-    the others serve them."""
+    the others serve them; `forgets`: whether a master that has died loses its place at once."""
 
     def __init__(
-        self, zookeeper: Ensemble, directory: Path, name: str, stack: ExitStack, metrics: str
+        self,
+        zookeeper: Ensemble,
+        directory: Path,
+        name: str,
+        stack: ExitStack,
+        metrics: str = "",
+        *,
+        forgets: bool = False,
     ) -> None:
         (directory / "flow.py").write_text(FLOW)
         self.flow = load_flow(str(directory / "flow.py"))
@@ -93,7 +100,13 @@ class Run:
         self.watch.address = runtime.add(self.watch, config.address("watch"))
         guide.addresses["watch"] = self.watch.address
         self.guide = guide
-        self.cluster = stack.enter_context(LocalCluster(config, masters=2))
+        self.cluster = stack.enter_context(
+            LocalCluster(
+                config, masters=2, died=succession.forget if forgets else lambda name: None
+            )
+        )
+        self.meanwhile: Callable[[], None] = lambda: None
+        """What else is done in the loop."""
 
     def go(self, until: Callable[[], bool], what: str) -> None:
         give_up_at = monotonic() + LIMIT_S
@@ -101,6 +114,7 @@ class Run:
             assert monotonic() < give_up_at, f"not within {LIMIT_S} s: {what}"
             self.runtime.step(wait_s=0.01)
             self.cluster.supervise(self.front.settled, self.front.furthest)
+            self.meanwhile()
 
     def outputs(self, count: int) -> None:
         self.go(lambda: self.kept.count >= count, f"{count} outputs")
