@@ -93,7 +93,7 @@ class Coordinator(Deciding):
         self._backoff = Backoff()
         self.chronicle = Chronicle()
         self.snapshots = Snapshots(self.nodes, self.fronts, policy, interval, self.chronicle)
-        about = self.snapshots, self.chronicle, self.nodes, self.members, groups
+        about = self.snapshots, self.chronicle, self.nodes, self.members, groups, missing_after_s
         self.resizing = Resizing(policy, self.fronts, *about)
         self._resume_at = 0.0
         """The end of the pause: no recovery begins before it."""
@@ -110,8 +110,11 @@ class Coordinator(Deciding):
 
     @property
     def silent(self) -> list[tuple[str, str, float]]:
-        """Nodes that the run cannot go on without and that are silent: see `Members.silent`."""
-        return [] if self.phase in DECIDED else self.members.silent(self.nodes, self._now)
+        """Nodes of this layout, and of the next one, that are silent: see `Members.silent`."""
+        if self.phase in DECIDED:
+            return []
+        joining = self.resizing.heard.silent(self.resizing.names, self._now)
+        return self.members.silent(self.nodes, self._now) + joining
 
     @property
     def missed(self) -> dict[str, float]:
@@ -184,7 +187,8 @@ class Coordinator(Deciding):
 
     def alive(self, name: str, message: Alive) -> None:
         """A process lives, though it may be too busy to say `Hello`."""
-        self.members.alive(name, message.process, self._now)
+        group = self.members if self.has(name) else self.resizing
+        group.alive(name, message.process, self._now)
 
     def superseded(self, reason: object = "another master has taken over") -> None:
         """A registry or a member knows of a later master: this one decides nothing any more."""
@@ -224,12 +228,14 @@ class Coordinator(Deciding):
     def tick(self, now: float) -> None:
         """Learn the time (seconds, monotonic); notice silent members, and the end of a pause."""
         if now - self._now > self._missing_after / 2:
-            self.members.all_alive(now, now - self._now)
+            for group in (self.members, self.resizing.heard):
+                group.all_alive(now, now - self._now)
             self._gathers_since += now - self._now
         self._now = now
         self.jobs += self._writing.due(now)
         if self.phase is Phase.STOPPED:
             self._end_if_over()
+        self.resizing.heard.take_silent(now)
         silent = self.members.take_silent(now)
         if silent and self.phase in (Phase.DECIDING, *UNDER_WAY):
             waited = self.members.silent_for(silent[0])

@@ -189,7 +189,7 @@ class Simulation:
         if scenario.drain_at_s is not None:
             self.timeline.at_time(scenario.drain_at_s, self._drain)
         if scenario.hangs:
-            Supervision(world, [*self.masters.hosts, *self._nodes]).begin(scenario.hangs)
+            Supervision(world).begin(scenario.hangs)
         self.resizes.begin(scenario.resized)
         for hole in scenario.holes:
             world.network.hole(hole)

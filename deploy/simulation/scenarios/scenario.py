@@ -155,7 +155,8 @@ def scenario(
         drawn_scenario = replace(drawn_scenario, resized=found_sizes)
     chance = Random(seed + 4)  # other draws stay as they were
     if chance.random() < 0.15:
-        found = hangs(chance, drawn_scenario.nodes, faults.until)
+        joining = drawn_scenario.resized[0].nodes if drawn_scenario.resized else 0
+        found = hangs(chance, drawn_scenario.nodes + joining, faults.until)
         return replace(drawn_scenario, hangs=found)
     drawn_scenario = replace(drawn_scenario, standby=chance.random() < 0.25)
     chance = Random(seed + 6)  # other draws stay as they were
