@@ -110,6 +110,19 @@ class Chronicle:
         text = "resized: %s take over from %s on"
         log.info(text, ", ".join(names), time_in_words(time), extra=told)
 
+    def makes_way(self, absent: Sequence[str], deaf: Sequence[str], seconds: float) -> None:
+        """Another master is to lead, as this one does not reach some members."""
+        told = about("makes-way", absent=[*absent], deaf=[*deaf], seconds=seconds)
+        missed = [f"hears nothing of {', '.join(absent)}"] * bool(absent)
+        missed += [f"has no answer of {', '.join(deaf)}, which it hears"] * bool(deaf)
+        log.warning(
+            "for %.0f s this master %s. It makes way for the next one, which may reach them: a "
+            "network can fail in one direction, or between two hosts. A process that is dead, and "
+            "that nobody starts again, looks the same",
+            *(seconds, ", and ".join(missed)),
+            extra=told,
+        )
+
     def registry_failed(self, reason: object) -> None:
         """The registry holds something else than what this master has written."""
         told = about("registry-failed", reason=str(reason))

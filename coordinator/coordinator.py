@@ -17,7 +17,8 @@ The end of a run is in `deciding.py`, the way to another number of nodes in `res
 A member is missing only if it is silent: a process with long work to do still says `Alive`.
 
 A master that follows another one in the same call takes its incarnation over, without a recovery,
-if all members are in it (`takeover.py`).
+if all members are in it (`takeover.py`). One that does not reach a member may make way for the next
+(`making_way.py`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from driftline.coordinator.draining import Draining
 from driftline.coordinator.farewell import Farewell
 from driftline.coordinator.members import Members
 from driftline.coordinator.phases import DECIDED, UNDER_WAY, Phase
+from driftline.coordinator.reach import Reach
 from driftline.coordinator.registry import ClusterState, WriteState
 from driftline.coordinator.resizing import Resizing
 from driftline.coordinator.snapshots import ADVICE, Snapshots
@@ -86,10 +88,12 @@ class Coordinator(Deciding):
         self.taken_over = False
         """Whether this master went on with the incarnation that it found."""
         self.members = Members(missing_after_s)
+        self._reach = Reach()
+        self._gathers_since = 0.0
         self._backoff = Backoff()
         self.chronicle = Chronicle()
         self.snapshots = Snapshots(self.nodes, self.fronts, policy, interval, self.chronicle)
-        about = self.snapshots, self.chronicle, self.nodes, self.members, groups
+        about = self.snapshots, self.chronicle, self.nodes, self.members, groups, missing_after_s
         self.resizing = Resizing(policy, self.fronts, *about)
         self._resume_at = 0.0
         """The end of the pause: no recovery begins before it."""
@@ -106,8 +110,23 @@ class Coordinator(Deciding):
 
     @property
     def silent(self) -> list[tuple[str, str, float]]:
-        """Nodes that the run cannot go on without and that are silent: see `Members.silent`."""
-        return [] if self.phase in DECIDED else self.members.silent(self.nodes, self._now)
+        """Nodes of this layout, and of the next one, that are silent: see `Members.silent`."""
+        if self.phase in DECIDED:
+            return []
+        joining = self.resizing.heard.silent(self.resizing.names, self._now)
+        return self.members.silent(self.nodes, self._now) + joining
+
+    @property
+    def missed(self) -> dict[str, float]:
+        """Member that the run needs and that this master does not reach -> for how many seconds:
+        nothing is heard of it, or it does not answer."""
+        if self.phase in (Phase.STOPPING, Phase.ENDED, Phase.BROKEN):
+            return {}
+        missed = self._reach.deaf
+        if self.phase is Phase.GATHERING:
+            absent = [name for name in self.nodes + self.fronts if name not in self.members]
+            missed |= dict.fromkeys(absent, self._now - self._gathers_since)
+        return missed
 
     @property
     def waits_for(self) -> str:
@@ -134,6 +153,7 @@ class Coordinator(Deciding):
         if not self.has(name):
             self._hello_of_another(name, message)
             return
+        self._reach.hello(name, message.process, self._now)
         restarted = self.members.hello(name, message.process, message.address, self._now)
         if self._takeover is not None:
             self._takeover.hello(name, message)
@@ -167,13 +187,26 @@ class Coordinator(Deciding):
 
     def alive(self, name: str, message: Alive) -> None:
         """A process lives, though it may be too busy to say `Hello`."""
-        self.members.alive(name, message.process, self._now)
+        group = self.members if self.has(name) else self.resizing
+        group.alive(name, message.process, self._now)
 
     def superseded(self, reason: object = "another master has taken over") -> None:
         """A registry or a member knows of a later master: this one decides nothing any more."""
         if self.phase is not Phase.BROKEN:
             self.chronicle.registry_failed(reason)
             self.phase = Phase.BROKEN
+
+    def ask_who_hears(self) -> None:
+        """Ask all members whether they hear this master, if they obey it."""
+        if self.phase is Phase.STOPPED or (self.leads and self.phase not in DECIDED):
+            self._ask_to_follow(self.nodes + self.fronts)
+
+    def make_way(self) -> None:
+        """The master behind this one is to lead: this one decides nothing any more."""
+        absent = [name for name in self.missed if name not in self.members]
+        deaf = [name for name in self.missed if name in self.members]
+        self.chronicle.makes_way(absent, deaf, max(self.missed.values()))
+        self.phase = Phase.BROKEN
 
     def moved(self, processed: int, delivered: int) -> None:
         """Note the progress of the run: the processed and the delivered frontier."""
@@ -195,11 +228,14 @@ class Coordinator(Deciding):
     def tick(self, now: float) -> None:
         """Learn the time (seconds, monotonic); notice silent members, and the end of a pause."""
         if now - self._now > self._missing_after / 2:
-            self.members.all_alive(now, now - self._now)
+            for group in (self.members, self.resizing.heard):
+                group.all_alive(now, now - self._now)
+            self._gathers_since += now - self._now
         self._now = now
         self.jobs += self._writing.due(now)
         if self.phase is Phase.STOPPED:
             self._end_if_over()
+        self.resizing.heard.take_silent(now)
         silent = self.members.take_silent(now)
         if silent and self.phase in (Phase.DECIDING, *UNDER_WAY):
             waited = self.members.silent_for(silent[0])
@@ -238,10 +274,15 @@ class Coordinator(Deciding):
         if not takeover.possible:
             self._recover(RESTARTED, paced=False)
         elif self.phase is Phase.ASKING and name in takeover.missing:
-            self._tell([name], Lead())
+            self._ask_to_follow([name])
+
+    def _ask_to_follow(self, names: list[str]) -> None:
+        self._tell(names, Lead())
+        self._reach.asked(names, self._now)
 
     def following(self, name: str, message: Following) -> None:
         """A member knows that this master leads; once all do, the incarnation goes on."""
+        self._reach.answered(name)
         incarnation, epoch = self.state.incarnation, self.state.epoch
         if self._takeover is None or (message.incarnation, message.epoch) != (incarnation, epoch):
             return
@@ -273,7 +314,8 @@ class Coordinator(Deciding):
             self._resume_at = max(self._resume_at, self._now + pause)
             self.chronicle.recovering(reason, self.recoveries, pause, self._backoff.nowhere)
         if len(self.members) < len(self.nodes) + len(self.fronts):
-            self.phase = Phase.GATHERING
+            if self.phase is not Phase.GATHERING:
+                self.phase, self._gathers_since = Phase.GATHERING, self._now
             return
         if self._now < self._resume_at:
             self.phase = Phase.WAITING
@@ -304,7 +346,7 @@ class Coordinator(Deciding):
             self._load()
         elif self.phase is Phase.TAKING_OVER:
             self.phase = Phase.ASKING
-            self._tell(self.nodes + self.fronts, Lead())
+            self._ask_to_follow(self.nodes + self.fronts)
         elif self.phase is Phase.RUNNING:
             self.out += self.snapshots.commit(self.state)
 
@@ -371,6 +413,7 @@ class Coordinator(Deciding):
     def _resized(self) -> None:
         """The registry has another layout."""
         self.members.forget(self.nodes)
+        self._reach.forget(self.nodes)
         self.nodes[:] = names_of(self.state.layout)
         for name, process, address in self.resizing.processes():
             self.members.hello(name, process, address, self._now)

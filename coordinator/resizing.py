@@ -97,6 +97,7 @@ class Resizing:
         nodes: list[str],
         members: Members,
         groups: int,
+        missing_after_s: float,
     ) -> None:
         self.out: list[tuple[str, Message]] = []
         self.step = Step.NONE
@@ -111,6 +112,8 @@ class Resizing:
         self._nodes = nodes
         self._members = members
         self._groups = groups
+        self.heard = Members(missing_after_s)
+        """The nodes of the next layout, and which of them are silent."""
         self._joiners: dict[str, Joiner] = {}
         self._newest = SnapshotRecord(0, 0, ())
         self._newest_at = 0.0
@@ -187,9 +190,15 @@ class Resizing:
         if joiner is None or joiner.process != process:
             joiner = self._joiners[name] = Joiner(process, address, now)
         joiner.seen = now
+        self.heard.hello(name, process, address, now)
         if self.step is not Step.SWITCHING and joiner.has != self._wanted(state):
             self._ask_to_join(name, state)
         return True
+
+    def alive(self, name: str, process: str, now: float) -> None:
+        """A node of the next layout lives, though it may be too busy to say `Hello`."""
+        if name in self.names:
+            self.heard.alive(name, process, now)
 
     def joined(self, name: str, message: Joined) -> None:
         """A node of the next layout has the state as of a snapshot."""
@@ -331,6 +340,7 @@ class Resizing:
 
     def forget(self) -> None:
         """There is no next layout: it was given up, or has become the layout."""
+        self.heard.forget(self.names)
         self.step, self.layout = Step.NONE, ()
         self._joiners.clear()
 

@@ -11,7 +11,7 @@ lost with it. `expired` is called once the session is over: all its z-nodes are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from kazoo import exceptions as errors
@@ -20,6 +20,7 @@ from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
 
 from driftline.coordinator.leadership import Enlist, LookAtQueue
+from driftline.coordinator.making_way import LookBehind
 from driftline.coordinator.zookeeper import ANSWER_S, answering
 from driftline.engine.errors import StateMismatch
 from driftline.engine.wire.party import Job
@@ -55,10 +56,12 @@ class Succession:
         self._client.remove_listener(self._connection)
 
     def carry_out(self, job: Job) -> object:
-        """Do `Enlist` or `LookAtQueue`. Raises Unavailable, StateMismatch."""
+        """Do `Enlist`, `LookAtQueue` or `LookBehind`. Raises Unavailable, StateMismatch."""
         if isinstance(job, Enlist):
             self._enlist(job.process)
             return None
+        if isinstance(job, LookBehind):
+            return self._behind(job.process)
         assert isinstance(job, LookAtQueue)
         return self._before(job.process)
 
@@ -112,16 +115,19 @@ class Succession:
         with answering(self._client, self._path, self._answer_s):
             while True:
                 queue = self._queue()
-                places = [_process(name) for name in queue]
-                if process not in places:
-                    raise StateMismatch(f"{process} is not among the masters any more")
-                at = places.index(process)
+                at = _place(process, queue)
                 if at == 0:
                     return ""
                 watched = f"{self._path}/{queue[at - 1]}"
                 asked = self._client.exists_async(watched, watch=self._fired)
                 if asked.get(timeout=self._answer_s) is not None:
-                    return places[at - 1]
+                    return _process(queue[at - 1])
+
+    def _behind(self, process: str) -> str:
+        with answering(self._client, self._path, self._answer_s):
+            queue = self._queue()
+        behind = queue[_place(process, queue) + 1 :]
+        return _process(behind[0]) if behind else ""
 
     def _queue(self) -> list[str]:
         """The names of the z-nodes, in order."""
@@ -139,6 +145,13 @@ class Succession:
             self._changed()
         elif state == KazooState.LOST and self._client.client_state != KeeperState.CLOSED:
             self._expired()
+
+
+def _place(process: str, queue: Sequence[str]) -> int:
+    places = [_process(name) for name in queue]
+    if process not in places:
+        raise StateMismatch(f"{process} is not among the masters any more")
+    return places.index(process)
 
 
 def _number(name: str) -> int:

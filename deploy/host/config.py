@@ -105,6 +105,8 @@ class ProcessConfig:
     one master, with the registry in `state`."""
     session_s: float = SESSION_S
     """How long the place of a master in ZooKeeper outlives its silence."""
+    in_vain: int = 0
+    """How often this master has made way for the next one in a row, and the run got no further."""
     guide: str = ""
     """The address of the guide, which knows where the master is; if empty, that is always the same.
     """

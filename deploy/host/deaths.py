@@ -33,6 +33,8 @@ class Deaths:
         self._under_way: dict[str, int] = {}
         """Process -> the last time that was under way at its first death that counts."""
         self._started: dict[str, float] = {}
+        self._ways: dict[str, tuple[int, int]] = {}
+        """Master -> how often it has made way in vain, and how far the run was the last time."""
 
     def started(self, name: str, now: float) -> None:
         """A process has been started."""
@@ -61,6 +63,15 @@ class Deaths:
     def in_a_row(self, name: str) -> int:
         """How often a process has died since the run got any further."""
         return self._counts.get(name, 0)
+
+    def made_way(self, name: str) -> None:
+        """A master has left the lead to the next one, as it did not reach all members."""
+        in_vain, settled = self._ways.get(name, (0, -1))
+        self._ways[name] = (in_vain + 1 if settled == self._settled else 0), self._settled
+
+    def in_vain(self, name: str) -> int:
+        """How often in a row a master has made way, and the run got no further until the next."""
+        return self._ways.get(name, (0, -1))[0]
 
     def died(self, name: str, now: float) -> float | None:
         """When to start a process again that has died; None if it has died too often."""

@@ -1,7 +1,8 @@
 """The process of a master: one with the registry on its disk, or one of several with ZooKeeper.
 
 Of several, each has a session with ZooKeeper and a place in the queue of masters; the first one
-leads (`deploy.parties.candidate`). One whose session is over ends, and is started again.
+leads (`deploy.parties.candidate`). One whose session is over, or that makes way for the next one,
+ends, and is started again.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 from contextlib import closing
 from functools import partial
 
+from driftline.coordinator.making_way import patience_s
 from driftline.coordinator.registry import ClusterState, FileRegistry, WriteState, check_identity
 from driftline.deploy.host.claims import claim, opened
 from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.metrics.roles import serve_candidate, serve_master
 from driftline.deploy.host.runtime import Runtime
-from driftline.deploy.host.statuses import BROKEN, STOPPED
+from driftline.deploy.host.statuses import BROKEN, MADE_WAY, STOPPED
 from driftline.deploy.parties.candidate import Candidate, ReadState
 from driftline.deploy.parties.master import Master
 from driftline.engine.errors import StateMismatch
@@ -56,7 +58,8 @@ def _run_candidate(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> in
     client = opened(config, lambda: connect(config.zookeeper, config.session_s))
     registry = ZooKeeperRegistry(client, REGISTRY)
     make = partial(_master, config, flow_plan, chosen, config.zookeeper)
-    candidate = Candidate(config.process, make)
+    patience = patience_s(config.limits.missing_after_s, config.in_vain)
+    candidate = Candidate(config.process, make, patience)
 
     def carry_out(job: Job) -> object:
         if isinstance(job, WriteState):
@@ -77,6 +80,8 @@ def _run_candidate(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> in
         runtime.run(lambda: candidate.ended or candidate.broken)
         runtime.close()
     close(client)
+    if candidate.made_way:
+        return MADE_WAY
     return STOPPED if candidate.ended else BROKEN
 
 

@@ -9,5 +9,8 @@ CANNOT_START = 2
 BROKEN = 3
 """Exit status of a master that a new one has to replace."""
 
+MADE_WAY = 4
+"""Exit status of a master that leaves the lead to the next one, as it did not reach all members."""
+
 DIED = 1
 """Exit status of a process after an unexpected exception, which it logs."""

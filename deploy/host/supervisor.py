@@ -35,7 +35,7 @@ from driftline.deploy.host.launched import Launched, deaf_to_interrupts
 from driftline.deploy.host.process import where_it_was
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.spares import SPARE, Spares
-from driftline.deploy.host.statuses import BROKEN, CANNOT_START, STOPPED
+from driftline.deploy.host.statuses import BROKEN, CANNOT_START, MADE_WAY, STOPPED
 from driftline.deploy.parties.silences import Running, Silences
 from driftline.deploy.parties.watch import Watch
 from driftline.engine.counted import counted
@@ -59,7 +59,7 @@ ENDS_WITHIN_S = 10.0
 """How long the end of a process that was killed for its silence may take before that is told."""
 
 REPLACE_AFTER_S = 0.2
-"""The pause before the start of a master in place of one that has lost its place."""
+"""The pause before the start of a master in place of one that has left the queue."""
 
 
 class CannotStart(Unavailable):
@@ -164,8 +164,8 @@ class LocalCluster:
                 self._told_of_death(self._tokens[name])
                 self.restarts_of[name] += 1
                 self._start_at[name] = now
-                if status == BROKEN and self.config.zookeeper:
-                    self._start_at[name] = self._replaced(name, now)
+                if status in (BROKEN, MADE_WAY) and self.config.zookeeper:
+                    self._start_at[name] = self._replaced(name, status, now)
                 elif name not in self._killed:
                     try:
                         self._start_at[name] = self._died(name, status, now)
@@ -290,15 +290,18 @@ class LocalCluster:
         )
         return at
 
-    def _replaced(self, name: str, now: float) -> float:
-        """When to start a master in place of one that has lost its place in the queue. That is no
-        sign that anything is wrong with it, and it may happen any number of times."""
+    def _replaced(self, name: str, status: int, now: float) -> float:
+        """When to start a master in place of one that has left the queue. That is no sign that
+        anything is wrong with it, and it may happen any number of times."""
         dead = self._children[name]
         dead.hear_out()
+        if status == MADE_WAY:
+            self.deaths.made_way(name)
         log.info(
-            "%s (pid %d) has lost its place among the masters; it queues up again",
+            "%s (pid %d) has %s; it queues up again",
             *(name, dead.pid),
-            extra=about("master-replaced", name=name, pid=dead.pid),
+            "made way for the next master" if status == MADE_WAY else "lost its place as a master",
+            extra=about("master-replaced", name=name, pid=dead.pid, made_way=status == MADE_WAY),
         )
         return now + REPLACE_AFTER_S
 
@@ -411,6 +414,7 @@ class LocalCluster:
             careful=self.deaths.careful(name),
             process=self._tokens[name],
             again=name in self._children,
+            in_vain=self.deaths.in_vain(name),
         )
         spare = self.spares.take(name, config)
         self._children[name] = spare or self._launch(name, config)

@@ -1,10 +1,10 @@
 """The candidate: a master that waits until it is the first, and then leads.
 
-Takes: results of `Enlist`, `LookAtQueue` and `ReadState`, what its driver notices of the registry,
-and, once it leads, everything that a master takes. Gives: these jobs, then everything that its
-master gives. Invariant: its master begins with a state of the registry that was read after it had
-become the first. A candidate whose session has ended leads no more: its process ends, and a new
-one queues up.
+Takes: results of `Enlist`, `LookAtQueue`, `LookBehind` and `ReadState`, what its driver notices of
+the registry, and, once it leads, everything that a master takes. Gives: these jobs, then everything
+that its master gives. Invariant: its master begins with a state of the registry that was read after
+it had become the first. A candidate whose session has ended leads no more, and neither does one
+that makes way for the next (`coordinator.making_way`): its process ends, and a new one queues up.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from math import inf
 from typing import ClassVar
 
 from driftline.coordinator.leadership import Leadership
+from driftline.coordinator.making_way import PATIENCE_S, LookBehind, MakingWay
 from driftline.coordinator.registry import ClusterState
 from driftline.coordinator.writing import AGAIN_S
 from driftline.deploy.parties.master import Master
-from driftline.engine.errors import DriftlineError, Unavailable
+from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.wire.party import Job, Party
 from driftline.engine.wire.senders import MASTER, Voice
@@ -37,9 +38,18 @@ class Candidate(Party):
     `make` raises StateMismatch for the state of another run.
     """
 
-    def __init__(self, process: str, make: Callable[[ClusterState | None], Master]) -> None:
+    def __init__(
+        self,
+        process: str,
+        make: Callable[[ClusterState | None], Master],
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        """`patience_s`: for members that it does not reach, while another master stands by."""
         super().__init__(MASTER)
         self.leadership = Leadership(process)
+        self.made_way = False
+        """Whether it leads no more because it did not reach all members."""
+        self._making_way = MakingWay(process, patience_s)
         self.master: Master | None = None
         """None until it leads."""
         self._process = process
@@ -70,7 +80,7 @@ class Candidate(Party):
         self.leadership.expired()
 
     def receive(self, data: bytes, voice: Voice | None = None) -> None:
-        if self.master is not None:
+        if self.master is not None and not self.made_way:
             self.master.now = self.now
             self.master.receive(data, voice)
             self._pass_on(self.master)
@@ -78,6 +88,10 @@ class Candidate(Party):
     def done(self, job: Job, result: object) -> None:
         if job is self._reading:
             self._take(result)
+        elif self.made_way:
+            return
+        elif isinstance(job, LookBehind):
+            self._look_behind(job, result)
         elif self.master is not None:
             self.master.done(job, result)
             self._pass_on(self.master)
@@ -88,10 +102,15 @@ class Candidate(Party):
             self.tick_by = self.now
 
     def tick(self, now: float) -> float:
+        if self.made_way:
+            return inf
         if self.master is not None:
             self.master.now = now
+            if self._making_way.asks(now):
+                self.master.coordinator.ask_who_hears()
             by = self.master.tick(now)
             self._pass_on(self.master)
+            self.jobs += self._making_way.due(now, self.master.coordinator.missed)
             return by
         self.jobs += self.leadership.due(now)
         if now >= self._read_at:
@@ -99,12 +118,22 @@ class Candidate(Party):
         return min(now + AGAIN_S, self._read_at, max(now, self.leadership.again_at))
 
     def turn(self) -> bool:
-        if self.master is None:
+        if self.master is None or self.made_way:
             return False
         self.master.now = self.now
         more = self.master.turn()
         self._pass_on(self.master)
         return more
+
+    def _look_behind(self, job: LookBehind, result: object) -> None:
+        """It is known whether another master stands by."""
+        assert self.master is not None
+        self.note(job, result)
+        if isinstance(result, StateMismatch):
+            self.leadership.expired()
+        elif self._making_way.done(job, result, self.master.coordinator.missed):
+            self.made_way = True
+            self.master.coordinator.make_way()
 
     def _begin_to_lead(self) -> None:
         if self.leadership.first and self._reading is None:

@@ -186,6 +186,8 @@ class Master(Party):
             self.send(sender, self._report())
             return
         if self._is_of_another_layout(sender) and not isinstance(message, Hello | Joined):
+            if isinstance(message, Alive):
+                coordinator.alive(sender, message)
             return
         self._check_sender(sender, message)
         if isinstance(message, Reached):

@@ -7,16 +7,18 @@ and only after a silence of `missing_after_s` (of the master 3 s at least, as it
 second), or longer where the master gives it more time, and of `patience_s` beyond. Time in which
 this process itself stood still does not count: the whole machine may have been suspended.
 
-The master says which nodes are silent; a node with slow work still says `Alive`. What is heard of
-the master itself are its answers. Code in C that keeps the interpreter's lock looks like a hang:
-the patience doubles with each death without progress, so that such work gets to its end, or ends
-the run as a crash loop does, with its record.
+The master says which nodes are silent; a node with slow work still says `Alive`. One that answers
+the watch does not hang, whatever the master hears: the network between them may have a hole. And a
+silence goes on while masters change. What is heard of the master itself are its answers. Code in C
+that keeps the interpreter's lock looks like a hang: the patience doubles with each death without
+progress, so that such work gets to its end, or ends the run as a crash loop does, with its record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 
 from driftline.deploy.parties.standstill import Standstill
 from driftline.deploy.parties.watch import SILENT_AFTER_S, Watch
@@ -43,6 +45,8 @@ class Silence:
 
     process: str
     noticed: float
+    master: str
+    """The process of the master that has said so."""
 
 
 class Silences:
@@ -66,20 +70,23 @@ class Silences:
         """The processes that are to be killed now; `deaths`: of a process, without progress."""
         if now - self._looked > GAP_S:
             self._awake_since = now
+            self._noticed.clear()
         self._looked = now
         self._look_for_standstill(now, running, watch)
         silent = dict(self._silent(now, running, watch))
         self._noticed = {
             name: silence
             for name, silence in self._noticed.items()
-            if name in silent and silence.process == running[name].process
+            if name in running
+            and silence.process == running[name].process
+            and (name in silent or not self._is_over(name, silence, now, watch))
         }
         due = []
         for name, seconds in silent.items():
             each = running[name]
             patience_s = self.patience_s(deaths(name))
             if name not in self._noticed:
-                self._noticed[name] = Silence(each.process, now)
+                self._noticed[name] = Silence(each.process, now, watch.process_of("master"))
                 _tell_noticed(name, each, seconds, patience_s)
             elif now - self._noticed[name].noticed >= patience_s:
                 del self._noticed[name]
@@ -90,6 +97,14 @@ class Silences:
     def patience_s(self, deaths: int) -> float:
         """How long a silence may go on after it was noticed."""
         return float(max(PATIENCE_S, self._missing_after_s) * 2**deaths)
+
+    def _is_over(self, name: str, silence: Silence, now: float, watch: Watch) -> bool:
+        """Whether a process that nobody calls silent now was heard; a new master may only not have
+        missed it for long enough."""
+        if name == "master" or watch.heard_at(name) > silence.noticed:
+            return True
+        is_fresh = now - watch.heard_at("master") <= SILENT_AFTER_S
+        return is_fresh and silence.master == watch.process_of("master")
 
     def _silent(
         self, now: float, running: Mapping[str, Running], watch: Watch
@@ -107,14 +122,12 @@ class Silences:
             if name not in running:
                 continue
             seconds, runs = ms / 1000 + now - heard, running[name].process
-            if runs != process:
-                # The master has last heard another one: none, or a late message of one before. What
-                # counts then is what the watch has heard of this one.
-                unheard = now - watch.heard_at(name)
-                if runs != watch.process_of(name) or unheard <= self._missing_after_s:
-                    continue
-                seconds = min(seconds, unheard)
-            yield name, seconds
+            knows = runs == watch.process_of(name)
+            unheard = now - watch.heard_at(name) if knows else inf
+            # If the master has last heard another one, none, or a late message of one before, then
+            # what counts is what the watch has heard of this one.
+            if unheard > self._missing_after_s and (knows or runs == process):
+                yield name, min(seconds, unheard)
 
     def _look_for_standstill(
         self, now: float, running: Mapping[str, Running], watch: Watch

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from driftline.coordinator.coordinator import MISSING_AFTER_S
+from driftline.coordinator.making_way import patience_s
 from driftline.coordinator.registry import ClusterState
+from driftline.deploy.host.deaths import Deaths
 from driftline.deploy.parties.candidate import Candidate
 from driftline.deploy.parties.master import Master
 from driftline.deploy.parties.member import Member
+from driftline.deploy.simulation.scenarios.scenario import MASTERS
 from driftline.deploy.simulation.world.disks import MasterDisk
 from driftline.deploy.simulation.world.world import Host, World
 from driftline.deploy.simulation.world.zookeeper import Client, ZooKeeper
@@ -22,8 +26,6 @@ from driftline.engine.wire.senders import AGENT, MASTER
 
 TELL_EVERY_S = 0.2
 """How often members are told where the master is."""
-
-STANDBYS = ("master-0", "master-1", "master-2")
 
 Make = Callable[[str, ClusterState | None], Master]
 """(process, state of the registry) -> a master that begins with it."""
@@ -41,6 +43,7 @@ class Masters:
         self.standby = standby
         self.hosts: list[Host] = []
         self._counted: set[str] = set()
+        self._deaths = Deaths()
 
     def begin(self, before_start: Callable[[], None]) -> None:
         """Start the masters; `before_start`: called before each start of a process."""
@@ -48,7 +51,7 @@ class Masters:
             alone = self._alone(before_start)
             self.hosts = [self._world.add(MASTER, alone, self._registry, fixed={MASTER})]
             return
-        for name in STANDBYS:
+        for name in MASTERS:
             client = Client(self._zookeeper)
             maker = self._one_of_several(name, client, before_start)
             self.hosts.append(self._world.add(name, maker, client))
@@ -67,7 +70,8 @@ class Masters:
     ) -> Callable[[str], Sequence[Party]]:
         def make(process: str) -> Sequence[Party]:
             before_start()
-            candidate = Candidate(process, partial(self._make, process))
+            patience = patience_s(MISSING_AFTER_S, self._deaths.in_vain(name))
+            candidate = Candidate(process, partial(self._make, process), patience)
             client.process = process
             self._zookeeper.connect(process, candidate, lambda: self._is_reachable(name, process))
             return [candidate]
@@ -114,6 +118,11 @@ class Masters:
         master = master_of(party)
         if master is not None and master.coordinator.taken_over:
             self._count(host.process)
+        if isinstance(party, Candidate) and party.made_way:
+            counted = self._world.timeline.counted
+            counted["made way"] += 1
+            self._deaths.moved(counted["delivered bundle"], 0)
+            self._deaths.made_way(host.name)
         return isinstance(party, Candidate | Master) and party.broken
 
     def _count(self, process: str) -> None:

@@ -17,6 +17,7 @@ FAULTS = (
     "done but failed",
     "failed",
     "hang",
+    "hole",
     "lingering",
     "lost message",
     "pause",

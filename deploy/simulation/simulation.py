@@ -22,7 +22,7 @@ from driftline.deploy.parties.front import Front
 from driftline.deploy.parties.master import Master
 from driftline.deploy.simulation.judging.damage import Damages
 from driftline.deploy.simulation.judging.judge import judge
-from driftline.deploy.simulation.judging.liveness import Watch
+from driftline.deploy.simulation.judging.liveness import HANDOVER_S, PATIENCE_S, Watch
 from driftline.deploy.simulation.judging.targets import (
     FailingConsumer,
     FilesTarget,
@@ -124,7 +124,8 @@ class Simulation:
             self.target = FilesTarget(self.flow, self.timeline)
         elif scenario.sink == "lmdb":
             self.target = LmdbTarget(self.flow)
-        watch = Watch(self.world, self._progress)
+        handovers = len({hole.at_s for hole in scenario.holes})
+        watch = Watch(self.world, self._progress, PATIENCE_S + handovers * HANDOVER_S)
         try:
             self._begin()
             last_records = (pace.until_s for pace in scenario.live if pace is not None)
@@ -188,8 +189,10 @@ class Simulation:
         if scenario.drain_at_s is not None:
             self.timeline.at_time(scenario.drain_at_s, self._drain)
         if scenario.hangs:
-            Supervision(world, [*self.masters.hosts, *self._nodes]).begin(scenario.hangs)
+            Supervision(world).begin(scenario.hangs)
         self.resizes.begin(scenario.resized)
+        for hole in scenario.holes:
+            world.network.hole(hole)
         for host in (*self._nodes, *self._fronts):
             delay = chance.random() * scenario.faults.until
             self.timeline.after(delay, partial(_receive_stray_stop, host))
@@ -316,10 +319,11 @@ class Simulation:
     # Progress and verdict.
 
     def _progress(self) -> object:
-        """A value that changes with each bundle, each acknowledged record, each ended process."""
+        """A value that changes with each bundle, each acknowledged record, each ended process or
+        run."""
         acknowledged = [tuple(feed.acknowledged.values()) for feed in self.live.values()]
         ended = [host.ended is not None for host in self.world.hosts.values()]
-        return self.counted["delivered bundle"], acknowledged, ended
+        return self.counted["delivered bundle"], acknowledged, ended, self._run
 
     def _check(self, host: Host, party: Party) -> None:
         """Called after each turn of a party: checks the invariants of nodes."""

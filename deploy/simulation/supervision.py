@@ -14,20 +14,20 @@ from driftline.coordinator.coordinator import MISSING_AFTER_S
 from driftline.deploy.parties.silences import Running, Silences
 from driftline.deploy.parties.watch import Watch
 from driftline.deploy.simulation.scenarios.hanging import Hang
-from driftline.deploy.simulation.world.world import Host, World
+from driftline.deploy.simulation.world.world import World
+from driftline.engine.wire.senders import MASTER, NODE
 
 LOOK_EVERY_S = 0.25
 
 AGAIN_S = 0.02
-"""When to try again to let a process hang that is only starting."""
+"""When to try again to let a process hang that is only starting, or is not there yet."""
 
 
 class Supervision:
-    """Lets processes hang, and replaces them. `hosts`: nodes and master."""
+    """Lets processes hang, and replaces them: nodes, also of a next layout, and the master."""
 
-    def __init__(self, world: World, hosts: Sequence[Host]) -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
-        self._hosts = hosts
         self._silences = Silences(MISSING_AFTER_S)
         self._host = world.add("watch", _watch, fixed={"watch"})
 
@@ -39,11 +39,12 @@ class Supervision:
 
     def _hang(self, hang: Hang) -> None:
         """Only a process that was heard: its start may take long, and has no limit."""
-        host, watch = self._world.hosts[hang.host], self._host.party
-        if host.ended is not None:
+        host, watch = self._world.hosts.get(hang.host), self._host.party
+        if host is not None and host.ended is not None:
             return
         if (
             isinstance(watch, Watch)
+            and host is not None
             and host.process
             and watch.process_of(host.name) == host.process
         ):
@@ -56,7 +57,11 @@ class Supervision:
         timeline.after(LOOK_EVERY_S, self._look)
         if not isinstance(watch, Watch) or timeline.now < self._host.away_until:
             return
-        running = {host.name: Running(host.process, 0) for host in self._hosts if host.process}
+        running = {
+            host.name: Running(host.process, 0)
+            for host in self._world.hosts.values()
+            if host.process and host.kind in (MASTER, NODE)
+        }
         for name in self._silences.look(timeline.now, running, watch, lambda name: 0):
             self._world.crash(self._world.hosts[name], "after a silence")
 

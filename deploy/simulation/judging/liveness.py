@@ -2,7 +2,8 @@
 
 Progress is: another bundle is delivered, another record is acknowledged to a producer, or a process
 ends. It may pause as long as the roles themselves wait (for a silent member, for work that does not
-end), plus the time of one recovery.
+end), plus the time of one recovery; where there are holes in the network, also as long as each
+master waits that does not reach a member.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
+from driftline.coordinator.coordinator import MISSING_AFTER_S
+from driftline.coordinator.making_way import PATIENCE_S as MAKES_WAY_AFTER_S
 from driftline.deploy.parties.master import STALLED_AFTER_S
 from driftline.deploy.simulation.world.world import World
 
@@ -22,6 +25,9 @@ RECOVERY_S = 5.0
 PATIENCE_S = STALLED_AFTER_S + RECOVERY_S
 """Virtual seconds without progress after which a run counts as stalled."""
 
+HANDOVER_S = MISSING_AFTER_S + MAKES_WAY_AFTER_S + 2.0
+"""The time of one leader that makes way: from the last sign of a member to the next leader."""
+
 
 @dataclass(slots=True)
 class Watch:
@@ -30,6 +36,7 @@ class Watch:
     world: World
     progress: Callable[[], object]
     """Returns a value that changes with every progress."""
+    patience_s: float = PATIENCE_S
     longest_s: float = 0.0
     """The longest time without progress so far, in virtual seconds."""
     stalled: bool = False
@@ -49,6 +56,6 @@ class Watch:
         if progress != self._before or away > now:
             self._before, self._since = progress, max(now, away)
         self.longest_s = max(self.longest_s, now - self._since)
-        if now - self._since > PATIENCE_S:
+        if now - self._since > self.patience_s:
             timeline.over = self.stalled = True
         timeline.after(LOOK_EVERY_S, self._look)

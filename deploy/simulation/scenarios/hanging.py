@@ -19,7 +19,7 @@ class Hang:
 
 
 def hangs(chance: Random, nodes: int, until_s: float) -> tuple[Hang, ...]:
-    """Draw up to three hangs before the time `until_s`."""
+    """Draw up to three hangs before the time `until_s`, of the master and the first `nodes`."""
     hosts = ["master", *(f"node-{i}" for i in range(nodes))]
     count = chance.choice((1, 1, 2, 3))
     return tuple(Hang(chance.choice(hosts), chance.random() * until_s) for _ in range(count))

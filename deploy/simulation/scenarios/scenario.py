@@ -14,6 +14,7 @@ from driftline.deploy.simulation.scenarios.behind import Behind
 from driftline.deploy.simulation.scenarios.drawn import MODULE
 from driftline.deploy.simulation.scenarios.flows import SIMULATED, Simulated
 from driftline.deploy.simulation.scenarios.hanging import Hang, hangs
+from driftline.deploy.simulation.scenarios.holes import Hole, holes
 from driftline.deploy.simulation.scenarios.inputs import Inputs
 from driftline.deploy.simulation.scenarios.live import Pace
 from driftline.deploy.simulation.scenarios.resized import Resized, resized
@@ -31,6 +32,9 @@ POLICIES_DRAWN = (
 
 ROTS = ("exactly-once", "two-phase", "strong-productions", "at-least-once")
 """Policies under which bits flip on disks."""
+
+MASTERS = "master-0", "master-1", "master-2"
+"""The hosts of masters, if there are several."""
 
 SLOW_S = (0.002, 0.02, 0.3, 7.0)
 """Seconds that a slow element may take; a node that is silent for the last counts as gone."""
@@ -73,6 +77,8 @@ class Scenario:
     """When the run is asked to have other numbers of nodes."""
     standby: bool = False
     """Whether several masters queue up in ZooKeeper, from which they may be cut off."""
+    holes: tuple[Hole, ...] = ()
+    """What is lost between a host with a master and one with a member; needs standby masters."""
 
     def __str__(self) -> str:
         return (
@@ -83,6 +89,7 @@ class Scenario:
             f"{', slow consumers' if self.behind else ''}"
             f"{', processes that hang' if self.hangs else ''}"
             f"{', standby masters' if self.standby else ''}"
+            f"{', holes in the network' if self.holes else ''}"
             f"{', resized' if self.resized else ''}"
         )
 
@@ -148,9 +155,15 @@ def scenario(
         drawn_scenario = replace(drawn_scenario, resized=found_sizes)
     chance = Random(seed + 4)  # other draws stay as they were
     if chance.random() < 0.15:
-        found = hangs(chance, drawn_scenario.nodes, faults.until)
+        joining = drawn_scenario.resized[0].nodes if drawn_scenario.resized else 0
+        found = hangs(chance, drawn_scenario.nodes + joining, faults.until)
         return replace(drawn_scenario, hangs=found)
-    return replace(drawn_scenario, standby=chance.random() < 0.25)
+    drawn_scenario = replace(drawn_scenario, standby=chance.random() < 0.25)
+    chance = Random(seed + 6)  # other draws stay as they were
+    if drawn_scenario.standby and chance.random() < 0.4:
+        lost = holes(chance, MASTERS, drawn_scenario.nodes, faults.until)
+        return replace(drawn_scenario, holes=lost)
+    return drawn_scenario
 
 
 def _flow(seed: int, flow: str | Simulated | None, name: str | None) -> Simulated:
@@ -211,4 +224,4 @@ def without_faults(scenario: Scenario) -> Scenario:
     """The same scenario without faults."""
     before = scenario.faults
     faults = Faults(delay_s=before.delay_s, slow=before.slow, job_s=before.job_s)
-    return replace(scenario, faults=faults, hangs=())
+    return replace(scenario, faults=faults, hangs=(), holes=())

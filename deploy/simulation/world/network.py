@@ -1,7 +1,8 @@
 """The simulated network: channels that delay, lose and repeat messages.
 
 A channel leads from a process to a party. It is FIFO, and other channels may overtake it. During a
-cut, all messages on one channel, or from one process, are lost. When a process crashes, a random
+cut, all messages on one channel, or from one process, are lost; while there is a hole, all from one
+host to another. When a process crashes, a random
 tail of its messages is lost; or its messages under way linger, and arrive after its successor has
 started.
 """
@@ -15,6 +16,7 @@ from functools import partial
 from math import inf
 from random import Random
 
+from driftline.deploy.simulation.scenarios.holes import Hole
 from driftline.deploy.simulation.world.faults import Faults
 from driftline.deploy.simulation.world.timeline import Timeline
 
@@ -34,6 +36,27 @@ class Network:
     """Crashed process -> the time after which its messages are lost."""
     _lingering: dict[str, float] = field(default_factory=dict)
     """Crashed process -> by how many seconds its messages are delayed."""
+
+    _holes: set[tuple[str, str]] = field(default_factory=set)
+    """(host of the sender, host of the receiver)"""
+
+    def hole(self, hole: Hole) -> None:
+        """There is a hole from its time on."""
+        between = hole.sender, hole.receiver
+        kinds = " to ".join(host.partition("-")[0] for host in between)
+
+        def begin() -> None:
+            self._holes.add(between)
+            self.counted[f"hole {kinds}"] += 1
+            self.timeline.tell(f"what {hole.sender} sends to {hole.receiver} is lost from now on")
+
+        self.timeline.at_time(hole.at_s, begin)
+        if hole.until_s < inf:
+            self.timeline.at_time(hole.until_s, lambda: self._holes.discard(between))
+
+    def is_lost(self, sender: str, receiver: str) -> bool:
+        """Whether nothing that one host sends arrives at another one now."""
+        return (sender, receiver) in self._holes
 
     def send(self, process: str, to: str, arrive: Callable[[], None]) -> None:
         """Send a message to a party. `arrive` is called for each arrival: none, one or two."""

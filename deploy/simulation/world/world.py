@@ -326,7 +326,9 @@ class World:
         target = (
             self.hosts.get(address.partition("#")[0]) if "#" in address else self._places.get(to)
         )
-        if target is not None and (address or to in target.fixed):
+        if target is None or self.network.is_lost(host.name, target.name):
+            return
+        if address or to in target.fixed:
             arrive = partial(self._arrive, host.process, target, to, address, data)
             self.network.send(host.process, to, arrive)
 

@@ -15,6 +15,7 @@ from functools import partial
 from random import Random
 
 from driftline.coordinator.leadership import Enlist, LookAtQueue
+from driftline.coordinator.making_way import LookBehind
 from driftline.coordinator.registry import WriteState
 from driftline.deploy.parties.candidate import Candidate, ReadState
 from driftline.deploy.simulation.world.disks import MasterDisk
@@ -84,6 +85,9 @@ class ZooKeeper:
             if process not in self.queue:
                 self._change([*self.queue, process])
             return None
+        if isinstance(job, LookBehind):
+            behind = self.queue[self.queue.index(process) + 1 :]
+            return behind[0] if behind else ""
         assert isinstance(job, LookAtQueue)
         return self._look(process, session)
 

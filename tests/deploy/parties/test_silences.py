@@ -65,6 +65,27 @@ def test_a_node_that_is_heard_again_in_time_is_not_killed() -> None:
     assert command.killed == []
 
 
+def test_a_node_that_answers_the_watch_does_not_hang_whatever_the_master_hears() -> None:
+    command = Command()
+    for _ in range(10):
+        command.hear("node-0", "n1")
+        command.pass_time(MISSING_S - 1, silent=("node-0", "n1"))
+    assert command.killed == []
+
+
+def test_a_new_master_does_not_begin_the_patience_with_a_silent_node_anew() -> None:
+    command = Command()
+    del command.running["master"]  # masters run elsewhere
+    command.hear("node-0", "n1")
+    began = command.now
+    for number in range(2, 9):
+        command.pass_time(MISSING_S, f"m{number}")
+        command.pass_time(PATIENCE_S / 2, f"m{number}", silent=("node-0", ""))
+    [(name, when), *_] = command.killed
+    assert name == "node-0"
+    assert when - began < 2 * (PATIENCE_S + MISSING_S)
+
+
 def test_a_process_that_starts_is_not_silent_however_long_it_takes() -> None:
     command = Command()
     command.hear("node-0", "n0")
