@@ -13,7 +13,7 @@ from driftline.deploy.parties.letters import DeadLetters
 from driftline.deploy.run.asides import Asides
 from driftline.deploy.run.report import ReferenceReport
 from driftline.engine.errors import StateMismatch, Unavailable
-from driftline.engine.flow.exits import no_exit
+from driftline.engine.exits import no_exit
 from driftline.engine.flow.flow import Flow
 from driftline.engine.order.steps import FAILURES
 from driftline.engine.reference import interpret

@@ -14,8 +14,8 @@ from driftline.deploy.simulation.scenarios.scenario import DRAWN_FLOW, Scenario
 from driftline.deploy.simulation.scenarios.scenario import scenario as scenario_of
 from driftline.deploy.simulation.simulation import Outcome, Simulation
 from driftline.engine.errors import FlowError
+from driftline.engine.exits import no_exit
 from driftline.engine.flow.context import parts
-from driftline.engine.flow.exits import no_exit
 from driftline.engine.order.steps import FAILURES
 from driftline.engine.reference import run_reference
 

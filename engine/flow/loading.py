@@ -14,7 +14,7 @@ from types import FunctionType, ModuleType
 from typing import get_type_hints
 
 from driftline.engine.errors import FlowError
-from driftline.engine.flow.exits import EndsProcess, no_exit
+from driftline.engine.exits import EndsProcess, no_exit
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.users import as_line, line_of
 from driftline.engine.interrupts import let_through

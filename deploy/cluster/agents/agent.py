@@ -349,7 +349,8 @@ class Agent:
         self._note_holder()
         troubles = tuple((self._troubles | self._unreadable).items())
         host, slots, pid = socket.gethostname(), config.slots, os.getpid()
-        record = AgentRecord(config.name, config.kind, host, slots, pid, troubles, self._address)
+        told = slots, pid, troubles, self._address, bool(config.network.keys)
+        record = AgentRecord(config.name, config.kind, host, *told)
         if record != self._shown:
             self._tree.hold(config.path, record.encode())
             self._shown = record

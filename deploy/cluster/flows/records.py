@@ -52,6 +52,8 @@ class AgentRecord:
     """(flow, what keeps it from running here)"""
     address: str = ""
     """Where it is asked for log lines; empty in the record of an earlier version."""
+    keyed: bool = False
+    """Whether it has keys: for its processes, and for producers."""
 
     def encode(self) -> bytes:
         """The bytes to store."""
