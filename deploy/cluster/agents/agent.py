@@ -351,8 +351,8 @@ class Agent:
         host, slots, pid = socket.gethostname(), config.slots, os.getpid()
         hosted = sorted(self._hosted.items())
         members = tuple((f, n, at) for f, h in hosted for n, at in sorted(h.members.items()))
-        told = slots, pid, troubles, self._address, bool(config.network.keys), members
-        record = AgentRecord(config.name, config.kind, host, *told)
+        told = slots, pid, troubles, self._address, bool(config.network.keys)
+        record = AgentRecord(config.name, config.kind, host, *told, members, str(config.state))
         if record != self._shown:
             self._tree.hold(config.path, record.encode())
             self._shown = record

@@ -56,6 +56,8 @@ class AgentRecord:
     """Whether it has keys: for its processes, and for producers."""
     members: tuple[tuple[str, str, str], ...] = ()
     """(flow, node or front, its address): those that run here, for who asks without a master."""
+    state: str = ""
+    """Its state directory, on its host."""
 
     def encode(self) -> bytes:
         """The bytes to store."""
