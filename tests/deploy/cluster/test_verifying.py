@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from driftline import Producer
-from driftline.deploy.cluster.flows import verifying
 from driftline.deploy.cluster.flows.verifying import verify_flow
 from driftline.deploy.cluster.tree.folder import Folder
 from driftline.engine.errors import Unavailable
@@ -82,7 +81,7 @@ def test_what_a_flow_has_left_is_checked_on_its_host(
     some = machine.command("verify", "sums")
     assert "input-0, input-1: agent front is away; start it, then verify on its host" in some
     with monkeypatch.context() as patch:
-        patch.setattr(verifying.socket, "gethostname", lambda: "another")
+        patch.setattr("socket.gethostname", lambda: "another")
         tree = Folder(tmp_path / "reg")
         host = os.uname().nodename
         told = rf"is elsewhere:\n  node-0, .*: agent node, on host {host}; give this command there"
