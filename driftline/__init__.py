@@ -99,7 +99,7 @@ COMMANDS = {
     "run": ("deploy.commands.run:run", "Run a flow on this machine, exactly once."),
     "spark": ("pipeline.commands:spark", "Run and audit flows on Spark; make corpora."),
     "savepoint": ("deploy.commands.savepoint:savepoint", "Write the state of a run as files."),
-    "verify": ("deploy.run.verify:verify", "Check the outputs and the state of a run."),
+    "verify": ("deploy.commands.verify:verify", "Check the outputs and the state of a run."),
     "simulate": ("deploy.simulation.command:simulate", "Test a flow in simulated clusters, under every fault."),
     "zookeeper": ("deploy.zookeeper.command:zookeeper", "Run ZooKeeper on this machine, for development."),
 }

@@ -25,7 +25,17 @@ LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in 
 
 ROOMS = {
     "engine": (
-        {"labels", "moments", "counted", "visible", "mending", "errors", "events", "interrupts"},
+        {
+            "labels",
+            "moments",
+            "counted",
+            "visible",
+            "mending",
+            "errors",
+            "events",
+            "exits",
+            "interrupts",
+        },
         {"histogram", "stopwatch"},
         {"durable", "lmdb_pages", "locks", "policy", "raised"},
         {"lmdbs"},
@@ -84,6 +94,7 @@ DRIVERS = (
     "deploy/zookeeper",
     "engine/durable.py",
     "engine/flow/context.py",  # generators of random numbers that labels seed
+    "engine/exits.py",
     "engine/interrupts.py",
     "engine/lmdbs.py",
     "engine/lmdb_pages.py",

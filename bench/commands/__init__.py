@@ -14,6 +14,7 @@ from driftline.bench.commands.comparing import floor, latency, throughput
 from driftline.bench.commands.examining import memory, ordering, profile
 from driftline.bench.commands.killing import recovery
 from driftline.bench.commands.resizing import rescale
+from driftline.deploy.host.signals import Signals
 from driftline.engine.errors import Unavailable
 
 
@@ -29,6 +30,7 @@ def bench() -> None:
         raise Unavailable(
             f"the benchmark needs {' and '.join(missing)}: pip install 'driftline[bench]'"
         )
+    click.get_current_context().with_resource(Signals())  # SIGTERM leaves no directories, either
 
 
 for command in (latency, throughput, ordering, recovery, rescale, floor, memory, profile):

@@ -39,7 +39,8 @@ def claim(path: Path) -> Lock:
 
 def wait_for_others(state: Path) -> None:
     """Wait until all processes of an earlier run have ended. Raises InUse, Unavailable."""
-    for file in [state / "master.lock", *sorted(state.glob("node-*.lock"))]:
+    members = [*state.glob("node-*.lock"), *state.glob("front-*.lock")]
+    for file in [state / "master.lock", *sorted(members)]:
         if file.exists():
             claim(file).release()
 

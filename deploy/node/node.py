@@ -156,7 +156,8 @@ class Node(Recovering):
 
     def told(self) -> dict[str, int]:
         waits = {"held_back": int(self.brake.on), "waiting_bytes": self.barrier.waiting_bytes}
-        return {**self.figures(), **waits, "unsaved_bytes": self._unsaved_bytes()}
+        waits |= {"unsaved_bytes": self._unsaved_bytes(), "delivered": self._masterless.delivered}
+        return self.figures() | waits
 
     # Messages and jobs.
 

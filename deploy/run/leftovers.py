@@ -1,9 +1,9 @@
 """Removes the leftovers of killed runs: folders of sockets, and drafts of files.
 
 The path of a folder of sockets is written into the state directory before the folder is made, so
-the next run finds it. A run keeps a file in its folder locked; so the next start of any run removes
-the folders of those whose state directory is gone, too. Precondition of all functions: the caller
-has locked the state directory.
+the next run finds it. A run keeps a file in its folder locked, and so does a short command, which
+has no state directory; so the next start of either removes the folders of all that live no more.
+Precondition of all functions that are given a state directory: the caller has locked it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import time
 
+from driftline.deploy.host.signals import Signals
 from driftline.engine.errors import Unavailable
 from driftline.engine.locks import Lock
 
@@ -41,21 +42,41 @@ def socket_folder(state: Path) -> Iterator[Path]:
         before = Path(note.read_text())
         if before.name.startswith(_PREFIX):
             shutil.rmtree(before, ignore_errors=True)
-    folder = Path(tempfile.gettempdir()) / f"{_PREFIX}{secrets.token_hex(6)}"
+    folder = _name()
     note.write_text(str(folder))
+    try:
+        with _made(folder):
+            yield folder
+    finally:
+        note.unlink(missing_ok=True)
+
+
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """Make a folder for the sockets of a short command; SIGTERM and SIGHUP remove it, too."""
+    folder = _name()
+    with Signals(), _made(folder):
+        yield folder
+
+
+def _name() -> Path:
+    return Path(tempfile.gettempdir()) / f"{_PREFIX}{secrets.token_hex(6)}"
+
+
+@contextmanager
+def _made(folder: Path) -> Iterator[None]:
     _remove_deserted(folder.parent)
     folder.mkdir(mode=0o700)
     lock = Lock(folder / _LOCK, f"another process has locked {folder}")
     try:
-        yield folder
+        yield
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         lock.release()
-        note.unlink(missing_ok=True)
 
 
 def _remove_deserted(parent: Path) -> None:
-    """Remove our folders of runs that live no more, whichever state directory they had.
+    """Remove our folders of runs and commands that live no more.
 
     A folder without a lock is left: its run has just begun, or is of an earlier version.
     """

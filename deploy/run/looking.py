@@ -1,10 +1,11 @@
 """Reads all directories of a run, checks all checksums, and reports on each directory.
 
-A process of its own does the reading, ``python -m driftline.deploy.run.looking STATE OUTPUT``: LMDB
-has no checksums over its own pages, so damaged pages may end the process that reads them. For each
-directory the process prints a line of JSON before it reads, and another one with the report. The
-last line shows which directory has ended the process. A process that others have ended, such as the
-kernel for want of memory, has shown nothing: another one reads everything again.
+A process of its own does the reading, ``python -m driftline.deploy.run.looking STATE OUTPUT
+[OFFSET ...]``: LMDB has no checksums over its own pages, so damaged pages may end the process that
+reads them. For each directory the process prints a line of JSON before it reads, and another one
+with the report. The last line shows which directory has ended the process. A process that others
+have ended, such as the kernel for want of memory, has shown nothing: another one reads everything
+again.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from driftline.coordinator.registry import FileRegistry
@@ -41,14 +43,17 @@ TRIES = 5
 """How many processes read before a start, if others end them."""
 
 
-def look(state: Path, output: Path | None) -> list[DirectoryReport]:
+def look(
+    state: Path | None, output: Path | None, offsets: Sequence[int] | None = None
+) -> list[DirectoryReport]:
     """A report on each directory of a run.
 
-    `state`: the state directory, which may be missing; `output`: the output directory, None to
-    leave it out. Raises Unavailable if the process that reads them fails, or is ended by others
-    each time.
+    `state`: the state directory, which may be missing; `output`: the output directory; None to
+    leave one out. `offsets`: of the newest snapshot in the logs of inputs, None if the registry in
+    the state directory has them. Raises Unavailable if the process that reads them fails, or is
+    ended by others each time.
     """
-    done = _read_by_another(state, output)
+    done = _read_by_another(state, output, offsets)
     reports: dict[str, DirectoryReport] = {}
     role = ""
     for line in done.stdout.splitlines():
@@ -61,15 +66,19 @@ def look(state: Path, output: Path | None) -> list[DirectoryReport]:
         reports[role] = replace(reports[role], damage=damage, deadly=True)
     elif done.returncode:
         last_line = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise Unavailable(f"{state} cannot be looked at: {_ended_by(done) or ' '.join(last_line)}")
+        why = _ended_by(done) or " ".join(last_line)
+        raise Unavailable(f"{state or output} cannot be looked at: {why}")
     return list(reports.values())
 
 
-def _read_by_another(state: Path, output: Path | None) -> subprocess.CompletedProcess[bytes]:
+def _read_by_another(
+    state: Path | None, output: Path | None, offsets: Sequence[int] | None
+) -> subprocess.CompletedProcess[bytes]:
     """A process that has read everything, or has failed. Raises Unavailable."""
+    given = state or "", output or "", *(offsets or ())
     for number in range(1, TRIES + 1):
         done = subprocess.run(
-            child.command("driftline.deploy.run.looking", state, "" if output is None else output),
+            child.command("driftline.deploy.run.looking", *given),
             env=child.environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -79,10 +88,10 @@ def _read_by_another(state: Path, output: Path | None) -> subprocess.CompletedPr
             return done
         if number < TRIES:
             told = about("looking-again", signal=_signal(done), tries=number)
-            log.warning("%s is looked at again: %s", state, _ended_by(done), extra=told)
+            log.warning("%s is looked at again: %s", state or output, _ended_by(done), extra=told)
     raise Unavailable(
-        f"{state} cannot be looked at: {_ended_by(done)}, {TRIES} times in a row; is there too "
-        "little memory?"
+        f"{state or output} cannot be looked at: {_ended_by(done)}, {TRIES} times in a row; is "
+        "there too little memory?"
     )
 
 
@@ -104,13 +113,19 @@ def _store(report: DirectoryReport) -> DirectoryReport:
     return replace(report, mark=store.mark, newest=newest, holds=holds)
 
 
-def _log(report: DirectoryReport) -> DirectoryReport:
-    path = Path(report.path)
+def _offsets(state: Path | None) -> Sequence[int]:
+    """Of the newest snapshot of the registry in a state directory, if there is one."""
+    if state is None:
+        return ()
     run = None
     with suppress(StateMismatch):  # which is told of the registry itself
-        run = FileRegistry(path.parent / "registry").read()
-    offset = run.snapshots[0].offsets[report.index] if run is not None and run.snapshots else 0
-    log = check_log(path, offset)
+        run = FileRegistry(state / "registry").read()
+    return run.snapshots[0].offsets if run is not None and run.snapshots else ()
+
+
+def _log(report: DirectoryReport, offsets: Sequence[int]) -> DirectoryReport:
+    path = Path(report.path)
+    log = check_log(path, offsets[report.index] if report.index < len(offsets) else 0)
     return replace(
         report,
         mark=log.mark,
@@ -164,15 +179,18 @@ Reader = Callable[[DirectoryReport], DirectoryReport]
 """Reads a directory, and completes the report on it. Raises DriftlineError for damage."""
 
 
-def _everything(state: Path, output: Path | None) -> Iterator[tuple[DirectoryReport, Reader]]:
+def _everything(
+    state: Path | None, output: Path | None, offsets: Sequence[int]
+) -> Iterator[tuple[DirectoryReport, Reader]]:
     """An empty report and a reader for each directory of a run."""
-    for path in _numbered(state, r"node-(\d+)", DATA):
-        yield DirectoryReport(path.name, str(path)), _store
-    for path in _numbered(state, r"input-(\d+)", DATA):
-        yield DirectoryReport(path.name, str(path)), _log
-    for path in sorted(state.glob("input-*.used")):
-        index = path.stem.removeprefix("input-")
-        yield DirectoryReport(f"{USED}-{index}", str(path)), _used
+    if state is not None:
+        for path in _numbered(state, r"node-(\d+)", DATA):
+            yield DirectoryReport(path.name, str(path)), _store
+        for path in _numbered(state, r"input-(\d+)", DATA):
+            yield DirectoryReport(path.name, str(path)), partial(_log, offsets=offsets)
+        for path in sorted(state.glob("input-*.used")):
+            index = path.stem.removeprefix("input-")
+            yield DirectoryReport(f"{USED}-{index}", str(path)), _used
     if output is not None:
         hidden = output / ".driftline"
         numbers = {
@@ -192,9 +210,11 @@ def _numbered(directory: Path, pattern: str, file: str) -> list[Path]:
     return sorted(path for path in paths if (path / file).exists() and (path / file).stat().st_size)
 
 
-def main(state: str, output: str) -> None:
+def main(state: str, output: str, *given: str) -> None:
     """Read every directory, and print a line of JSON before and after each."""
-    for empty, read in _everything(Path(state), Path(output) if output else None):
+    where = Path(state) if state else None
+    offsets = list(map(int, given)) or _offsets(where)
+    for empty, read in _everything(where, Path(output) if output else None, offsets):
         print(json.dumps(asdict(empty)), flush=True)
         try:
             report = read(empty)

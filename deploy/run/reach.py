@@ -47,15 +47,24 @@ def check_reach(inputs: Iterable[object], reach: Reach = HERE) -> None:
 
 def check_input(number: int, given: object, reach: Reach = HERE) -> None:
     """Check one input as `check_reach` does."""
-    if not isinstance(given, str):
-        return
-    if fault := fault_of(given):
-        raise FlowError(f"producers cannot be heard on {given}: {fault}")
-    if reach.keys_of(number, given) is not None:
-        return
-    if not is_local(given) and not reach.let_anyone_send:
+    if isinstance(given, str):
+        check_form(given)
+        keyed = reach.keys_of(number, given) is not None
+        check_open(given, let_anyone_send=keyed or reach.let_anyone_send)
+
+
+def check_form(address: str) -> None:
+    """Raises FlowError unless this is an address at which producers can be heard."""
+    if fault := fault_of(address):
+        raise FlowError(f"producers cannot be heard on {address}: {fault}")
+
+
+def check_open(address: str, *, let_anyone_send: bool) -> None:
+    """Raises FlowError for an address that others reach unless they may; or there are keys."""
+    if not is_local(address) and not let_anyone_send:
         raise FlowError(
-            f"{given} can be reached from other machines: anybody who reaches this port can send "
+            f"{address} can be reached from other machines: anybody who reaches this port can send "
             "records, and claim to be any producer. Make keys with `driftline keys` and give "
-            "--keys, listen at tcp://127.0.0.1:PORT, or give --let-anyone-send, behind a firewall"
+            "--keys (in a cluster to `driftline front`), listen at tcp://127.0.0.1:PORT, or give "
+            "--let-anyone-send, behind a firewall"
         )

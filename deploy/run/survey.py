@@ -90,14 +90,18 @@ class Problem:
 
 
 def problems(
-    policy: Policy, registry: str, state: ClusterState | None, reports: Sequence[DirectoryReport]
+    policy: Policy,
+    registry: str,
+    state: ClusterState | None,
+    reports: Sequence[DirectoryReport],
+    anew: str = "",
 ) -> list[Problem]:
     """Compare the directories of a run with its registry.
 
-    `registry`: the path of the registry; `state`: its contents, None if it is missing. Returns at
-    most one problem for each directory.
+    `registry`: the path of the registry; `state`: its contents, None if it is missing; `anew`: how
+    to begin anew, if not with --fresh. Returns at most one problem for each directory.
     """
-    begin_anew = _begin_anew(registry, reports)
+    begin_anew = anew or _begin_anew(registry, reports)
     may_repeat = policy.output in (Output.AT_ONCE, Output.FRONTIER)
     ways_out = f"Restore it from a copy of the same moment, or {begin_anew}"
     if deadly := [report for report in reports if report.deadly]:  # later ones were not read

@@ -1,12 +1,10 @@
-"""The command `driftline verify`: checks all checksums of a run, and whether its directories fit
-together; and says how far the run has come."""
+"""Verifying: checks all checksums of a run, and whether its directories fit together; and says how
+far the run has come."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-
-import click
 
 from driftline.coordinator.registry import ClusterState, FileRegistry
 from driftline.deploy.host.claims import wait_for_others
@@ -20,12 +18,6 @@ from driftline.engine.errors import InUse, StateMismatch, Unavailable
 from driftline.engine.policy import POLICIES
 from driftline.engine.sinks.directory import reported, what_lacks
 from driftline.engine.sinks.jsonl import FOREIGN
-from driftline.engine.ui.options import json_option
-from driftline.engine.ui.results import write_json
-from driftline.engine.visible import visible_lines
-
-GOES_ON = 3
-"""The exit status for a run that is going on: neither right nor wrong is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,44 +97,3 @@ def _problems(
 
 def _damage(checked: list[DirectoryReport]) -> list[Problem]:
     return [Problem(report.damage) for report in checked if report.damage]
-
-
-@click.command()
-@click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--state", type=click.Path(path_type=Path, exists=True, file_okay=False),
-              metavar="DIR", help="The state directory, if it is not beneath the outputs.",
-              )  # fmt: skip
-@json_option
-def verify(directory: Path, state: Path | None, json_file: Path | None) -> int:
-    """Check the outputs of a run in DIRECTORY, and its state.
-
-    All checksums are checked, and whether the directories belong together. The last line says how
-    far the run has come: to the end of its input, or ended by a signal, by an error, or killed.
-    Nothing is changed. Exit status 0: all that is there is right, however far the run has come; 1:
-    there are problems, or nothing to check; 3: nothing was checked, as the run is going on.
-    """
-    try:
-        verdict = verify_run(directory, state)
-    except InUse as error:
-        write_json(json_file, {"error": str(error)})
-        click.echo(f"{error}", err=True)
-        return GOES_ON
-    for report in verdict.checked:
-        result = "DAMAGED" if report.damage else "ok"
-        click.echo(f"{result:7}  {report}: {report.holds or 'unreadable'}")
-    for text in filter(None, [*verdict.problems, verdict.note, verdict.ending.text]):
-        click.echo(visible_lines(text))
-    checked = [
-        {"role": report.role, "path": report.path, "holds": report.holds, "damage": report.damage}
-        for report in verdict.checked
-    ]
-    write_json(
-        json_file,
-        {
-            "checked": checked,
-            "problems": verdict.problems,
-            "note": verdict.note,
-            "run": verdict.ending.as_json(),
-        },
-    )
-    return 1 if verdict.problems else 0

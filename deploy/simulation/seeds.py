@@ -14,6 +14,7 @@ from driftline.deploy.simulation.scenarios.scenario import DRAWN_FLOW, Scenario
 from driftline.deploy.simulation.scenarios.scenario import scenario as scenario_of
 from driftline.deploy.simulation.simulation import Outcome, Simulation
 from driftline.engine.errors import FlowError
+from driftline.engine.exits import no_exit
 from driftline.engine.flow.context import parts
 from driftline.engine.order.steps import FAILURES
 from driftline.engine.reference import run_reference
@@ -44,7 +45,8 @@ def run_one(scenario: Scenario, tell: Callable[[str], None] | None = None) -> Ou
     if tell is not None:
         tell(as_text(simulation.flow))
     try:
-        outcome = simulation.run()
+        with no_exit():
+            outcome = simulation.run()
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         problem = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
@@ -63,7 +65,8 @@ def check_flow(scenario: Scenario, advice: str) -> str:
     for a flow that cannot be loaded, or whose functions fail on every record.
     """
     simulation = Simulation(scenario)
-    items = list(run_reference(simulation.flow, simulation.inputs, dead_letters=True))
+    with no_exit():
+        items = list(run_reference(simulation.flow, simulation.inputs, dead_letters=True))
     failures = [item for item in items if item.sink == FAILURES]
     if not failures:
         return ""

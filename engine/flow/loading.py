@@ -14,6 +14,7 @@ from types import FunctionType, ModuleType
 from typing import get_type_hints
 
 from driftline.engine.errors import FlowError
+from driftline.engine.exits import EndsProcess, no_exit
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.users import as_line, line_of
 from driftline.engine.interrupts import let_through
@@ -54,6 +55,11 @@ def load_flow(spec: str) -> Flow:
     only function with the annotation ``-> Flow``. Raises FlowError if there is no such flow, or if
     it cannot run; the text names the line of the user's code, if there is one.
     """
+    with no_exit():
+        return _load_flow(spec)
+
+
+def _load_flow(spec: str) -> Flow:
     where, _, name = spec.partition(":")
     module = _load_module(where)
     if name:
@@ -95,9 +101,7 @@ def _as_flow(value: object, name: str, where: str) -> Flow:
         raise _with_line(error) from None
     except BaseException as error:
         let_through(error)
-        raise FlowError(
-            f"{where}:{name} fails: {type(error).__name__}: {error}{_line(error)}"
-        ) from error
+        raise FlowError(f"{where}:{name} fails: {_said(error)}{_line(error)}") from error
     if not isinstance(made, Flow):
         raise FlowError(f"{where}:{name} returns a {type(made).__name__}, not a Flow")
     return made
@@ -114,6 +118,17 @@ def _with_line(error: FlowError) -> FlowError:
 def _line(error: BaseException) -> str:
     """The user's own line that an exception has come through, as a line of a text."""
     return as_line(line_of(error, of_libraries=False))
+
+
+def _said(error: BaseException) -> str:
+    """What user code has raised, or that it has called for the end of the process."""
+    if isinstance(error, SystemExit):
+        call = str(error) if isinstance(error, EndsProcess) else f"sys.exit({error.code!r})"
+        return (
+            f"it ends the process while it is loaded, by {call}: put what a script does under "
+            '`if __name__ == "__main__":`'
+        )
+    return f"{type(error).__name__}: {error}"
 
 
 def _required(function: Callable[..., object]) -> list[str]:
@@ -168,7 +183,7 @@ def _load_module(where: str) -> ModuleType:
         if isinstance(error, ImportError) and "relative import" in str(error):
             advice = "; name a file of a package as a module: package.module"
         raise FlowError(
-            f"{where} cannot be loaded: {type(error).__name__}: {error}{advice}{_line(error)}"
+            f"{where} cannot be loaded: {_said(error)}{advice}{_line(error)}"
         ) from error
     finally:
         _being_loaded.pop()

@@ -349,7 +349,10 @@ class Agent:
         self._note_holder()
         troubles = tuple((self._troubles | self._unreadable).items())
         host, slots, pid = socket.gethostname(), config.slots, os.getpid()
-        record = AgentRecord(config.name, config.kind, host, slots, pid, troubles, self._address)
+        hosted = sorted(self._hosted.items())
+        members = tuple((f, n, at) for f, h in hosted for n, at in sorted(h.members.items()))
+        told = slots, pid, troubles, self._address, bool(config.network.keys)
+        record = AgentRecord(config.name, config.kind, host, *told, members, str(config.state))
         if record != self._shown:
             self._tree.hold(config.path, record.encode())
             self._shown = record

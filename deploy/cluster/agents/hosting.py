@@ -36,6 +36,9 @@ FRONT_MODULE = "driftline.deploy.cluster.agents.front"
 
 SUPERVISE_EVERY_S = 0.05
 
+_MEMBERS = "node-", "front-"
+"""With what the names of nodes and fronts begin."""
+
 ASK_EVERY_S = 0.5
 """How often the master is looked for where nobody tells of changes."""
 
@@ -68,10 +71,10 @@ class Hosting(threading.Thread):
         host: Host,
         tree: Tree,
         number: int,
-        ended: Callable[[], None],
+        changed: Callable[[], None],
     ) -> None:
-        """`number`: no other flow has had it in this agent; `ended` is called while all processes
-        have ended, so that the agent finds out why."""
+        """`number`: no other flow has had it in this agent; `changed` is called when members have
+        moved, and while all processes have ended, so that the agent finds out why."""
         super().__init__(name=thread_of(submission.name), daemon=True)
         self.submission = submission
         """The agent gives a later one when it changes."""
@@ -94,11 +97,13 @@ class Hosting(threading.Thread):
         """When it was made."""
         self.cluster: LocalCluster | None = None
         """The processes, once they are started. Other threads may ask it for their names."""
+        self.members: dict[str, str] = {}
+        """Node or front -> where it is. Replaced when that changes."""
         self.sockets = str(host.sockets / str(number))
         """The folder of their sockets."""
         self._names = list(names)
         self._layout = layout
-        self._ended = ended
+        self._changed = changed
         self._host = host
         self._tree = tree
 
@@ -157,7 +162,7 @@ class Hosting(threading.Thread):
     @property
     def _have_spares(self) -> bool:
         """Whether one is kept for the processes here; a master has others that stand by."""
-        return any(name.startswith(("node-", "front-")) for name in self._names)
+        return any(name.startswith(_MEMBERS) for name in self._names)
 
     def _supervise(
         self, runtime: Runtime, cluster: LocalCluster, guide: Guide, watch: Watch
@@ -182,13 +187,17 @@ class Hosting(threading.Thread):
             cluster.supervise(watch.figure("delivered"), watch.figure("reached"), watch)
             self.keeps = cluster.wanted if cluster.wanted != wanted else 0
             guide.keep([*cluster.pids, watch.name])
+            members = {n: at for n, at in guide.addresses.items() if n.startswith(_MEMBERS)}
+            if members != self.members:
+                self.members = members
+                self._changed()
             if self.knows_end:
                 give_up_at = give_up_at or now + END_S
                 if cluster.ended or now >= give_up_at:
                     self.over = True
                     return
             elif cluster.ended and cluster.pids:
-                self._ended()
+                self._changed()
 
     def _takes(self, node: str) -> bool:
         """Whether a node is to run here."""

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -58,9 +59,13 @@ class LogLine:
             record.processName = f"{agent}/{told.get('process')}"
         return LogLine(agent, flow, record, told)
 
-    def as_text(self) -> str:
-        """The line for people."""
-        return LineFormatter(as_json=False).format(self.record)
+    def as_text(self, *, named: bool = False) -> str:
+        """The line for people; `named`: it says of which flow it is, as there are several."""
+        record = self.record
+        if named and self.flow:
+            record = copy(record)
+            record.processName = f"{self.flow} {record.processName}"
+        return LineFormatter(as_json=False).format(record)
 
     def as_json(self) -> str:
         """The line as a JSON object, which says where it is from."""
@@ -134,6 +139,8 @@ class LogLines:
         self._readers: dict[str, LogReader] = {}
         self.silent: frozenset[str] = frozenset()
         """The agents that did not answer last."""
+        self.several = False
+        """Whether there are lines of more than one flow."""
         if flow:
             submission_of(tree, flow)
         names = [each.name for each in agents(tree)]
@@ -157,6 +164,7 @@ class LogLines:
     def _look(self, runtime: Runtime) -> list[LogLine]:
         """The lines that are new."""
         flows = [self._flow] if self._flow else self._all_flows()
+        self.several = sum(flow != AGENT_ITSELF for flow in flows) > 1
         asked = []
         for agent in agents(self._tree):
             if self._agent in ("", agent.name) and agent.address:

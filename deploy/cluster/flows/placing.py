@@ -9,6 +9,7 @@ from driftline.deploy.cluster.flows.outcomes import ended_by
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind
 from driftline.deploy.cluster.flows.submissions import submissions
 from driftline.deploy.cluster.tree.tree import Tree
+from driftline.engine.counted import counted
 from driftline.engine.errors import StateMismatch, Unavailable
 
 
@@ -39,10 +40,13 @@ def spread(alive: Sequence[AgentRecord], kind: Kind, count: int, used: Counter[s
         if not left:
             have = sum(agent.slots for agent in fitting)
             taken = sum(used[agent.name] for agent in fitting)
+            if not fitting:
+                raise Unavailable(f"there is no agent for {kind}s: start `driftline {kind}`")
+            are = "is" if taken == 1 else "are"
             raise Unavailable(
-                f"{count} {kind} process{'es' * (count > 1)} needed, and there are {have} slots at "
-                f"{len(fitting)} agents, of which {taken} are taken: start another `driftline "
-                f"{kind}`, or one with more --slots"
+                f"{count} {kind} process{'es' * (count > 1)} needed, and there are "
+                f"{counted(have, 'slot')} at {counted(len(fitting), 'agent')}, of which {taken} "
+                f"{are} taken: start another `driftline {kind}`, or one with more --slots"
             )
         name = min(left, key=lambda name: (chosen.count(name), -free[name], name))
         free[name] -= 1

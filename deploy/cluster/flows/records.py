@@ -52,6 +52,12 @@ class AgentRecord:
     """(flow, what keeps it from running here)"""
     address: str = ""
     """Where it is asked for log lines; empty in the record of an earlier version."""
+    keyed: bool = False
+    """Whether it has keys: for its processes, and for producers."""
+    members: tuple[tuple[str, str, str], ...] = ()
+    """(flow, node or front, its address): those that run here, for who asks without a master."""
+    state: str = ""
+    """Its state directory, on its host."""
 
     def encode(self) -> bytes:
         """The bytes to store."""
@@ -63,7 +69,10 @@ class AgentRecord:
 
         def make(fields: dict[str, Any]) -> AgentRecord:
             trouble = tuple((str(flow), str(text)) for flow, text in fields.pop("trouble"))
-            return AgentRecord(**{**fields, "kind": Kind(fields["kind"])}, trouble=trouble)
+            told = fields.pop("members", ())  # which the record of an earlier version lacks
+            members = tuple((str(flow), str(name), str(at)) for flow, name, at in told)
+            fields["kind"] = Kind(fields["kind"])
+            return AgentRecord(**fields, trouble=trouble, members=members)
 
         return _decoded(data, "an agent", make)
 

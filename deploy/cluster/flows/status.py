@@ -1,37 +1,33 @@
 """The status of a cluster: its agents, its flows, and how each flow is.
 
-Most of it is in the tree. How far a flow is, and what it waits for, its master says, if it answers.
+Most of it is in the tree. How far a flow is, and what it waits for, its master says, if it answers;
+if not, how far the outputs are its nodes say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import inf
 from pathlib import Path
-from time import monotonic, time
+from time import time
 
 from driftline.coordinator.registry import ClusterState
+from driftline.deploy.cluster.flows.asking import ANSWER_S, ask
 from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission, Wish
 from driftline.deploy.cluster.flows.submissions import agents, submissions
 from driftline.deploy.cluster.tree.tree import Tree
-from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.transport import LOCAL, Network
-from driftline.deploy.parties.watch import Watch, with_obstacles
 from driftline.engine.counted import counted, size_in_words
 from driftline.engine.errors import StateMismatch
 from driftline.engine.keygroups import Layout, names_of, owned_by
 from driftline.engine.labels import INFINITY
+from driftline.engine.policy import POLICIES, Output
 from driftline.engine.wire.messages import Report
-from driftline.engine.wire.senders import FRONT, MASTER, NODE, WATCH
+from driftline.engine.wire.senders import MASTER
 
-ANSWER_S = 2.0
-"""How long masters, nodes and fronts may take to answer."""
-
-ASK_AGAIN_S = 0.5
-"""An answer may be lost, as it may go to another command that asks at the same moment."""
+AT_WORK = "running"
+"""The state of a node that is at work."""
 
 MICROS_SINCE = 10**15
 """Times from here on are microseconds since 1970, those of live sources; below, numbers of records.
@@ -83,6 +79,7 @@ class FlowStatus:
     snapshot_age_s: float | None
     """Since the last snapshot; None if there is none, or the master of then leads no more."""
     waits_for: str
+    """What it waits for inside; "" if that is not known."""
     held_back: tuple[str, ...]
     """Who takes no input at the moment, and why: for people."""
     obstacles: tuple[str, ...]
@@ -135,7 +132,10 @@ def status_of(
         if only in ("", submission.name):
             state, damage = _state_of(tree, submission)
             over = state is not None and ended_by(state, submission)
-            reports = {} if over else _ask(tree, submission, sockets, network, answer_s)
+            reports: Mapping[str, Report] = {}
+            if not over:
+                layout = submission.layout_in(state)
+                reports = ask(tree, submission, layout, alive, sockets, network, answer_s)
             found = flow_status(submission, state, reports, alive, time())
             flows.append(replace(found, trouble=(damage, *found.trouble)) if damage else found)
     return ClusterStatus(tuple(alive), tuple(flows), tuple(damaged.items()))
@@ -149,38 +149,10 @@ def _state_of(tree: Tree, submission: Submission) -> tuple[ClusterState | None, 
         return None, str(error)
 
 
-def _ask(
-    tree: Tree, submission: Submission, sockets: Path, network: Network, answer_s: float
-) -> dict[str, Report]:
-    """What the master, the nodes and the fronts of a flow report within a while."""
-    with ExitStack() as stack:
-        masters = tree.masters(submission.name, lambda: None)
-        stack.callback(masters.close)
-        _, address = masters.leader()
-        if not address:
-            return {}
-        runtime = Runtime(transport=network.transport(sockets))
-        stack.callback(runtime.close, linger_ms=0)
-        watch = Watch(inf, f"{WATCH}-status", (MASTER, NODE, FRONT))
-        at = network.inbox(f"{WATCH}-{submission.name}", str(sockets))
-        watch.address = runtime.add(watch, at)
-        watch.addresses[MASTER] = address
-        give_up_at, asked, again_at = monotonic() + answer_s, 0, 0.0
-        while (now := monotonic()) < give_up_at:
-            if len(watch.addresses) > asked or now >= again_at:
-                asked = len(watch.addresses)  # first the master, then those that it names
-                again_at = now + ASK_AGAIN_S
-                watch.ask()
-            runtime.step(wait_s=0.02)
-            if watch.answered and len(watch.addresses) == asked and MASTER in watch.reports:
-                break
-        return watch.reports
-
-
 def flow_status(
     submission: Submission,
     state: ClusterState | None,
-    reports: dict[str, Report],
+    reports: Mapping[str, Report],
     alive: Sequence[AgentRecord],
     now: float,
 ) -> FlowStatus:
@@ -189,7 +161,9 @@ def flow_status(
     over = state is not None and ended_by(state, submission)
     master = reports.get(MASTER)
     figures = dict(master.figures) if master is not None else {}
-    frontier = figures.get("delivered")
+    frontier = (
+        figures.get("delivered") if master is not None else _of_nodes(submission, state, reports)
+    )
     frontier = None if over or frontier is None or frontier >= INFINITY else frontier
     age_ms = None if over else figures.get("snapshot_age_ms")
     snapshot = state.snapshots[0] if state is not None and state.snapshots else None
@@ -198,7 +172,7 @@ def flow_status(
     return FlowStatus(
         name=submission.name,
         flow=submission.flow,
-        state=_in_words(submission, state, master),
+        state=_in_words(submission, state, reports),
         over=over,
         policy=submission.policy,
         nodes=tuple(_nodes(submission, submission.layout_in(state), reports, over)),
@@ -212,7 +186,7 @@ def flow_status(
         if snapshot is None
         else {"number": snapshot.number, "time": snapshot.time},
         snapshot_age_s=None if age_ms is None else age_ms / 1000,
-        waits_for="" if master is None else master.waits_for,
+        waits_for="" if master is None else _waits_for(master),
         held_back=tuple(_held_back(reports)),
         obstacles=() if master is None else master.obstacles,
         resizing="" if master is None else master.resizing,
@@ -229,7 +203,9 @@ def _lag_s(frontier: int | None, reached: int, now: float) -> float | None:
     return 0.0 if 0 < reached <= frontier else max(0.0, now - frontier / 1e6)
 
 
-def _in_words(submission: Submission, state: ClusterState | None, master: Report | None) -> str:
+def _in_words(
+    submission: Submission, state: ClusterState | None, reports: Mapping[str, Report]
+) -> str:
     """The state of a flow, for people."""
     outcome = state.outcome if state is not None else None
     if outcome is not None and outcome.run == submission.run:
@@ -238,15 +214,60 @@ def _in_words(submission: Submission, state: ClusterState | None, master: Report
         if outcome.error:
             return f"failed: {outcome.error}: {outcome.text}"
         return "stopped in good order" if outcome.text else "complete"
-    if master is None:
-        doing = "no master answers"
+    master = reports.get(MASTER)
+    if master is not None:
+        doing = master.state
+    elif state is None or state.opened < submission.session:
+        doing = "starting: no master answers yet"
     else:
-        doing = with_obstacles(master.state, master.obstacles)
+        doing = f"no master answers; {_without_master(submission, state, reports)}"
     return f"stopping: {doing}" if submission.wish is Wish.STOP else doing
 
 
+def _without_master(
+    submission: Submission, state: ClusterState, reports: Mapping[str, Report]
+) -> str:
+    """What the nodes of a flow do that has no master."""
+    nodes = names_of(submission.layout_in(state))
+    silent = [name for name in nodes if name not in reports]
+    if len(silent) == len(nodes):
+        return "nor does any node: what is delivered is not known"
+    if silent:
+        return f"nor {'does' if len(silent) == 1 else 'do'} {', '.join(silent)}"
+    states = [f"{name} is {reports[name].state}" for name in nodes]
+    if busy := [text for text in states if not text.endswith(f" is {AT_WORK}")]:
+        return ", ".join(busy)
+    match POLICIES[submission.policy].output:
+        case Output.FRONTIER:
+            return "nodes go on without one, though without snapshots"
+        case Output.COMMIT:
+            return "outputs wait for one, which commits them"
+    return "its nodes still work"
+
+
+def _of_nodes(
+    submission: Submission, state: ClusterState | None, reports: Mapping[str, Report]
+) -> int | None:
+    """Outputs below this time are delivered, as the nodes know it that go on without a master; None
+    if they do not."""
+    if POLICIES[submission.policy].output is not Output.FRONTIER:
+        return None
+    times = []
+    for name in names_of(submission.layout_in(state)):
+        figures = dict(reports[name].figures) if name in reports else {}
+        if "delivered" not in figures:
+            return None
+        times.append(figures["delivered"])
+    return min(times)
+
+
+def _waits_for(master: Report) -> str:
+    """What a flow waits for inside; what it waits for outside, its obstacles say."""
+    return master.waits_for.removeprefix("; ".join(master.obstacles)).removeprefix("; ")
+
+
 def _nodes(
-    submission: Submission, layout: Layout, reports: dict[str, Report], over: bool
+    submission: Submission, layout: Layout, reports: Mapping[str, Report], over: bool
 ) -> list[NodeStatus]:
     found = []
     for place, (number, name) in enumerate(zip(layout, names_of(layout), strict=True)):
@@ -264,7 +285,7 @@ def _nodes(
     return found
 
 
-def _fronts(submission: Submission, reports: dict[str, Report], over: bool) -> list[FrontStatus]:
+def _fronts(submission: Submission, reports: Mapping[str, Report], over: bool) -> list[FrontStatus]:
     found = []
     for number, agent in enumerate(submission.fronts):
         report = reports.get(f"front-{number}")
@@ -279,7 +300,7 @@ def _doing(report: Report | None, over: bool) -> str:
     return report.state
 
 
-def _held_back(reports: dict[str, Report]) -> Iterator[str]:
+def _held_back(reports: Mapping[str, Report]) -> Iterator[str]:
     """Who takes no input at the moment, and why."""
     for name, report in sorted(reports.items()):
         figures = dict(report.figures)

@@ -9,15 +9,16 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, SnapshotRecord, check_identity
+from driftline.deploy.cluster.flows.listening import check_listeners, listeners
 from driftline.deploy.cluster.flows.outcomes import ended_by
 from driftline.deploy.cluster.flows.placing import spread, taken_slots
-from driftline.deploy.cluster.flows.records import Kind, Submission
+from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission
 from driftline.deploy.cluster.flows.rescaling import check_rescalable, next_places
 from driftline.deploy.cluster.flows.submissions import agents, path_of, submissions
 from driftline.deploy.cluster.flows.wheels import send
@@ -73,7 +74,8 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
     """Begin a run of a flow. Returns what the agents get.
 
     Raises FlowError for a name or inputs that cannot be, StateMismatch if the state that the flow
-    has is another one's or it runs, Unavailable if there are too few agents.
+    has is another one's or it runs, Unavailable if there are too few agents, InUse for an address
+    at which a flow listens already.
     """
     if not is_name(order.name):
         raise FlowError(f"{order.name!r} cannot be the name of a flow: {NAMES}")
@@ -106,7 +108,12 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
     )
     if order.elastic:
         check_rescalable(order.name, order.policy)
-    places = _places(tree, order, len(inputs), before)
+    alive = agents(tree)
+    places = _places(tree, order, len(inputs), before, alive)
+    by_source = dict(zip((source.name for source in flow.sources), inputs, strict=True))
+    listening = listeners(order.name, by_source, places[1])
+    anyone = order.reading.let_anyone_send
+    check_listeners(tree, listening, alive, let_anyone_send=anyone)
     first = None if fitted is None else fitted.savepoint.time
     state = _opened(tree, order, identity, code_of(flow), before, first)
     nodes, wanted = places[0], 0
@@ -131,7 +138,7 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
         session=state.opened + 1,
         run=secrets.token_hex(8),
         groups=flow.groups,
-        reading=replace(order.reading, inputs=_named(flow, inputs)),
+        reading=replace(order.reading, inputs=_named(by_source)),
         limits=order.limits,
         paths=order.paths,
         spares=order.spares,
@@ -214,10 +221,13 @@ def _opened(
 
 
 def _places(
-    tree: Tree, order: Order, fronts: int, before: Submission | None
+    tree: Tree,
+    order: Order,
+    fronts: int,
+    before: Submission | None,
+    alive: Sequence[AgentRecord],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The agents of the nodes and of the fronts. Raises Unavailable if there are too few."""
-    alive = agents(tree)
     if not any(agent.kind is Kind.MASTER for agent in alive):
         raise Unavailable(f"{tree.where} has no agent for masters: start `driftline master`")
     if before is not None:
@@ -227,10 +237,9 @@ def _places(
     return tuple(nodes), tuple(spread(alive, Kind.FRONT, fronts, used))
 
 
-def _named(flow: Flow, inputs: Sequence[Sequence[str]]) -> tuple[str, ...]:
+def _named(inputs: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Inputs as a user would give them, each with the name of its source."""
-    by_name = zip((source.name for source in flow.sources), inputs, strict=True)
-    return tuple(f"{name}={text}" for name, texts in by_name for text in texts)
+    return tuple(f"{name}={text}" for name, texts in inputs.items() for text in texts)
 
 
 def _absolute(text: str) -> str:

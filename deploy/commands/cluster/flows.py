@@ -18,9 +18,10 @@ from driftline.deploy.cluster.flows.rescaling import rescale as rescale_flow
 from driftline.deploy.cluster.flows.status import ClusterStatus, status_of
 from driftline.deploy.cluster.flows.submissions import change, path_of, submission_of
 from driftline.deploy.cluster.tree.tree import FLOWS, Tree
-from driftline.deploy.commands.cluster.places import Place, in_cluster, reached, short_folder
+from driftline.deploy.commands.cluster.places import Place, in_cluster, reached
 from driftline.deploy.commands.cluster.tables import as_table
 from driftline.deploy.host.transport import Network
+from driftline.deploy.run.leftovers import short_folder
 from driftline.engine.counted import counted
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.ui.options import (

@@ -6,8 +6,9 @@ import click
 
 from driftline.deploy.cluster.agents.logbook import LINES_MAX
 from driftline.deploy.cluster.agents.reading import LogLines
-from driftline.deploy.commands.cluster.places import Place, in_cluster, reached, short_folder
+from driftline.deploy.commands.cluster.places import Place, in_cluster, reached
 from driftline.deploy.host.transport import Network
+from driftline.deploy.run.leftovers import short_folder
 from driftline.engine.visible import complain
 
 LINES = 100
@@ -33,8 +34,8 @@ def logs(
 ) -> None:
     """Show what the processes of the flow NAME have logged, or all, on all hosts, by time.
 
-    Agents that live are asked; each keeps some MB of each flow in its --state, also of earlier
-    runs.
+    A line names its agent and process; if there are lines of several flows, its flow, too. Agents
+    that live are asked; each keeps some MB of each flow in its --state, also of earlier runs.
     """
     with place.opened() as tree, short_folder() as sockets:
         lines = LogLines(tree, sockets, network, flow=flow, agent=agent, count=count)
@@ -44,4 +45,4 @@ def logs(
                 complain(f"agent {name} does not answer: its lines are missing")
             silent = lines.silent
             for line in found:
-                click.echo(line.as_json() if as_json else line.as_text())
+                click.echo(line.as_json() if as_json else line.as_text(named=lines.several))

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import click
 from click.core import ParameterSource
@@ -130,10 +129,3 @@ def reached(command: Callable[..., None]) -> Callable[..., None]:
         command(network=network, **others)
 
     return with_network
-
-
-@contextmanager
-def short_folder() -> Iterator[Path]:
-    """A folder for the sockets of a short command."""
-    with TemporaryDirectory(prefix="driftline-") as folder:
-        yield Path(folder)

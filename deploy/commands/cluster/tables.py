@@ -49,8 +49,7 @@ def _flow(flow: FlowStatus) -> RenderableType:
     lines += [_indented(text, "red") for text in flow.trouble]
     if not flow.over and flow.waits_for and flow.state != "running":
         lines.append(_indented(f"waits for: {flow.waits_for}"))
-    else:
-        lines += [_indented(text, "yellow") for text in flow.obstacles]
+    lines += [_indented(text, "yellow") for text in flow.obstacles]
     lines += [_indented(text, "yellow") for text in flow.held_back]
     if flow.resizing:
         lines.append(_indented(flow.resizing))

@@ -17,6 +17,9 @@ BACKLOG = 128
 
 _ANY = "*"
 
+_EVERYWHERE = {_ANY, "", "0.0.0.0", "::"}
+"""Hosts that mean all addresses of this machine."""
+
 
 def is_local(address: str) -> bool:
     """Whether only programs of this machine reach an address."""
@@ -39,6 +42,21 @@ def fault_of(address: str) -> str:
     if port == _ANY or (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
         return ""
     return "no port: it has to end with one from 0 to 65535, as in tcp://127.0.0.1:5555"
+
+
+def collide(one: str, other: str) -> bool:
+    """Whether nobody can listen at both addresses of one machine. Precondition: both have the form.
+
+    >>> collide("tcp://*:5555", "tcp://127.0.0.1:5555"), collide("tcp://*:0", "tcp://*:0")
+    (True, False)
+    """
+    if not one.startswith("tcp://") or not other.startswith("tcp://"):
+        return one == other
+    (host, port), (other_host, other_port) = _host_and_port(one), _host_and_port(other)
+    if port == _ANY or other_port == _ANY or int(port) != int(other_port) or not int(port):
+        return False  # the kernel chooses a free one
+    hosts = {"127.0.0.1" if each == "localhost" else each for each in (host, other_host)}
+    return len(hosts) == 1 or not hosts.isdisjoint(_EVERYWHERE)
 
 
 def listen(address: str, heard: str = "producers") -> socket.socket:

@@ -203,11 +203,15 @@ def test_what_a_flow_says_is_read_from_all_its_processes_and_followed(tmp_path: 
         followed = told.read_text().splitlines()
         machine.command("logs", "none", status=1)
         text = machine.command("logs", "one")
+        of_both = machine.command("logs").splitlines()
         lines = [json.loads(line) for line in machine.command("logs", "--json").splitlines()]
         alone = machine.command("logs", "one", "--agent", "front").splitlines()
     assert sum("seen 1" in line for line in followed) == 2, "each once, of either flow"
     assert "node/node-0" in text
     assert "flow two" not in text
+    said = [line.split()[2:4] for line in of_both if line.endswith("seen 1")]
+    assert sorted(said) == [["one", "node/node-0"], ["two", "node/node-0"]]
+    assert "one node/node-0" not in text, "there is one flow only"
     of_one = [line for line in lines if line["flow"] == "one"]
     assert len(of_one) == len(text.splitlines())
     assert {line["agent"] for line in of_one} == {"master", "node", "front"}

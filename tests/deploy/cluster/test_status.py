@@ -47,15 +47,7 @@ def room() -> Room:
 
 def status_in(room: Room) -> FlowStatus:
     """What `driftline status` makes of the answers of all parties."""
-    reports = {}
-    for name in ("master", "node-0", "node-1", "front-0"):
-        party = room.parties[name]
-        party.handle("watch-status", AskReport("somewhere"))
-        [data] = [data for to, data in party.outbox if to == "watch-status"]
-        party.outbox.clear()
-        _, report = decode(data)
-        assert isinstance(report, Report)
-        reports[name] = report
+    reports = reports_in(room, "master", "node-0", "node-1", "front-0")
     return flow_status(SUBMITTED, ClusterState("identity"), reports, AGENTS, 0.0)
 
 
@@ -106,6 +98,60 @@ def test_a_disk_that_does_not_answer_is_seen_at_the_node_that_it_holds_back() ->
         f"{name} takes no input: snapshots are slow, {kilobytes:.0f} kB wait for the next one"
     )
     assert f"  {text}" in shown(flow)
+
+
+def reports_in(room: Room, *names: str) -> dict[str, Report]:
+    """What these parties answer to who asks how they are."""
+    reports = {}
+    for name in names:
+        party = room.parties[name]
+        party.handle("watch-status", AskReport("somewhere"))
+        [data] = [data for to, data in party.outbox if to == "watch-status"]
+        party.outbox.clear()
+        _, report = decode(data)
+        assert isinstance(report, Report)
+        reports[name] = report
+    return reports
+
+
+def test_without_a_master_the_nodes_say_how_far_the_outputs_are() -> None:
+    made = room()
+    made.run(made.has(20))
+    begun = ClusterState("identity", opened=1)
+
+    def flow(*names: str, policy: str = "exactly-once", state: ClusterState = begun) -> FlowStatus:
+        submitted = replace(SUBMITTED, policy=policy)
+        return flow_status(submitted, state, reports_in(made, *names), AGENTS, 0.0)
+
+    known = flow("master", "node-0", "node-1", "front-0").frontier
+    found = flow("node-0", "node-1", "front-0")
+    assert found.state == "no master answers; nodes go on without one, though without snapshots"
+    assert known is not None
+    assert found.frontier is not None
+    assert found.frontier >= known > 1
+    assert f"delivered up to record {found.frontier - 1}" in shown(found)[1]
+    assert flow("node-0").state == "no master answers; nor does node-1"
+    assert flow("node-0").frontier is None
+    assert flow().state == "no master answers; nor does any node: what is delivered is not known"
+    commits = flow("node-0", "node-1", policy="two-phase")
+    assert commits.state == "no master answers; outputs wait for one, which commits them"
+    assert flow(state=ClusterState("identity")).state == "starting: no master answers yet"
+
+
+def test_what_a_flow_waits_for_is_said_once() -> None:
+    made = room()
+    made.run(made.has(5))
+    full = "node-1 cannot write its snapshot: No space left on device"
+    reports = reports_in(made, "master", "node-0", "node-1", "front-0")
+    for state in ("running", "loading"):
+        waits = f"{full}; it loads"
+        reports["master"] = replace(
+            reports["master"], state=state, obstacles=(full,), waits_for=waits
+        )
+        lines = shown(flow_status(SUBMITTED, ClusterState("identity"), reports, AGENTS, 0.0))
+        assert sum("No space left on device" in line for line in lines) == 1, state
+        assert lines[0] == f"sums: {state}"
+        assert ("  waits for: it loads" in lines) == (state == "loading")
 
 
 def nodes(room: Room) -> list[Node]:

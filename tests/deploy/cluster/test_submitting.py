@@ -26,7 +26,7 @@ from driftline.deploy.cluster.flows.submitting import Order, submit
 from driftline.deploy.cluster.tree.folder import Folder
 from driftline.deploy.cluster.tree.tree import Conflict
 from driftline.deploy.host.config import Reading
-from driftline.engine.errors import FlowError, StateMismatch, Unavailable
+from driftline.engine.errors import FlowError, InUse, StateMismatch, Unavailable
 from driftline.engine.policy import policy
 
 
@@ -119,6 +119,58 @@ def test_what_cannot_be_is_refused(tree: Folder, changes: dict[str, object], tol
     with pytest.raises(FlowError, match=told):
         submit(tree, flow(), order(**changes))  # type: ignore[arg-type]
     assert tree.children("flows") == []
+
+
+def listening(name: str, address: str, **changes: object) -> Order:
+    return order(name, reading=Reading((address,), **changes))  # type: ignore[arg-type]
+
+
+def test_a_port_at_which_another_flow_listens_on_the_same_host_is_refused(tree: Folder) -> None:
+    tree.hold("agents/c", AgentRecord("c", Kind.NODE, "host", 9).encode())
+    tree.hold("agents/f", AgentRecord("f", Kind.FRONT, "host", 8).encode())
+    tree.hold("agents/h", AgentRecord("h", Kind.FRONT, "elsewhere", 9).encode())
+    first = submit(tree, flow(), listening("one", "tcp://127.0.0.1:5555"))
+    assert first.fronts == ("h",)
+    tree.let_go("agents/h")  # now others are at the host that all have
+    second = submit(tree, flow(), listening("two", "tcp://127.0.0.1:5555"))
+    assert second.fronts == ("f",)
+    refused = (
+        r"input numbers=tcp://\*:5555 of flow 'three' cannot be heard: flow 'two' listens at "
+        r"tcp://127.0.0.1:5555 for its source 'numbers', on the same host, agent f: give another "
+        "port, or end that flow first: `driftline stop two`"
+    )
+    with pytest.raises(InUse, match=refused):
+        submit(tree, flow(), listening("three", "tcp://*:5555", let_anyone_send=True))
+    assert tree.registry("three").read() is None, "it leaves nothing"
+    submit(tree, flow(), listening("three", "tcp://127.0.0.1:5556"))
+    submit(tree, flow(), listening("four", "tcp://127.0.0.1:0"))
+    submit(tree, flow(), listening("five", "tcp://127.0.0.1:0"))
+    fail(tree, second, CANCELLED, "a test")
+    submit(tree, flow(), listening("six", "tcp://127.0.0.1:5555"))
+    with pytest.raises(InUse, match="flow 'six' listens at"):
+        submit(tree, flow(), listening("two", "tcp://127.0.0.1:5555"))
+
+
+def test_two_sources_of_a_flow_do_not_listen_at_one_port(tree: Folder) -> None:
+    made = Flow("two")
+    numbers = made.source("a").union(made.source("b"))
+    numbers.key_by(key).scan(sums, ReducingState("total", add)).sink("out")
+    both = order(reading=Reading(("a=tcp://127.0.0.1:5555", "b=tcp://localhost:5555")))
+    with pytest.raises(InUse, match=r"input b=tcp://localhost:5555 .*its source 'a' is to listen"):
+        submit(tree, made, both)
+
+
+def test_an_input_for_other_machines_is_refused_where_nobody_has_keys(tree: Folder) -> None:
+    wide = ("tcp://*:5555", "tcp://10.0.0.1:5555")
+    for address in wide:
+        with pytest.raises(FlowError, match=r"of flow 'one', at agent f: .*--let-anyone-send"):
+            submit(tree, flow(), listening("one", address))
+    with pytest.raises(FlowError, match=r"tcp://127.0.0.1 of flow 'one', .*: no port"):
+        submit(tree, flow(), listening("one", "tcp://127.0.0.1"))
+    assert tree.children("flows") == []
+    submit(tree, flow(), listening("one", wide[0], let_anyone_send=True))
+    tree.hold("agents/f", AgentRecord("f", Kind.FRONT, "host", 3, keyed=True).encode())
+    submit(tree, flow(), listening("two", "tcp://*:5556"))
 
 
 def test_a_flow_that_runs_or_is_another_one_is_refused(tree: Folder) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 
@@ -60,3 +64,26 @@ def test_the_folder_of_a_run_that_lives_stays(
     ):
         assert {*temporary.iterdir()} == {one, other}
     assert not list(temporary.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_command_that_shows_something_again_and_again_leaves_no_folder(
+    number: signal.Signals, tmp_path: Path, temporary: Path
+) -> None:
+    registry = state(tmp_path, "reg")
+    place = ["--registry", str(registry), "--watch", "0.1"]
+    told = tmp_path / "told"
+    with told.open("wb") as file:
+        watch = subprocess.Popen(
+            [sys.executable, "-m", "driftline", "status", *place],
+            env={**os.environ, "TMPDIR": str(temporary)},
+            stdout=file,
+            stderr=subprocess.DEVNULL,
+        )
+    give_up_at = monotonic() + 60
+    while not told.stat().st_size and monotonic() < give_up_at:
+        sleep(0.02)
+    assert len(list(temporary.iterdir())) == 1, "it has one while it works"
+    watch.send_signal(number)
+    assert watch.wait(60) == 128 + number
+    assert list(temporary.iterdir()) == []

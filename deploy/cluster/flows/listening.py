@@ -1,0 +1,118 @@
+"""What can be known of the addresses at which the fronts of a flow are to listen, before it runs.
+
+An address that is none, one that other machines reach where nobody has keys, and one at which a
+flow listens already, are refused at once. A port that a foreign process has is known on its host
+alone: the agent tells it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from driftline.deploy.cluster.flows.outcomes import ended_by
+from driftline.deploy.cluster.flows.records import AgentRecord
+from driftline.deploy.cluster.flows.submissions import submissions
+from driftline.deploy.cluster.tree.tree import Tree
+from driftline.deploy.host.guarding.listening import collide
+from driftline.deploy.run.reach import check_form, check_open
+from driftline.engine.errors import FlowError, InUse, MalformedMessage, StateMismatch
+from driftline.engine.wire.addresses import host_of, parse
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A front that listens, or is to."""
+
+    flow: str
+    source: str
+    address: str
+    agent: str
+
+    def __str__(self) -> str:
+        return f"input {self.source}={self.address} of flow {self.flow!r}"
+
+
+def check_listeners(
+    tree: Tree, wanted: Sequence[Listener], alive: Sequence[AgentRecord], *, let_anyone_send: bool
+) -> None:
+    """Check the inputs of a flow, those that are addresses. `alive`: the agents that live.
+
+    Raises FlowError for what cannot be or must not be, InUse for what others have taken.
+    """
+    by_name = {agent.name: agent for agent in alive}
+    for each in wanted:
+        agent = by_name.get(each.agent)
+        try:
+            check_form(each.address)
+            if agent is not None:  # of another one it is not known whether it has keys
+                keyed = agent.keyed and each.address.startswith("tcp://")
+                check_open(each.address, let_anyone_send=let_anyone_send or keyed)
+        except FlowError as error:
+            raise FlowError(f"{each}, at agent {each.agent}: {error}") from None
+    taken = list(_listening(tree, {each.flow for each in wanted})) if wanted else []
+    for each in wanted:
+        for other in taken:
+            if _at_one_machine(each, other, by_name) and collide(each.address, other.address):
+                raise InUse(f"{each} cannot be heard: {_taken_by(other, each)}")
+        taken.append(each)
+
+
+def listeners(
+    flow: str, inputs: Mapping[str, Sequence[str]], agents: Sequence[str]
+) -> list[Listener]:
+    """The fronts of a flow that listen; `inputs`: of each source, `agents`: of each front."""
+    return [
+        Listener(flow, source, text, agent)
+        for (source, texts), agent in zip(inputs.items(), agents, strict=True)
+        for text in texts
+        if "://" in text
+    ]
+
+
+def _listening(tree: Tree, without: set[str]) -> Iterator[Listener]:
+    """The fronts of all flows that go on, but of these."""
+    for each in submissions(tree):
+        if each.name in without:
+            continue
+        try:
+            state = tree.registry(each.name).read()
+        except StateMismatch:  # it is damaged: what runs of the flow may go on
+            state = None
+        if state is None or not ended_by(state, each):
+            inputs: dict[str, list[str]] = {}
+            for text in each.reading.inputs:
+                source, _, given = text.partition("=")
+                inputs.setdefault(source, []).append(given)
+            yield from listeners(each.name, inputs, each.fronts)
+
+
+def _taken_by(other: Listener, wanted: Listener) -> str:
+    if other.flow == wanted.flow:
+        return (
+            f"its source {other.source!r} is to listen at {other.address}, on the same host, agent "
+            f"{other.agent}: give another port"
+        )
+    return (
+        f"flow {other.flow!r} listens at {other.address} for its source {other.source!r}, on the "
+        f"same host, agent {other.agent}: give another port, or end that flow first: `driftline "
+        f"stop {other.flow}`"
+    )
+
+
+def _at_one_machine(one: Listener, other: Listener, alive: Mapping[str, AgentRecord]) -> bool:
+    """Whether two agents are certainly on one machine."""
+    if one.agent == other.agent:
+        return True
+    known = alive.get(one.agent), alive.get(other.agent)
+    places = [(agent.host, _reached_at(agent)) for agent in known if agent is not None]
+    return len(places) == len(known) and places[0] == places[1]
+
+
+def _reached_at(agent: AgentRecord) -> str:
+    """The address of the machine, if the agent listens at one: hosts may have the same name."""
+    try:
+        endpoint = parse(agent.address).endpoint
+    except MalformedMessage:
+        return ""
+    return host_of(endpoint) if endpoint.startswith("tcp://") else ""

@@ -1,0 +1,120 @@
+"""Verifying a flow of a cluster, as `deploy.run.verify` does a run, as far as this host has it.
+
+The state of a flow is on the hosts of its agents, and so are its outputs. Only what is on this host
+can be read; what is elsewhere is named, with the hosts on which to give the same command.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from driftline.coordinator.registry import ClusterState
+from driftline.deploy.cluster.flows.outcomes import ended_by
+from driftline.deploy.cluster.flows.records import AgentRecord, Submission
+from driftline.deploy.cluster.flows.submissions import agents, submission_of
+from driftline.deploy.cluster.tree.tree import FLOWS, Tree
+from driftline.deploy.host.claims import wait_for_others
+from driftline.deploy.run.ending import ending_of
+from driftline.deploy.run.looking import look
+from driftline.deploy.run.survey import LOG, OUTPUT, STORE, USED, DirectoryReport, problems
+from driftline.deploy.run.verify import Verdict
+from driftline.engine.errors import InUse, StateMismatch, Unavailable
+from driftline.engine.policy import POLICIES
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one agent has of a flow: directories with these roles."""
+
+    agent: str
+    roles: tuple[str, ...]
+
+
+def verify_flow(tree: Tree, name: str) -> Verdict:
+    """Check what this host has of a flow that is over.
+
+    Raises InUse if it goes on, Unavailable if this host has nothing of it or the tree cannot be
+    reached, StateMismatch.
+    """
+    submission = submission_of(tree, name)
+    run = tree.registry(name).read()
+    if run is None:
+        raise StateMismatch(f"{tree.where} has lost what flow {name!r} has decided: its registry")
+    if not ended_by(run, submission):
+        raise InUse(
+            f"flow {name!r} is going on: nothing was checked. Verify it once it is over; "
+            f"`driftline stop {name}` ends it first"
+        )
+    parts = _parts(submission, run)
+    alive = {agent.name: agent for agent in agents(tree)}
+    here = [part for part in parts if _is_here(alive.get(part.agent))]
+    away = [_elsewhere(part, alive) for part in parts if part not in here]
+    if not here:
+        raise Unavailable(
+            f"this host has nothing of flow {name!r}. It is elsewhere:{''.join(away)}"
+        )
+    found = list(_found(submission, run, here, alive))
+    policy = POLICIES[submission.policy]
+    where = f"{tree.where}, {FLOWS}/{name}"
+    anew = f"begin anew: `driftline remove {name}` says what to remove; then submit it again"
+    wrong = problems(policy, where, run, found, anew)
+    note = f"Not checked, as it is not on this host:{''.join(away)}" if away else ""
+    ending = ending_of(run, found, Path(submission.output), wrong)
+    return Verdict(found, [problem.text for problem in wrong], ending, note)
+
+
+def _parts(submission: Submission, run: ClusterState) -> list[Part]:
+    """All directories of a flow, by the agents that have them."""
+    roles: dict[str, list[str]] = {}
+    for number in submission.layout_in(run):
+        at = roles.setdefault(submission.place_of(number), [])
+        at += [f"{STORE}-{number}", f"{OUTPUT}-{number}"]
+    for number, agent in enumerate(submission.fronts):
+        roles.setdefault(agent, []).append(f"{LOG}-{number}")
+    return [Part(agent, tuple(of_agent)) for agent, of_agent in roles.items()]
+
+
+def _is_here(agent: AgentRecord | None) -> bool:
+    """Whether this host has the state of an agent."""
+    return agent is not None and agent.host == socket.gethostname() and Path(agent.state).is_dir()
+
+
+def _elsewhere(part: Part, alive: Mapping[str, AgentRecord]) -> str:
+    what = ", ".join(part.roles)
+    agent = alive.get(part.agent)
+    if agent is None:
+        return f"\n  {what}: agent {part.agent} is away; start it, then verify on its host"
+    return f"\n  {what}: agent {part.agent}, on host {agent.host}; give this command there"
+
+
+def _found(
+    submission: Submission,
+    run: ClusterState,
+    here: Iterable[Part],
+    alive: Mapping[str, AgentRecord],
+) -> Iterator[DirectoryReport]:
+    """A report on each directory that this host has, or should have. Raises InUse, Unavailable."""
+    live = [number for number, text in enumerate(_inputs(run)) if "://" in text]
+    offsets = run.snapshots[0].offsets if run.snapshots else ()
+    output = Path(submission.output)
+    outputs = {report.role: report for report in look(None, output)}
+    for part in here:
+        folder = Path(alive[part.agent].state) / FLOWS / submission.name
+        wait_for_others(folder)
+        stored = {report.role: report for report in look(folder, None, offsets)}
+        for role in part.roles:
+            kind, _, number = role.partition("-")
+            if kind == OUTPUT:
+                yield outputs.pop(role, DirectoryReport(role, str(output)))
+            elif kind == STORE or int(number) in live:
+                yield stored.get(role, DirectoryReport(role, str(folder / role)))
+            elif (used := f"{USED}-{number}") in stored:
+                yield stored[used]
+    yield from outputs.values()  # of other hosts, in a directory that they share; or of before
+
+
+def _inputs(run: ClusterState) -> tuple[str, ...]:
+    return run.about.inputs if run.about is not None else ()

@@ -1,0 +1,86 @@
+"""The command `driftline verify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from click.core import ParameterSource
+
+from driftline.deploy.cluster.flows.verifying import verify_flow
+from driftline.deploy.commands.cluster.places import Place, perhaps_in_cluster
+from driftline.deploy.run.verify import Verdict, verify_run
+from driftline.engine.errors import InUse
+from driftline.engine.ui.options import json_option, refuse_options
+from driftline.engine.ui.results import write_json
+from driftline.engine.visible import visible_lines
+
+GOES_ON = 3
+"""The exit status for a run that is going on: neither right nor wrong is known."""
+
+
+@click.command()
+@click.argument("directory", metavar="DIRECTORY|NAME")
+@click.option("--state", type=click.Path(path_type=Path, exists=True, file_okay=False),
+              metavar="DIR", help="The state directory, if it is not beneath the outputs.",
+              )  # fmt: skip
+@perhaps_in_cluster
+@json_option
+def verify(directory: str, state: Path | None, place: Place | None, json_file: Path | None) -> None:
+    """Check the outputs of a run in DIRECTORY, and its state; or those of the flow NAME of a
+    cluster, which --zookeeper or --registry names, as far as they are on this host.
+
+    All checksums are checked, and whether the directories belong together. The last line says how
+    far the run has come: to the end of its input, or ended by a signal, by an error, or killed.
+    Nothing is changed. Exit status 0: all that is there is right, however far the run has come; 1:
+    there are problems, or nothing to check; 3: nothing was checked, as the run is going on.
+    """
+    try:
+        verdict = _verdict(directory, state, place)
+    except InUse as error:
+        write_json(json_file, {"error": str(error)})
+        click.echo(f"{error}", err=True)
+        raise click.exceptions.Exit(GOES_ON) from None
+    for report in verdict.checked:
+        result = "DAMAGED" if report.damage else "ok"
+        click.echo(f"{result:7}  {report}: {report.holds or 'unreadable'}")
+    for text in filter(None, [*verdict.problems, verdict.note, verdict.ending.text]):
+        click.echo(visible_lines(text))
+    checked = [
+        {"role": report.role, "path": report.path, "holds": report.holds, "damage": report.damage}
+        for report in verdict.checked
+    ]
+    write_json(
+        json_file,
+        {
+            "checked": checked,
+            "problems": verdict.problems,
+            "note": verdict.note,
+            "run": verdict.ending.as_json(),
+        },
+    )
+    if verdict.problems:
+        raise click.exceptions.Exit(1)
+
+
+def _verdict(given: str, state: Path | None, place: Place | None) -> Verdict:
+    """Of a directory, or of a flow: then a cluster is named, if only for all commands."""
+    path = Path(given)
+    if place is None or (not _named_here() and path.is_dir()):
+        if not path.is_dir():
+            raise click.BadParameter(
+                f"{given} is no directory; for a flow of a cluster say which cluster: --zookeeper "
+                "HOSTS, or --registry DIR",
+                param_hint="DIRECTORY|NAME",
+            )
+        return verify_run(path, state)
+    refuse_options(["--state"], "for a flow of a cluster: its agents say where their state is")
+    with place.opened() as tree:
+        return verify_flow(tree, given)
+
+
+def _named_here() -> bool:
+    """Whether the command line names a cluster."""
+    context = click.get_current_context()
+    found = map(context.get_parameter_source, ("zookeeper", "folder"))
+    return ParameterSource.COMMANDLINE in found
