@@ -112,10 +112,10 @@ class Chronicle:
 
     def makes_way(self, absent: Sequence[str], deaf: Sequence[str], seconds: float) -> None:
         """Another master is to lead, as this one does not reach some members."""
-        names = ", ".join
-        told = about("makes-way", absent=names(absent), deaf=names(deaf), seconds=seconds)
-        missed = [f"hears nothing of {names(absent)}"] * bool(absent)
-        missed += [f"has no answer of {names(deaf)}, which it hears"] * bool(deaf)
+        joined = ", ".join
+        told = about("makes-way", absent=joined(absent), deaf=joined(deaf), seconds=seconds)
+        missed = [f"hears nothing of {joined(absent)}"] * bool(absent)
+        missed += [f"has no answer of {joined(deaf)}, which it hears"] * bool(deaf)
         log.warning(
             "for %.0f s this master %s. It makes way for the next one, which may reach them: a "
             "network can fail in one direction, or between two hosts. A process that is dead, and "

@@ -40,8 +40,8 @@ def test_a_node_and_the_master_may_hang_at_the_same_time() -> None:
 
 
 def resizing(seed: int) -> Scenario:
-    """Of the nodes that are to take over one hangs at once, while slow disks copy the state; records
-    come for long enough."""
+    """Of the nodes that are to take over one hangs at once, while slow disks copy the state;
+    records come for long enough."""
     drawn = hanging(seed, "exactly-once", Hang("node-2", 0.0))
     pace = Pace(until_s=40.0, bursts=0, skew_s=0.0, unruly=0.0, producers=1)
     faults = replace(drawn.faults, job_s=0.1)
