@@ -18,6 +18,9 @@ KEPT = "b"
 PAUSE_S = 8.0
 """The longest pause between two faults."""
 
+SOME = 8
+"""After so many faults the flow is left alone until it runs, and everything is counted."""
+
 NODES = 2, 3, 4
 """The numbers of nodes that the flow is rescaled to."""
 
@@ -45,7 +48,12 @@ class Faults:
             (2, self._rescaled),
         ]
 
-    def one(self) -> None:
+    def some(self) -> None:
+        """Some faults, one after the other."""
+        for _ in range(SOME):
+            self._one()
+
+    def _one(self) -> None:
         """One fault, from its beginning to its end, and a pause."""
         weights = [weight for weight, _ in self._kinds]
         [(_, do)] = self._chance.choices(self._kinds, weights)
