@@ -151,8 +151,11 @@ def _status() -> object:
             raise KeyboardInterrupt from None
         if isinstance(error, click.ClickException):
             from driftline.deploy.commands.settings import with_origin
+            from driftline.engine.ui.options import write_usage_error
 
-            with_origin(error).show()
+            told = with_origin(error)
+            told.show()
+            write_usage_error(told)
             return error.exit_code
         raise
 
@@ -194,6 +197,16 @@ def _group() -> click.Group:
 
         def list_commands(self, ctx: click.Context) -> list[str]:
             return sorted(COMMANDS)
+
+        def resolve_command(
+            self, ctx: click.Context, args: list[str]
+        ) -> tuple[str | None, click.Command | None, list[str]]:
+            name = args[0]
+            if name not in COMMANDS and not name.startswith("-"):
+                from driftline.engine.ui.near import did_you_mean
+
+                ctx.fail(f"No such command {name!r}{did_you_mean(name, COMMANDS)}.")
+            return super().resolve_command(ctx, args)
 
         def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
             if cmd_name not in COMMANDS:

@@ -8,6 +8,7 @@ import click
 
 from driftline.deploy.cluster.flows.saving import save
 from driftline.deploy.cluster.flows.submissions import submission_of
+from driftline.deploy.cluster.flows.wheels import importable
 from driftline.deploy.commands.cluster.places import (
     Place,
     perhaps_in_cluster,
@@ -21,6 +22,8 @@ from driftline.engine.counted import counted
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.moments import time_in_words
 from driftline.engine.snapshots.savepoint import Savepoint
+from driftline.engine.ui.options import json_option, refuse_options
+from driftline.engine.ui.results import write_json
 
 
 @click.command()
@@ -31,8 +34,14 @@ from driftline.engine.snapshots.savepoint import Savepoint
               help="A new directory for the savepoint.")  # fmt: skip
 @perhaps_in_cluster
 @reached
+@json_option
 def savepoint(
-    flow: str, state: Path | None, output: Path, place: Place | None, network: Network
+    flow: str,
+    state: Path | None,
+    output: Path,
+    place: Place | None,
+    network: Network,
+    json_file: Path | None,
 ) -> None:
     """Write the last snapshot of a flow as a savepoint, a directory of files.
 
@@ -53,8 +62,11 @@ def savepoint(
             "runs in a cluster"
         )
     if state is not None:
+        refuse_options(
+            ["--zookeeper", "--registry"], "with --state, which is of a run that is over"
+        )
         saved, how = save_run(state, load_flow(flow), output)
-        _tell(saved, output)
+        _tell(saved, output, json_file)
         if how not in (How.COMPLETE, How.ASKED):
             click.echo(
                 "The run did not end in good order: records from there on are not in the "
@@ -63,10 +75,15 @@ def savepoint(
             )
     elif place is not None:
         with place.opened() as tree, short_folder() as sockets:
-            loaded = load_flow(submission_of(tree, flow).flow)
-            _tell(save(tree, flow, loaded, output, sockets, network), output)
+            submission = submission_of(tree, flow)
+            with importable(tree, submission, sockets / "wheels"):
+                loaded = load_flow(submission.flow)
+            saved = save(tree, flow, loaded, output, sockets, network)
+        _tell(saved, output, json_file)
 
 
-def _tell(saved: Savepoint, output: Path) -> None:
+def _tell(saved: Savepoint, output: Path, json_file: Path | None) -> None:
+    told = {"savepoint": str(output), "time": saved.time, "files": len(saved.files)}
+    write_json(json_file, told | {"error": None})
     files = counted(len(saved.files), "file")
     click.echo(f"{output}: the state before {time_in_words(saved.time)}, {files}")

@@ -18,11 +18,12 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
+
+from driftline.engine.ui.near import did_you_mean
 
 FILE = "driftline.toml"
 
@@ -60,11 +61,13 @@ class Settings:
         tables = set(commands)
         for key, value in found.items():
             if isinstance(value, dict) and key not in tables:
-                raise WrongSettings(f"{file}: there is no command {key!r}{_like(key, tables)}")
+                raise WrongSettings(
+                    f"{file}: there is no command {key!r}{did_you_mean(key, tables)}"
+                )
             if not isinstance(value, dict) and key not in SHARED:
                 raise WrongSettings(
                     f"{file}: no key {key!r} outside the table of a command"
-                    f"{_like(key, SHARED)}; there are {', '.join(SHARED)}"
+                    f"{did_you_mean(key, SHARED)}; there are {', '.join(SHARED)}"
                 )
         return Settings(file, found)
 
@@ -92,9 +95,10 @@ class Settings:
             elif key in options and (option := options[key]).name is not None:
                 values[option.name] = self._value(option, value, f"{self.file}: {key} of [{name}]")
             else:
+                near = did_you_mean(key, [*options, *inner])
                 raise WrongSettings(
-                    f"{self.file}: [{name}] has no key {key!r}{_like(key, [*options, *inner])}: "
-                    f"see `driftline {name.replace('.', ' ')} --help`"
+                    f"{self.file}: [{name}] has no key {key!r}{near}: see `driftline "
+                    f"{name.replace('.', ' ')} --help`"
                 )
         return values
 
@@ -185,8 +189,3 @@ def _text(value: object, where: str) -> str:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
     raise WrongSettings(f"{where} is a text or a number, not {value!r}")
-
-
-def _like(word: str, known: Iterable[str]) -> str:
-    near = get_close_matches(word.replace("_", "-"), list(known), 1)
-    return f" (did you mean {near[0]!r}?)" if near else ""

@@ -21,13 +21,13 @@ OPEN_AGAIN_S = 1.0
 _Opened = TypeVar("_Opened")
 
 
-def claim(path: Path) -> Lock:
+def claim(path: Path, by: str = "run") -> Lock:
     """Lock a file until it is released or this process ends; wait for a process that is ending.
 
-    Raises InUse if a process of another run holds it, Unavailable.
+    `by`: what else may hold it. Raises InUse if another one does, Unavailable.
     """
     taken = (
-        f"{path.parent} is in use by another run: wait for its end, or give another "
+        f"{path.parent} is in use by another {by}: wait for its end, or give another "
         "--state directory"
     )
     try:

@@ -69,7 +69,10 @@ def verify_run(directory: Path, state: Path | None) -> Verdict:
         found += _damage(checked)
     note = ""
     if not state.is_dir():
-        note = f"no state was checked: {state} is not there; if it is elsewhere, give --state DIR"
+        note = (
+            f"no state was checked: {state} is not there; if it is elsewhere, give --state DIR. "
+            "For a flow of a cluster give its name, and --zookeeper or --registry"
+        )
     texts = [problem.text for problem in found]
     return Verdict(checked, texts, ending_of(run, checked, output, found), note)
 

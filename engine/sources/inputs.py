@@ -104,7 +104,7 @@ def inputs_by_source(flow: Flow, given: Sequence[str]) -> list[list[str]]:
             by_name[name].append(rest)
         else:
             unnamed.append(text)
-    known = f"flow {flow.name!r} has the sources {', '.join(names)}"
+    known = f"flow {flow.name!r} has the source{'s' * (len(names) > 1)} {', '.join(names)}"
     if not unnamed:
         if missing := [name for name, texts in by_name.items() if not texts]:
             raise FlowError(f"no input for source {', '.join(missing)}: {known}")

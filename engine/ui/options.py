@@ -7,6 +7,7 @@ decorators. `reading_options` gives a command several options as one value.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import wraps
 from math import isfinite
 from pathlib import Path
@@ -18,7 +19,7 @@ from click.core import ParameterSource
 from driftline.engine.errors import Unavailable
 from driftline.engine.sources.record import Shape
 from driftline.engine.ui.pictures import ENDINGS, check_matplotlib
-from driftline.engine.ui.results import error_written, make_writable
+from driftline.engine.ui.results import error_written, make_writable, write_json
 
 
 class FiniteRange(click.FloatRange):
@@ -121,7 +122,8 @@ def json_option_with(**failed: object) -> Callable[[Callable[..., R]], Callable[
     """The file for the result as JSON, as the argument `json_file`.
 
     While the command runs there is no file. If it fails, the file has the field `error`, the text,
-    and the fields `failed`; unless its arguments are wrong, or a signal ends it at once.
+    and the fields `failed`; only the text if its arguments are wrong (`write_usage_error`). Unless
+    it has an option that does not exist, or a signal ends it at once.
     """
 
     def decorate(command: Callable[..., R]) -> Callable[..., R]:
@@ -131,6 +133,7 @@ def json_option_with(**failed: object) -> Callable[[Callable[..., R]], Callable[
             type=click.Path(path_type=Path),
             metavar="FILE",
             callback=writable,
+            is_eager=True,  # known when other arguments turn out to be wrong
             help="Write the result as JSON.",
         )
         @wraps(command)
@@ -141,6 +144,15 @@ def json_option_with(**failed: object) -> Callable[[Callable[..., R]], Callable[
         return with_file
 
     return decorate
+
+
+def write_usage_error(error: click.ClickException) -> None:
+    """Write an error of the arguments of a command to the file of its `--json`, if it has one."""
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        file = error.ctx.params.get("json_file")
+        if isinstance(file, Path):
+            with suppress(OSError):  # the error itself matters more
+                write_json(file, {"error": error.format_message()})
 
 
 json_option = json_option_with()

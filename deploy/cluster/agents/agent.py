@@ -83,7 +83,7 @@ def run_agent(config: AgentConfig, tree: Tree) -> None:
     Raises Unavailable, InUse, NotPermitted, FlowError."""
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
-        stack.callback(claim(config.state / "agent.lock").release)
+        stack.callback(claim(config.state / "agent.lock", "agent").release)
         sockets = stack.enter_context(socket_folder(config.state))
         if config.metrics:
             check_all(config.metrics, 1)
@@ -354,5 +354,20 @@ class Agent:
         told = slots, pid, troubles, self._address, bool(config.network.keys)
         record = AgentRecord(config.name, config.kind, host, *told, members, str(config.state))
         if record != self._shown:
-            self._tree.hold(config.path, record.encode())
+            try:
+                self._tree.hold(config.path, record.encode())
+            except InUse:
+                raise InUse(self._of_another()) from None
             self._shown = record
+
+    def _of_another(self) -> str:
+        """What to tell about the agent that has this name. Raises Unavailable."""
+        name, where = self._config.name, self._tree.where
+        which = [
+            f", for {each.kind} processes (host {each.host}, pid {each.pid})"
+            for each in agents(self._tree)
+            if each.name == name
+        ]
+        return (
+            f"{where} has an agent {name!r} already{''.join(which)}: give this one another --name"
+        )

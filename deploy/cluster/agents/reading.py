@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from driftline.deploy.host.logs import LineFormatter, from_child
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.transport import LOCAL, Network
 from driftline.engine.errors import Unavailable
+from driftline.engine.ui.near import did_you_mean
 from driftline.engine.visible import visible, visible_json
 from driftline.engine.wire.messages import AskLines, Lines, Message
 from driftline.engine.wire.party import Party
@@ -139,6 +140,8 @@ class LogLines:
         self._readers: dict[str, LogReader] = {}
         self.silent: frozenset[str] = frozenset()
         """The agents that did not answer last."""
+        self.away: frozenset[str] = frozenset()
+        """The agents with places of these flows that do not live."""
         self.several = False
         """Whether there are lines of more than one flow."""
         if flow:
@@ -146,7 +149,8 @@ class LogLines:
         names = [each.name for each in agents(tree)]
         if agent and agent not in names:
             known = ", ".join(map(visible, names)) or "none at all"
-            raise Unavailable(f"{tree.where} has no agent {agent!r} now; it has {known}")
+            near = did_you_mean(agent, names)
+            raise Unavailable(f"{tree.where} has no agent {agent!r} now{near}; it has {known}")
 
     def read(self, *, follow: bool) -> Generator[list[LogLine], None, None]:
         """The last lines, by time; with `follow`, those that come later, too."""
@@ -163,10 +167,16 @@ class LogLines:
 
     def _look(self, runtime: Runtime) -> list[LogLine]:
         """The lines that are new."""
-        flows = [self._flow] if self._flow else self._all_flows()
-        self.several = sum(flow != AGENT_ITSELF for flow in flows) > 1
+        shown = [each for each in submissions(self._tree) if self._flow in ("", each.name)]
+        flows = [each.name for each in shown]
+        self.several = len(flows) > 1
+        if not self._flow:
+            flows.append(AGENT_ITSELF)
+        alive = agents(self._tree)
+        places = {place for each in shown for place in (*each.nodes, *each.fronts)}
+        self.away = frozenset() if self._agent else frozenset(places - {a.name for a in alive})
         asked = []
-        for agent in agents(self._tree):
+        for agent in alive:
             if self._agent in ("", agent.name) and agent.address:
                 reader = self._reader(agent.name, runtime)
                 reader.addresses[AGENT] = agent.address
@@ -188,9 +198,6 @@ class LogLines:
             reader.found = []
             reader.wants.clear()
         return sorted(lines, key=lambda line: line.record.created)
-
-    def _all_flows(self) -> Sequence[str]:
-        return [AGENT_ITSELF, *(each.name for each in submissions(self._tree))]
 
     def _reader(self, agent: str, runtime: Runtime) -> LogReader:
         if agent not in self._readers:

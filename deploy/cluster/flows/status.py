@@ -62,7 +62,7 @@ class FlowStatus:
     name: str
     flow: str
     state: str
-    """In words: running, recovering: ..., complete, failed: ..."""
+    """In words: running, nodes load a snapshot, complete, failed: ..."""
     over: bool
     policy: str
     nodes: tuple[NodeStatus, ...]
@@ -100,6 +100,8 @@ class ClusterStatus:
     flows: tuple[FlowStatus, ...]
     damaged: tuple[tuple[str, str], ...] = ()
     """(flow, why nothing more is known of it)"""
+    only: str = ""
+    """The one flow that was asked for."""
 
     def as_json(self) -> dict[str, object]:
         """The fields of `--json`; with several flows, `frontier` is the smallest, and so on."""
@@ -138,7 +140,7 @@ def status_of(
                 reports = ask(tree, submission, layout, alive, sockets, network, answer_s)
             found = flow_status(submission, state, reports, alive, time())
             flows.append(replace(found, trouble=(damage, *found.trouble)) if damage else found)
-    return ClusterStatus(tuple(alive), tuple(flows), tuple(damaged.items()))
+    return ClusterStatus(tuple(alive), tuple(flows), tuple(damaged.items()), only)
 
 
 def _state_of(tree: Tree, submission: Submission) -> tuple[ClusterState | None, str]:
@@ -262,8 +264,11 @@ def _of_nodes(
 
 
 def _waits_for(master: Report) -> str:
-    """What a flow waits for inside; what it waits for outside, its obstacles say."""
-    return master.waits_for.removeprefix("; ".join(master.obstacles)).removeprefix("; ")
+    """What a flow waits for beside its state, which is said first, and its obstacles."""
+    rest = master.waits_for
+    for said in (*master.obstacles, master.state):
+        rest = rest.removeprefix(said).removeprefix("; ")
+    return rest
 
 
 def _nodes(

@@ -8,6 +8,7 @@ from driftline.deploy.cluster.flows.records import AgentRecord, Submission
 from driftline.deploy.cluster.tree.tree import AGENTS, FLOWS, SUBMISSION, Conflict, Tree
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.events import about, log
+from driftline.engine.ui.near import did_you_mean
 
 TRIES = 5
 
@@ -51,8 +52,10 @@ def submission_of(tree: Tree, flow: str) -> Submission:
     """The submission of a flow. Raises Unavailable if there is none."""
     entry = tree.read(path_of(flow))
     if entry is None:
-        known = ", ".join(each.name for each in submissions(tree)) or "no flow at all"
-        raise Unavailable(f"{tree.where} has no flow {flow!r}; it has {known}")
+        names = [each.name for each in submissions(tree)]
+        known = ", ".join(names) or "no flow at all"
+        near = did_you_mean(flow, names)
+        raise Unavailable(f"{tree.where} has no flow {flow!r}{near}; it has {known}")
     return Submission.decode(entry.data)
 
 

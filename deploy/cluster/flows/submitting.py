@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from glob import glob
 from pathlib import Path
 
 from driftline.coordinator.identity import Identity
@@ -242,10 +244,27 @@ def _named(inputs: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     return tuple(f"{name}={text}" for name, texts in inputs.items() for text in texts)
 
 
+def missing_here(tree: Tree, submission: Submission) -> list[tuple[str, str]]:
+    """(file, agent): input files that are not there, of fronts on this host. Raises Unavailable."""
+    host = socket.gethostname()
+    here = {agent.name for agent in agents(tree) if agent.host == host}
+    sources = [text.partition("=") for text in submission.reading.inputs]
+    order = list(dict.fromkeys(name for name, _, _ in sources))
+    places = dict(zip(order, submission.fronts, strict=True))
+    return [
+        (text, places[name])
+        for name, _, text in sources
+        if places[name] in here and _is_file(text) and not (os.path.exists(text) or glob(text))
+    ]
+
+
+def _is_file(text: str) -> bool:
+    return "://" not in text and not text.startswith((GENERATED, "-"))
+
+
 def _absolute(text: str) -> str:
     """An input by an absolute path, if it is a file: agents have other working directories."""
-    is_file = "://" not in text and not text.startswith((GENERATED, "-"))
-    return os.path.abspath(text) if is_file else text
+    return os.path.abspath(text) if _is_file(text) else text
 
 
 def _absolute_flow(text: str) -> str:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
+from driftline.deploy.cluster.flows.records import Submission
 from driftline.deploy.cluster.tree.tree import FLOWS, NEW, Conflict, Tree
 from driftline.engine.durable import make_directory, replace_file
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
@@ -36,6 +37,23 @@ def imported(wheel: Path | None) -> Iterator[None]:
         yield
     finally:
         sys.path.remove(str(wheel.resolve()))
+
+
+@contextmanager
+def importable(tree: Tree, submission: Submission, folder: Path) -> Iterator[None]:
+    """Import what a flow of a cluster imports, within this context; `folder`: for its wheel.
+
+    Raises Unavailable, StateMismatch.
+    """
+    paths = list(submission.paths)
+    if submission.wheel:
+        paths.append(str(fetch(tree, submission.name, submission.wheel, folder)))
+    before = sys.path[:]
+    sys.path += paths
+    try:
+        yield
+    finally:
+        sys.path[:] = before
 
 
 def check_wheel(wheel: Path) -> None:

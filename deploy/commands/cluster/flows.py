@@ -126,7 +126,8 @@ def rescale(place: Place, name: str, nodes: int, wait_s: float, json_file: Path 
 @click.command()
 @flow_name
 @in_cluster
-def remove(place: Place, name: str) -> None:
+@json_option
+def remove(place: Place, name: str, json_file: Path | None) -> None:
     """Forget the flow NAME, which is over: its places, and the record of its state.
 
     Its files stay on the hosts of its agents: remove them before a flow of the same name begins
@@ -141,9 +142,13 @@ def remove(place: Place, name: str) -> None:
             raise StateMismatch(f"flow {name!r} runs: `driftline stop {name}` ends it first")
         tree.remove(path_of(name))
         tree.remove(f"{FLOWS}/{name}")
+    output = None if submission is None else submission.output
+    places = _agents_of(submission)
+    write_json(json_file, {"name": name, "agents": places, "output": output, "error": None})
     click.echo(f"flow {name} is removed; its files stay. Before another flow of this name begins")
-    click.echo(f"  remove the directory flows/{name} in the --state of {_agents_of(submission)}")
-    click.echo(f"  remove {'its outputs' if submission is None else submission.output}")
+    where = ", ".join(places) or "each agent"
+    click.echo(f"  remove the directory flows/{name} in the --state of {where}")
+    click.echo(f"  remove {output or 'its outputs'}")
 
 
 @click.command()
@@ -187,10 +192,8 @@ def status(
     write_json(json_file, found.as_json() | {"error": None})
 
 
-def _agents_of(submission: Submission | None) -> str:
-    if submission is None:
-        return "each agent"
-    return ", ".join(sorted({*submission.nodes, *submission.fronts}))
+def _agents_of(submission: Submission | None) -> list[str]:
+    return [] if submission is None else sorted({*submission.nodes, *submission.fronts})
 
 
 def _end_of(tree: Tree, submission: Submission, wait_s: float) -> str:

@@ -40,9 +40,12 @@ def logs(
     with place.opened() as tree, short_folder() as sockets:
         lines = LogLines(tree, sockets, network, flow=flow, agent=agent, count=count)
         silent: frozenset[str] = frozenset()
+        away: frozenset[str] = frozenset()
         for found in lines.read(follow=follow):
             for name in sorted(lines.silent - silent):
                 complain(f"agent {name} does not answer: its lines are missing")
-            silent = lines.silent
+            for name in sorted(lines.away - away):
+                complain(f"agent {name} is away: its lines are missing")
+            silent, away = lines.silent, lines.away
             for line in found:
                 click.echo(line.as_json() if as_json else line.as_text(named=lines.several))

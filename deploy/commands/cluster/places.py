@@ -35,7 +35,10 @@ class Place:
         tree: Tree
         if self.folder is not None:
             if not new and not self.folder.is_dir():
-                raise Unavailable(f"there is no cluster in {self.folder}: its agents make that")
+                raise Unavailable(
+                    f"there is no cluster in {self.folder}: the first of its agents makes that "
+                    "directory; see `driftline master --help`, node and front"
+                )
             tree = Folder(self.folder)
         else:
             tree = ZNodes(self.zookeeper, self.session_s)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from driftline.deploy.cluster.flows.submitting import Order, name_for, submit
+from driftline.deploy.cluster.flows.submitting import Order, missing_here, name_for, submit
 from driftline.deploy.cluster.flows.wheels import imported
 from driftline.deploy.commands.cluster.places import Place, in_cluster
 from driftline.deploy.host.config import Reading
@@ -27,6 +27,7 @@ from driftline.engine.ui.options import (
     renamings,
 )
 from driftline.engine.ui.results import write_json
+from driftline.engine.visible import complain
 
 Submitting = Callable[..., None]
 
@@ -36,7 +37,10 @@ def _ordering(command: Submitting) -> Submitting:
 
     @flow_argument
     @in_cluster
-    @inputs_option("An input, as for `driftline run`; its files are on the host of its front.")
+    @inputs_option(
+        "An input, as for `driftline run`; its files are on the host of its front. Any "
+        "number of times."
+    )
     @click.option("--name", default="", metavar="NAME",
                   help="Name of the flow in the cluster.  [default: that of the flow]",
                   )  # fmt: skip
@@ -62,7 +66,8 @@ def _ordering(command: Submitting) -> Submitting:
     @click.option("--spares", default=0, show_default=True, type=click.IntRange(0, 8),
                   help="Processes that each agent for nodes or fronts keeps ready.")  # fmt: skip
     @click.option("--path", "paths", multiple=True, metavar="DIR",
-                  help="Folder, on every host, in which modules are looked for.",
+                  help="Folder, on every host, in which modules are looked for. Any number of "
+                  "times.",
                   )  # fmt: skip
     @click.option("--wheel", metavar="FILE",
                   type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -128,6 +133,7 @@ def _ordering(command: Submitting) -> Submitting:
             with place.opened() as tree:
                 made = submit(tree, loaded, order)
                 layout = made.layout_in(tree.registry(made.name).read())
+                missing = missing_here(tree, made)
             places = [made.place_of(node) for node in layout]
             if made.wanted:
                 places = list(made.nodes[-made.wanted :])
@@ -135,8 +141,13 @@ def _ordering(command: Submitting) -> Submitting:
             write_json(json_file, told | {"error": None})
             click.echo(
                 f"flow {made.name} is submitted: nodes at {', '.join(places)}; fronts at "
-                f"{', '.join(made.fronts)}"
+                f"{', '.join(made.fronts)}; outputs in {made.output}"
             )
+            for file, agent in missing:
+                complain(
+                    f"note: {file} is not there, and agent {agent} is on this host: the flow waits "
+                    "for it"
+                )
 
         command(begin=begin, **others)
 

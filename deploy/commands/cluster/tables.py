@@ -18,7 +18,10 @@ from driftline.engine.visible import visible, visible_lines
 def as_table(status: ClusterStatus) -> RenderableType:
     """Agents, flows, and the nodes of the flows that go on."""
     lost = [Text(f"{name}: {visible(why)}", style="red") for name, why in status.damaged]
-    return Group(*lost, *(_flow(flow) for flow in status.flows), _agents(status))
+    flows = [_flow(flow) for flow in status.flows]
+    if not flows and not lost:
+        flows = [Text("no flows: `driftline submit` begins one")]
+    return Group(*lost, *flows, *([] if status.only else [_agents(status)]))
 
 
 def _agents(status: ClusterStatus) -> Table:
@@ -66,7 +69,8 @@ def _facts(flow: FlowStatus) -> Iterator[str]:
     if flow.recoveries:
         yield f"recoveries {flow.recoveries}"
     if flow.frontier is not None:
-        yield f"delivered up to {time_in_words(flow.frontier - 1)}"
+        done = flow.frontier - 1
+        yield f"delivered up to {time_in_words(done)}" if done > 0 else "nothing delivered yet"
     if flow.lag_s is not None:
         yield f"lag {flow.lag_s:.1f} s"
     if flow.last_snapshot is not None:
@@ -76,7 +80,7 @@ def _facts(flow: FlowStatus) -> Iterator[str]:
 
 
 def _indented(text: str, style: str = "") -> RenderableType:
-    return Padding(Text(visible_lines(text), style=style), (0, 0, 0, 2))
+    return Padding(Text(visible_lines(text), style=style), (0, 0, 0, 2), expand=False)
 
 
 def _processes(flow: FlowStatus) -> Table:

@@ -1,0 +1,129 @@
+"""What the commands of a cluster say to somebody who mistypes, or is too early."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from driftline import Flow
+from driftline.deploy.cluster.flows.records import AgentRecord, Kind
+from driftline.deploy.cluster.flows.submitting import Order, submit
+from driftline.deploy.cluster.tree.folder import Folder
+from driftline.deploy.host.config import Reading
+from driftline.engine.policy import policy
+
+FLOW = """
+from driftline import Flow
+flow = Flow("counts")
+flow.source("lines").sink("out")
+"""
+
+LIMIT_S = 60
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[Folder]:
+    """A cluster with one flow, whose agents do nothing; that of its node is away."""
+    (tmp_path / "flow.py").write_text(FLOW)
+    tree = Folder(tmp_path / "reg")
+    for name, kind in (("m", Kind.MASTER), ("a-node", Kind.NODE), ("a-front", Kind.FRONT)):
+        tree.hold(f"agents/{name}", AgentRecord(name, kind, "host", 2).encode())
+    flow = Flow("counts")
+    flow.source("lines").sink("out")
+    order = Order("counts", str(tmp_path / "flow.py"), Reading(("in.jsonl",)), tmp_path / "out", 1,
+                  policy("exactly-once"), 1.0, dead_letters=False)  # fmt: skip
+    submit(tree, flow, order)
+    tree.let_go("agents/a-node")
+    yield tree
+    tree.close()
+
+
+def said(tmp_path: Path, *words: str, status: int) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "driftline", *words],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LIMIT_S,
+    )  # fmt: skip
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        (["statu", "--registry", "reg"], 2, "No such command 'statu' (did you mean 'status'?)"),
+        (["stop", "count", "--registry", "reg"], 1,
+         "has no flow 'count' (did you mean 'counts'?); it has counts"),
+        (["logs", "--agent", "a-fron", "--registry", "reg"], 1,
+         "has no agent 'a-fron' now (did you mean 'a-front'?); it has a-front, m"),
+        (["logs", "counts", "--registry", "reg"], 0, "agent a-node is away: its lines are missing"),
+        (["status", "--registry", "none"], 1, "none: the first of its agents makes that directory"),
+        (["savepoint", "counts", "--output", "s", "--state", ".", "--registry", "reg"], 2,
+         "--registry cannot be given with --state"),
+        (["submit", "flow.py", "--registry", "reg", "--input", "a=x", "--output", "/o"], 1,
+         "flow 'counts' has the source lines"),
+        (["submit", "flow.py", "--registry", "reg", "--input", "no.jsonl", "--output", "/o",
+          "--name", "other"], 1, "there is no agent for nodes: start `driftline node`"),
+    ],
+)  # fmt: skip
+def test_what_somebody_is_told(
+    words: list[str], status: int, told: str, tree: Folder, tmp_path: Path
+) -> None:
+    assert told in said(tmp_path, *words, status=status)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "error"),
+    [
+        (["stop", "count"], 1, "has no flow 'count'"),
+        (["stop", "counts", "--wait", "x"], 2, "Invalid value for '--wait'"),
+        (["rescale", "counts", "0"], 2, "Invalid value for 'N'"),
+        (["status", "none"], 1, "has no flow 'none'"),
+        (["remove", "none"], 1, "has no flow 'none'"),
+        (["remove", "counts"], 1, "flow 'counts' runs"),
+        (["savepoint", "counts", "--output", "s"], 1, "flow 'counts' has no snapshot yet"),
+        (["verify", "counts"], 3, "flow 'counts' is going on"),
+        (["submit", "flow.py", "--input", "in.jsonl"], 2, "Missing option '--output'"),
+    ],
+)
+def test_the_json_of_a_command_that_fails_has_the_error_whatever_was_there_before(
+    words: list[str], status: int, error: str, tree: Folder, tmp_path: Path
+) -> None:
+    file = tmp_path / "result.json"
+    file.write_text('{"error": null}')
+    said(tmp_path, *words, "--registry", "reg", "--json", str(file), status=status)
+    assert error in json.loads(file.read_text())["error"]
+
+
+def test_a_file_that_is_missing_on_this_host_is_noted_when_its_flow_is_submitted(
+    tree: Folder, tmp_path: Path
+) -> None:
+    here = AgentRecord("a-front", Kind.FRONT, socket.gethostname(), 2)
+    tree.hold("agents/a-front", here.encode())
+    tree.hold("agents/a-node", AgentRecord("a-node", Kind.NODE, "host", 8).encode())
+    more = "--registry", "reg", "--name", "other", "--output", str(tmp_path / "other")
+    told = said(tmp_path, "submit", "flow.py", "--input", "no.jsonl", *more, status=0)
+    missing = tmp_path / "no.jsonl"
+    assert (
+        f"note: {missing} is not there, and agent a-front is on this host: the flow waits" in told
+    )
+    assert f"outputs in {tmp_path / 'other'}" in told
+    tree.remove("flows/other")
+    missing.touch()
+    assert "note" not in said(tmp_path, "submit", "flow.py", "--input", "*.jsonl", *more, status=0)
+
+
+def test_the_status_of_one_flow_is_of_that_flow_alone(tree: Folder, tmp_path: Path) -> None:
+    alone = said(tmp_path, "status", "counts", "--registry", "reg", status=0)
+    assert alone.startswith("counts: starting: no master answers yet\n  policy exactly-once")
+    assert "agents" not in alone
+    assert "taken by" in said(tmp_path, "status", "--registry", "reg", status=0)
+    assert all(line == line.rstrip() for line in alone.splitlines()[:2]), "no blanks at the end"
+    tree.remove("flows/counts")
+    none = said(tmp_path, "status", "--registry", "reg", status=0)
+    assert none.startswith("no flows: `driftline submit` begins one\n")
