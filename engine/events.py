@@ -64,4 +64,5 @@ class Trouble:
         lasted, count = now - self._since, self.count
         self.count = 0
         told = about(f"{self._event}-over", count=count, seconds=lasted, **fields)
-        log.warning("%s; it had failed %d times in %.1f s", text, count, lasted, extra=told)
+        times = "once" if count == 1 else f"{count} times"
+        log.warning("%s; it had failed %s in %.1f s", text, times, lasted, extra=told)

@@ -156,6 +156,12 @@ class Agent:
 
     def run(self, signals: Signals) -> None:
         """Run until a signal is noted. Raises Unavailable, InUse."""
+        try:
+            self._run(signals)
+        except InUse:
+            raise InUse(self._of_another()) from None
+
+    def _run(self, signals: Signals) -> None:
         config, tree = self._config, self._tree
         tree.on_change(self._woken.set)
         self._show()
@@ -354,10 +360,7 @@ class Agent:
         told = slots, pid, troubles, self._address, bool(config.network.keys)
         record = AgentRecord(config.name, config.kind, host, *told, members, str(config.state))
         if record != self._shown:
-            try:
-                self._tree.hold(config.path, record.encode())
-            except InUse:
-                raise InUse(self._of_another()) from None
+            self._tree.hold(config.path, record.encode())
             self._shown = record
 
     def _of_another(self) -> str:

@@ -92,7 +92,7 @@ def test_an_agent_whose_name_another_one_has_taken_meanwhile_ends(running: Runni
         expire(running.tree._client)
         running.join(WAIT_S)
         assert running.error is not None
-        assert "has an agent 'node' already" in str(running.error)
+        assert "has an agent 'n' already" in str(running.error)
 
 
 def test_an_outage_of_zookeeper_is_two_lines(
