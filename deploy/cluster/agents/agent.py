@@ -179,6 +179,9 @@ class Agent:
                 self._look(now)
             self._look_after(now)
             self._woken.wait(LOOK_S)
+        told = about("agent-ends", name=config.name, signal=signals.asked.name)
+        ends = "agent %s ends, asked by %s, and its processes with it"
+        log.info(ends, config.name, signals.asked.name, extra=told)
 
     def close(self) -> None:
         """End all processes here."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from time import monotonic
 
 from driftline.deploy.cluster.agents.logbook import AGENT_ITSELF
+from driftline.deploy.cluster.flows.asking import keyless
 from driftline.deploy.cluster.flows.submissions import agents, submission_of, submissions
 from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.host.logs import LineFormatter, from_child
@@ -146,7 +147,10 @@ class LogLines:
         """Whether there are lines of more than one flow."""
         if flow:
             submission_of(tree, flow)
-        names = [each.name for each in agents(tree)]
+        alive = agents(tree)
+        if why := keyless(network, alive):
+            raise Unavailable(f"no lines can be read: {why}")
+        names = [each.name for each in alive]
         if agent and agent not in names:
             known = ", ".join(map(visible, names)) or "none at all"
             near = did_you_mean(agent, names)

@@ -69,6 +69,15 @@ def ask(
         return watch.reports
 
 
+def keyless(network: Network, alive: Sequence[AgentRecord]) -> str:
+    """Why processes of a cluster would not answer who asks by this network; "" if they would."""
+    if network.scheme == "tcp" and network.keys:
+        return ""
+    if any(agent.keyed and agent.address.startswith("tcp://") for agent in alive):
+        return "processes answer those who have a key: give --bind and --keys"
+    return ""
+
+
 def _shown(submission: Submission, layout: Layout, alive: Sequence[AgentRecord]) -> dict[str, str]:
     """Where the nodes and fronts of a flow are, as their agents have shown it."""
     places = {

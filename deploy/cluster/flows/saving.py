@@ -15,9 +15,10 @@ from pathlib import Path
 from time import monotonic
 
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
+from driftline.deploy.cluster.flows.asking import keyless
 from driftline.deploy.cluster.flows.outcomes import ended_by
 from driftline.deploy.cluster.flows.records import Submission
-from driftline.deploy.cluster.flows.submissions import submission_of
+from driftline.deploy.cluster.flows.submissions import agents, submission_of
 from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.transport import Network
@@ -61,6 +62,8 @@ def save(
             "only one with exactly-once can be saved"
         )
     _running(tree, submission)
+    if why := keyless(network, agents(tree)):
+        raise Unavailable(f"no state can be read: {why}")
     begin(output)
     for left in reversed(range(TRIES)):
         state = _running(tree, submission)

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import time
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster.flows.asking import ANSWER_S, ask
+from driftline.deploy.cluster.flows.asking import ANSWER_S, ask, keyless
 from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission, Wish
 from driftline.deploy.cluster.flows.submissions import agents, submissions
@@ -128,6 +128,7 @@ def status_of(
     Raises Unavailable, StateMismatch.
     """
     alive = agents(tree)
+    unasked = keyless(network, alive)
     flows = []
     damaged: dict[str, str] = {}
     for submission in submissions(tree, damaged):
@@ -135,10 +136,10 @@ def status_of(
             state, damage = _state_of(tree, submission)
             over = state is not None and ended_by(state, submission)
             reports: Mapping[str, Report] = {}
-            if not over:
+            if not over and not unasked:
                 layout = submission.layout_in(state)
                 reports = ask(tree, submission, layout, alive, sockets, network, answer_s)
-            found = flow_status(submission, state, reports, alive, time())
+            found = flow_status(submission, state, reports, alive, time(), unasked)
             flows.append(replace(found, trouble=(damage, *found.trouble)) if damage else found)
     return ClusterStatus(tuple(alive), tuple(flows), tuple(damaged.items()), only)
 
@@ -157,9 +158,10 @@ def flow_status(
     reports: Mapping[str, Report],
     alive: Sequence[AgentRecord],
     now: float,
+    unasked: str = "",
 ) -> FlowStatus:
     """The status of one flow; `reports`: of its processes, `state`: what its registry holds, `now`:
-    seconds since 1970."""
+    seconds since 1970, `unasked`: why its processes were not asked."""
     over = state is not None and ended_by(state, submission)
     master = reports.get(MASTER)
     figures = dict(master.figures) if master is not None else {}
@@ -171,15 +173,16 @@ def flow_status(
     snapshot = state.snapshots[0] if state is not None and state.snapshots else None
     if frontier is not None and snapshot is not None:  # a master that recovers begins from there
         frontier = max(frontier, snapshot.time)
+    absent = "over" if over else "not asked" if unasked else "silent"
     return FlowStatus(
         name=submission.name,
         flow=submission.flow,
-        state=_in_words(submission, state, reports),
+        state=_in_words(submission, state, reports, unasked),
         over=over,
         policy=submission.policy,
-        nodes=tuple(_nodes(submission, submission.layout_in(state), reports, over)),
+        nodes=tuple(_nodes(submission, submission.layout_in(state), reports, absent)),
         fronts=submission.fronts,
-        inputs=tuple(_fronts(submission, reports, over)),
+        inputs=tuple(_fronts(submission, reports, absent)),
         incarnation=state.incarnation if state is not None else 0,
         recoveries=figures.get("recoveries", 0),
         frontier=frontier,
@@ -206,7 +209,10 @@ def _lag_s(frontier: int | None, reached: int, now: float) -> float | None:
 
 
 def _in_words(
-    submission: Submission, state: ClusterState | None, reports: Mapping[str, Report]
+    submission: Submission,
+    state: ClusterState | None,
+    reports: Mapping[str, Report],
+    unasked: str,
 ) -> str:
     """The state of a flow, for people."""
     outcome = state.outcome if state is not None else None
@@ -219,6 +225,8 @@ def _in_words(
     master = reports.get(MASTER)
     if master is not None:
         doing = master.state
+    elif unasked:
+        doing = f"not known: {unasked}"
     elif state is None or state.opened < submission.session:
         doing = "starting: no master answers yet"
     else:
@@ -272,7 +280,7 @@ def _waits_for(master: Report) -> str:
 
 
 def _nodes(
-    submission: Submission, layout: Layout, reports: Mapping[str, Report], over: bool
+    submission: Submission, layout: Layout, reports: Mapping[str, Report], absent: str
 ) -> list[NodeStatus]:
     found = []
     for place, (number, name) in enumerate(zip(layout, names_of(layout), strict=True)):
@@ -283,26 +291,26 @@ def _nodes(
                 name,
                 submission.place_of(number),
                 (groups[0], groups[-1]),
-                _doing(report, over),
+                _doing(report, absent),
                 {} if report is None else dict(report.figures),
             )
         )
     return found
 
 
-def _fronts(submission: Submission, reports: Mapping[str, Report], over: bool) -> list[FrontStatus]:
+def _fronts(
+    submission: Submission, reports: Mapping[str, Report], absent: str
+) -> list[FrontStatus]:
     found = []
     for number, agent in enumerate(submission.fronts):
         report = reports.get(f"front-{number}")
         figures = {} if report is None else dict(report.figures)
-        found.append(FrontStatus(f"front-{number}", agent, _doing(report, over), figures))
+        found.append(FrontStatus(f"front-{number}", agent, _doing(report, absent), figures))
     return found
 
 
-def _doing(report: Report | None, over: bool) -> str:
-    if report is None:
-        return "over" if over else "silent"
-    return report.state
+def _doing(report: Report | None, absent: str) -> str:
+    return absent if report is None else report.state
 
 
 def _held_back(reports: Mapping[str, Report]) -> Iterator[str]:

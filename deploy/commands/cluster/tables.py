@@ -24,7 +24,9 @@ def as_table(status: ClusterStatus) -> RenderableType:
     return Group(*lost, *flows, *([] if status.only else [_agents(status)]))
 
 
-def _agents(status: ClusterStatus) -> Table:
+def _agents(status: ClusterStatus) -> RenderableType:
+    if not status.agents:
+        return Text("no agents live: start `driftline master`, `driftline node`, `driftline front`")
     table = Table("agent", "for", "host", "slots", "taken by", title="agents", title_justify="left")
     for agent in status.agents:
         taken = [

@@ -71,6 +71,8 @@ def listen(address: str, heard: str = "producers") -> socket.socket:
         reason = error.strerror or str(error)
         if error.errno == errno.EADDRINUSE:
             reason += "; is it in use by another run?"
+        elif error.errno == errno.EADDRNOTAVAIL:
+            reason += "; this host has no such address"
         raise _unusable(address, heard, reason) from None
 
 

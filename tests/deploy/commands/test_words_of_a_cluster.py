@@ -100,6 +100,28 @@ def test_the_json_of_a_command_that_fails_has_the_error_whatever_was_there_befor
     assert error in json.loads(file.read_text())["error"]
 
 
+def test_who_has_no_key_is_told_so_and_not_that_nobody_answers(
+    tree: Folder, tmp_path: Path
+) -> None:
+    at = "tcp://127.0.0.1:1#ZTkD)lNz/f.]P%UVG{NLeO>A$L!I55UJ:W4b}cU{"
+    keyed = AgentRecord("a-node", Kind.NODE, "host", 2, address=at, keyed=True)
+    tree.hold("agents/a-node", keyed.encode())
+    needed = "processes answer those who have a key: give --bind and --keys"
+    status = said(tmp_path, "status", "counts", "--registry", "reg", status=0)
+    assert status.startswith(f"counts: not known: {needed}\n")
+    assert "not asked" in status
+    assert needed in said(tmp_path, "logs", "--registry", "reg", status=1)
+    assert "dropped a message" not in status
+
+
+def test_a_cluster_without_agents_says_how_to_start_them(tree: Folder, tmp_path: Path) -> None:
+    tree.let_go("agents/m")
+    tree.let_go("agents/a-front")
+    assert "no agents live: start `driftline" in said(
+        tmp_path, "status", "--registry", "reg", status=0
+    )
+
+
 def test_a_file_that_is_missing_on_this_host_is_noted_when_its_flow_is_submitted(
     tree: Folder, tmp_path: Path
 ) -> None:
