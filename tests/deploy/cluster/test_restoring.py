@@ -120,8 +120,15 @@ def test_a_wheel_brings_the_flow_to_the_hosts(machine: Machine) -> None:
         archive.writestr("counting-1.0.dist-info/WHEEL", "Root-Is-Purelib: true\n")
     given = "--input", f"records={write(folder, RECORDS)}", "--output", machine.output
     machine.command("submit", "counting_flow", *given, "--wheel", wheel, "--nodes", "2")
+    live = "--input", "records=tcp://127.0.0.1:0", "--output", folder / "live", "--name", "live"
+    machine.command("submit", "counting_flow", *live, "--wheel", wheel)
     wheel.unlink()
     machine.over("counts")
+    machine.until(lambda: bool(machine.flow("live")["last_snapshot"]), "a snapshot")
+    told = folder / "saved.json"
+    machine.command("savepoint", "live", "--output", "saved", "--json", told)
+    assert json.loads(told.read_text())["savepoint"] == "saved"
+    machine.command("cancel", "live")
     assert ordered(machine.values()) == ordered(counted(0, RECORDS))
     other = folder / "other.whl"
     other.write_text("no wheel")
