@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
-from driftline.deploy.cluster.flows.verifying import verify_flow
+from driftline.deploy.cluster.flows.verifying import compare_flow, verify_flow
+from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.commands.cluster.places import Place, perhaps_in_cluster
+from driftline.deploy.run.leftovers import short_folder
 from driftline.deploy.run.verify import Verdict, verify_run
-from driftline.engine.errors import InUse
+from driftline.engine.counted import counted
+from driftline.engine.errors import DriftlineError, InUse
 from driftline.engine.ui.options import json_option, refuse_options
-from driftline.engine.ui.results import write_json
+from driftline.engine.ui.results import sentence_of, write_json
 from driftline.engine.visible import visible_lines
 
 GOES_ON = 3
@@ -24,9 +28,18 @@ GOES_ON = 3
 @click.option("--state", type=click.Path(path_type=Path, exists=True, file_okay=False),
               metavar="DIR", help="The state directory, if it is not beneath the outputs.",
               )  # fmt: skip
+@click.option("--reference", is_flag=True,
+              help="Of a flow of a cluster: compare its outputs with those of the reference "
+              "interpreter, too. It reads all inputs, on this host, into memory.")  # fmt: skip
 @perhaps_in_cluster
 @json_option
-def verify(directory: str, state: Path | None, place: Place | None, json_file: Path | None) -> None:
+def verify(
+    directory: str,
+    state: Path | None,
+    reference: bool,
+    place: Place | None,
+    json_file: Path | None,
+) -> None:
     """Check the outputs of a run in DIRECTORY, and its state; or those of the flow NAME of a
     cluster, which --zookeeper or --registry names, as far as they are on this host.
 
@@ -36,7 +49,7 @@ def verify(directory: str, state: Path | None, place: Place | None, json_file: P
     there are problems, or nothing to check; 3: nothing was checked, as the run is going on.
     """
     try:
-        verdict = _verdict(directory, state, place)
+        verdict = _verdict(directory, state, place, reference=reference)
     except InUse as error:
         write_json(json_file, {"error": str(error)})
         click.echo(f"{error}", err=True)
@@ -63,7 +76,7 @@ def verify(directory: str, state: Path | None, place: Place | None, json_file: P
         raise click.exceptions.Exit(1)
 
 
-def _verdict(given: str, state: Path | None, place: Place | None) -> Verdict:
+def _verdict(given: str, state: Path | None, place: Place | None, *, reference: bool) -> Verdict:
     """Of a directory, or of a flow: then a cluster is named, if only for all commands."""
     path = Path(given)
     if place is None or (not _named_here() and path.is_dir()):
@@ -73,10 +86,30 @@ def _verdict(given: str, state: Path | None, place: Place | None) -> Verdict:
                 "HOSTS, or --registry DIR",
                 param_hint="DIRECTORY|NAME",
             )
+        refuse_options(
+            ["--reference"],
+            "for a directory, which does not say what flow it is of: `driftline run --reference` "
+            "writes the outputs to compare with",
+        )
         return verify_run(path, state)
     refuse_options(["--state"], "for a flow of a cluster: its agents say where their state is")
     with place.opened() as tree:
-        return verify_flow(tree, given)
+        verdict = verify_flow(tree, given)
+        return _compared(tree, given, verdict) if reference else verdict
+
+
+def _compared(tree: Tree, name: str, verdict: Verdict) -> Verdict:
+    """The verdict, with that of the reference interpreter."""
+    try:
+        with short_folder() as folder:
+            told, count = compare_flow(tree, name, folder)
+    except (DriftlineError, OSError) as error:
+        told = f"not compared with the reference interpreter: {sentence_of(error)}"
+        return replace(verdict, problems=[*verdict.problems, told])
+    if told:
+        return replace(verdict, problems=[*verdict.problems, told])
+    note = f"{counted(count, 'output')} compared: those of the reference interpreter are the same"
+    return replace(verdict, note="\n".join(filter(None, [verdict.note, note])))
 
 
 def _named_here() -> bool:
