@@ -129,6 +129,9 @@ class Registry(Protocol):
         """
 
 
+OTHER = "give another --output (and --state, if you do)"
+"""How to begin another run."""
+
 ANEW = "begin anew with --fresh, which removes the state and the outputs"
 """How to begin anew, where nothing is lost by it that could not be made again."""
 
@@ -139,11 +142,13 @@ def check_identity(
     where: str,
     about: Identity | None = None,
     anew: str = ANEW,
+    other: str = OTHER,
 ) -> ClusterState:
     """The state to go on from: `state`, or a new one of this identity if it is None.
 
     `where`: the directory, for the error; `about`: the identity, to say what differs; `anew`:
-    how to begin anew. Raises StateMismatch if the state has another identity.
+    how to begin anew, `other`: how to begin another run. Raises StateMismatch if the state has
+    another identity.
     """
     if state is None:
         return ClusterState(identity, about=about)
@@ -152,7 +157,7 @@ def check_identity(
         lines = "".join(f"\n  {text}" for text in differences or ["the flow is another one"])
         raise StateMismatch(
             f"{where} holds the state of another run:{lines}\nGo on with the run as it was, or "
-            f"give another --output (and --state, if you do), or {anew}"
+            f"{other}, or {anew}"
         )
     return state
 

@@ -191,8 +191,9 @@ def _opened(
     registry = tree.registry(order.name)
     where = f"flow {order.name!r} in {tree.where}"
     found = registry.read()
-    anew = f"begin anew with `driftline remove {order.name}`, and with another --output"
-    state = check_identity(found, identity.text, where, identity, anew)
+    other = "give another --name, and another --output"
+    anew = f"begin anew with `driftline remove {order.name}`, which says what to remove then"
+    state = check_identity(found, identity.text, where, identity, anew, other)
     if found is None:
         state = state.next(lineage=secrets.token_hex(8), code=code, output=str(order.output))
         if first is not None:

@@ -172,7 +172,9 @@ def status(
             submission_of(tree, name)
 
         def look() -> ClusterStatus:
-            return status_of(tree, sockets, network, name)
+            found = status_of(tree, sockets, network, name)
+            write_json(json_file, found.as_json() | {"error": None})
+            return found
 
         found = look()
         if every_s is None:
@@ -189,7 +191,6 @@ def status(
                     sleep(every_s)
                     found = look()
                     live.update(as_table(found), refresh=True)
-    write_json(json_file, found.as_json() | {"error": None})
 
 
 def _agents_of(submission: Submission | None) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from driftline.deploy.cluster.flows.submissions import agents
 from driftline.deploy.cluster.flows.submitting import Order, missing_here, name_for, submit
 from driftline.deploy.cluster.flows.wheels import imported
 from driftline.deploy.commands.cluster.places import Place, in_cluster
@@ -134,6 +135,7 @@ def _ordering(command: Submitting) -> Submitting:
                 made = submit(tree, loaded, order)
                 layout = made.layout_in(tree.registry(made.name).read())
                 missing = missing_here(tree, made)
+                alive = {agent.name for agent in agents(tree)}
             places = [made.place_of(node) for node in layout]
             if made.wanted:
                 places = list(made.nodes[-made.wanted :])
@@ -143,6 +145,8 @@ def _ordering(command: Submitting) -> Submitting:
                 f"flow {made.name} is submitted: nodes at {', '.join(places)}; fronts at "
                 f"{', '.join(made.fronts)}; outputs in {made.output}"
             )
+            for agent in sorted({*places, *made.fronts} - alive):
+                complain(f"note: agent {agent} is away: the flow waits for it")
             for file, agent in missing:
                 complain(
                     f"note: {file} is not there, and agent {agent} is on this host: the flow waits "

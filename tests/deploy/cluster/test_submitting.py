@@ -178,7 +178,11 @@ def test_a_flow_that_runs_or_is_another_one_is_refused(tree: Folder) -> None:
     with pytest.raises(StateMismatch, match="'sums' runs already: `driftline stop sums` ends it"):
         submit(tree, flow(), order())
     fail(tree, first, CANCELLED, "a test")
-    with pytest.raises(StateMismatch, match="begin anew with `driftline remove sums`"):
+    with pytest.raises(
+        StateMismatch,
+        match="give another --name, and another --output, or begin "
+        "anew with `driftline remove sums`",
+    ):
         submit(tree, flow(), order(reading=Reading(("other.jsonl",))))
     with pytest.raises(StateMismatch, match="has its outputs in /out/sums, not in /elsewhere"):
         submit(tree, flow(), order(output=Path("/elsewhere")))

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from driftline import Flow
+from driftline.deploy.cluster.flows.outcomes import CANCELLED, fail
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind
+from driftline.deploy.cluster.flows.submissions import submission_of
 from driftline.deploy.cluster.flows.submitting import Order, submit
 from driftline.deploy.cluster.tree.folder import Folder
 from driftline.deploy.host.config import Reading
@@ -138,6 +140,15 @@ def test_a_file_that_is_missing_on_this_host_is_noted_when_its_flow_is_submitted
     tree.remove("flows/other")
     missing.touch()
     assert "note" not in said(tmp_path, "submit", "flow.py", "--input", "*.jsonl", *more, status=0)
+
+
+def test_a_flow_that_goes_on_at_an_agent_that_is_away_is_noted(
+    tree: Folder, tmp_path: Path
+) -> None:
+    assert fail(tree, submission_of(tree, "counts"), CANCELLED, "a test")
+    more = "--registry", "reg", "--input", "in.jsonl", "--output", str(tmp_path / "out")
+    told = said(tmp_path, "submit", "flow.py", *more, "--accept-changed-code", status=0)
+    assert "note: agent a-node is away: the flow waits for it" in told
 
 
 def test_the_status_of_one_flow_is_of_that_flow_alone(tree: Folder, tmp_path: Path) -> None:

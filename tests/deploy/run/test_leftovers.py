@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -71,7 +72,8 @@ def test_a_command_that_shows_something_again_and_again_leaves_no_folder(
     number: signal.Signals, tmp_path: Path, temporary: Path
 ) -> None:
     registry = state(tmp_path, "reg")
-    place = ["--registry", str(registry), "--watch", "0.1"]
+    result = tmp_path / "result.json"
+    place = ["--registry", str(registry), "--watch", "0.1", "--json", str(result)]
     told = tmp_path / "told"
     with told.open("wb") as file:
         watch = subprocess.Popen(
@@ -86,4 +88,5 @@ def test_a_command_that_shows_something_again_and_again_leaves_no_folder(
     assert len(list(temporary.iterdir())) == 1, "it has one while it works"
     watch.send_signal(number)
     assert watch.wait(60) == 128 + number
+    assert json.loads(result.read_text())["error"] is None, "it is written at each look"
     assert list(temporary.iterdir()) == []
