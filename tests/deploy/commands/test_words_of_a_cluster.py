@@ -38,7 +38,8 @@ def tree(tmp_path: Path) -> Iterator[Folder]:
         tree.hold(f"agents/{name}", AgentRecord(name, kind, "host", 2).encode())
     flow = Flow("counts")
     flow.source("lines").sink("out")
-    order = Order("counts", str(tmp_path / "flow.py"), Reading((str(tmp_path / "in.jsonl"),)), tmp_path / "out", 1,
+    reading = Reading((str(tmp_path / "in.jsonl"),))
+    order = Order("counts", str(tmp_path / "flow.py"), reading, tmp_path / "out", 1,
                   policy("exactly-once"), 1.0, dead_letters=False)  # fmt: skip
     submit(tree, flow, order)
     tree.let_go("agents/a-node")
