@@ -92,5 +92,5 @@ def test_a_full_disk_of_each_agent_is_waited_for(
 
 
 def says_so(machine: Machine, folder: Path) -> bool:
-    state = str(machine.flow("joined")["state"])
-    return "No space left on device" in state and str(folder) in state
+    told = machine.flow("joined")["obstacles"]
+    return any("No space left on device" in each and str(folder) in each for each in told)
