@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -225,6 +226,12 @@ def test_records_are_read_as_they_were_written_and_others_refused(tree: Folder) 
     assert Submission.decode(made.encode()) == made == submission_of(tree, "sums")
     agent = AgentRecord("a", Kind.FRONT, "h", 3, 7, (("sums", "it is\nbroken"),), "ipc:///a")
     assert AgentRecord.decode(agent.encode()) == agent
+    told = replace(agent, keyed=True, members=(("sums", "front-0", "ipc:///f"),), state="/s")
+    assert AgentRecord.decode(told.encode()) == told
+    earlier = json.loads(agent.encode())
+    for field in ("keyed", "members", "state"):
+        del earlier[field]
+    assert AgentRecord.decode(json.dumps(earlier).encode()) == agent, "of the version before"
     wrong = [
         agent.encode().replace(b'"front"', b'"f"'),
         agent.encode().replace(b"slots", b"places"),
