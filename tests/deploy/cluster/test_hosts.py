@@ -34,18 +34,21 @@ RECORDS = 6000
 class Joined:
     """The flow in a lab, submitted with all its agents."""
 
-    def __init__(self, lab: Lab, places: Sequence[tuple[str, str]], nodes: int) -> None:
-        """`places`: (kind of agents, the hosts that they are on)."""
+    def __init__(
+        self, lab: Lab, places: Sequence[tuple[str, str]], nodes: int, records: int = RECORDS
+    ) -> None:
+        """`places`: (kind of agents, the hosts that they are on); `records`: of each source."""
         self.lab, self.output = lab, lab.folder / "out"
         self.flow, inputs = lab.folder / "flow.py", []
         self._records: list[list[dict[str, object]]] = []
+        self._outputs = 2 * records
         self.flow.write_text(FLOW)
         for source in ("one", "two"):
             file = lab.folder / f"{source}.jsonl"
-            records = [{"key": n % 31, "text": f"{source}{n} "} for n in range(RECORDS)]
-            file.write_text("".join(json.dumps(record) + "\n" for record in records))
+            given = [{"key": n % 31, "text": f"{source}{n} "} for n in range(records)]
+            file.write_text("".join(json.dumps(record) + "\n" for record in given))
             inputs += ["--input", f"{source}={file}"]
-            self._records.append([*records])
+            self._records.append([*given])
         started = [(kind, name) for kind, names in places for name in names]
         for kind, name in started:
             lab.hosts[name].start(kind)
@@ -58,7 +61,7 @@ class Joined:
 
     def more(self, what: str, outputs: int = 400) -> None:
         """Wait for more outputs."""
-        until = min(self._count() + outputs, 2 * RECORDS)
+        until = min(self._count() + outputs, self._outputs)
         self.lab.until(lambda: self._count() >= until, f"outputs {what}")
 
     def ends(self) -> None:
@@ -122,7 +125,7 @@ def test_links_that_fail_and_hosts_that_die(lab: Lab) -> None:
 
 def test_a_recovery_does_not_wait_for_the_end_of_a_hole_at_the_leader(lab: Lab) -> None:
     """No node is on a host with a master: what nodes send each other arrives."""
-    run = Joined(lab, (("master", "ab"), ("node", "cd"), ("front", "d")), nodes=2)
+    run = Joined(lab, (("master", "ab"), ("node", "cd"), ("front", "d")), nodes=2, records=2000)
     run.more("at all")
     hosts = lab.hosts
     leader, other = ("a", "b") if "leads now" in hosts["a"].log("master") else ("b", "a")
