@@ -331,7 +331,10 @@ class Stop(Message):
 
 @message(46, control=True)
 class Lead(Message):
-    """Master to a member: I lead now, in the same incarnation; tell me where you are."""
+    """Master to a member: I lead, in the same incarnation; tell me where you are.
+
+    Also sent later, to find out who hears it.
+    """
 
 
 @message(47, control=True)

@@ -10,6 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from driftline.coordinator.leadership import Enlist, Leadership, LookAtQueue
+from driftline.coordinator.making_way import LookBehind
 from driftline.coordinator.succession import Succession
 from driftline.deploy.zookeeper.ensemble import Ensemble
 from driftline.engine.errors import StateMismatch, Unavailable
@@ -86,6 +87,20 @@ def test_a_process_whose_end_is_known_is_not_waited_for(masters: Masters) -> Non
     second.notice()
     assert second.leadership.first
     assert parent.succession.leader() == ("b", "at b")
+
+
+def test_a_leader_finds_out_who_is_behind_it(masters: Masters) -> None:
+    first, second, third = masters("a"), masters("b"), masters("c")
+    first.act()
+    assert first.succession.carry_out(LookBehind("a")) == ""
+    second.act()
+    third.act()
+    assert first.succession.carry_out(LookBehind("a")) == "b"
+    assert third.succession.carry_out(LookBehind("c")) == ""
+    second.succession.forget("a")
+    second.notice()
+    with pytest.raises(StateMismatch, match="not among the masters"):
+        first.succession.carry_out(LookBehind("a"))
 
 
 def test_one_that_goes_from_the_middle_makes_nobody_lead(masters: Masters) -> None:

@@ -1,4 +1,5 @@
-"""Masters without a fence: what one that has been followed by another still writes, or sends."""
+"""Masters without a fence: what one that has been followed by another still writes, or sends; and
+masters that keep the lead although they do not reach all members."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from contextlib import AbstractContextManager
 from unittest.mock import patch
 
 from driftline.coordinator.coordinator import Coordinator
+from driftline.coordinator.making_way import MakingWay
 from driftline.coordinator.registry import ClusterState, encode_state
 from driftline.coordinator.snapshots import Snapshots
 from driftline.coordinator.takeover import Takeover
@@ -63,3 +65,13 @@ def a_takeover_does_not_ask() -> AbstractContextManager[object]:
 def what_was_under_way_counts() -> AbstractContextManager[object]:
     """A new master takes a snapshot that the one before has begun for one that nobody has begun."""
     return patch.object(Snapshots, "give_up", lambda self, number, waiting: None)
+
+
+def nobody_makes_way() -> AbstractContextManager[object]:
+    """A leader that does not reach a member waits for ever, whoever stands by."""
+    return patch.object(MakingWay, "due", lambda self, now, missed: [])
+
+
+def nobody_is_asked_who_hears() -> AbstractContextManager[object]:
+    """A leader takes it that each member that it hears does hear it."""
+    return patch.object(MakingWay, "asks", lambda self, now: False)

@@ -10,7 +10,9 @@ from random import Random
 
 import pytest
 
+from driftline.deploy.simulation.scenarios.holes import holes
 from driftline.deploy.simulation.scenarios.resized import Resized
+from driftline.deploy.simulation.scenarios.scenario import MASTERS as MASTER_HOSTS
 from driftline.deploy.simulation.scenarios.scenario import Scenario, scenario
 from driftline.deploy.simulation.seeds import run_one
 from tests.mutations import (
@@ -106,6 +108,9 @@ MASTERS: list[tuple[Mutation, Focus]] = [
 ]
 """With standby masters that die, stand still, and are cut off from ZooKeeper."""
 
+HOLES: list[Mutation] = [masters.nobody_makes_way, masters.nobody_is_asked_who_hears]
+"""With holes in the network between masters and a member, which last longer than the run."""
+
 LAYOUTS: list[Mutation] = [
     layouts.the_cut_may_be_earlier_than_what_has_left,
     layouts.fronts_go_on_meanwhile,
@@ -144,6 +149,7 @@ def first_found(
     focus: Focus,
     *,
     standby: bool = False,
+    holed: bool = False,
     resizes: bool = False,
 ) -> tuple[int, str]:
     """The first seed that is right, and wrong with the mutation; and what is wrong."""
@@ -151,6 +157,9 @@ def first_found(
         what = focused(scenario(seed, name=policy), focus)
         if standby:
             what = replace(what, standby=True, hangs=(), holes=())
+        if holed:
+            lost = holes(Random(seed), MASTER_HOSTS, what.nodes, what.faults.until)
+            what = replace(what, standby=True, hangs=(), holes=lost)
         if resizes:
             what = changing(what)
         with mutation():
@@ -173,6 +182,14 @@ def test_the_simulation_finds(mutation: Mutation, policy: str, focus: Focus) -> 
 def test_the_simulation_finds_masters_without_a_fence(mutation: Mutation, focus: Focus) -> None:
     seed, problem = first_found(mutation, EXACTLY, SUCCESSIONS | focus, standby=True)
     assert seed, f"not found within {SEEDS_MAX} seeds"
+    print(f"{mutation.__name__}: found by seed {seed}: {problem}")
+
+
+@pytest.mark.parametrize("mutation", HOLES, ids=[case.__name__ for case in HOLES])
+def test_the_simulation_finds_masters_that_keep_the_lead(mutation: Mutation) -> None:
+    seed, problem = first_found(mutation, EXACTLY, {}, holed=True)
+    assert seed, f"not found within {SEEDS_MAX} seeds"
+    assert "makes no progress" in problem
     print(f"{mutation.__name__}: found by seed {seed}: {problem}")
 
 

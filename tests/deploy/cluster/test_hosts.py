@@ -1,17 +1,17 @@
-"""A flow on three hosts, whose links fail, that stand still, and die: the outputs are the same."""
+"""A flow on hosts whose links fail, that stand still, and die: the outputs are the same."""
 
 from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from driftline import run_reference
 from driftline.engine.flow.loading import load_flow
-from tests.deploy.cluster.lab import Lab
+from tests.deploy.cluster.lab import Lab, with_pid
 from tests.zookeepers import needs_zookeeper
 
 FLOW = """
@@ -31,36 +31,67 @@ both.key_by("key").scan(joined, ValueState("text")).sink("texts")
 RECORDS = 6000
 
 
+class Joined:
+    """The flow in a lab, submitted with all its agents."""
+
+    def __init__(
+        self, lab: Lab, places: Sequence[tuple[str, str]], nodes: int, records: int = RECORDS
+    ) -> None:
+        """`places`: (kind of agents, the hosts that they are on); `records`: of each source."""
+        self.lab, self.output = lab, lab.folder / "out"
+        self.flow, inputs = lab.folder / "flow.py", []
+        self._records: list[list[dict[str, object]]] = []
+        self._outputs = 2 * records
+        self.flow.write_text(FLOW)
+        for source in ("one", "two"):
+            file = lab.folder / f"{source}.jsonl"
+            given = [{"key": n % 31, "text": f"{source}{n} "} for n in range(records)]
+            file.write_text("".join(json.dumps(record) + "\n" for record in given))
+            inputs += ["--input", f"{source}={file}"]
+            self._records.append([*given])
+        started = [(kind, name) for kind, names in places for name in names]
+        for kind, name in started:
+            lab.hosts[name].start(kind)
+        lab.until(lambda: len(lab.status()["agents"]) == len(started), "all agents")
+        lab.command("submit", self.flow, *inputs, "--output", self.output, "--nodes", nodes,
+                    "--window", "100", "--checkpoint-ms", "300")  # fmt: skip
+
+    def _count(self) -> int:
+        return sum(file.read_bytes().count(b"\n") for file in self.output.glob("*.jsonl"))
+
+    def more(self, what: str, outputs: int = 400) -> None:
+        """Wait for more outputs."""
+        until = min(self._count() + outputs, self._outputs)
+        self.lab.until(lambda: self._count() >= until, f"outputs {what}")
+
+    def ends(self) -> None:
+        """Wait for the end, and compare the outputs."""
+        lab = self.lab
+        lab.until(lambda: bool(lab.status()["flows"][0]["over"]), "the end")
+        assert lab.status()["flows"][0]["state"] == "complete"
+        expected: dict[object, list[object]] = {}
+        for item in run_reference(load_flow(str(self.flow)), self._records):
+            assert isinstance(item.value, dict)
+            expected.setdefault(item.value["key"], []).append(item.value["text"])
+        found: dict[object, list[object]] = {}
+        for file in self.output.glob("*.jsonl"):
+            for line in file.read_text().splitlines():
+                value = json.loads(line)["value"]
+                found.setdefault(value["key"], []).append(value["text"])
+        assert found == expected
+
+
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
     needs_zookeeper()
-    with Lab(tmp_path, ["a", "b", "c"]).built() as lab:
+    with Lab(tmp_path, ["a", "b", "c", "d"]).built() as lab:
         yield lab
 
 
-def test_links_that_fail_and_hosts_that_die(lab: Lab, tmp_path: Path) -> None:
-    hosts, output = lab.hosts, tmp_path / "out"
-    flow, inputs, records = tmp_path / "flow.py", [], []
-    flow.write_text(FLOW)
-    for source in ("one", "two"):
-        file = tmp_path / f"{source}.jsonl"
-        records.append([{"key": n % 31, "text": f"{source}{n} "} for n in range(RECORDS)])
-        file.write_text("".join(json.dumps(record) + "\n" for record in records[-1]))
-        inputs += ["--input", f"{source}={file}"]
-    for kind, where in (("master", "ab"), ("node", "abc"), ("front", "ac")):
-        for name in where:
-            hosts[name].start(kind)
-    lab.until(lambda: len(lab.status()["agents"]) == 7, "all agents")
-    lab.command("submit", flow, *inputs, "--output", output, "--nodes", "3", "--window", "100",
-                "--checkpoint-ms", "300")  # fmt: skip
-
-    def count() -> int:
-        return sum(file.read_bytes().count(b"\n") for file in output.glob("*.jsonl"))
-
-    def more(what: str, outputs: int = 400) -> None:
-        until = min(count() + outputs, 2 * RECORDS)
-        lab.until(lambda: count() >= until, f"outputs {what}")
-
+def test_links_that_fail_and_hosts_that_die(lab: Lab) -> None:
+    hosts = lab.hosts
+    run = Joined(lab, (("master", "ab"), ("node", "abc"), ("front", "ac")), nodes=3)
+    more = run.more
     more("at all")
     with hosts["c"].cut_off():
         lab.until(lambda: lab.status()["flows"][0]["state"] != "running", "c is missed")
@@ -85,20 +116,23 @@ def test_links_that_fail_and_hosts_that_die(lab: Lab, tmp_path: Path) -> None:
     lab.ensemble.servers[0].kill()
     more("without ZooKeeper")
     lab.ensemble.servers[0].start()
-    lab.until(lambda: bool(lab.status()["flows"][0]["over"]), "the end")
-    assert lab.status()["flows"][0]["state"] == "complete"
+    run.ends()
     network = "--bind", hosts["c"].address, "--keys", lab.keys / "c.key"
     said = lab.command("logs", "joined", "--json", "--lines", 10_000, *network, host="c")
     told = {json.loads(line)["agent"] for line in said.splitlines()}
     assert told == {agent["name"] for agent in lab.status()["agents"]}
-    loaded = load_flow(str(flow))
-    expected: dict[object, list[object]] = {}
-    for item in run_reference(loaded, records):
-        assert isinstance(item.value, dict)
-        expected.setdefault(item.value["key"], []).append(item.value["text"])
-    found: dict[object, list[object]] = {}
-    for file in output.glob("*.jsonl"):
-        for line in file.read_text().splitlines():
-            value = json.loads(line)["value"]
-            found.setdefault(value["key"], []).append(value["text"])
-    assert found == expected
+
+
+def test_a_recovery_does_not_wait_for_the_end_of_a_hole_at_the_leader(lab: Lab) -> None:
+    """No node is on a host with a master: what nodes send each other arrives."""
+    run = Joined(lab, (("master", "ab"), ("node", "cd"), ("front", "d")), nodes=2, records=2000)
+    run.more("at all")
+    hosts = lab.hosts
+    leader, other = ("a", "b") if "leads now" in hosts["a"].log("master") else ("b", "a")
+    assert "leads now" not in hosts[other].log("master")
+    with hosts["c"].deaf_to(hosts[leader]):
+        [node] = hosts["d"].processes("node")
+        with_pid(node, signal.SIGKILL)
+        run.more("while there is the hole")
+        run.ends()
+    assert "leads now" in hosts[other].log("master")

@@ -54,6 +54,18 @@ def test_who_has_died_is_careful_with_what_was_under_way() -> None:
     assert deaths.careful("node-0") == (-1, -1)
 
 
+def test_a_master_makes_way_in_vain_if_the_run_got_no_further_since_the_last_time() -> None:
+    deaths = Deaths()
+    deaths.moved(settled=5, sent=9)
+    counts = []
+    for settled in (5, 5, 5, 6, 6):
+        deaths.moved(settled, sent=9)
+        deaths.made_way("master-0")
+        counts.append(deaths.in_vain("master-0"))
+    assert counts == [0, 1, 2, 0, 1]
+    assert deaths.in_vain("master-1") == 0
+
+
 @pytest.mark.parametrize(
     ("status", "said"),
     [

@@ -39,8 +39,10 @@ class Scripted(LocalCluster):
             )
         )
         self.script = script
+        self.started: list[ProcessConfig] = []
 
     def _popen(self, config: ProcessConfig, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
+        self.started.append(config)
         return subprocess.Popen(
             [sys.executable, "-c", self.script],
             stdin=subprocess.PIPE,
@@ -48,6 +50,17 @@ class Scripted(LocalCluster):
             stderr=stderr,
             pass_fds=[config.lifeline],
         )
+
+
+def test_masters_that_make_way_in_vain_are_told_how_often() -> None:
+    with Scripted("import sys; sys.exit(4)") as cluster:
+        cluster.config = replace(cluster.config, zookeeper="somewhere")
+        never = threading.Event()
+        while cluster.restarts_of["master"] <= DEATHS_MAX:
+            cluster.supervise()
+            never.wait(0.02)
+        told = [config.in_vain for config in cluster.started if config.role == "master"]
+    assert told[:5] == [0, 0, 1, 2, 3]
 
 
 def test_masters_that_lose_their_place_again_and_again_do_not_end_the_run() -> None:

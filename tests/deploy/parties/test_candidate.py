@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from driftline.coordinator.leadership import Enlist, LookAtQueue
+from driftline.coordinator.making_way import LOOK_EVERY_S, PATIENCE_S, LookBehind
 from driftline.coordinator.phases import Phase
 from driftline.coordinator.registry import ClusterState, WriteState, check_identity
 from driftline.coordinator.writing import AGAIN_S
@@ -117,6 +118,60 @@ def test_the_state_of_another_run_is_refused() -> None:
     job = bench.asked()
     with pytest.raises(StateMismatch):
         bench.candidate.done(job, ClusterState("another flow", 4, 2))
+
+
+class Leader(Bench):
+    """A candidate that leads and hears its node no more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first().does(ReadState, ClusterState("me", 4, 2, epoch=6))
+
+    def waits(self, seconds: float) -> None:
+        """Time passes, in which the fronts say hello."""
+        until = self.now + seconds
+        while self.now < until:
+            for name in MEMBERS[1:]:
+                self.candidate.receive(encode((name, 0, 0), Hello(name, name, 0, 1)))
+            self.pass_time(0.5)
+
+
+def test_a_leader_that_misses_a_member_for_long_makes_way_for_who_stands_by(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Leader()
+    bench.waits(PATIENCE_S)
+    assert bench.candidate.jobs == []
+    bench.waits(1.0)
+    bench.does(LookBehind, "next#1")
+    assert bench.candidate.broken
+    assert bench.candidate.made_way
+    assert "this master hears nothing of node-0. It makes way for the next one" in caplog.text
+    bench.hello()
+    bench.waits(10.0)
+    assert (bench.candidate.jobs, bench.candidate.outbox) == ([], []), "it decides nothing"
+
+
+@pytest.mark.parametrize("answer", ["", Unavailable("no server")], ids=["nobody", "unknown"])
+def test_a_leader_with_nobody_behind_it_goes_on_waiting(answer: object) -> None:
+    bench = Leader()
+    bench.waits(PATIENCE_S + 1.0)
+    bench.does(LookBehind, answer)
+    assert not bench.candidate.broken
+    bench.waits(LOOK_EVERY_S)
+    bench.does(LookBehind, answer)
+    bench.hello()
+    assert isinstance(bench.asked(), WriteState)
+
+
+def test_a_leader_that_hears_all_by_the_time_of_the_answer_stays() -> None:
+    bench = Leader()
+    bench.waits(PATIENCE_S + 1.0)
+    job = bench.asked()
+    bench.hello()
+    bench.asked()
+    bench.candidate.done(job, "next#1")
+    assert not bench.candidate.broken
 
 
 def test_it_is_what_its_master_is() -> None:
