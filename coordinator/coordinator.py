@@ -391,10 +391,10 @@ class Coordinator(Deciding):
 
     # Other nodes.
 
-    def resize(self, nodes: int) -> None:
-        """The run is to have so many nodes. May be repeated."""
+    def resize(self, nodes: int, first: int = 0) -> None:
+        """The run is to have so many nodes; `first`: see `Resize`. May be repeated."""
         if self.phase not in DECIDED and not self.is_draining:
-            self.resizing.ask(nodes, self.state.layout)
+            self.resizing.ask(nodes, self.state.layout, first)
             self._pass_on_resizing()
 
     def consider_resizing(self, delivered: int, left: int | None) -> None:

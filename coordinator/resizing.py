@@ -105,6 +105,8 @@ class Resizing:
         """The next one; () if there is none."""
         self.refused = ""
         """Why the last request cannot be met."""
+        self._asked_first = 0
+        """The number of the first next node in that request; 0: it named none."""
         self._policy = policy
         self._fronts = fronts
         self._snapshots = snapshots
@@ -131,14 +133,20 @@ class Resizing:
 
     # What is wanted.
 
-    def ask(self, nodes: int, layout: Layout) -> None:
-        """The run is to have so many nodes; `layout`: those of now. May be repeated."""
+    def ask(self, nodes: int, layout: Layout, first: int = 0) -> None:
+        """The run is to have so many nodes; `layout`: those of now; `first`: see `Resize`.
+
+        May be repeated; of requests that name a first node, an earlier one changes nothing.
+        """
+        if self.step is Step.SWITCHING or 0 < first < self._asked_first:
+            return
         self.refused = self._why_not(nodes)
-        if self.refused or self.step is Step.SWITCHING or nodes == len(self.layout or layout):
+        is_later, self._asked_first = first > self._asked_first, first
+        if self.refused or (nodes == len(self.layout or layout) and not (is_later and self.layout)):
             return
         self.give_up("another number of nodes is asked for")
         if nodes != len(layout):
-            first = max(layout) + 1
+            first = max(first, max(layout) + 1)
             self.layout = tuple(range(first, first + nodes))
             self.step = Step.COPYING
             self._rounds, self._patience_s, self._again_at = 0, PATIENCE_S, 0.0
@@ -178,7 +186,8 @@ class Resizing:
             return ""
         missing = [name for name in self.names if name not in self._joiners]
         step = f"nothing was heard of {', '.join(missing)}" if missing else self.step.value
-        return f"{', '.join(self.names)} are to take over: {step}"
+        are = "are" if len(self.names) > 1 else "is"
+        return f"{', '.join(self.names)} {are} to take over: {step}"
 
     # Members.
 

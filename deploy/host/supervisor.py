@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import random
 import secrets
-import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -32,6 +31,7 @@ from driftline.deploy.host.deaths import KILLED_SILENT, MAY_BE_DAMAGE, Deaths, h
 from driftline.deploy.host.exits import Exits
 from driftline.deploy.host.kills import Kills
 from driftline.deploy.host.launched import Launched, deaf_to_interrupts
+from driftline.deploy.host.outdated import remove_outdated
 from driftline.deploy.host.process import where_it_was
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.spares import SPARE, Spares
@@ -114,7 +114,7 @@ class LocalCluster:
         self._asked_again = False
         self._ended_at: dict[str, float] = {}
         """Process that has ended in good order -> when that was seen."""
-        self._nodes = 0
+        self._nodes = self._first = 0
         self._layout = names_of(config.layout or range(config.nodes))
         """The nodes that run the flow, as far as is known."""
 
@@ -187,18 +187,23 @@ class LocalCluster:
         nodes does not come to life; 0: as many as there are."""
         return self._nodes
 
-    def resize(self, nodes: int) -> None:
-        """Let the run have so many nodes, without an end; `supervise` has to be given a watch."""
-        self._nodes = nodes
+    def resize(self, nodes: int, first: int = 0) -> None:
+        """Let the run have so many nodes, without an end; `supervise` has to be given a watch.
+
+        `first`: the number of the first next one; 0: whatever is next.
+        """
+        self._nodes, self._first = nodes, first
 
     def _look_after_nodes(self, now: float, watch: Watch) -> None:
         """Start the nodes that the master wants, and forget those that have ended for good."""
-        watch.nodes = self._nodes
+        watch.nodes, watch.first = self._nodes, self._first
         report = watch.reports.get("master")
         if report is None or report.state in OVER or not report.wanted:
             return
         heard_at = watch.heard_at("master")
-        self._layout = names_of(report.layout)
+        if (layout := names_of(report.layout)) != self._layout:
+            self._layout = layout
+            remove_outdated(Path(self.config.state), report.layout, self._children)
         wanted = self._layout if self._nodes == len(self._layout) else report.wanted
         nodes = {name for name in (*self._children, *wanted) if name.startswith("node-")}
         for name in filter(self._takes, nodes):
@@ -230,9 +235,7 @@ class LocalCluster:
         each = self._children.pop(name)
         each.hear_out()
         each.cut()
-        # Layouts only follow each other, so this holds whoever leads: it is needed no more.
-        if int(name.removeprefix("node-")) < min(report.layout):
-            shutil.rmtree(Path(self.config.state) / name, ignore_errors=True)
+        remove_outdated(Path(self.config.state), report.layout, self._children)
 
     def _kill_silent(self, now: float, watch: Watch) -> None:
         running = {

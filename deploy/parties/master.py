@@ -181,7 +181,7 @@ class Master(Party):
         if isinstance(message, AskReport | Resize):
             self.addresses[sender] = message.address
             if isinstance(message, Resize):
-                coordinator.resize(message.nodes)
+                coordinator.resize(message.nodes, message.first)
                 self._pass_on()
             self.send(sender, self._report())
             return

@@ -38,6 +38,8 @@ class Watch(Party):
         """Node or master -> its last answer."""
         self.nodes = 0
         """How many nodes the master is asked for, with each question; 0: as many as there are."""
+        self.first = 0
+        """The number of the first one of the next nodes; 0: whatever is next."""
         self._every_s = every_s
         self._roles = roles
         self._ask_at = 0.0
@@ -64,8 +66,8 @@ class Watch(Party):
             if name.partition("-")[0] in self._roles:
                 self._unanswered.add(name)
                 wants = self.nodes and name == "master"
-                ask = Resize(self.nodes, self.address) if wants else AskReport(self.address)
-                self.send(name, ask)
+                resize = Resize(self.nodes, self.first, self.address)
+                self.send(name, resize if wants else AskReport(self.address))
 
     @property
     def answered(self) -> bool:

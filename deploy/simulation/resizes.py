@@ -66,7 +66,7 @@ class Resizes:
         if self._wanted and len(self.layout) == self._wanted:
             self._wanted = 0
         if self._wanted:
-            master.receive(encode((AGENT, 0, 0), Resize(self._wanted, AGENT)))
+            master.receive(encode((AGENT, 0, 0), Resize(self._wanted, 0, AGENT)))
             self._world.turn_soon(host)
         for name in (*coordinator.nodes, *coordinator.resizing.names):
             node = self._world.hosts.get(name)

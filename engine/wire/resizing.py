@@ -9,10 +9,13 @@ from driftline.engine.wire.kinds import Message, message
 class Resize(Message):
     """Watch or agent to the master: the run is to have so many nodes. Answered by a `Report`.
 
-    Repeated until that says so: a master that takes over knows nothing of an earlier request.
+    `first`: the number of the first one of the next nodes, at least; of two requests that name one,
+    the later has the larger; 0: whatever is next. Repeated until the report says so: a master that
+    takes over knows nothing of an earlier request.
     """
 
     nodes: int
+    first: int
     address: str
 
 

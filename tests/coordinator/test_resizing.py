@@ -214,3 +214,18 @@ def test_a_node_that_is_to_take_over_and_falls_silent_is_told_like_any_other() -
     cluster.joiners_say_hello()
     assert cluster.coordinator.silent == []
     assert cluster.phase() is Phase.RUNNING
+
+
+def test_of_two_requests_with_numbers_the_later_one_counts() -> None:
+    cluster = Resized()
+    resizing = cluster.coordinator.resizing
+    cluster.coordinator.resize(3, 5)
+    assert resizing.layout == (5, 6, 7)
+    cluster.coordinator.resize(3, 2)
+    assert resizing.layout == (5, 6, 7), "an agent that has not heard of the later one"
+    cluster.coordinator.resize(3, 8)
+    assert resizing.layout == (8, 9, 10)
+    cluster.coordinator.resize(2, 11)
+    assert resizing.names == []
+    cluster.coordinator.resize(3, 8)
+    assert resizing.names == []

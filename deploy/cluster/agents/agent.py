@@ -15,7 +15,7 @@ import os
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -27,8 +27,8 @@ from driftline.deploy.cluster.agents.logbook import Logbook
 from driftline.deploy.cluster.agents.metrics import Standing, of_processes, serve_agent
 from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by, fail
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission, Wish
-from driftline.deploy.cluster.flows.rescaling import follow_agents
-from driftline.deploy.cluster.flows.submissions import agents, change, submissions
+from driftline.deploy.cluster.flows.rescaling import follow_agents, keep_nodes
+from driftline.deploy.cluster.flows.submissions import agents, submissions
 from driftline.deploy.cluster.tree.tree import AGENTS, Tree
 from driftline.deploy.host.claims import claim
 from driftline.deploy.host.config import SESSION_S
@@ -309,14 +309,14 @@ class Agent:
                 self._troubles.pop(name, None)
         for name, hosting in self._hosted.items():
             if hosting.keeps:
-                self._keep_nodes(name, hosting.keeps)
+                self._keep_nodes(name)
             if now >= hosting.since + WELL_S:
                 self._troubles.pop(name, None)
 
-    def _keep_nodes(self, name: str, nodes: int) -> None:
-        """Let no agent ask for another number of nodes any more."""
+    def _keep_nodes(self, name: str) -> None:
+        """Let no agent ask for the nodes any more that are asked for."""
         try:
-            wanted = change(self._tree, name, lambda before: replace(before, wanted=nodes))
+            wanted = keep_nodes(self._tree, self._hosted[name].submission)
         except (Unavailable, StateMismatch):
             return  # it is tried again
         self._hosted[name].submission = wanted

@@ -84,8 +84,8 @@ class Hosting(threading.Thread):
         """Set by the agent: the processes end at once."""
         self.knows_end = False
         """Set by the agent: the flow is over, and its processes should know it."""
-        self.keeps = 0
-        """How many nodes the flow keeps, as one of the next ones does not come to life here; 0:
+        self.keeps = False
+        """Whether the flow keeps its nodes, as one of the next ones does not come to life here:
         it does as it is wanted."""
         self.over = False
         """Whether the processes have ended in good order."""
@@ -168,7 +168,7 @@ class Hosting(threading.Thread):
         self, runtime: Runtime, cluster: LocalCluster, guide: Guide, watch: Watch
     ) -> None:
         supervise_at = ask_at = 0.0
-        wanted = 0
+        wanted = 0, 0
         give_up_at: float | None = None
         more = False
         while not self.leaving.is_set():
@@ -181,11 +181,11 @@ class Hosting(threading.Thread):
             if now < supervise_at and not cluster.has_lost_one:
                 continue
             supervise_at = now + SUPERVISE_EVERY_S
-            if self.submission.wanted != wanted:
-                wanted = self.submission.wanted
-                cluster.resize(wanted)
+            if (wish := (self.submission.wanted, self.submission.wanted_from)) != wanted:
+                wanted = wish
+                cluster.resize(*wanted)
             cluster.supervise(watch.figure("delivered"), watch.figure("reached"), watch)
-            self.keeps = cluster.wanted if cluster.wanted != wanted else 0
+            self.keeps = cluster.wanted != wanted[0]
             guide.keep([*cluster.pids, watch.name])
             members = {n: at for n, at in guide.addresses.items() if n.startswith(_MEMBERS)}
             if members != self.members:

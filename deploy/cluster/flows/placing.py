@@ -13,16 +13,21 @@ from driftline.engine.counted import counted
 from driftline.engine.errors import StateMismatch, Unavailable
 
 
-def taken_slots(tree: Tree) -> Counter[str]:
-    """How many slots of each agent are taken by flows that go on. Raises Unavailable."""
+def taken_slots(tree: Tree, but: str = "") -> Counter[str]:
+    """How many slots of each agent are taken by flows that go on, `but` one. Raises Unavailable."""
     taken: Counter[str] = Counter()
     for each in submissions(tree):
+        if each.name == but:
+            continue
         try:
             state = tree.registry(each.name).read()
         except StateMismatch:  # it is damaged: what runs of the flow may go on
             state = None
         if state is None or not ended_by(state, each):
-            taken.update(each.place_of(number) for number in each.layout_in(state))
+            layout = each.layout_in(state)
+            taken.update(map(each.place_of, layout))
+            if each.wanted not in (0, len(layout)):
+                taken.update(map(each.place_of, each.next_in(layout)))
             taken.update(each.fronts)
     return taken
 

@@ -91,7 +91,7 @@ class Submission:
     count: int
     """How many nodes the flow began with."""
     nodes: tuple[str, ...]
-    """Number of a node -> its agent; also of nodes that are over, or are to come."""
+    """Number of a node -> its agent; also of nodes that are over, or are to come. It only grows."""
     fronts: tuple[str, ...]
     """The agent of each front."""
     policy: str
@@ -114,6 +114,8 @@ class Submission:
     wish: Wish = Wish.RUN
     wanted: int = 0
     """How many nodes it is to have; 0: as many as it has."""
+    wanted_from: int = 0
+    """The number of the first one of the nodes that were asked for last."""
     elastic: bool = False
     """Whether it is to have a node at each agent for nodes that comes."""
 
@@ -139,6 +141,10 @@ class Submission:
         """The nodes of now, by their numbers; `state`: what the registry holds."""
         return (state.layout if state is not None else ()) or tuple(range(self.count))
 
+    def next_in(self, layout: Layout) -> range:
+        """The nodes that are to take over from those of a layout, by their numbers."""
+        return range(max(self.wanted_from, max(layout) + 1), len(self.nodes))
+
     def place_of(self, node: int) -> str:
         """The agent of a node; "" if it has none."""
         return self.nodes[node] if node < len(self.nodes) else ""
@@ -155,7 +161,7 @@ class Submission:
     def concerns(self, agent: str, kind: Kind, layout: Layout) -> bool:
         """Whether an agent has processes of the flow, or is to have some."""
         if kind is Kind.NODE:
-            return agent in self.nodes[min(layout) :]
+            return agent in map(self.place_of, (*layout, *self.next_in(layout)))
         return bool(self.processes_of(agent, kind, layout))
 
 

@@ -1,8 +1,10 @@
 """Rescaling: gives a flow places for another number of nodes, and asks its master for it.
 
-The master makes the next layout (`coordinator.resizing`); its nodes have the numbers after the
-last one. Their places are stored before it is asked: an agent starts the nodes that the master
-wants at its places. If the master gives up a try, the next one has the same numbers and places.
+The master makes the next layout (`coordinator.resizing`). The numbers of its nodes are given here,
+with their places, before it is asked: an agent starts the nodes that the master wants and that have
+their place there. Each wish has numbers that no wish before it had. So a place never moves, though
+the master may commit the layout of an earlier wish at the same moment; and of two wishes the master
+knows which one is later.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from driftline.deploy.cluster.flows.placing import spread, taken_slots
 from driftline.deploy.cluster.flows.records import Kind, Submission, Wish
 from driftline.deploy.cluster.flows.submissions import agents, change, submission_of
 from driftline.deploy.cluster.tree.tree import Conflict, Tree
+from driftline.engine.counted import counted
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.policy import POLICIES, Policy
@@ -31,22 +34,53 @@ def rescale(tree: Tree, name: str, nodes: int) -> Submission:
     check_rescalable(name, POLICIES[submission.policy])
     if nodes > submission.groups:
         raise FlowError(f"flow {name!r} has {submission.groups} key groups: so many nodes at most")
-    state = tree.registry(name).read()
-    if state is None or ended_by(state, submission):
-        raise StateMismatch(f"flow {name!r} is over: submit it again, with --nodes {nodes}")
-    layout = submission.layout_in(state)
 
-    def with_places(before: Submission) -> Submission:
-        if before.wanted not in (0, nodes, len(layout)) and nodes != len(layout):
+    def asked(before: Submission) -> Submission:
+        state = tree.registry(name).read()
+        if state is None or ended_by(state, before):
+            raise StateMismatch(f"flow {name!r} is over: submit it again, with --nodes {nodes}")
+        now = len(before.layout_in(state))
+        if nodes == (before.wanted or now):
+            return before
+        if before.wanted not in (0, now) and nodes != now:
             raise StateMismatch(
-                f"flow {name!r} is on its way to {before.wanted} nodes: wait until it has them, or "
-                f"let it stay as it is with `driftline rescale {name} {len(layout)}`"
+                f"flow {name!r} is on its way to {counted(before.wanted, 'node')}: wait until it "
+                f"has them, or let it stay as it is with `driftline rescale {name} {now}`"
             )
-        if nodes == len(layout) or nodes == before.wanted:  # also: gives up what is under way
-            return replace(before, wanted=nodes)
-        return replace(before, nodes=next_places(tree, before, state, nodes), wanted=nodes)
+        return wishing(tree, before, state, nodes)
 
-    return change(tree, name, with_places)
+    return change(tree, name, asked)
+
+
+def keep_nodes(tree: Tree, submission: Submission) -> Submission:
+    """Give up the wish of a submission for other nodes, unless there is a later one."""
+
+    def kept(before: Submission) -> Submission:
+        state = tree.registry(before.name).read()
+        if (before.run, before.wanted_from) != (submission.run, submission.wanted_from):
+            return before
+        return wishing(tree, before, state, len(before.layout_in(state)))
+
+    return change(tree, submission.name, kept)
+
+
+def wishing(
+    tree: Tree, submission: Submission, state: ClusterState | None, nodes: int
+) -> Submission:
+    """A submission with the wish for so many nodes, and their places. Raises Unavailable.
+
+    If these are as many as now, they have places, too: the master may come to other nodes before
+    it hears that none are wanted.
+    """
+    layout = submission.layout_in(state)
+    if nodes == len(layout):
+        places = [submission.place_of(number) for number in layout]
+    else:
+        # These nodes end as soon as the next ones run: their slots count as free.
+        others = taken_slots(tree, but=submission.name)
+        places = spread(agents(tree), Kind.NODE, nodes, others)
+    after = submission.nodes + tuple(places)
+    return replace(submission, nodes=after, wanted=nodes, wanted_from=len(submission.nodes))
 
 
 def check_rescalable(name: str, policy: Policy) -> None:
@@ -57,19 +91,6 @@ def check_rescalable(name: str, policy: Policy) -> None:
             "exactly-once can change it, as its state and its outputs are cut at one place in the "
             "order of all records"
         )
-
-
-def next_places(
-    tree: Tree, submission: Submission, state: ClusterState | None, nodes: int
-) -> tuple[str, ...]:
-    """The places of all nodes, with those of the next layout. Raises Unavailable.
-
-    The slots of the nodes of now count as free: these end as soon as the next ones run.
-    """
-    layout = submission.layout_in(state)
-    first, used = max(layout) + 1, taken_slots(tree)
-    used.subtract(submission.place_of(number) for number in layout)
-    return submission.nodes[:first] + tuple(spread(agents(tree), Kind.NODE, nodes, used))
 
 
 def follow_agents(

@@ -21,7 +21,7 @@ from driftline.deploy.cluster.flows.listening import check_listeners, listeners
 from driftline.deploy.cluster.flows.outcomes import ended_by
 from driftline.deploy.cluster.flows.placing import spread, taken_slots
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission
-from driftline.deploy.cluster.flows.rescaling import check_rescalable, next_places
+from driftline.deploy.cluster.flows.rescaling import check_rescalable, wishing
 from driftline.deploy.cluster.flows.submissions import agents, path_of, submissions
 from driftline.deploy.cluster.flows.wheels import send
 from driftline.deploy.cluster.tree.tree import NAMES, NEW, Tree, is_name
@@ -118,17 +118,13 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
     check_listeners(tree, listening, alive, let_anyone_send=anyone)
     first = None if fitted is None else fitted.savepoint.time
     state = _opened(tree, order, identity, code_of(flow), before, first)
-    nodes, wanted = places[0], 0
-    if before is not None and len(before.layout_in(state)) != order.nodes:
-        check_rescalable(order.name, order.policy)
-        nodes, wanted = next_places(tree, before, state, order.nodes), order.nodes
     wheel = "" if order.wheel is None else send(tree, order.name, order.wheel)
     submission = Submission(
         name=order.name,
         flow=_absolute_flow(order.flow),
         output=str(order.output),
         count=order.nodes if before is None else before.count,
-        nodes=nodes,
+        nodes=places[0],
         fronts=places[1],
         policy=order.policy.name,
         ordering=order.policy.ordering if order.policy.ordered else "speculative",
@@ -146,9 +142,12 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
         spares=order.spares,
         beginning=beginning,
         wheel=wheel,
-        wanted=wanted,
+        wanted_from=len(places[0]),
         elastic=order.elastic,
     )
+    if len(submission.layout_in(state)) != order.nodes:
+        check_rescalable(order.name, order.policy)
+        submission = wishing(tree, submission, state, order.nodes)
     tree.write(path_of(order.name), submission.encode(), version)
     return submission
 

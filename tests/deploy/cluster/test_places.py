@@ -1,0 +1,129 @@
+"""Wishes for other numbers of nodes, of which two race, or one with the master: no place moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from driftline.coordinator.registry import ClusterState
+from driftline.deploy.cluster.flows import rescaling
+from driftline.deploy.cluster.flows.placing import taken_slots
+from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission
+from driftline.deploy.cluster.flows.rescaling import keep_nodes, rescale
+from driftline.deploy.cluster.flows.submissions import agents, submission_of
+from driftline.deploy.cluster.flows.submitting import submit
+from driftline.deploy.cluster.tree.folder import Folder
+from driftline.engine.errors import StateMismatch, Unavailable
+from tests.deploy.cluster.test_submitting import flow, order
+
+
+class Cluster:
+    """A flow in a tree, and what its master commits."""
+
+    def __init__(self, tree: Folder) -> None:
+        self.tree = tree
+        for name, kind, slots in (("m", Kind.MASTER, 0), ("a", Kind.NODE, 3), ("b", Kind.NODE, 3),
+                                  ("f", Kind.FRONT, 3)):  # fmt: skip
+            tree.hold(f"agents/{name}", AgentRecord(name, kind, "host", slots).encode())
+        submit(tree, flow(), order(nodes=1))
+        self.runs = {0: self.submission.place_of(0)}
+        """Node that runs, or has run -> where."""
+
+    @property
+    def submission(self) -> Submission:
+        return submission_of(self.tree, "sums")
+
+    @property
+    def state(self) -> ClusterState:
+        state = self.tree.registry("sums").read()
+        assert state is not None
+        return state
+
+    def commit(self, wish: Submission) -> None:
+        """The master comes to the nodes of a wish, perhaps an earlier one."""
+        numbers = tuple(range(wish.wanted_from, wish.wanted_from + wish.wanted))
+        self.tree.registry("sums").write(self.state.next(layout=numbers))
+        self.runs |= {number: wish.place_of(number) for number in numbers}
+
+    def check(self) -> None:
+        """Every node is where it began, and those that are wanted have places."""
+        made, layout = self.submission, self.submission.layout_in(self.state)
+        assert {number: made.place_of(number) for number in self.runs} == self.runs
+        if made.wanted not in (0, len(layout)):
+            wanted = made.next_in(layout)
+            assert len(wanted) == made.wanted
+            assert all(made.place_of(number) in "ab" for number in wanted)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    tree = Folder(tmp_path / "reg")
+    yield Cluster(tree)
+    tree.close()
+
+
+def test_a_wish_that_is_given_up_may_be_committed_all_the_same(cluster: Cluster) -> None:
+    wish = rescale(cluster.tree, "sums", 3)
+    stay = rescale(cluster.tree, "sums", 1)
+    cluster.commit(wish)
+    cluster.check()
+    assert (stay.wanted, stay.wanted_from) == (1, 4)
+    assert list(cluster.submission.next_in((1, 2, 3))) == [4]
+    cluster.commit(stay)
+    cluster.check()
+
+
+@pytest.mark.parametrize(("late", "then"), list(product((2, 3), (1, 2, 3))))
+def test_a_wish_that_comes_late_moves_no_place(
+    cluster: Cluster, late: int, then: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another command wishes, and the master comes to that, after this one has looked."""
+
+    def meanwhile(tree: Folder) -> list[AgentRecord]:
+        monkeypatch.undo()
+        cluster.commit(rescale(tree, "sums", 4))
+        cluster.check()
+        return agents(tree)
+
+    monkeypatch.setattr(rescaling, "agents", meanwhile)
+    rescale(cluster.tree, "sums", late)
+    cluster.check()
+    cluster.commit(cluster.submission)
+    rescale(cluster.tree, "sums", then)
+    cluster.check()
+
+
+def test_one_change_at_a_time_is_under_way_and_the_same_wish_is_no_other(cluster: Cluster) -> None:
+    wish = rescale(cluster.tree, "sums", 3)
+    assert rescale(cluster.tree, "sums", 3) == wish
+    with pytest.raises(StateMismatch, match="on its way to 3 nodes"):
+        rescale(cluster.tree, "sums", 2)
+    assert taken_slots(cluster.tree)["a"] + taken_slots(cluster.tree)["b"] == 1 + 3
+    cluster.commit(wish)
+    assert taken_slots(cluster.tree)["a"] + taken_slots(cluster.tree)["b"] == 3
+    with pytest.raises(Unavailable, match="7 node processes needed"):
+        rescale(cluster.tree, "sums", 7)
+
+
+def test_an_agent_gives_up_the_wish_that_it_knows_and_no_later_one(cluster: Cluster) -> None:
+    wish = rescale(cluster.tree, "sums", 3)
+    keep_nodes(cluster.tree, wish)
+    assert cluster.submission.wanted == 1
+    later = rescale(cluster.tree, "sums", 2)
+    keep_nodes(cluster.tree, wish)
+    assert cluster.submission == later
+    cluster.check()
+
+
+def test_the_agents_of_the_nodes_of_now_and_of_the_next_ones_are_concerned(
+    cluster: Cluster,
+) -> None:
+    made = cluster.submission
+    assert [agent for agent in "ab" if made.concerns(agent, Kind.NODE, (0,))] == ["a"]
+    wish = rescale(cluster.tree, "sums", 2)
+    assert all(wish.concerns(agent, Kind.NODE, (0,)) for agent in "ab")
+    kept = keep_nodes(cluster.tree, wish)
+    assert [agent for agent in "ab" if kept.concerns(agent, Kind.NODE, (0,))] == ["a"]
