@@ -19,6 +19,7 @@ from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.statuses import BROKEN, MADE_WAY, STOPPED
 from driftline.deploy.parties.candidate import Candidate, ReadState
 from driftline.deploy.parties.master import Master
+from driftline.deploy.parties.member import Member
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.plan import Plan
 from driftline.engine.policy import Policy
@@ -111,4 +112,6 @@ def _master(
 def introduce(party: Party, config: ProcessConfig) -> None:
     """Let a party report to the watch as if it had been asked: from now on it may be missed."""
     if config.watch:
+        if isinstance(party, Member):
+            party.watch = config.watch_name
         party.handle(config.watch_name, AskReport(config.watch))

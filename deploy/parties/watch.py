@@ -1,6 +1,6 @@
 """The watch: asks nodes and master, or others, too, how they are, for people who watch a run.
 
-Takes `Report` (nodes, master). Gives `AskReport` (nodes, master) and `Resize` (master). It is no
+Takes `Report` (nodes, master), and `Alive` of nodes that this host runs. Gives `AskReport` (nodes, master) and `Resize` (master). It is no
 member of the run, which goes on without it. Invariant: `outputs` and `dead_letters` never shrink,
 as nodes count what their consumers hold.
 """
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import inf
 
 from driftline.coordinator.phases import Phase
-from driftline.engine.wire.messages import AskReport, MasterAt, Message, Report, Resize
+from driftline.engine.wire.messages import Alive, AskReport, MasterAt, Message, Report, Resize
 from driftline.engine.wire.party import Party
 from driftline.engine.wire.senders import MASTER, NODE, WATCH
 
@@ -77,6 +77,8 @@ class Watch(Party):
     def handle(self, sender: str, message: Message) -> None:
         if isinstance(message, MasterAt):
             self.addresses["master"] = message.address
+        if isinstance(message, Alive) and message.process == self.process_of(sender):
+            self._heard[sender] = self.now
         if not isinstance(message, Report):
             return
         self.reports[sender] = message

@@ -7,7 +7,7 @@ import pytest
 from driftline.coordinator.phases import Phase
 from driftline.deploy.parties.silences import PATIENCE_S, Running, Silences
 from driftline.deploy.parties.watch import Watch
-from driftline.engine.wire.messages import Report, encode
+from driftline.engine.wire.messages import Alive, Report, encode
 
 MISSING_S = 5.0
 
@@ -71,6 +71,22 @@ def test_a_node_that_answers_the_watch_does_not_hang_whatever_the_master_hears()
         command.hear("node-0", "n1")
         command.pass_time(MISSING_S - 1, silent=("node-0", "n1"))
     assert command.killed == []
+
+
+def test_a_node_that_is_busy_with_a_function_while_masters_change_is_not_killed() -> None:
+    """It has no time to learn where the next master is; its heartbeat says that it lives."""
+    command = Command()
+    command.hear("node-0", "n1")
+    for _ in range(10):
+        command.watch.now = command.now
+        command.watch.receive(encode(("node-0", 0, 0), Alive("n1", 7, 1)))
+        command.pass_time(MISSING_S - 1, "m2", silent=("node-0", ""))
+    assert command.killed == []
+    for _ in range(10):
+        command.watch.now = command.now
+        command.watch.receive(encode(("node-0", 0, 0), Alive("another", 7, 1)))
+        command.pass_time(MISSING_S - 1, "m2", silent=("node-0", ""))
+    assert command.killed != [], "another process does not speak for it"
 
 
 def test_a_new_master_does_not_begin_the_patience_with_a_silent_node_anew() -> None:
