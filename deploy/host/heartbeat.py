@@ -2,10 +2,10 @@
 
 Takes nothing; gives `Alive` (master, watch). So a user function may take as long as it likes: its
 process does not count as gone, nor its work as lost; and its host knows that it does not hang, also
-while its loop has no time to learn where the next master is. A warning tells of the slow function, with its
-operators, label and record, and again each time it has taken twice as long. A function in C that
-keeps the interpreter's lock silences the heartbeat, too; once its process is back, the master is
-more patient with it (`Coordinator`).
+while its loop has no time to learn where the next master is. A warning tells of the slow function,
+with its operators, label and record, and again each time it has taken twice as long. A function in
+C that keeps the interpreter's lock silences the heartbeat, too; once its process is back, the
+master is more patient with it (`Coordinator`).
 """
 
 from __future__ import annotations

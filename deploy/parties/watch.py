@@ -1,8 +1,8 @@
 """The watch: asks nodes and master, or others, too, how they are, for people who watch a run.
 
-Takes `Report` (nodes, master), and `Alive` of nodes that this host runs. Gives `AskReport` (nodes, master) and `Resize` (master). It is no
-member of the run, which goes on without it. Invariant: `outputs` and `dead_letters` never shrink,
-as nodes count what their consumers hold.
+Takes `Report` (nodes, master), and `Alive` of nodes that this host runs. Gives `AskReport` (nodes,
+master) and `Resize` (master). It is no member of the run, which goes on without it. Invariant:
+`outputs` and `dead_letters` never shrink, as nodes count what their consumers hold.
 """
 
 from __future__ import annotations
