@@ -110,7 +110,7 @@ def test_what_is_no_file_is_an_input_as_well(folder: Path) -> None:
         ("one two", ["one=a.txt", "b.jsonl"], FlowError, "b.jsonl does not say for which source"),
         ("one two", ["one=a.txt", "tow=b.jsonl"], FlowError, "tow=b.jsonl does not say"),
         ("one two", ["on=a.txt", "tow=b.jsonl"], FlowError, "there is no source 'on', and no such"),
-        ("one", ["on=a.txt"], FlowError, "no source 'on', and no such file; .* the sources one"),
+        ("one", ["on=a.txt"], FlowError, "no source 'on', and no such file; .* the source one"),
         ("one", ["no.txt"], Unavailable, "no.txt: there is no such file"),
         ("one", ["*.nothing"], Unavailable, r"\*.nothing: no file has such a name"),
         ("one", ["empty"], Unavailable, "directory empty has no files of a known format"),
