@@ -120,4 +120,4 @@ def test_a_flow_that_exits_when_it_is_loaded_is_told(tmp_path: Path) -> None:
         cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode != 0
-    assert "cannot be loaded: SystemExit: 0" in done.stderr
+    assert "cannot be loaded: it ends the process while it is loaded" in done.stderr

@@ -220,7 +220,7 @@ def test_a_gigabyte_of_a_member_ends_its_connection_before_it_is_allocated(membe
     own = read_key(member.hosts.keys / "two.key")
     where = (member.endpoint, parse(member.address).public, own.public, own.secret)
     with subprocess.Popen([sys.executable, "-c", SAYS_A_GIGABYTE, *where]) as other, killed(other):
-        member.hosts.until(lambda: other.poll() is not None)
+        member.hosts.until(lambda: other.poll() is not None, within_s=60.0)
     assert other.returncode == 0
     assert member.hears_its_friend()
     assert member.node.malformed == 0
