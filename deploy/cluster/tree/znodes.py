@@ -20,7 +20,7 @@ from driftline.coordinator.registry import Registry
 from driftline.coordinator.succession import Succession
 from driftline.coordinator.zookeeper import ANSWER_S, ZooKeeperRegistry, answering, close, connect
 from driftline.deploy.cluster.tree.tree import FLOWS, NEW, Conflict, Entry, Masters, unchecked
-from driftline.engine.errors import InUse, Unavailable
+from driftline.engine.errors import InUse
 
 LOOK_EVERY_S = 5.0
 """Only in case that a watch was lost."""

@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -211,7 +210,7 @@ def test_a_full_disk_is_told_without_a_name_that_is_not_known(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(folder, "replace_file", full)
-    with pytest.raises(Unavailable, match="No space left on device$"):
+    with pytest.raises(Unavailable, match=r"No space left on device$"):
         tree.write("flows/a/submission", b"", NEW)
 
 
