@@ -27,6 +27,14 @@ def without_registry(tree: Tree, flow: str) -> str:
     )
 
 
+def registry_of(tree: Tree, flow: str) -> ClusterState | None:
+    """What the registry of a flow holds. Raises Unavailable, and StateMismatch with what helps."""
+    try:
+        return tree.registry(flow).read()
+    except StateMismatch as error:
+        raise StateMismatch(f"{error}. `driftline remove {flow}` takes the flow away") from None
+
+
 def ended_by(state: ClusterState, submission: Submission) -> bool:
     """Whether the run of a submission is over, as its registry says."""
     return state.outcome is not None and state.outcome.run == submission.run
@@ -40,7 +48,7 @@ def fail(tree: Tree, submission: Submission, error: str, text: str) -> bool:
     """
     registry = tree.registry(submission.name)
     for left in reversed(range(TRIES)):
-        state = registry.read()
+        state = registry_of(tree, submission.name)
         if not is_current(tree, submission):
             return False
         if state is None:

@@ -13,7 +13,12 @@ from time import time
 
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.flows.asking import ANSWER_S, ask, keyless
-from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by, without_registry
+from driftline.deploy.cluster.flows.outcomes import (
+    CANCELLED,
+    ended_by,
+    registry_of,
+    without_registry,
+)
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission, Wish
 from driftline.deploy.cluster.flows.submissions import agents, in_part, submission_of, submissions
 from driftline.deploy.cluster.tree.tree import Tree
@@ -152,7 +157,7 @@ def status_of(
 def _state_of(tree: Tree, submission: Submission) -> tuple[ClusterState | None, str]:
     """What the registry of a flow holds, or what is wrong with it. Raises Unavailable."""
     try:
-        state = tree.registry(submission.name).read()
+        state = registry_of(tree, submission.name)
     except StateMismatch as error:
         return None, str(error)
     return state, "" if state is not None else without_registry(tree, submission.name)

@@ -19,7 +19,7 @@ from pathlib import Path
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, SnapshotRecord, check_identity
 from driftline.deploy.cluster.flows.listening import check_listeners, listeners
-from driftline.deploy.cluster.flows.outcomes import ended_by, without_registry
+from driftline.deploy.cluster.flows.outcomes import ended_by, registry_of, without_registry
 from driftline.deploy.cluster.flows.placing import spread, taken_slots
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission
 from driftline.deploy.cluster.flows.rescaling import check_rescalable, wishing
@@ -200,7 +200,7 @@ def _before(tree: Tree, name: str) -> tuple[Submission | None, int, ClusterState
     """The submission of this name that is over, its version, so that nobody submits it meanwhile,
     and what its registry holds. Raises StateMismatch if it goes on."""
     found = find(tree, name)
-    state = tree.registry(name).read()
+    state = registry_of(tree, name)
     if found is None:
         return None, NEW, state
     before, version = found
