@@ -351,8 +351,12 @@ def _troubles(
     """What keeps a flow from running, for people."""
     if over:
         return []
-    found = [f"{a.name}: {text}" for a in alive for flow, text in a.trouble
-             if flow == submission.name]  # fmt: skip
+    told: dict[str, list[str]] = {}
+    for agent in alive:
+        for flow, text in agent.trouble:
+            if flow == submission.name:
+                told.setdefault(text, []).append(agent.name)
+    found = [f"{', '.join(by)}: {text}" for text, by in told.items()]
     names = {agent.name for agent in alive}
     places = dict.fromkeys((*(submission.place_of(n) for n in layout), *submission.fronts))
     found += [f"agent {place} is away" for place in places if place not in names]
