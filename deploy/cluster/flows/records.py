@@ -169,7 +169,12 @@ class Submission:
 
 _Record = TypeVar("_Record", AgentRecord, Submission)
 
-_TYPES = {"str": str, "int": int, "bool": bool, "float": (int, float)}
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "str": str,
+    "int": int,
+    "bool": bool,
+    "float": (int, float),
+}
 
 
 def _encoded(fields: dict[str, object]) -> bytes:

@@ -13,12 +13,17 @@ from click import Command
 from click.testing import CliRunner
 
 from driftline.coordinator.registry import ClusterState, FileRegistry, Registry
-from driftline.deploy.cluster.flows import removing, submitting
+from driftline.deploy.cluster.flows import removing
 from driftline.deploy.cluster.flows.outcomes import CANCELLED, fail
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission, Wish
 from driftline.deploy.cluster.flows.removing import remove
 from driftline.deploy.cluster.flows.status import ClusterStatus, status_of
-from driftline.deploy.cluster.flows.submissions import Replaced, submission_of
+from driftline.deploy.cluster.flows.submissions import (
+    Replaced,
+    has_records,
+    path_of,
+    submission_of,
+)
 from driftline.deploy.cluster.flows.submitting import submit
 from driftline.deploy.cluster.tree.folder import Folder
 from driftline.deploy.cluster.tree.tree import Conflict
@@ -127,8 +132,7 @@ def test_a_flow_that_was_submitted_again_meanwhile_is_not_removed(
     with pytest.raises(StateMismatch, match="runs: `driftline stop sums` ends it first"):
         remove(tree, "sums")
     fail(tree, first, CANCELLED, "by a test")
-    real = removing.has_records
-    monkeypatch.setattr(removing, "has_records", after(real, lambda: again(tree, first)))
+    monkeypatch.setattr(removing, "has_records", after(has_records, lambda: again(tree, first)))
     with pytest.raises(StateMismatch, match="flow 'sums' runs"):
         remove(tree, "sums")
     fail(tree, submission_of(tree, "sums"), CANCELLED, "by a test")
@@ -272,9 +276,13 @@ def test_a_flow_whose_registry_or_submission_somebody_has_removed(
 
 def test_a_flow_whose_records_are_damaged_is_removed(tree: Folder, tmp_path: Path) -> None:
     folder = tmp_path / "reg" / "flows" / "sums"
-    for damaged in ("=submission", "registry"):
+    for damaged, data in (
+        ("=submission", b"0\ngarbage"),
+        ("=submission", b"0\n" + b"[" * 200_000),
+        ("registry", b"garbage"),
+    ):
         submit(tree, flow(), order())
-        (folder / damaged).write_bytes(b"0\ngarbage")
+        (folder / damaged).write_bytes(data)
         with pytest.raises(StateMismatch, match="`driftline remove sums` takes the flow away"):
             submit(tree, flow(), order())
         found = look(tree, tmp_path, "sums")
@@ -335,10 +343,10 @@ def test_a_flow_that_an_earlier_version_has_cancelled_in_part_says_what_ends_it(
     tree: Folder, tmp_path: Path
 ) -> None:
     made = submit(tree, flow(), order())
-    entry = tree.read(submitting.path_of("sums"))
+    entry = tree.read(path_of("sums"))
     assert entry is not None
     cancelled = replace(made, wish=Wish.CANCEL).encode()
-    tree.write(submitting.path_of("sums"), cancelled, entry.version)
+    tree.write(path_of("sums"), cancelled, entry.version)
     told = "cancelled, but not over: `driftline cancel sums` ends it"
     assert look(tree, tmp_path).flows[0].state == told
     command(tree, flows.cancel, "sums")
