@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 
 from driftline.coordinator.registry import ClusterState, FileRegistry, Registry
 from driftline.deploy.cluster.flows import removing
-from driftline.deploy.cluster.flows.outcomes import CANCELLED, fail
+from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by, fail
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission, Wish
 from driftline.deploy.cluster.flows.removing import remove
 from driftline.deploy.cluster.flows.status import ClusterStatus, status_of
@@ -27,9 +28,12 @@ from driftline.deploy.cluster.flows.submissions import (
 from driftline.deploy.cluster.flows.submitting import submit
 from driftline.deploy.cluster.tree.folder import Folder
 from driftline.deploy.cluster.tree.tree import Conflict
+from driftline.deploy.cluster.tree.znodes import ZNodes
 from driftline.deploy.commands.cluster import flows
+from driftline.deploy.zookeeper.ensemble import Ensemble
 from driftline.engine.errors import StateMismatch, Unavailable
 from tests.deploy.cluster.test_submitting import flow, order, sums_otherwise
+from tests.zookeepers import SESSION_S
 
 
 @pytest.fixture
@@ -351,3 +355,25 @@ def test_a_flow_that_an_earlier_version_has_cancelled_in_part_says_what_ends_it(
     assert look(tree, tmp_path).flows[0].state == told
     command(tree, flows.cancel, "sums")
     assert look(tree, tmp_path).flows[0].state == "cancelled"
+
+
+def test_in_zookeeper_a_flow_is_removed_as_a_whole_and_not_what_has_come_meanwhile(
+    zookeeper: Ensemble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(ZNodes(f"{zookeeper.addresses}/removing", SESSION_S)) as tree:
+        for name, kind in (("m", Kind.MASTER), ("n", Kind.NODE), ("f", Kind.FRONT)):
+            tree.hold(f"agents/{name}", AgentRecord(name, kind, "host", 4).encode())
+        first = submit(tree, flow(), order(wheel=wheel(tmp_path)))
+        assert tree.masters("sums", lambda: None).leader() == ("", ""), "it makes the queue"
+        assert status_of(tree, tmp_path, answer_s=0).damaged == ()
+        fail(tree, first, CANCELLED, "by a test")
+        begun = after(ended_by, lambda: submit(tree, flow(), order()))
+        monkeypatch.setattr(removing, "ended_by", begun)
+        with pytest.raises(StateMismatch, match="flow 'sums' runs"):
+            remove(tree, "sums")
+        fail(tree, submission_of(tree, "sums"), CANCELLED, "by a test")
+        remove(tree, "sums")
+        assert tree.children("flows") == []
+        tree.masters("sums", lambda: None).leader()
+        assert status_of(tree, tmp_path, answer_s=0).damaged == (), "a queue alone is nothing"
+        assert submit(tree, flow(), order()).lineage != first.lineage
