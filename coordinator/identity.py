@@ -67,7 +67,7 @@ class Identity:
             match _in_tuples(json.loads(line)):
                 case tuple(stored):
                     return Identity.from_tuple(stored)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             pass
         return None
 

@@ -15,7 +15,7 @@ from zlib import crc32
 
 from driftline.coordinator.identity import Identity
 from driftline.engine.durable import make_directory, replace_file
-from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
 from driftline.engine.flow.code import NO_CODE, Code
 from driftline.engine.keygroups import Layout
 from driftline.engine.locks import Lock
@@ -236,10 +236,18 @@ def decode_state(data: bytes, where: str) -> ClusterState:
             "its directory, from copies of the same moment. Without the registry it is not known "
             "whether they fit together: to begin anew, remove all of them"
         )
-    parts = unpack(data[4:])
-    assert isinstance(parts, tuple), "the checksum is right, so encode_state wrote it"
-    if parts[0] not in _READABLE:
-        raise StateMismatch(f"registry {where} was written by another version of Driftline")
+    try:
+        return _decoded(unpack(data[4:]))
+    except (MalformedMessage, ValueError, TypeError, IndexError):
+        raise StateMismatch(
+            f"registry {where} was written by another version of Driftline"
+        ) from None
+
+
+def _decoded(parts: object) -> ClusterState:
+    """Decode the parts of a state. Raises ValueError, TypeError or IndexError for other ones."""
+    if not isinstance(parts, tuple) or parts[0] not in _READABLE:
+        raise ValueError("another format")
     form, identity, version, incarnation, snapshots, run, about, newest = parts
     # Format 4 ends with `output`, or before it; format 5 has no layout.
     python, operators, code_from, *rest = newest

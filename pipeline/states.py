@@ -167,7 +167,7 @@ def from_json(text: str) -> object:
         if isinstance(tree, dict) and tree.keys() == {"value"}:
             return frozen(_from_tree(tree["value"]))
         return _immutable(tree)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise PayloadError(f"{text!r:.100} is no value of a state: {error}") from None
 
 

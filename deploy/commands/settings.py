@@ -56,7 +56,7 @@ class Settings:
             found = tomllib.loads(file.read_text(encoding="utf-8"))
         except OSError as error:
             raise WrongSettings(f"{file}: {error.strerror}") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise WrongSettings(f"{file} is no TOML: {error}") from None
         tables = set(commands)
         for key, value in found.items():

@@ -11,10 +11,12 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from operator import index
 from pathlib import Path
 
 from driftline.deploy.host.forks import guard
 from driftline.engine.counted import beginning
+from driftline.engine.errors import StateMismatch
 from driftline.engine.exits import no_exit
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
@@ -34,7 +36,7 @@ def difference(
     """The first difference, for people, "" if there is none; and how many outputs were compared.
 
     `until`: all outputs with smaller times are delivered, and no others. Dead letters are left out.
-    Raises the errors of inputs and functions, OSError.
+    Raises the errors of inputs and functions, StateMismatch for a file that is no output, OSError.
     """
     lines = Lines(flow, dead_letters)
     streams = [list(_records(source, until, dead_letters)) for source in inputs]
@@ -79,7 +81,11 @@ def _delivered(output: Path, sink: str, stack: ExitStack) -> Iterator[str]:
 
 
 def _label(line: str) -> Label:
-    return tuple(json.loads(line)["t"])
+    try:
+        label: Label = tuple(map(index, json.loads(line)["t"]))
+        return label
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise StateMismatch(f"{visible(beginning(line, SHOWN))} is no line of an output") from None
 
 
 def _told(sink: str, found: str, wanted: str) -> str:

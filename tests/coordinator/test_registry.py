@@ -112,10 +112,28 @@ def test_a_state_of_before_has_the_layout_of_its_identity() -> None:
     assert (state.layout, state.epoch, state.about) == ((0, 1, 2), 4, about)
 
 
-def test_a_state_of_another_version_of_the_format_is_refused() -> None:
-    data = pack((99, "me", 1, 1, ()))
+@pytest.mark.parametrize(
+    "data",
+    [
+        pack((99, "me", 1, 1, ())),
+        pack((6, "me")),
+        pack(()),
+        pack(6),
+        b"\x91" * 200_000,
+        b"\xc1",
+        b"",
+    ],
+)
+def test_a_state_of_another_version_of_the_format_is_refused(data: bytes) -> None:
     with pytest.raises(StateMismatch, match="another version of Driftline"):
         decode_state(crc32(data).to_bytes(4, "big") + data, "here")
+
+
+def test_what_is_no_identity_is_none() -> None:
+    about = Identity(Outline("flow", 128, ()), "digest", "exactly-once", 3, ("a",))
+    assert Identity.from_json(about.to_json()) == about
+    for line in ("", "7", "[]", "[" * 200_000, "{}"):
+        assert Identity.from_json(line) is None
 
 
 def test_every_change_is_a_new_version() -> None:

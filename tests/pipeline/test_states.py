@@ -96,6 +96,12 @@ def test_values_of_states_as_json(value: object) -> None:
     assert type(again) is type(value)
 
 
+@pytest.mark.parametrize("text", ["", "{", '{"value": 1', "[" * 200_000])
+def test_what_is_no_value_is_refused(text: str) -> None:
+    with pytest.raises(PayloadError, match="no value of a state"):
+        from_json(text)
+
+
 def test_what_is_no_state_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     flow = load_flow("driftline.index")
     rows = spark.createDataFrame(

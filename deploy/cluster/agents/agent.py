@@ -22,6 +22,7 @@ from time import monotonic
 
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.agents.answering import Answering
+from driftline.deploy.cluster.agents.following import Following
 from driftline.deploy.cluster.agents.hosting import Host, Hosting
 from driftline.deploy.cluster.agents.logbook import Logbook
 from driftline.deploy.cluster.agents.metrics import Standing, of_processes, serve_agent
@@ -145,6 +146,7 @@ class Agent:
         self._troubles = self.standing.troubles
         self._unreadable: dict[str, str] = {}
         """Flow -> why its registry cannot be read; what runs of it goes on."""
+        self._following = Following()
         self._again_at: dict[str, float] = {}
         """Flow -> when it is tried again."""
         self._made = 0
@@ -205,7 +207,7 @@ class Agent:
             states = self._states(known, damaged)
             known = [each for each in known if each.name in states]
             if config.kind is Kind.NODE:
-                follow_agents(self._tree, known, states)
+                self._following.note(follow_agents(self._tree, known, states), now)
         except InUse:
             raise  # another agent has come with this name while the session was over
         except Disconnected as error:  # the client has told it; what runs goes on
@@ -356,7 +358,8 @@ class Agent:
         """Show this agent to the others, if that has changed."""
         config = self._config
         self._note_holder()
-        troubles = tuple((self._troubles | self._unreadable).items())
+        held = self._troubles | self._unreadable
+        troubles = (*held.items(), *self._following.refused.items())
         host, slots, pid = socket.gethostname(), config.slots, os.getpid()
         hosted = sorted(self._hosted.items())
         members = tuple((f, n, at) for f, h in hosted for n, at in sorted(h.members.items()))

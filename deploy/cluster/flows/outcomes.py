@@ -8,14 +8,31 @@ from __future__ import annotations
 
 from driftline.coordinator.registry import ClusterState, RunOutcome
 from driftline.deploy.cluster.flows.records import Submission
+from driftline.deploy.cluster.flows.submissions import is_current
 from driftline.deploy.cluster.tree.tree import Tree
-from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.errors import StateMismatch
 
 TRIES = 20
 """A master may write at the same moment, once for each snapshot."""
 
 CANCELLED = "Cancelled"
 """The kind of error of a flow that was cancelled."""
+
+
+def without_registry(tree: Tree, flow: str) -> str:
+    """What to tell of a flow whose registry somebody has removed."""
+    return (
+        f"{tree.where} has lost what flow {flow!r} has decided, its registry: `driftline remove "
+        f"{flow}` takes the flow away, and says what to remove then"
+    )
+
+
+def registry_of(tree: Tree, flow: str) -> ClusterState | None:
+    """What the registry of a flow holds. Raises Unavailable, and StateMismatch with what helps."""
+    try:
+        return tree.registry(flow).read()
+    except StateMismatch as error:
+        raise StateMismatch(f"{error}. `driftline remove {flow}` takes the flow away") from None
 
 
 def ended_by(state: ClusterState, submission: Submission) -> bool:
@@ -26,13 +43,16 @@ def ended_by(state: ClusterState, submission: Submission) -> bool:
 def fail(tree: Tree, submission: Submission, error: str, text: str) -> bool:
     """End the run of a submission with an error, unless it is over.
 
-    Returns whether it was not. Raises Unavailable, StateMismatch.
+    Returns whether it was not. The version that is replaced was read while no other run had begun;
+    so no other run is ended. Raises Unavailable, StateMismatch.
     """
     registry = tree.registry(submission.name)
     for left in reversed(range(TRIES)):
-        state = registry.read()
+        state = registry_of(tree, submission.name)
+        if not is_current(tree, submission):
+            return False
         if state is None:
-            raise Unavailable(f"{tree.where} has no state of flow {submission.name!r}")
+            raise StateMismatch(without_registry(tree, submission.name))
         if ended_by(state, submission):
             return False
         outcome = RunOutcome(submission.run, error, text)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from dataclasses import fields as dataclass_fields
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from driftline.deploy.host.config import Reading, beginning_from
 from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.engine.errors import StateMismatch
 from driftline.engine.keygroups import Layout, names_of
+from driftline.engine.policy import POLICIES
 from driftline.engine.snapshots.beginning import NOTHING, Beginning
 
 
@@ -165,7 +167,14 @@ class Submission:
         return bool(self.processes_of(agent, kind, layout))
 
 
-_Record = TypeVar("_Record")
+_Record = TypeVar("_Record", AgentRecord, Submission)
+
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "str": str,
+    "int": int,
+    "bool": bool,
+    "float": (int, float),
+}
 
 
 def _encoded(fields: dict[str, object]) -> bytes:
@@ -174,8 +183,24 @@ def _encoded(fields: dict[str, object]) -> bytes:
 
 def _decoded(data: bytes, what: str, make: Callable[[dict[str, Any]], _Record]) -> _Record:
     try:
-        return make(json.loads(data))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        record = make(json.loads(data))
+        _check(record)
+        return record
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise StateMismatch(
             f"its record as {what} is damaged, or was written by another version: {error}"
         ) from None
+
+
+def _check(record: AgentRecord | Submission) -> None:
+    """Raises TypeError or ValueError for a record that nobody has encoded."""
+    for each in dataclass_fields(record):
+        value, kind = getattr(record, each.name), str(each.type)
+        if kind == "tuple[str, ...]":
+            value, kind = "".join(value), "str"
+        if kind in _TYPES and not isinstance(value, _TYPES[kind]):
+            raise TypeError(f"{each.name} is {value!r:.40}")
+    if isinstance(record, Submission) and (
+        record.policy not in POLICIES or min(record.count, record.groups) < 1
+    ):
+        raise ValueError("its policy, or a number, cannot be")

@@ -95,14 +95,16 @@ def check_rescalable(name: str, policy: Policy) -> None:
 
 def follow_agents(
     tree: Tree, known: Sequence[Submission], states: Mapping[str, ClusterState | None]
-) -> None:
+) -> dict[str, str]:
     """Let elastic flows have a node at each agent for nodes, also at those that have come.
 
-    Every agent for nodes looks; the first one asks. Raises Unavailable.
+    Every agent for nodes looks; the first one asks. Returns the flows that cannot, and why. Raises
+    Unavailable.
     """
+    refused: dict[str, str] = {}
     elastic = [each for each in known if each.elastic and each.wish is Wish.RUN]
     if not elastic:
-        return
+        return refused
     count = sum(agent.kind is Kind.NODE for agent in agents(tree))
     for each in elastic:
         state = states[each.name]
@@ -111,8 +113,11 @@ def follow_agents(
         if max(len(each.layout_in(state)), each.wanted) < min(count, each.groups):
             try:
                 rescale(tree, each.name, min(count, each.groups))
-            except (Conflict, Unavailable, StateMismatch) as error:
-                log.warning("flow %s cannot follow the agents: %s", each.name, error)
+            except Conflict:
+                continue  # another agent has asked
+            except (Unavailable, StateMismatch) as error:
+                refused[each.name] = f"it cannot follow the agents: {error}"
             else:
                 told = about("elastic", flow=each.name, nodes=count)
                 log.info("flow %s is to have %d nodes", each.name, count, extra=told)
+    return refused

@@ -13,9 +13,14 @@ from time import time
 
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.flows.asking import ANSWER_S, ask, keyless
-from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by
+from driftline.deploy.cluster.flows.outcomes import (
+    CANCELLED,
+    ended_by,
+    registry_of,
+    without_registry,
+)
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission, Wish
-from driftline.deploy.cluster.flows.submissions import agents, submissions
+from driftline.deploy.cluster.flows.submissions import agents, in_part, submission_of, submissions
 from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.host.transport import LOCAL, Network
 from driftline.engine.counted import counted, size_in_words
@@ -131,7 +136,9 @@ def status_of(
     unasked = keyless(network, alive)
     flows = []
     damaged: dict[str, str] = {}
-    for submission in submissions(tree, damaged):
+    known = submissions(tree, damaged)
+    damaged |= in_part(tree)
+    for submission in known:
         if only in ("", submission.name):
             state, damage = _state_of(tree, submission)
             over = state is not None and ended_by(state, submission)
@@ -141,15 +148,19 @@ def status_of(
                 reports = ask(tree, submission, layout, alive, sockets, network, answer_s)
             found = flow_status(submission, state, reports, alive, time(), unasked)
             flows.append(replace(found, trouble=(damage, *found.trouble)) if damage else found)
-    return ClusterStatus(tuple(alive), tuple(flows), tuple(damaged.items()), only)
+    lost = tuple((name, why) for name, why in damaged.items() if only in ("", name))
+    if only and not flows and not lost:
+        submission_of(tree, only)  # raises
+    return ClusterStatus(tuple(alive), tuple(flows), lost, only)
 
 
 def _state_of(tree: Tree, submission: Submission) -> tuple[ClusterState | None, str]:
     """What the registry of a flow holds, or what is wrong with it. Raises Unavailable."""
     try:
-        return tree.registry(submission.name).read(), ""
+        state = registry_of(tree, submission.name)
     except StateMismatch as error:
         return None, str(error)
+    return state, "" if state is not None else without_registry(tree, submission.name)
 
 
 def flow_status(
@@ -231,7 +242,12 @@ def _in_words(
         doing = "starting: no master answers yet"
     else:
         doing = f"no master answers; {_without_master(submission, state, reports)}"
-    return f"stopping: {doing}" if submission.wish is Wish.STOP else doing
+    match submission.wish:
+        case Wish.STOP:
+            return f"stopping: {doing}"
+        case Wish.CANCEL:  # its outcome is written first: this run was begun by an earlier version
+            return f"cancelled, but not over: `driftline cancel {submission.name}` ends it"
+    return doing
 
 
 def _without_master(
@@ -335,8 +351,12 @@ def _troubles(
     """What keeps a flow from running, for people."""
     if over:
         return []
-    found = [f"{a.name}: {text}" for a in alive for flow, text in a.trouble
-             if flow == submission.name]  # fmt: skip
+    told: dict[str, list[str]] = {}
+    for agent in alive:
+        for flow, text in agent.trouble:
+            if flow == submission.name:
+                told.setdefault(text, []).append(agent.name)
+    found = [f"{', '.join(by)}: {text}" for text, by in told.items()]
     names = {agent.name for agent in alive}
     places = dict.fromkeys((*(submission.place_of(n) for n in layout), *submission.fronts))
     found += [f"agent {place} is away" for place in places if place not in names]

@@ -1,7 +1,8 @@
 """Submitting: gives a flow its places in a cluster, begins its run, and shows it to the agents.
 
-The registry is written first: a submission that was cut short is given again. A flow that was
-submitted before, and is over, goes on with its state, at the same places.
+Everything is checked, and placed, before anything is written. Then the registry is written first: a
+submission that was cut short is given again, or removed. A flow that was submitted before, and is
+over, goes on with its state, at the same places.
 """
 
 from __future__ import annotations
@@ -18,13 +19,20 @@ from pathlib import Path
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, SnapshotRecord, check_identity
 from driftline.deploy.cluster.flows.listening import check_listeners, listeners
-from driftline.deploy.cluster.flows.outcomes import ended_by
+from driftline.deploy.cluster.flows.outcomes import ended_by, registry_of, without_registry
 from driftline.deploy.cluster.flows.placing import spread, taken_slots
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission
 from driftline.deploy.cluster.flows.rescaling import check_rescalable, wishing
-from driftline.deploy.cluster.flows.submissions import agents, path_of, submissions
+from driftline.deploy.cluster.flows.submissions import (
+    Replaced,
+    agents,
+    find,
+    is_current,
+    path_of,
+    submissions,
+)
 from driftline.deploy.cluster.flows.wheels import send
-from driftline.deploy.cluster.tree.tree import NAMES, NEW, Tree, is_name
+from driftline.deploy.cluster.tree.tree import FLOWS, NAMES, NEW, Conflict, Tree, is_name
 from driftline.deploy.host.config import Reading
 from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
@@ -86,11 +94,11 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
     if any(text == "-" or text.startswith("-.") for texts in inputs for text in texts):
         raise FlowError("a flow in a cluster cannot read standard input: send by a Producer")
     for other in submissions(tree):
-        if other.name != order.name and other.output == str(order.output):
+        if other.name != order.name and _same(tree, other.output, str(order.output)):
             raise StateMismatch(
                 f"flow {other.name!r} has its outputs in {other.output}: give another --output"
             )
-    before, version = _before(tree, order.name)
+    before, version, found = _before(tree, order.name)
     beginning, fitted = order.beginning, None
     if beginning.savepoint:
         fitted = _fitted(order, flow)
@@ -117,8 +125,7 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
     anyone = order.reading.let_anyone_send
     check_listeners(tree, listening, alive, let_anyone_send=anyone)
     first = None if fitted is None else fitted.savepoint.time
-    state = _opened(tree, order, identity, code_of(flow), before, first)
-    wheel = "" if order.wheel is None else send(tree, order.name, order.wheel)
+    state = _opened(tree, order, identity, code_of(flow), before, found, first)
     submission = Submission(
         name=order.name,
         flow=_absolute_flow(order.flow),
@@ -141,15 +148,43 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
         paths=order.paths,
         spares=order.spares,
         beginning=beginning,
-        wheel=wheel,
         wanted_from=len(places[0]),
         elastic=order.elastic,
     )
     if len(submission.layout_in(state)) != order.nodes:
         check_rescalable(order.name, order.policy)
         submission = wishing(tree, submission, state, order.nodes)
+    if order.wheel is not None:
+        submission = replace(submission, wheel=send(tree, order.name, order.wheel))
+    try:
+        tree.registry(order.name).write(state)
+    except StateMismatch:
+        raise Conflict(
+            f"flow {order.name!r}: another command submits or removes it at this moment"
+        ) from None
     tree.write(path_of(order.name), submission.encode(), version)
+    _check_whole(tree, submission)
     return submission
+
+
+def _check_whole(tree: Tree, submission: Submission) -> None:
+    """Raises Conflict if the registry was removed before the submission was there to show it, which
+    is then taken back."""
+
+    def check() -> None:
+        if not is_current(tree, submission):
+            raise Replaced(submission.name)
+
+    if tree.registry(submission.name).read() is None:
+        tree.remove(f"{FLOWS}/{submission.name}", check)
+        raise Conflict(f"flow {submission.name!r} was removed by another command: submit it again")
+
+
+def _same(tree: Tree, one: str, other: str) -> bool:
+    """Whether two paths name one directory, as far as that can be known: links of other hosts
+    cannot."""
+    plain = os.path.normpath if tree.zookeeper else os.path.realpath
+    return plain(one) == plain(other)
 
 
 def _fitted(order: Order, flow: Flow) -> Fitted:
@@ -161,20 +196,22 @@ def _fitted(order: Order, flow: Flow) -> Fitted:
     return order.beginning.fitted(flow)
 
 
-def _before(tree: Tree, name: str) -> tuple[Submission | None, int]:
-    """The submission of this name that is over, and its version, so that nobody submits it
-    meanwhile. Raises StateMismatch if it goes on."""
-    entry = tree.read(path_of(name))
-    if entry is None:
-        return None, NEW
-    before = Submission.decode(entry.data)
-    state = tree.registry(name).read()
-    if state is None or not ended_by(state, before):
+def _before(tree: Tree, name: str) -> tuple[Submission | None, int, ClusterState | None]:
+    """The submission of this name that is over, its version, so that nobody submits it meanwhile,
+    and what its registry holds. Raises StateMismatch if it goes on."""
+    found = find(tree, name)
+    state = registry_of(tree, name)
+    if found is None:
+        return None, NEW, state
+    before, version = found
+    if state is None:
+        raise StateMismatch(without_registry(tree, name))
+    if not ended_by(state, before):
         raise StateMismatch(
             f"flow {name!r} runs already: `driftline stop {name}` ends it in good order, or give "
             "another --name"
         )
-    return before, entry.version
+    return before, version, state
 
 
 def _opened(
@@ -183,13 +220,18 @@ def _opened(
     identity: Identity,
     code: Code,
     before: Submission | None,
+    found: ClusterState | None,
     first: int | None,
 ) -> ClusterState:
-    """What the registry of the flow holds, once it fits what is submitted; `first`: the time of the
-    savepoint that it begins with."""
-    registry = tree.registry(order.name)
+    """What the registry of the flow is to hold next; `found`: what it holds, `first`: the time of
+    the savepoint that the flow begins with. Raises StateMismatch if what is submitted does not fit.
+    """
     where = f"flow {order.name!r} in {tree.where}"
-    found = registry.read()
+    if before is None and found is not None and (found.epoch or found.incarnation):
+        raise StateMismatch(
+            f"{where} has lost its submission, which says at which agents its state is: `driftline "
+            f"remove {order.name}` takes the flow away; then remove its files, and submit it again"
+        )
     other = "give another --name, and another --output"
     anew = f"begin anew with `driftline remove {order.name}`, which says what to remove then"
     state = check_identity(found, identity.text, where, identity, anew, other)
@@ -199,15 +241,12 @@ def _opened(
             fronts = (first,) * len(identity.inputs)
             snapshot = SnapshotRecord(FIRST, first, fronts)
             state = replace(state, snapshots=(snapshot,), base=FIRST)
-        registry.write(state)
         return state
-    if before is not None and before.output != str(order.output):
+    if before is not None and not _same(tree, before.output, str(order.output)):
         raise StateMismatch(
             f"{where} has its outputs in {before.output}, not in {order.output}: give that one, or "
             f"another --name"
         )
-    if state.code == code:
-        return state
     changed = code.changed(state.code)
     if changed and state.incarnation and not order.accept_changed_code:
         raise StateMismatch(
@@ -215,11 +254,10 @@ def _opened(
             "last. --accept-changed-code goes on with the new code: what the old code has put out "
             "stays"
         )
-    state = state.next(code=code, code_from=state.incarnation + 1 if changed else state.code_from)
-    registry.write(state)
     if changed:
         log.warning("new code of %s", ", ".join(map(repr, changed)))
-    return state
+    code_from = state.incarnation + 1 if changed else state.code_from
+    return state.next(code=code, code_from=code_from, output=str(order.output))
 
 
 def _places(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster.flows.outcomes import ended_by
+from driftline.deploy.cluster.flows.outcomes import ended_by, without_registry
 from driftline.deploy.cluster.flows.records import AgentRecord, Submission
 from driftline.deploy.cluster.flows.submissions import agents, submission_of
 from driftline.deploy.cluster.flows.wheels import importable
@@ -47,7 +47,7 @@ def verify_flow(tree: Tree, name: str) -> Verdict:
     submission = submission_of(tree, name)
     run = tree.registry(name).read()
     if run is None:
-        raise StateMismatch(f"{tree.where} has lost what flow {name!r} has decided: its registry")
+        raise StateMismatch(without_registry(tree, name))
     if not ended_by(run, submission):
         raise InUse(
             f"flow {name!r} is going on: nothing was checked. Verify it once it is over; "

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from driftline.coordinator.registry import FileRegistry, Registry
-from driftline.deploy.cluster.tree.tree import FLOWS, NEW, Conflict, Entry, Masters
+from driftline.deploy.cluster.tree.tree import FLOWS, NEW, Conflict, Entry, Masters, unchecked
 from driftline.engine.durable import make_directory, replace_file
 from driftline.engine.errors import InUse, StateMismatch, Unavailable
 from driftline.engine.locks import Lock
@@ -71,14 +71,21 @@ class Folder:
                 self._check()
                 return []
         found = {name.removeprefix(_MARK) for name in names if not name.endswith(_LOCK)}
-        held = {name[1 : -len(_LOCK)] for name in names if name.endswith(_LOCK)}
+        locks = [name for name in names if name.startswith(_MARK) and name.endswith(_LOCK)]
+        held = {name[len(_MARK) : -len(_LOCK)] for name in locks}
         gone = {name for name in held if not self._is_held(f"{path}/{name}")}
         return sorted(name for name in found - gone if not name.startswith("."))
 
-    def remove(self, path: str) -> None:
+    def remove(self, path: str, check: Callable[[], None] = unchecked) -> None:
         with self._alone():
+            check()
             self._file(path).unlink(missing_ok=True)
-            shutil.rmtree(self._path / path, ignore_errors=True)
+            at = self._path / path
+            away = at.with_name(f".{at.name}-removed")
+            shutil.rmtree(away, ignore_errors=True)  # of one that was killed here
+            with suppress(FileNotFoundError):
+                at.rename(away)
+            shutil.rmtree(away, ignore_errors=True)
 
     def hold(self, path: str, data: bytes) -> None:
         if path not in self._held:
@@ -102,11 +109,13 @@ class Folder:
         """The kernel has let go of all that it held."""
 
     def renew(self) -> None:
-        """Hold again what was removed with the directory, once that is there again."""
+        """Hold again what was removed, with the directory for example, once that is there again."""
         self._check()
         for path in list(self._held):
-            if not self._file(path).exists() or not self._lock(path).exists():
+            if not self._lock(path).exists():
                 self._held.pop(path).release()
+                self.hold(path, self._data[path])
+            elif not self._is_as_held(path):
                 self.hold(path, self._data[path])
 
     def masters(self, flow: str, changed: Callable[[], None]) -> Masters:
@@ -149,6 +158,13 @@ class Folder:
             return False
         return False
 
+    def _is_as_held(self, path: str) -> bool:
+        try:
+            found = self.read(path)
+        except StateMismatch:
+            return False
+        return found is not None and found.data == self._data[path]
+
     def _put(self, path: str, data: bytes, version: int) -> None:
         file = self._file(path)
         make_directory(file.parent)
@@ -169,7 +185,8 @@ class Folder:
         try:
             yield
         except OSError as error:
-            raise Unavailable(f"{self.where}: {error.strerror}: {error.filename}") from None
+            place = f": {error.filename}" if error.filename else ""  # a full disk names none
+            raise Unavailable(f"{self.where}: {error.strerror}{place}") from None
 
 
 class _HeldMasters:

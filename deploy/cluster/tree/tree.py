@@ -47,6 +47,10 @@ class Conflict(StateMismatch):
     """Another process has written meanwhile."""
 
 
+def unchecked() -> None:
+    """What may be removed as it is."""
+
+
 class Masters(Protocol):
     """Who leads a flow."""
 
@@ -85,8 +89,12 @@ class Tree(Protocol):
     def children(self, path: str) -> list[str]:
         """The names beneath a path, sorted; of what is held, only what is held now."""
 
-    def remove(self, path: str) -> None:
-        """Remove a path and all beneath it, if it is there."""
+    def remove(self, path: str, check: Callable[[], None] = unchecked) -> None:
+        """Remove a path and all beneath it, if it is there, in one step.
+
+        `check` looks whether that may be, and raises if not. What it has read is still so when the
+        path is removed; else Conflict is raised, and nothing is removed.
+        """
 
     def hold(self, path: str, data: bytes) -> None:
         """Store data as long as this process lives, or replace what it holds there.
@@ -107,7 +115,7 @@ class Tree(Protocol):
         """
 
     def renew(self) -> None:
-        """Hold again what was lost with a session. Raises Unavailable, InUse."""
+        """Hold again what is held no more, or was written by others. Raises Unavailable, InUse."""
 
     def masters(self, flow: str, changed: Callable[[], None]) -> Masters:
         """The masters of a flow; `changed`: see `on_change`."""

@@ -1,8 +1,8 @@
 """The tree of a cluster in ZooKeeper: a z-node for each path; what is held is an ephemeral one.
 
 Watches fire once: each look sets those that it needs, and `changed` is called when one has fired,
-and when the connection is back. What is held is held again in a new session: `renew` says whether
-there is a new one.
+and when the connection is back. `renew` looks whether what is held is there: it is gone with a
+session, or if somebody has removed it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from threading import Event
 
 from kazoo import exceptions as errors
 from kazoo.client import KazooClient
-from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
+from kazoo.protocol.states import WatchedEvent
 
 from driftline.coordinator.registry import Registry
 from driftline.coordinator.succession import Succession
 from driftline.coordinator.zookeeper import ANSWER_S, ZooKeeperRegistry, answering, close, connect
-from driftline.deploy.cluster.tree.tree import FLOWS, NEW, Conflict, Entry, Masters
-from driftline.engine.errors import InUse, Unavailable
+from driftline.deploy.cluster.tree.tree import FLOWS, NEW, Conflict, Entry, Masters, unchecked
+from driftline.engine.errors import InUse
 
 LOOK_EVERY_S = 5.0
 """Only in case that a watch was lost."""
@@ -40,8 +40,6 @@ class ZNodes:
         self._client: KazooClient = connect(hosts, session_s)
         self._answer_s = answer_s
         self._held: dict[str, bytes] = {}
-        self._lost = False
-        """Whether a session has ended: what it held is gone."""
         self._before = ""
         """The session of a process that has ended, in whose place this one is."""
         self._changed: Callable[[], None] = lambda: None
@@ -81,12 +79,31 @@ class ZNodes:
                 self._client.ensure_path_async(path).get(timeout=self._answer_s)
             return self.children(path)
 
-    def remove(self, path: str) -> None:
+    def remove(self, path: str, check: Callable[[], None] = unchecked) -> None:
         with self._answering():
-            try:
-                self._client.delete(path, recursive=True)
-            except errors.NoNodeError:
-                return
+            found = self._with_versions(path)
+        check()
+        if not found:
+            return
+        transaction = self._client.transaction()
+        for each, version in reversed(found):
+            transaction.delete(each, version)
+        with self._answering():
+            done = transaction.commit_async().get(timeout=self._answer_s)
+        if any(isinstance(each, Exception) for each in done):
+            raise Conflict(f"{path} in {self.where}: another process has written there meanwhile")
+
+    def _with_versions(self, path: str) -> list[tuple[str, int]]:
+        """A path and all beneath it, each with its version; nothing if it is not there."""
+        try:
+            stat = self._client.exists_async(path).get(timeout=self._answer_s)
+            if stat is None:
+                return []
+            names = self._client.get_children_async(path).get(timeout=self._answer_s)
+        except errors.NoNodeError:
+            return []  # it has gone meanwhile
+        beneath = [found for name in names for found in self._with_versions(f"{path}/{name}")]
+        return [(path, stat.version), *beneath]
 
     def hold(self, path: str, data: bytes) -> None:
         self._held[path] = data
@@ -108,15 +125,9 @@ class ZNodes:
         self._before = holder
 
     def renew(self) -> None:
-        """Hold again what a session has held that is over. Raises Unavailable, InUse."""
-        if self._lost:
-            self._lost = False  # it may be lost again meanwhile
-            try:
-                for path, data in self._held.items():
-                    self._create(path, data)
-            except Unavailable:
-                self._lost = True
-                raise
+        for path, data in list(self._held.items()):
+            if not self._is_held(path, data):
+                self._create(path, data)
 
     def masters(self, flow: str, changed: Callable[[], None]) -> Masters:
         path = f"/{FLOWS}/{flow}/masters"
@@ -131,6 +142,16 @@ class ZNodes:
     def close(self) -> None:
         self._client.remove_listener(self._connection)
         close(self._client)
+
+    def _is_held(self, path: str, data: bytes) -> bool:
+        """Whether this session holds this path, with these data."""
+        with self._answering():
+            try:
+                asked = self._client.get_async(path, watch=self._fired)
+                found, stat = asked.get(timeout=self._answer_s)
+            except errors.NoNodeError:
+                return False
+        return bool(found == data and str(stat.owner_session_id) == self.holder())
 
     def _create(self, path: str, data: bytes) -> None:
         """Make an ephemeral z-node, or replace the data of our own."""
@@ -171,8 +192,6 @@ class ZNodes:
         self._changed()
 
     def _connection(self, state: str) -> None:
-        if state == KazooState.LOST and self._client.client_state != KeeperState.CLOSED:
-            self._lost = True
         self._changed()
 
 

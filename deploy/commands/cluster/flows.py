@@ -12,12 +12,18 @@ import click
 from rich.console import Console
 from rich.live import Live
 
-from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by, fail
+from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by, fail, without_registry
 from driftline.deploy.cluster.flows.records import Submission, Wish
+from driftline.deploy.cluster.flows.removing import remove as remove_flow
 from driftline.deploy.cluster.flows.rescaling import rescale as rescale_flow
 from driftline.deploy.cluster.flows.status import ClusterStatus, status_of
-from driftline.deploy.cluster.flows.submissions import change, path_of, submission_of
-from driftline.deploy.cluster.tree.tree import FLOWS, Tree
+from driftline.deploy.cluster.flows.submissions import (
+    Replaced,
+    change,
+    is_current,
+    submission_of,
+)
+from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.commands.cluster.places import Place, in_cluster, reached
 from driftline.deploy.commands.cluster.tables import as_table
 from driftline.deploy.host.transport import Network
@@ -59,7 +65,8 @@ def stop(place: Place, name: str, wait_s: float, json_file: Path | None) -> None
     the flow goes on from there when it is submitted again, and replays nothing.
     """
     with place.opened() as tree:
-        wanted = change(tree, name, lambda before: replace(before, wish=Wish.STOP))
+        run = submission_of(tree, name).run
+        wanted = change(tree, name, lambda before: replace(before, wish=Wish.STOP), run)
         how = _end_of(tree, wanted, wait_s)
     _tell_end(name, how, json_file)
     if wait_s and not how:
@@ -77,9 +84,11 @@ def cancel(place: Place, name: str, json_file: Path | None) -> None:
     """
     with place.opened() as tree:
         wanted = submission_of(tree, name)
-        if fail(tree, wanted, CANCELLED, "cancelled by a command"):
-            change(tree, name, lambda before: replace(before, wish=Wish.CANCEL))
-        how = _end_of(tree, wanted, WAIT_S)
+        if fail(tree, wanted, CANCELLED, how := "cancelled by a command"):
+            with suppress(Replaced):  # it is over, and was submitted again at once
+                change(tree, name, lambda before: replace(before, wish=Wish.CANCEL), wanted.run)
+        else:
+            how = _end_of(tree, wanted, WAIT_S)
     _tell_end(name, how, json_file)
 
 
@@ -104,8 +113,11 @@ def rescale(place: Place, name: str, nodes: int, wait_s: float, json_file: Path 
             if len(layout) == nodes or monotonic() >= give_up_at:
                 break
             if state is not None and ended_by(state, wanted):
-                raise StateMismatch(f"flow {name!r} has ended with {len(layout)} nodes")
-            if submission_of(tree, name).wanted not in (0, nodes):
+                raise StateMismatch(f"flow {name!r} has ended with {counted(len(layout), 'node')}")
+            now = submission_of(tree, name)
+            if now.run != wanted.run:
+                raise Replaced(name)
+            if now.wanted not in (0, nodes):
                 raise Unavailable(
                     f"flow {name!r} keeps its {counted(len(layout), 'node')}: another command has "
                     f"asked for that, or a new node cannot start; see `driftline logs {name}`"
@@ -128,20 +140,13 @@ def rescale(place: Place, name: str, nodes: int, wait_s: float, json_file: Path 
 @in_cluster
 @json_option
 def remove(place: Place, name: str, json_file: Path | None) -> None:
-    """Forget the flow NAME, which is over: its places, and the record of its state.
+    """Forget the flow NAME, which is over, or damaged: its places, and the record of its state.
 
     Its files stay on the hosts of its agents: remove them before a flow of the same name begins
     anew there.
     """
     with place.opened() as tree:
-        submission, state = None, None
-        with suppress(StateMismatch):  # it is damaged: there is no other way to end the flow
-            submission = submission_of(tree, name)
-            state = tree.registry(name).read()
-        if submission is not None and state is not None and not ended_by(state, submission):
-            raise StateMismatch(f"flow {name!r} runs: `driftline stop {name}` ends it first")
-        tree.remove(path_of(name))
-        tree.remove(f"{FLOWS}/{name}")
+        submission = remove_flow(tree, name)
     output = None if submission is None else submission.output
     places = _agents_of(submission)
     write_json(json_file, {"name": name, "agents": places, "output": output, "error": None})
@@ -168,8 +173,6 @@ def status(
     """Show the agents and the flows of a cluster, or the flow NAME alone."""
     console = Console()
     with place.opened() as tree, short_folder() as sockets:
-        if name:
-            submission_of(tree, name)
 
         def look() -> ClusterStatus:
             found = status_of(tree, sockets, network, name)
@@ -198,15 +201,23 @@ def _agents_of(submission: Submission | None) -> list[str]:
 
 
 def _end_of(tree: Tree, submission: Submission, wait_s: float) -> str:
-    """How a flow ended, once it has; "" if it has not within `wait_s`. Raises Unavailable."""
+    """How a run ended, once it has; "" if it has not within `wait_s`.
+
+    Raises Unavailable if it has failed, Replaced if another one has begun.
+    """
     give_up_at = monotonic() + wait_s
     while True:
+        current = is_current(tree, submission)
         state = tree.registry(submission.name).read()
         if state is not None and state.outcome is not None and ended_by(state, submission):
             outcome = state.outcome
             if outcome.error and outcome.error != CANCELLED:
                 raise Unavailable(f"the flow has failed: {outcome.error}: {outcome.text}")
             return outcome.text or "complete: its inputs have ended, and all is delivered"
+        if not current:
+            raise Replaced(submission.name)
+        if state is None:
+            raise StateMismatch(without_registry(tree, submission.name))
         if monotonic() >= give_up_at:
             return ""
         sleep(LOOK_EVERY_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -22,7 +23,7 @@ from tests.zookeepers import SESSION_S, WAIT_S, expire
 class Running(threading.Thread):
     """An agent in a thread."""
 
-    asked: int | None = None
+    asked: signal.Signals | None = None
 
     def __init__(self, ensemble: Ensemble, folder: Path) -> None:
         super().__init__(daemon=True)
@@ -40,7 +41,7 @@ class Running(threading.Thread):
             self.error = error
 
     def end(self) -> None:
-        self.asked = 15
+        self.asked = signal.SIGTERM
         self.join()
         self.tree.close()
 
@@ -77,6 +78,13 @@ def test_an_agent_whose_session_ended_is_there_again(running: Running) -> None:
         assert running.is_alive()
 
 
+def test_an_agent_whose_record_somebody_removed_is_there_again(running: Running) -> None:
+    with closing(ZNodes(running.tree.zookeeper, SESSION_S)) as other:
+        until_there(other)
+        other.remove("agents/n")
+        until_there(other)
+
+
 def test_an_agent_whose_name_another_one_has_taken_meanwhile_ends(running: Running) -> None:
     """Two agents with one name would run the same nodes."""
     with closing(ZNodes(running.tree.zookeeper, SESSION_S)) as other:
@@ -84,7 +92,7 @@ def test_an_agent_whose_name_another_one_has_taken_meanwhile_ends(running: Runni
         renew = running.tree.renew
 
         def late() -> None:
-            if running.tree._lost:
+            if not other.children("agents"):
                 other.hold("agents/n", b"another agent")
             renew()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -126,6 +128,90 @@ def test_the_registry_of_a_flow_is_beside_its_submission(opened: Open) -> None:
     assert one.registry("a").read() is None
     assert other.masters("a", lambda: None).leader() == ("", "")
     assert other.children("flows") == ["a"]
+
+
+def test_what_was_removed_or_overwritten_by_others_is_held_again(opened: Open) -> None:
+    one, other = opened(), opened()
+    woken = threading.Event()
+    one.on_change(woken.set)
+    one.hold("agents/a", b"1")
+    one.hold("agents/b", b"2")
+    one.renew()
+    woken.clear()
+    other.remove("agents/a")
+    found = other.read("agents/b")
+    assert found is not None
+    other.write("agents/b", b"garbage", found.version)
+    assert not one.zookeeper or woken.wait(WAIT_S), "it is told, and need not look"
+    one.renew()
+    assert other.children("agents") == ["a", "b"]
+    assert [entry.data for name in "ab" if (entry := other.read(f"agents/{name}"))] == [b"1", b"2"]
+    one.close()
+    assert other.children("agents") == [], "it ends with its holder, as before"
+
+
+@pytest.mark.parametrize(("name", "version"), [("submission", 0), ("wheels/b", NEW)])
+def test_what_is_written_while_a_removal_looks_is_not_removed_unseen(
+    opened: Open, name: str, version: int
+) -> None:
+    one, other = opened(), opened()
+    for each in ("submission", "wheels/a"):
+        one.write(f"flows/a/{each}", b"", NEW)
+    one.write("flows/ab/submission", b"", NEW)
+    wrote: list[bool] = []
+
+    def write() -> None:
+        try:
+            other.write(f"flows/a/{name}", b"new", version)
+        except Conflict:
+            return
+        wrote.append(True)
+
+    writer = threading.Thread(target=write)
+
+    def check() -> None:
+        writer.start()
+        writer.join(0.2)  # or longer: a folder lets it write only once this has removed
+
+    try:
+        one.remove("flows/a", check)
+        removed = True
+    except Conflict:
+        removed = False
+    writer.join()
+    left = [path for path in ("submission", "wheels/a", "wheels/b") if one.read(f"flows/a/{path}")]
+    if removed:
+        assert left == ["wheels/b"] * (version == NEW), "the writer came after it"
+    else:
+        assert wrote
+        assert left == ["submission", "wheels/a", *["wheels/b"] * (version == NEW)]
+    one.remove("flows/a")
+    assert one.children("flows") == ["ab"]
+
+
+def test_what_may_not_be_removed_stays(opened: Open) -> None:
+    tree = opened()
+    tree.write("flows/a/submission", b"", NEW)
+
+    def refused() -> None:
+        raise StateMismatch("it runs")
+
+    with pytest.raises(StateMismatch, match="it runs"):
+        tree.remove("flows/a", refused)
+    assert tree.read("flows/a/submission") == Entry(b"", 0)
+
+
+def test_a_full_disk_is_told_without_a_name_that_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = Folder(tmp_path)
+
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(folder, "replace_file", full)
+    with pytest.raises(Unavailable, match=r"No space left on device$"):
+        tree.write("flows/a/submission", b"", NEW)
 
 
 def test_a_damaged_file_of_a_tree_is_told(tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ OPTIONS = {"node": ["--state", "s"]}
 
 WRONG = [
     ("no TOML", "node", "driftline.toml is no TOML"),
+    ("slots = " + "[" * 200_000, "node", "driftline.toml is no TOML"),
     ("[nodes]\nslots = 2", "node", "there is no command 'nodes' (did you mean 'node'?)"),
     ("slots = 2", "node", "no key 'slots' outside the table of a command"),
     ("zookeper = 'a:1'", "node", "did you mean 'zookeeper'?"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from driftline.deploy.run.comparing import difference
+from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.sources import open_source
 
@@ -64,3 +65,14 @@ def test_the_first_difference_is_told(
     assert bool(said) == bool(told)
     if not told:
         assert count == 15
+
+
+@pytest.mark.parametrize("damaged", ["{", "7", "{}", '{"t": ["a"]}', "[" * 200_000])
+def test_a_file_that_is_no_output_is_told(damaged: str, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"n": 0}\n')
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "all-0.jsonl").write_text(f"{line(0, 0)}\n{damaged}\n")
+    (tmp_path / "out" / "all-1.jsonl").write_text(f"{line(1, 0)}\n")
+    source = open_source(str(tmp_path / "in.jsonl"))
+    with pytest.raises(StateMismatch, match="is no line of an output"):
+        difference(flow(), [source], tmp_path / "out", 100, dead_letters=False)

@@ -1,0 +1,68 @@
+"""An elastic flow that cannot follow the agents: it is told once, and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from driftline.deploy.cluster.agents.agent import Agent, AgentConfig
+from driftline.deploy.cluster.flows.outcomes import CANCELLED, fail
+from driftline.deploy.cluster.flows.records import AgentRecord, Kind
+from driftline.deploy.cluster.flows.status import status_of
+from driftline.deploy.cluster.flows.submissions import submission_of
+from driftline.deploy.cluster.flows.submitting import submit
+from driftline.deploy.cluster.tree.folder import Folder
+from driftline.engine.events import FIELDS, TOLD_EVERY_S
+from tests.deploy.cluster.test_submitting import flow, order
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[Folder]:
+    """A cluster whose two agents for nodes have a slot each, both taken."""
+    tree = Folder(tmp_path / "reg")
+    for name, kind in (("m", Kind.MASTER), ("a", Kind.NODE), ("b", Kind.NODE), ("f", Kind.FRONT)):
+        tree.hold(f"agents/{name}", AgentRecord(name, kind, "host", 1 + (name == "f")).encode())
+    submit(tree, flow(), order(elastic=True))
+    submit(tree, flow(), order("other"))
+    registry = tree.registry("sums")
+    state = registry.read()
+    assert state is not None
+    registry.write(state.next(incarnation=1))
+    yield tree
+    tree.close()
+
+
+def test_a_flow_without_free_slots_is_told_once_and_shown(
+    tree: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "c").mkdir()
+    agents = [
+        Agent(AgentConfig(name, Kind.NODE, tmp_path / "c", 0), Folder(tmp_path / "reg"), tmp_path)
+        for name in "cd"
+    ]
+
+    def events(now: float) -> list[str]:
+        caplog.clear()
+        for agent in agents:
+            agent._look(now)
+        return [getattr(record, FIELDS)["event"] for record in caplog.records]
+
+    caplog.set_level("WARNING", "driftline")
+    events(0.0)
+    events(0.5)  # each has seen the other one
+    assert not any(events(1 + n / 4) for n in range(40))
+    why = "it cannot follow the agents: 4 node processes needed, and there are 2 slots at 4 agents"
+    [told] = [text for text in status_of(tree, tmp_path, only="sums", answer_s=0).flows[0].trouble
+              if "follow" in text]  # fmt: skip
+    assert told.startswith(f"c, d: {why}")
+    assert events(TOLD_EVERY_S + 1) == ["cannot-follow"] * 2
+    tree.hold("agents/e", AgentRecord("e", Kind.NODE, "host", 0).encode())
+    assert events(TOLD_EVERY_S + 2) == ["cannot-follow"] * 2, "another cause"
+    fail(tree, submission_of(tree, "other"), CANCELLED, "by a test")
+    tree.hold("agents/e", AgentRecord("e", Kind.NODE, "host", 9).encode())
+    assert events(TOLD_EVERY_S + 3) == ["cannot-follow-over"] * 2
+    assert submission_of(tree, "sums").wanted == 5
+    for agent in agents:
+        agent.close()
