@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import astuple
 from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState, FileRegistry, SnapshotRecord
@@ -84,7 +85,9 @@ def restore_run(
             begin_with(store, fitted, owned_by(index, nodes, flow.groups))
     for index, records in used.items():
         mark = Mark(run.lineage, f"used-{index}", run.opened + 1)
-        UsedFile(state / f"input-{index}.used", mark).carry_out(StoreUsed(records))
+        UsedFile(state / f"input-{index}.used", mark).carry_out(
+            StoreUsed(records, by_snapshot=True)
+        )
     record = SnapshotRecord(FIRST, savepoint.time, (savepoint.time,) * len(flow.sources))
     registry.write(run.next(snapshots=(record,), base=FIRST))
     if fitted.notes:
@@ -207,13 +210,23 @@ def _inputs(state: Path, run: ClusterState, time: int) -> dict[str, SavedInput]:
     inputs = {}
     sources = run.about.flow.sources
     for index, (source, given) in enumerate(zip(sources, run.about.inputs, strict=True)):
-        found = read_used(state / f"input-{index}.used")
-        used = None
-        if found is not None and found[1].last < time:  # else it says nothing of time T
-            used = min(found[1].until, time), found[1].last, found[1].sum
-        received = given == RECEIVED or (given == PIPED and len(sources) > 1)
-        inputs[source] = SavedInput(not received and not given.startswith(INPUT_LOG), used)
+        noted = read_used(state / f"input-{index}.used")
+        used = None if noted is None else noted.below(time)
+        if given == RECEIVED or (given == PIPED and len(sources) > 1):
+            inputs[source] = SavedInput(numbered=False)
+        else:
+            inputs[source] = saved_input(given, () if used is None else astuple(used))
     return inputs
+
+
+def saved_input(identity: str, used: tuple[int, ...]) -> SavedInput:
+    """What a savepoint says of an input that can be read again. `used`: as in `Used`; () if that is
+    not known."""
+    numbered = not identity.startswith(INPUT_LOG)
+    match used:
+        case (until, last, total):
+            return SavedInput(numbered, (until, last, total))
+    return SavedInput(numbered)
 
 
 def _check_cut(run: ClusterState, flow: Flow, state: Path) -> None:
