@@ -79,9 +79,9 @@ def savepoint(
             submission = submission_of(tree, flow)
             with importable(tree, submission, sockets / "wheels"):
                 loaded = load_flow(submission.flow)
-            saved = save(tree, flow, loaded, output, sockets, network)
-        _tell(saved.savepoint, output, list(saved.unknown), json_file)
-        for source, agent in saved.unknown.items():
+            made = save(tree, flow, loaded, output, sockets, network)
+        _tell(made.savepoint, output, list(made.unknown), json_file)
+        for source, agent in made.unknown.items():
             click.echo(
                 f"The front of source {source!r}, at agent {agent}, did not answer, and it knows "
                 "which records the state was made of: those of a file cannot be compared with them "

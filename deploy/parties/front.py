@@ -251,9 +251,8 @@ class Front(Member):
     def note_used(self, until: int, *, by_snapshot: bool = False) -> None:
         """Make durable which records below this time were used, if the source may change.
 
-        Precondition: all of them were read.
+        Precondition: all of them were read. If it fails, the older note is true, too.
         """
-        # Not again if it fails: the older note is true, too.
         self.jobs += self._used.note(until, by_snapshot=by_snapshot)
 
     def repeat(self) -> None:

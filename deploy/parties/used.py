@@ -1,8 +1,8 @@
 """What a front knows of the records it has read, if its source may change until the next start.
 
 Takes: the time of each committed snapshot, and `AskUsed` (watch). Gives: `StoreUsed`, and
-`UsedBelow`, once all that was asked for is read. Invariant: what it tells of a time is what is below
-it, or says itself that it is not.
+`UsedBelow`, once all that was asked for is read. Invariant: what it tells of a time is what is
+below it, or says itself that it is not.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ class AskUsed(Message):
 
 @message(53, control=True)
 class UsedBelow(Message):
-    """Answer to `AskUsed`. `source`: the identity of the input. `used`: (until, last, checksum), see
-    `engine.sources.used`; `last` is not below `time` if that is known no more. Empty if records of
-    this input are never compared."""
+    """Answer to `AskUsed`. `source`: the identity of the input. `used`: (until, last, checksum), as
+    in `engine.sources.used`; `last` is not below `time` if that is known no more. Empty if records
+    of this input are never compared."""
 
     time: int
     source: str

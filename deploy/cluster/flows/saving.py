@@ -2,8 +2,8 @@
 
 Takes `Report` (master: where the others are), `Parts`, `Slice` and `NoParts` (nodes), `UsedBelow`
 (fronts). Gives `AskReport`, `AskParts`, `AskSlice` and `AskUsed`: what it reads of nodes, the nodes
-of a next layout read in the same way (`deploy.node.pulling`). The flow goes on meanwhile. A snapshot
-that is gone before it was read is given up for the next one.
+of a next layout read in the same way (`deploy.node.pulling`). The flow goes on meanwhile. A
+snapshot that is gone before it was read is given up for the next one.
 
 Which records the state was made of, the fronts know. One that does not answer keeps no state from
 being saved, as its host may be gone for good: its input cannot be compared then, and that is said.
