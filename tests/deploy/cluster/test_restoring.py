@@ -133,6 +133,12 @@ def test_a_flow_that_reads_a_file_is_saved_and_another_file_is_refused(machine: 
     told = folder / "saved.json"
     machine.command("savepoint", "counts", "--output", "saved", "--json", told)
     assert machine.flow("counts")["state"] == "running"
+    machine.kill("front")
+    without = machine.command("savepoint", "counts", "--output", "without", "--json", told)
+    assert "The front of source 'records', at agent front, did not answer" in without
+    assert json.loads(told.read_text())["not_compared"] == ["records"]
+    assert open_savepoint(folder / "without").inputs == {"records": SavedInput(True)}
+    machine.start("front")
     machine.command("cancel", "counts")
     saved = open_savepoint(folder / "saved")
     source = CheckedSource(open_source(file))

@@ -126,7 +126,7 @@ def test_who_asks_is_told_what_a_snapshot_was_made_of() -> None:
     assert talk.front.addresses["watch-savepoint"] == "ipc://there"
     assert len(told) == 3
     assert len({*told}) == 1, "also after a later snapshot"
-    assert (told[0].time, told[0].source) == (3, ListSource([]).identity())
+    assert (told[0].time, told[0].source) == (3, ListSource(["a", "b", "c"]).identity())
     until, last, total = told[0].used
     assert (until, last) == (3, 2)
     CheckedSource(ListSource(["a", "b", "x"]), Used(until, last, total)).check(3)
