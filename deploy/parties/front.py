@@ -1,10 +1,11 @@
 """The front: reads a source, gives each record its label, and sends it to a node. Can replay.
 
 Takes `Start`, `Progress`, `BeginEpoch`, `Committed`, `Drain`, `Hold`, `GoOn` (master), `AskPromise`
-(master, node), `AskDrain` (agent), `Delivered` (nodes, while the master is silent), and the
-messages that every member takes. Gives frames (nodes); a `Promise` for times without a frame (all
-trackers); `Prepared` for an epoch; `Drained`; `Held`; `AskSnapshot` while the records kept for a
-replay take much memory; and the messages that every member gives.
+(master, node), `AskDrain` (agent), `AskUsed` (watch), `Delivered` (nodes, while the master is
+silent), and the messages that every member takes. Gives frames (nodes); a `Promise` for times
+without a frame (all trackers); `Prepared` for an epoch; `Drained`; `Held`; `UsedBelow` (watch);
+`AskSnapshot` while the records kept for a replay take much memory; and the messages that every
+member gives.
 
 Invariants: times grow; frames and promises together cover all times below `next`, without a gap;
 after a `Start` with an offset the same records get the same labels again; the records under way fit
@@ -32,6 +33,7 @@ from itertools import chain
 from driftline.deploy.parties.member import Member
 from driftline.deploy.parties.meter import Meter
 from driftline.deploy.parties.replay import Replay, given_up
+from driftline.deploy.parties.used import UsedRecords
 from driftline.deploy.parties.window import WINDOW, Window
 from driftline.engine.errors import DriftlineError, InputError
 from driftline.engine.flow.plan import Plan
@@ -41,7 +43,6 @@ from driftline.engine.policy import BY_TIME, Output, Policy
 from driftline.engine.sources import BadRecord, CachedSource, LiveSource, Source
 from driftline.engine.sources.cached import KEPT_BYTES, PackedRecord, packed
 from driftline.engine.sources.source import time_of
-from driftline.engine.sources.used import CheckedSource, StoreUsed
 from driftline.engine.stopwatch import Stopwatch
 from driftline.engine.wire.codec import joined_rows
 from driftline.engine.wire.label_columns import encode_labels
@@ -49,6 +50,7 @@ from driftline.engine.wire.messages import (
     AskDrain,
     AskPromise,
     AskSnapshot,
+    AskUsed,
     BeginEpoch,
     Committed,
     Delivered,
@@ -112,8 +114,7 @@ class Front(Member):
         self.live = source if isinstance(source, LiveSource) else None
         self.source = source if isinstance(source, LiveSource) else CachedSource(source)
         self._cached = self.source if isinstance(self.source, CachedSource) else None
-        self._checked = source if isinstance(source, CheckedSource) and policy.replay else None
-        """The source, if what is used of it has to be known at the next start."""
+        self._used = UsedRecords(source, replay=policy.replay)
         self.new_id = new_id
         self.window = Window(window)
         self.on_bad = on_bad
@@ -207,7 +208,7 @@ class Front(Member):
             self._epochs.append((message.number, min(self.next, self._end)))
         elif isinstance(message, Committed):
             self.source.trim(message.trim)
-            self.note_used(message.offset)
+            self.note_used(message.offset, by_snapshot=True)
         elif isinstance(message, Drain):
             self._over_at = message.time
             # What was sent is in the last snapshot of a policy with markers; no more is needed.
@@ -219,6 +220,10 @@ class Front(Member):
             self._held = INFINITY
         elif isinstance(message, Start):
             self._start(message)
+        elif isinstance(message, AskUsed):
+            self.addresses[sender] = message.address
+            if (answer := self._used.answer(message)) is not None:
+                self.send(sender, answer)
         elif isinstance(message, AskDrain):
             if not self.draining:
                 self.drain()
@@ -243,15 +248,12 @@ class Front(Member):
         self.taken -= self.meter.under_way
         self.meter.give_up()
 
-    def note_used(self, until: int) -> None:
+    def note_used(self, until: int, *, by_snapshot: bool = False) -> None:
         """Make durable which records below this time were used, if the source may change.
 
-        Precondition: all of them were read.
+        Precondition: all of them were read. If it fails, the older note is true, too.
         """
-        if self._checked is not None:
-            used = self._checked.used(until)
-            self._checked.note(used)
-            self.jobs.append(StoreUsed(used))  # not again if it fails: the older note is true, too
+        self.jobs += self._used.note(until, by_snapshot=by_snapshot)
 
     def repeat(self) -> None:
         if self._records is None:

@@ -141,8 +141,8 @@ def _used(report: DirectoryReport) -> DirectoryReport:
     found = read_used(Path(report.path))
     if found is None:
         return report
-    mark, used = found
-    return replace(report, mark=mark, holds=f"a checksum over the records up to {used.last}")
+    holds = f"a checksum over the records up to {found.used.last}"
+    return replace(report, mark=found.mark, holds=holds)
 
 
 def _output(report: DirectoryReport) -> DirectoryReport:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import astuple
 from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState, FileRegistry, SnapshotRecord
@@ -24,6 +25,7 @@ from driftline.deploy.run.ending import How, how_ended
 from driftline.deploy.run.receivers import PIPED, RECEIVED
 from driftline.deploy.run.tallies import NUMBERED
 from driftline.deploy.run.used_files import MAY_GROW, UsedFile, read_used
+from driftline.engine.counted import counted
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.flow.flow import Flow
@@ -43,9 +45,10 @@ from driftline.engine.snapshots.savepoint import (
     write_table,
 )
 from driftline.engine.snapshots.store import LmdbStore, PartStore
-from driftline.engine.sources import LiveSource
+from driftline.engine.sources import LiveSource, Source
 from driftline.engine.sources.inputs import Input, Piped
 from driftline.engine.sources.logs.logged import INPUT_LOG
+from driftline.engine.sources.source import time_of
 from driftline.engine.sources.used import CheckedSource, StoreUsed, Used
 from driftline.engine.state.table import StateTable
 from driftline.engine.wire.marks import Mark
@@ -84,7 +87,9 @@ def restore_run(
             begin_with(store, fitted, owned_by(index, nodes, flow.groups))
     for index, records in used.items():
         mark = Mark(run.lineage, f"used-{index}", run.opened + 1)
-        UsedFile(state / f"input-{index}.used", mark).carry_out(StoreUsed(records))
+        UsedFile(state / f"input-{index}.used", mark).carry_out(
+            StoreUsed(records, by_snapshot=True)
+        )
     record = SnapshotRecord(FIRST, savepoint.time, (savepoint.time,) * len(flow.sources))
     registry.write(run.next(snapshots=(record,), base=FIRST))
     if fitted.notes:
@@ -143,19 +148,55 @@ def _check_used(
 
 def used_of(fitted: Fitted, source: str, given: Input | LiveSource) -> Used | None:
     """What the savepoint was made of, once the input of a source is compared with it; None if it
-    cannot be. Raises StateMismatch if it has other records now, InputError, Unavailable."""
-    before = fitted.inputs.get(source)
-    if before is None or before.used is None or not isinstance(given, MAY_GROW):
+    cannot be. Raises StateMismatch if it has other records now, or too few, or if nobody knows
+    which there were; InputError, Unavailable."""
+    before, savepoint = fitted.inputs.get(source), fitted.savepoint
+    if source not in fitted.inputs or not isinstance(given, MAY_GROW):
         return None
-    used = Used(*before.used)
+    used = Used() if before is None or before.used is None else Used(*before.used)
+    if before is not None and before.used is None and savepoint.time > 1:
+        raise StateMismatch(
+            f"savepoint {savepoint.path} does not know of which records of source {source!r} it "
+            f"was made: those of {given.name} cannot be compared. The front did not answer when it "
+            f"was saved, or its input was no file. {_unchecked(fitted, source)}"
+        )
     ways_out = (
-        "Give the input of the savepoint, with more records at its end. Or, to begin with the "
-        f"records of this one at {time_in_words(fitted.savepoint.time)}, whatever is before "
-        f"them, add --drop-state {source}"
+        "Give the input of the savepoint, with more records at its end. Or: "
+        f"{_unchecked(fitted, source)}"
     )
-    user = f"savepoint {fitted.savepoint.path}"
-    CheckedSource(given, used, user=user, ways_out=ways_out).check(fitted.savepoint.time)
-    return used
+    user = f"savepoint {savepoint.path}"
+    CheckedSource(given, used, user=user, ways_out=ways_out).check(savepoint.time)
+    if used.until < savepoint.time and fitted.alone:
+        _check_length(savepoint, given)
+    if source in fitted.unsaid:
+        log.warning(
+            "the records of %s before %s are not compared: savepoint %s does not say of which it "
+            "was made, as it comes from Spark or from an earlier version",
+            *(given.name, time_in_words(savepoint.time), savepoint.path),
+            extra=about("not-compared", name=given.name),
+        )
+    return used if used.until else None
+
+
+def _unchecked(fitted: Fitted, source: str) -> str:
+    return (
+        f"To begin with the records of this input at {time_in_words(fitted.savepoint.time)}, "
+        f"whatever is before them, add --drop-state {source}"
+    )
+
+
+def _check_length(savepoint: Savepoint, given: Source) -> None:
+    """Raises StateMismatch if the only input of a savepoint has fewer records than it was made of;
+    InputError, Unavailable."""
+    needed = savepoint.time - 1
+    if needed < 1 or any(True for _ in given.read(needed)):
+        return
+    has = max(map(time_of, given.read(1)), default=0)
+    raise StateMismatch(
+        f"{given.name}: it has only {counted(has, 'record')} now, but savepoint {savepoint.path} "
+        f"was made of {needed}: nothing of it would be read. Give the input of the savepoint, with "
+        "more records at its end"
+    )
 
 
 def _numbered(given: Input | LiveSource, *, alone: bool) -> bool:
@@ -207,13 +248,23 @@ def _inputs(state: Path, run: ClusterState, time: int) -> dict[str, SavedInput]:
     inputs = {}
     sources = run.about.flow.sources
     for index, (source, given) in enumerate(zip(sources, run.about.inputs, strict=True)):
-        found = read_used(state / f"input-{index}.used")
-        used = None
-        if found is not None and found[1].last < time:  # else it says nothing of time T
-            used = min(found[1].until, time), found[1].last, found[1].sum
-        received = given == RECEIVED or (given == PIPED and len(sources) > 1)
-        inputs[source] = SavedInput(not received and not given.startswith(INPUT_LOG), used)
+        noted = read_used(state / f"input-{index}.used")
+        used = None if noted is None else noted.below(time)
+        if given == RECEIVED or (given == PIPED and len(sources) > 1):
+            inputs[source] = SavedInput(numbered=False)
+        else:
+            inputs[source] = saved_input(given, () if used is None else astuple(used))
     return inputs
+
+
+def saved_input(identity: str, used: tuple[int, ...]) -> SavedInput:
+    """What a savepoint says of an input that can be read again. `used`: as in `Used`; () if that is
+    not known."""
+    numbered = not identity.startswith(INPUT_LOG)
+    match used:
+        case (until, last, total):
+            return SavedInput(numbered, (until, last, total))
+    return SavedInput(numbered)
 
 
 def _check_cut(run: ClusterState, flow: Flow, state: Path) -> None:

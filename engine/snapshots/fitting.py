@@ -62,6 +62,10 @@ class Fitted:
     """Source of the flow that the savepoint knows -> its input, if it is known and not dropped."""
     notes: tuple[str, ...] = ()
     """What begins empty and what is dropped, for people."""
+    unsaid: frozenset[str] = frozenset()
+    """Sources of whose inputs the savepoint says nothing."""
+    alone: bool = False
+    """Whether the savepoint has one source only: its input has all the times."""
 
     def segment(self, group: int) -> bytes:
         """The state of all operators for a key group. Raises SnapshotDamaged."""
@@ -108,11 +112,14 @@ class _Fitting:
         self.unused = {*self.choice.drop}
         renamed = self._renamed()
         inputs: dict[str, SavedInput | None] = {}
+        unsaid = set()
         for operator in self.before.operators:
             name = renamed.get(operator.name, operator.name)
             if operator.kind == "source":
                 drop = self._drops(operator.name)
                 inputs[name] = None if drop else self.savepoint.inputs.get(operator.name)
+                if not drop and operator.name not in self.savepoint.inputs:
+                    unsaid.add(name)
             elif operator.states and not self._drops(operator.name):
                 self._take(operator, name, confirmed=operator.name in renamed)
             elif operator.states:
@@ -127,7 +134,8 @@ class _Fitting:
         notes += [f"{text} is dropped" for text in self.dropped]
         sources = [name for name in inputs if name not in self.now.sources]
         notes += [f"source {name!r} is gone" for name in sources]
-        return Fitted(self.savepoint, self.taken, inputs, tuple(notes))
+        alone = len(inputs) == 1
+        return Fitted(self.savepoint, self.taken, inputs, tuple(notes), frozenset(unsaid), alone)
 
     def _renamed(self) -> dict[str, str]:
         """Old name -> new name, as the user has said."""

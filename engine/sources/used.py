@@ -26,6 +26,7 @@ Invariant: an older `Used` of a run is true, too; it only says less.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -40,6 +41,9 @@ from driftline.engine.wire.party import Job
 
 SPANS_MAX = 2**16
 """How many checksums are kept at most while no snapshot is committed; an even number."""
+
+NOTED_MAX = 64
+"""How many earlier answers of `used` are kept, for who asks of the snapshot before."""
 
 HELD_MAX = 4096
 """How many records `check` holds at most, so that `read` need not read them again."""
@@ -73,6 +77,8 @@ class StoreUsed(Job):
     what: ClassVar[str] = "note what was used of its input"
 
     used: Used
+    by_snapshot: bool = False
+    """Whether it is what a committed snapshot was made of."""
 
 
 class Spans:
@@ -87,24 +93,25 @@ class Spans:
     def __len__(self) -> int:
         return (len(self._numbers) - self._at) // 3
 
-    @property
-    def first(self) -> tuple[int, int, int]:
-        """The first span. Precondition: there is one."""
-        first, last, total = self._numbers[self._at : self._at + 3]
+    def __getitem__(self, index: int) -> tuple[int, int, int]:
+        first, last, total = self._numbers[self._at + 3 * index : self._at + 3 * index + 3]
         return first, last, total
+
+    def below(self, until: int) -> int:
+        """How many spans end below a time."""
+        lasts = self._at + 1
+        return bisect_left(range(len(self)), until, key=lambda i: self._numbers[lasts + 3 * i])
 
     def add(self, first: int, last: int, total: int) -> None:
         """A span follows."""
         self._numbers.extend((first, last, total))
 
-    def take(self) -> tuple[int, int, int]:
-        """Remove the first span. Precondition: there is one."""
-        taken = self.first
-        self._at += 3
+    def take(self, count: int) -> None:
+        """Remove the first spans."""
+        self._at += 3 * count
         if 2 * self._at >= len(self._numbers):
             del self._numbers[: self._at]
             self._at = 0
-        return taken
 
     def clear(self) -> None:
         """Remove all spans."""
@@ -142,6 +149,10 @@ class CheckedSource:
         """(time of the last record, checksum) of the records before those in `_spans`."""
         self._spans = Spans()
         """Of the records that were read; nearly always a span is one record."""
+        self._over = False
+        """Whether the records were read to their end."""
+        self._noted: dict[int, Used] = {used.until: used} if used.until else {}
+        """Time -> what was told of the records below it; the latest ones."""
         self._begun: tuple[int, Iterator[Record]] | None = None
         """The first time of a `read`, and its records, if `check` has begun it."""
 
@@ -181,11 +192,29 @@ class CheckedSource:
 
     def used(self, until: int) -> Used:
         """What there is below a time. Preconditions: all of it was read; times do not decrease."""
-        spans = self._spans
-        while spans and spans.first[1] < until:
-            self._below = spans.take()[1:]
-        last, total = self._below
-        if spans and spans.first[0] < until:
+        used = self._noted[until] = self._up_to(until)
+        while len(self._noted) > NOTED_MAX:
+            del self._noted[next(iter(self._noted))]
+        self._below = used.last, used.sum
+        self._spans.take(self._spans.below(until))
+        return used
+
+    def below(self, until: int) -> Used | None:
+        """What there is below a time; None if it is not read yet. Changes nothing.
+
+        If nothing is known of so early a time any more, it is of a later one, as `last` says.
+        """
+        if until in self._noted:
+            return self._noted[until]
+        last = self._spans[len(self._spans) - 1][1] if self._spans else self._below[0]
+        if until > last + 1 and not self._over:
+            return None
+        return self._up_to(until)
+
+    def _up_to(self, until: int) -> Used:
+        count = self._spans.below(until)
+        last, total = self._spans[count - 1][1:] if count else self._below
+        if count < len(self._spans) and self._spans[count][0] < until:
             until = last + 1  # a span of several records: nothing is known within it
         return Used(max(until, last + 1), last, total)
 
@@ -200,6 +229,7 @@ class CheckedSource:
         total = last = 0
         self._below = 0, 0
         self._spans.clear()
+        self._over = False
         for record in self._source.read(1):
             time = time_of(record)
             if isinstance(record, BadRecord) and record.ends:
@@ -220,6 +250,7 @@ class CheckedSource:
             yield record
         if used.until:
             self._compare(used, last, total, INFINITY)
+        self._over = True
 
     def _compare(self, used: Used, last: int, total: int, following: int) -> None:
         """Compare what was read up to time `last`; `following`: the time of the next record."""

@@ -32,8 +32,10 @@ from driftline.engine.wire.resizing import Resize as Resize
 from driftline.engine.wire.resizing import Slice as Slice
 from driftline.engine.wire.watching import AskDrain as AskDrain
 from driftline.engine.wire.watching import AskReport as AskReport
+from driftline.engine.wire.watching import AskUsed as AskUsed
 from driftline.engine.wire.watching import MasterAt as MasterAt
 from driftline.engine.wire.watching import Report as Report
+from driftline.engine.wire.watching import UsedBelow as UsedBelow
 
 # Elements -------------------------------------------------------------------------------------
 

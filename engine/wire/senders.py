@@ -35,9 +35,9 @@ SENDERS: Mapping[type[m.Message], frozenset[str]] = {
     **dict.fromkeys((m.AskParts, m.AskSlice), frozenset({NODE, WATCH})),
     **dict.fromkeys((m.Parts, m.NoParts, m.Slice), frozenset({NODE})),
     m.Joined: frozenset({NODE}),
-    m.Held: frozenset({FRONT}),
+    **dict.fromkeys((m.Held, m.UsedBelow), frozenset({FRONT})),
     m.Resize: frozenset({WATCH, AGENT}),
-    **dict.fromkeys((m.AskReport, m.AskLines), frozenset({WATCH})),
+    **dict.fromkeys((m.AskReport, m.AskLines, m.AskUsed), frozenset({WATCH})),
     **dict.fromkeys((m.MasterAt, m.AskDrain, m.Lines), frozenset({AGENT})),
     m.Report: frozenset({MASTER, NODE, FRONT}),
 }

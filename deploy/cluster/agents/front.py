@@ -113,7 +113,7 @@ def _check_beginning(
     if (used := used_of(fitted, name, source)) is not None:
         mark = Mark(config.lineage, f"used-{number}", config.session)
         file = UsedFile(Path(config.state) / f"input-{number}.used", mark)
-        file.carry_out(StoreUsed(used))
+        file.carry_out(StoreUsed(used, by_snapshot=True))
 
 
 def _registered(config: ProcessConfig) -> ClusterState:
