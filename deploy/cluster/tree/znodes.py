@@ -107,15 +107,19 @@ class ZNodes:
 
     def hold(self, path: str, data: bytes) -> None:
         self._held[path] = data
-        self._create(path, data)
+        try:
+            self._create(path, data)
+        except InUse:
+            del self._held[path]
+            raise
 
     def let_go(self, path: str) -> None:
-        self._held.pop(path, None)
+        if self._held.pop(path, None) is None:
+            return
         with self._answering():
-            try:
-                self._client.delete_async(path).get(timeout=self._answer_s)
-            except errors.NoNodeError:
-                return
+            stat = self._client.exists_async(path).get(timeout=self._answer_s)
+            if stat is not None and str(stat.owner_session_id) == self.holder():
+                self._remove_version(path, stat.version)
 
     def holder(self) -> str:
         session = self._client.client_id
@@ -177,7 +181,7 @@ class ZNodes:
                     )
 
     def _remove_version(self, path: str, version: int) -> None:
-        """Remove what another session held; nobody else can hold that path meanwhile."""
+        """Remove what a session held; nobody else can hold that path meanwhile."""
         with suppress(errors.NoNodeError, errors.BadVersionError):
             self._client.delete_async(path, version).get(timeout=self._answer_s)
 

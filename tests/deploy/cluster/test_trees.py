@@ -93,6 +93,40 @@ def test_what_is_held_is_there_as_long_as_its_holder(
     assert other.children("agents") == ["b"]
 
 
+def test_who_is_refused_leaves_the_holder_in_its_place(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "HELD_S", 0.2)
+    monkeypatch.setattr("driftline.deploy.cluster.tree.znodes.HELD_S", 0.2)
+    one, other = opened(), opened()
+    one.hold("agents/a", b"1")
+    other.let_go("agents/a")
+    with pytest.raises(InUse):
+        other.hold("agents/a", b"2")
+    other.let_go("agents/a")  # as an agent does on its way out
+    assert one.children("agents") == ["a"]
+    other.close()
+    found = one.read("agents/a")
+    assert found is not None
+    assert found.data == b"1"
+
+
+def test_what_was_lost_and_taken_by_another_is_not_removed(
+    zookeeper: Ensemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("driftline.deploy.cluster.tree.znodes.HELD_S", 0.2)
+    path = f"{zookeeper.addresses}/trees/lost"
+    with ExitStack() as stack:
+        one, heir = ZNodes(path, SESSION_S), ZNodes(path, SESSION_S)
+        stack.callback(one.close)
+        stack.callback(heir.close)
+        one.hold("agents/a", b"1")
+        heir.succeed(one.holder())
+        heir.hold("agents/a", b"2")
+        one.let_go("agents/a")
+        assert heir.children("agents") == ["a"]
+
+
 def test_an_heir_does_not_wait_for_the_session_of_the_one_before(opened: Open) -> None:
     one, other, third = opened(), opened(), opened()
     one.hold("agents/a", b"1")
