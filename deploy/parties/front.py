@@ -162,6 +162,8 @@ class Front(Member):
         """When a live source gives up delivered records next; only without replays."""
         self._over_at = INFINITY
         """A run that is asked to end is over once all records below this time are delivered."""
+        self.more_figures: Callable[[], dict[str, int]] = dict
+        """What else is told of its input."""
 
     @property
     def begun(self) -> bool:
@@ -184,7 +186,8 @@ class Front(Member):
         return "over" if self.stopped else "reading" if self.begun else "starting"
 
     def told(self) -> dict[str, int]:
-        return {"records": self.taken, "bad_records": self.bad, **self.window.told()}
+        own = {"records": self.taken, "bad_records": self.bad}
+        return {**own, **self.window.told(), **self.more_figures()}
 
     @property
     def obstacle(self) -> str:
