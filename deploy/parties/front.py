@@ -163,7 +163,6 @@ class Front(Member):
         self._over_at = INFINITY
         """A run that is asked to end is over once all records below this time are delivered."""
         self.more_figures: Callable[[], dict[str, int]] = dict
-        """What else is told of its input."""
 
     @property
     def begun(self) -> bool:
