@@ -203,7 +203,7 @@ def flow_status(
         resizing="" if master is None else master.resizing,
         refused="" if master is None else master.refused,
         output=submission.output,
-        trouble=tuple(_troubles(submission, submission.layout_in(state), alive, over)),
+        trouble=() if over else tuple(troubles(submission, submission.layout_in(state), alive)),
     )
 
 
@@ -343,12 +343,8 @@ def _held_back(reports: Mapping[str, Report]) -> Iterator[str]:
             yield f"{name} sends no more for now: its window is full, with {under_way} under way"
 
 
-def _troubles(
-    submission: Submission, layout: Layout, alive: Sequence[AgentRecord], over: bool
-) -> list[str]:
-    """What keeps a flow from running, for people."""
-    if over:
-        return []
+def troubles(submission: Submission, layout: Layout, alive: Sequence[AgentRecord]) -> list[str]:
+    """What keeps a flow that is not over from running, for people."""
     told: dict[str, list[str]] = {}
     for agent in alive:
         for flow, text in agent.trouble:

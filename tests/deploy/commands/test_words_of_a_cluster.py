@@ -14,6 +14,7 @@ from signal import SIGTERM
 import pytest
 
 from driftline import Flow
+from driftline.coordinator.registry import SnapshotRecord
 from driftline.deploy.cluster.agents.agent import Agent, AgentConfig
 from driftline.deploy.cluster.flows.outcomes import CANCELLED, fail
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind
@@ -29,6 +30,7 @@ from driftline.engine.policy import policy
 
 FLOW = """
 from driftline import Flow
+from driftline.coordinator.registry import SnapshotRecord
 flow = Flow("counts")
 flow.source("lines").sink("out")
 """
@@ -72,6 +74,9 @@ def said(tmp_path: Path, *words: str, status: int) -> str:
         (["logs", "--agent", "a-fron", "--registry", "reg"], 1,
          "has no agent 'a-fron' now (did you mean 'a-front'?); it has a-front, m"),
         (["logs", "counts", "--registry", "reg"], 0, "agent a-node is away: its lines are missing"),
+        (["stop", "counts", "--wait", "0.1", "--registry", "reg"], 1,
+         "flow counts waits: agent a-node is away\n"
+         "driftline: waiting for its end; `driftline cancel counts` ends it at once"),
         (["status", "--registry", "none"], 1, "none: the first of its agents makes that directory"),
         (["savepoint", "counts", "--output", "s", "--state", ".", "--registry", "reg"], 2,
          "--registry cannot be given with --state"),
@@ -170,6 +175,20 @@ def test_an_agent_says_with_whom_its_processes_cannot_speak(
     assert text.startswith("agents a-node have no key")
     [text] = warned("", at_one, keyed=True)
     assert text.startswith("agents a-node have keys (--bind and --keys), unlike this one")
+
+
+def test_a_savepoint_is_not_begun_without_the_agents_of_all_nodes(
+    tree: Folder, tmp_path: Path
+) -> None:
+    registry = tree.registry("counts")
+    state = registry.read()
+    assert state is not None
+    snapshot = SnapshotRecord(1, 1, 1, (), ())
+    registry.write(state.next(snapshots=(snapshot,)))
+    saving = "savepoint", "counts", "--output", "s", "--registry", "reg"
+    told = said(tmp_path, *saving, status=1)
+    assert "agent a-node is away, and has the state of node-0: start it" in told
+    assert not (tmp_path / "s").exists()
 
 
 def test_a_cluster_without_agents_says_how_to_start_them(tree: Folder, tmp_path: Path) -> None:
