@@ -84,6 +84,8 @@ def said(tmp_path: Path, *words: str, status: int) -> str:
          "flow 'counts' has the source lines"),
         (["submit", "flow.py", "--registry", "reg", "--input", "no.jsonl", "--output", "/o",
           "--name", "other"], 1, "there is no agent for nodes: start `driftline node`"),
+        (["submit", "flow.py", "--registry", "reg", "--input", "tcp://1", "--output", "/o",
+          "--name", "other"], 1, "producers cannot be heard on tcp://1: "),
     ],
 )  # fmt: skip
 def test_what_somebody_is_told(
