@@ -19,7 +19,15 @@ from kazoo.protocol.states import WatchedEvent
 from driftline.coordinator.registry import Registry
 from driftline.coordinator.succession import Succession
 from driftline.coordinator.zookeeper import ANSWER_S, ZooKeeperRegistry, answering, close, connect
-from driftline.deploy.cluster.tree.tree import FLOWS, NEW, Conflict, Entry, Masters, unchecked
+from driftline.deploy.cluster.tree.tree import (
+    AGENTS,
+    FLOWS,
+    NEW,
+    Conflict,
+    Entry,
+    Masters,
+    unchecked,
+)
 from driftline.engine.errors import InUse
 
 LOOK_EVERY_S = 5.0
@@ -44,6 +52,13 @@ class ZNodes:
         """The session of a process that has ended, in whose place this one is."""
         self._changed: Callable[[], None] = lambda: None
         self._client.add_listener(self._connection)
+
+    @property
+    def has_cluster(self) -> bool:
+        """Whether an agent has ever been here. Raises Unavailable."""
+        with self._answering():
+            asked = self._client.exists_async(f"/{AGENTS}")
+            return asked.get(timeout=self._answer_s) is not None
 
     def read(self, path: str) -> Entry | None:
         with self._answering():

@@ -167,7 +167,7 @@ def test_an_input_for_other_machines_is_refused_where_nobody_has_keys(tree: Fold
     for address in wide:
         with pytest.raises(FlowError, match=r"of flow 'one', at agent f: .*--let-anyone-send"):
             submit(tree, flow(), listening("one", address))
-    with pytest.raises(FlowError, match="cannot be heard on tcp://127.0.0.1: no port"):
+    with pytest.raises(FlowError, match=r"cannot be heard on tcp://127.0.0.1: no port"):
         submit(tree, flow(), listening("one", "tcp://127.0.0.1"))
     assert tree.children("flows") == []
     submit(tree, flow(), listening("one", wide[0], let_anyone_send=True))

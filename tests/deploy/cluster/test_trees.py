@@ -15,6 +15,7 @@ from driftline.deploy.cluster.tree import folder
 from driftline.deploy.cluster.tree.folder import Folder
 from driftline.deploy.cluster.tree.tree import NEW, Conflict, Entry, Tree
 from driftline.deploy.cluster.tree.znodes import ZNodes
+from driftline.deploy.commands.cluster.places import Place
 from driftline.deploy.zookeeper.ensemble import Ensemble
 from driftline.engine.errors import InUse, StateMismatch, Unavailable
 from tests.zookeepers import SESSION_S, WAIT_S
@@ -271,3 +272,17 @@ def test_a_directory_that_is_gone_is_told_and_held_again_once_it_is_back(tmp_pat
     tree.renew()
     assert Folder(tmp_path / "tree").children("agents") == ["a"]
     tree.close()
+
+
+def test_a_path_of_zookeeper_without_a_cluster_is_told(zookeeper: Ensemble) -> None:
+    path = f"{zookeeper.addresses}/trees/nothing"
+    place = Place(path, None, SESSION_S)
+    with (
+        pytest.raises(Unavailable, match="there is no cluster at"),
+        place.opened(),
+    ):
+        pass
+    with place.opened(new=True) as tree:
+        tree.hold("agents/a", b"")
+    with place.opened() as tree:
+        assert tree.children("flows") == []
