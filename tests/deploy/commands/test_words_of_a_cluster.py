@@ -185,7 +185,7 @@ def test_a_savepoint_is_not_begun_without_the_agents_of_all_nodes(
     registry = tree.registry("counts")
     state = registry.read()
     assert state is not None
-    snapshot = SnapshotRecord(1, 1, 1, (), ())
+    snapshot = SnapshotRecord(1, 1, (1,))
     registry.write(state.next(snapshots=(snapshot,)))
     saving = "savepoint", "counts", "--output", "s", "--registry", "reg"
     told = said(tmp_path, *saving, status=1)
