@@ -302,10 +302,8 @@ class Front(Member):
         self._early = False
         self._records = iter(()) if self._ended else self._read()
         self.window.clear()
-        self._covered = 0
-        self._durable = 0
+        self._covered = self._durable = self._asked = 0
         self._epochs.clear()
-        self._asked = 0
         self.settled = self._delivered = 0
         self._of_nodes.clear()
         if not self.policy.replay:
