@@ -37,7 +37,7 @@ from typing import Self
 
 import zmq
 
-from driftline.deploy.host.refusals import Refusals
+from driftline.deploy.host.refusals import Refusals, unresolved
 from driftline.deploy.host.transport import become_client
 from driftline.deploy.keys.key import own_key
 from driftline.deploy.parties.intake import MAGIC, Answer, Kind, decode_answer
@@ -147,6 +147,7 @@ class Producer:
         if key is not None and where.public:
             become_client(self._socket, key, where.public)
         name = "" if key is None else key.name
+        self._endpoint = where.endpoint
         self._refusals = Refusals(self._socket, where.endpoint, name)
         try:
             self._socket.connect(where.endpoint)
@@ -245,10 +246,11 @@ class Producer:
             now = monotonic()
             deadline = self._sign_at + timeout_s
             if now >= deadline:
+                hint = self._refusals.hint or unresolved(self._endpoint)
                 raise Unavailable(
                     f"producer {self.id!r} waited {timeout_s:g} s for {self.address} "
                     f"({len(self._unacknowledged)} records unacknowledged): is the flow running?"
-                    f"{self._refusals.hint}"
+                    f"{hint}"
                 )
             if now >= self._ask_at:
                 self._to_ask = True

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 
 from driftline.coordinator.zookeeper import close, connect
+from driftline.deploy.cluster.tree.tree import AGENTS
+from driftline.deploy.cluster.tree.znodes import ZNodes
 from driftline.deploy.zookeeper.ensemble import Ensemble
 from driftline.deploy.zookeeper.server import command_line
 from driftline.engine.errors import Unavailable
@@ -49,6 +51,12 @@ def client_of(ensemble: Ensemble) -> Iterator[KazooClient]:
         yield client
     finally:
         close(client)
+
+
+def make_cluster(zookeeper: str) -> None:
+    """Make the path of a cluster, so that commands that come before its agents find one."""
+    with closing(ZNodes(zookeeper, SESSION_S)) as tree:
+        tree.children(AGENTS)
 
 
 def wait_connected(client: KazooClient) -> None:

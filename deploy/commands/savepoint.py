@@ -81,6 +81,12 @@ def savepoint(
                 loaded = load_flow(submission.flow)
             made = save(tree, flow, loaded, output, sockets, network)
         _tell(made.savepoint, output, list(made.unknown), json_file)
+        if any("://" in text for text in submission.reading.inputs):
+            click.echo(
+                f"What producers send from then on is in flow {flow} alone. If another flow is to "
+                "take its place: let them send no more, make a savepoint once all is delivered, "
+                f"and `driftline stop {flow}`; then let them send to the other one."
+            )
         for source, agent in made.unknown.items():
             click.echo(
                 f"The front of source {source!r}, at agent {agent}, did not answer, and it knows "

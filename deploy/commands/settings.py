@@ -15,15 +15,18 @@ the text after the flag would be, so it means the same.
 
 from __future__ import annotations
 
+import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
 from driftline.engine.ui.near import did_you_mean
+from driftline.engine.visible import complain
 
 FILE = "driftline.toml"
 
@@ -132,6 +135,11 @@ def config_option(commands: Iterable[str]) -> click.Option:
 def set_up(context: click.Context, command: click.Command, name: str) -> None:
     """Let a command take options from the environment and the file. Raises WrongSettings."""
     _name_variables(command, name)
+    if not context.resilient_parsing:
+        group = context.command
+        commands = group.list_commands(context) if isinstance(group, click.Group) else []
+        for text in strange_variables(command, name, commands, os.environ):
+            complain(text)
     settings = context.find_object(Settings)
     if settings is not None and not context.resilient_parsing:
         context.default_map = {name: settings.values_for(command, name)}
@@ -140,6 +148,20 @@ def set_up(context: click.Context, command: click.Command, name: str) -> None:
 def variable(*names: str) -> str:
     """The variable of an option: ("node", "slots") -> DRIFTLINE_NODE_SLOTS."""
     return "_".join((PREFIX, *names)).upper().replace("-", "_").replace(".", "_")
+
+
+def strange_variables(
+    command: click.Command, name: str, commands: Iterable[str], environment: Iterable[str]
+) -> Iterator[str]:
+    """Words about each variable that looks like one of this command, or of all, and is none;
+    `commands`: the names of all. What is another's is not looked at."""
+    known = {variable("config"), *map(variable, SHARED), *_variables(command)}
+    of_others = tuple(f"{variable(other)}_" for other in commands if other != name)
+    for each in sorted(set(environment) - known):
+        if each.startswith(f"{PREFIX}_") and not each.startswith(of_others):
+            near = get_close_matches(each, known, 1)
+            meant = f" (did you mean {near[0]}?)" if near else ""
+            yield f"note: {each} is the variable of no option of `driftline {name}`{meant}"
 
 
 def origin(context: click.Context, name: str) -> str:
@@ -177,6 +199,15 @@ def _options(command: click.Command) -> dict[str, click.Option]:
     """The options of a command by their keys."""
     options = [param for param in command.params if isinstance(param, click.Option)]
     return {option.opts[0].lstrip("-"): option for option in options}
+
+
+def _variables(command: click.Command) -> Iterator[str]:
+    """The variables of a command and of those within it. Precondition: they are named."""
+    for option in _options(command).values():
+        if isinstance(option.envvar, str):
+            yield option.envvar
+    for inner in _commands(command).values():
+        yield from _variables(inner)
 
 
 def _commands(command: click.Command) -> Mapping[str, click.Command]:

@@ -6,10 +6,13 @@ keys and the other has none, ZeroMQ does not even try again: the socket is dead.
 
 from __future__ import annotations
 
+from socket import getaddrinfo
+
 import zmq
 
 from driftline.deploy.host.guarding.monitored import happened
-from driftline.engine.errors import NotPermitted
+from driftline.engine.errors import MalformedMessage, NotPermitted
+from driftline.engine.wire.addresses import host_of, parse
 
 _FAILED = (
     zmq.Event.HANDSHAKE_FAILED_AUTH
@@ -17,6 +20,20 @@ _FAILED = (
     | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
     | zmq.Event.HANDSHAKE_SUCCEEDED
 )
+
+
+def unresolved(endpoint: str) -> str:
+    """That the host of an endpoint has no address, which ZeroMQ does not tell; "" if it has one."""
+    try:
+        where = parse(endpoint).endpoint
+    except MalformedMessage:
+        return ""
+    if where.startswith("tcp://"):
+        try:
+            getaddrinfo(host_of(where), None)
+        except OSError as error:
+            return f"; {host_of(where)!r} is the name of no host here: {error.strerror or error}"
+    return ""
 
 
 class Refusals:

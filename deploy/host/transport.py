@@ -24,7 +24,7 @@ from driftline.deploy.host.guarding.listening import is_local
 from driftline.deploy.host.zap import MEMBERS
 from driftline.deploy.keys.authorised import Authorised
 from driftline.deploy.keys.key import Key, own_key
-from driftline.deploy.keys.rights import CONSUMER
+from driftline.deploy.keys.rights import CONSUMER, HOST
 from driftline.engine.errors import NotPermitted, Unavailable
 from driftline.engine.wire.addresses import Address, parse
 
@@ -76,7 +76,9 @@ class Transport:
         """Raises NotPermitted if a party must not listen there."""
         if self.own is not None:
             if not self.own.rights.speaks_for(name):
-                raise NotPermitted(f"the key {self.own.name} does not speak for {name}")
+                whose = self.own.rights.whose
+                other = "" if whose == HOST else f": it is a {whose}'s; give that of a host"
+                raise NotPermitted(f"the key {self.own.name} does not speak for {name}{other}")
         elif endpoint.startswith("tcp://") and not is_local(endpoint):
             raise NotPermitted(
                 f"{name} cannot listen on {endpoint} without keys: other machines reach it. Make "
@@ -189,10 +191,13 @@ class Network:
             return Transport()
         if not self.keys:
             return Transport(self.scheme, self.bind, self.advertise)
-        path = Path(self.keys)
-        directory = path if path.is_dir() else path.parent
-        own, all_keys = own_key(path), Authorised(directory)
+        own, all_keys = own_key(Path(self.keys)), self.authorised()
         return Transport(self.scheme, self.bind, self.advertise, own, all_keys, folder, sinks)
+
+    def authorised(self) -> Authorised:
+        """All keys that there are. Raises NotPermitted, Unavailable. Precondition: it has keys."""
+        path = Path(self.keys)
+        return Authorised(path if path.is_dir() else path.parent)
 
     def address(self, name: str, sockets: str) -> str:
         """Where others reach a party; with `tcp`, one that is known."""

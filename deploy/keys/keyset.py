@@ -12,7 +12,7 @@ from pathlib import Path
 
 from driftline.deploy.keys.authorised import Authorised, as_toml, entry_of
 from driftline.deploy.keys.key import AUTHORISED, DIRECTORY_MODE, KEY_MODE, SUFFIX, Key
-from driftline.deploy.keys.rights import Rights, consumer_rights, host_rights, producer_rights
+from driftline.deploy.keys.rights import HOST, Rights, consumer_rights, host_rights, producer_rights
 from driftline.engine.durable import make_directory, replace_file, sync_directory
 from driftline.engine.errors import NotPermitted, Unavailable
 from driftline.engine.locks import Lock
@@ -62,11 +62,11 @@ def _make(directory: Path, wanted: Sequence[tuple[str, Rights]]) -> list[Key]:
                 f"name, or remove {name}{SUFFIX} and its entry in {AUTHORISED}"
             )
         taken.add(name)
-    servers = {name: public for name, public, rights in entries if _is_host(rights)}
+    servers = {name: public for name, public, rights in entries if rights.whose == HOST}
     made = []
     for name, rights in wanted:
         key = Key.new(name, rights, servers if rights.sources else None)
-        if _is_host(rights):
+        if rights.whose == HOST:
             servers[name] = key.public
         made.append(key)
     if not servers:
@@ -76,10 +76,6 @@ def _make(directory: Path, wanted: Sequence[tuple[str, Rights]]) -> list[Key]:
     sync_directory(directory)
     replace_file(path, as_toml([*entries, *map(entry_of, made)]).encode())
     return made
-
-
-def _is_host(rights: Rights) -> bool:
-    return not rights.sources and not rights.sinks
 
 
 def _write_secret(path: Path, data: bytes) -> None:

@@ -21,8 +21,8 @@ from driftline.engine.errors import NotPermitted
 HOST_NAMES = ("master", "node-*", "front-*", "watch", "watch-*", "agent")
 """What a host may run."""
 
-CONSUMER = "consumer"
-"""The party that takes outputs."""
+HOST, PRODUCER, CONSUMER = "host", "producer", "consumer"
+"""Whose a key may be; the last one is the party that takes outputs, too."""
 
 NAME_CHARS_MAX = 200
 
@@ -46,6 +46,11 @@ class Rights:
     def is_member(self) -> bool:
         """Whether it may speak to members at all: producers speak to the intake only."""
         return not self.sources
+
+    @property
+    def whose(self) -> str:
+        """Of what kind is who has such a key: a host, a producer or a consumer."""
+        return PRODUCER if self.sources else CONSUMER if self.sinks else HOST
 
     def speaks_for(self, name: str) -> bool:
         """Whether it may speak in this name."""

@@ -153,7 +153,8 @@ class Candidate(Party):
         elif isinstance(result, DriftlineError):
             raise result
         elif isinstance(result, ClusterState) or result is None:
-            log.info("%s leads now", self._process, extra=about("leads", process=self._process))
+            told = about("leads", process=self._process)
+            log.info("this master leads now, as %s", self._process, extra=told)
             self.master = self._make(result)
             self.master.addresses.update(self.addresses)
             self.addresses = self.master.addresses

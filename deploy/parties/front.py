@@ -162,6 +162,7 @@ class Front(Member):
         """When a live source gives up delivered records next; only without replays."""
         self._over_at = INFINITY
         """A run that is asked to end is over once all records below this time are delivered."""
+        self.more_figures: Callable[[], dict[str, int]] = dict
 
     @property
     def begun(self) -> bool:
@@ -184,7 +185,8 @@ class Front(Member):
         return "over" if self.stopped else "reading" if self.begun else "starting"
 
     def told(self) -> dict[str, int]:
-        return {"records": self.taken, "bad_records": self.bad, **self.window.told()}
+        own = {"records": self.taken, "bad_records": self.bad}
+        return {**own, **self.window.told(), **self.more_figures()}
 
     @property
     def obstacle(self) -> str:
@@ -300,10 +302,8 @@ class Front(Member):
         self._early = False
         self._records = iter(()) if self._ended else self._read()
         self.window.clear()
-        self._covered = 0
-        self._durable = 0
+        self._covered = self._durable = self._asked = 0
         self._epochs.clear()
-        self._asked = 0
         self.settled = self._delivered = 0
         self._of_nodes.clear()
         if not self.policy.replay:

@@ -186,8 +186,9 @@ class Flow:
             name = f"{kind}-{number}"
         if not isinstance(name, str) or not name:
             raise FlowError(f"the name of a {kind} is a text that is not empty, not {name!r}")
-        if any(vertex.name == name for vertex in self.vertices):
-            raise FlowError(f"flow {self.name!r} already has an operator named {name!r}")
+        if kinds := [vertex.kind for vertex in self.vertices if vertex.name == name]:
+            both = f"a {kinds[0]} named {name!r}, as this {kind} is: give one another name"
+            raise FlowError(f"flow {self.name!r} already has {both}")
         if kind in ("map", "flat_map", "filter", "scan", "process") and not callable(function):
             raise FlowError(f"{kind} {name!r} needs a function, not {function!r}")
         names = _fields(f"{kind} {name!r}", fields)

@@ -26,6 +26,7 @@ from driftline.deploy.cluster.agents.following import Following
 from driftline.deploy.cluster.agents.hosting import Host, Hosting
 from driftline.deploy.cluster.agents.logbook import Logbook
 from driftline.deploy.cluster.agents.metrics import Standing, of_processes, serve_agent
+from driftline.deploy.cluster.flows.asking import speaks_with_keys, strangers
 from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by, fail
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission, Wish
 from driftline.deploy.cluster.flows.rescaling import follow_agents, keep_nodes
@@ -167,6 +168,7 @@ class Agent:
         config, tree = self._config, self._tree
         tree.on_change(self._woken.set)
         self._show()
+        self._check_keys()
         log.info(
             "agent %s for %s processes is at work, with %s",
             *(config.name, config.kind, tree.where),
@@ -368,6 +370,24 @@ class Agent:
         if record != self._shown:
             self._tree.hold(config.path, record.encode())
             self._shown = record
+
+    def _check_keys(self) -> None:
+        """Warn of agents whose processes cannot speak with those that run here."""
+        network, alive = self._config.network, agents(self._tree)
+        if network.scheme == "tcp" and network.keys:
+            others = strangers(network, alive)
+            others += [a.name for a in alive if a.address and not speaks_with_keys(a)]
+            why = f"have no key of the set of {network.keys}"
+        else:
+            others = [agent.name for agent in alive if speaks_with_keys(agent)]
+            why = "have keys (--bind and --keys)"
+        if others:
+            log.warning(
+                "agents %s %s, unlike this one: their processes cannot speak with those here. Give "
+                "all agents of a cluster the keys of one set, or none any",
+                *(", ".join(others), why),
+                extra=about("other-keys", agents=", ".join(others)),
+            )
 
     def _of_another(self) -> str:
         """What to tell about the agent that has this name. Raises Unavailable."""

@@ -86,6 +86,7 @@ def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         front, _ = open_front(*parts, token=config.process)
         asked.append(front)
         tally = Tally(front, source, start, aside.below(start))
+        front.more_figures = lambda: {"lag_ms": int(tally.look(front.now).lag_s * 1000)}
         samples = OfInputs([(flow.sources[number].name, tally, aside)])
 
         def ended() -> bool:

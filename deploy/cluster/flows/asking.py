@@ -18,6 +18,7 @@ from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.transport import Network
 from driftline.deploy.parties.watch import Watch
 from driftline.engine.keygroups import Layout, names_of
+from driftline.engine.wire.addresses import parse
 from driftline.engine.wire.messages import Report
 from driftline.engine.wire.senders import FRONT, MASTER, NODE, WATCH
 
@@ -70,12 +71,36 @@ def ask(
 
 
 def keyless(network: Network, alive: Sequence[AgentRecord]) -> str:
-    """Why processes of a cluster would not answer who asks by this network; "" if they would."""
-    if network.scheme == "tcp" and network.keys:
+    """Why processes of a cluster would not answer who asks by this network; "" if they would.
+
+    Raises NotPermitted, Unavailable for keys that cannot be used.
+    """
+    with_keys = [agent.name for agent in alive if speaks_with_keys(agent)]
+    if not with_keys:
         return ""
-    if any(agent.keyed and agent.address.startswith("tcp://") for agent in alive):
-        return "processes answer those who have a key: give --bind and --keys"
+    if not (network.scheme == "tcp" and network.keys):
+        return "this cluster has keys: give --bind and --keys"
+    if strangers(network, alive) == with_keys:
+        return "these --keys are of another set than those of this cluster"
     return ""
+
+
+def strangers(network: Network, alive: Sequence[AgentRecord]) -> list[str]:
+    """The agents with keys that are none of the set of this network, which has keys.
+
+    Raises NotPermitted, Unavailable for keys that cannot be used.
+    """
+    known = network.authorised()
+    return [
+        agent.name
+        for agent in alive
+        if speaks_with_keys(agent) and known.who(parse(agent.address).public) is None
+    ]
+
+
+def speaks_with_keys(agent: AgentRecord) -> bool:
+    """Not if its keys are for producers only, as its processes are reached on its host alone."""
+    return agent.keyed and agent.address.startswith("tcp://")
 
 
 def _shown(submission: Submission, layout: Layout, alive: Sequence[AgentRecord]) -> dict[str, str]:

@@ -7,7 +7,7 @@ alone: the agent tells it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from driftline.deploy.cluster.flows.outcomes import ended_by
@@ -33,21 +33,32 @@ class Listener:
         return f"input {self.source}={self.address} of flow {self.flow!r}"
 
 
+def check_forms(inputs: Iterable[Iterable[str]]) -> None:
+    """Check that inputs that are addresses can be such, whatever agents there are.
+
+    Raises FlowError.
+    """
+    for texts in inputs:
+        for text in texts:
+            if "://" in text:
+                check_form(text)
+
+
 def check_listeners(
     tree: Tree, wanted: Sequence[Listener], alive: Sequence[AgentRecord], *, let_anyone_send: bool
 ) -> None:
     """Check the inputs of a flow, those that are addresses. `alive`: the agents that live.
 
-    Raises FlowError for what cannot be or must not be, InUse for what others have taken.
+    Raises FlowError for what must not be, InUse for what others have taken.
     """
     by_name = {agent.name: agent for agent in alive}
     for each in wanted:
         agent = by_name.get(each.agent)
+        if agent is None:
+            continue  # it is not known whether it has keys
+        keyed = agent.keyed and each.address.startswith("tcp://")
         try:
-            check_form(each.address)
-            if agent is not None:  # of another one it is not known whether it has keys
-                keyed = agent.keyed and each.address.startswith("tcp://")
-                check_open(each.address, let_anyone_send=let_anyone_send or keyed)
+            check_open(each.address, let_anyone_send=let_anyone_send or keyed)
         except FlowError as error:
             raise FlowError(f"{each}, at agent {each.agent}: {error}") from None
     taken = list(_listening(tree, {each.flow for each in wanted})) if wanted else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from driftline.deploy.cluster.flows.outcomes import ended_by
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind
@@ -12,10 +12,13 @@ from driftline.deploy.cluster.tree.tree import Tree
 from driftline.engine.counted import counted
 from driftline.engine.errors import StateMismatch, Unavailable
 
+Taken = Mapping[str, Counter[str]]
+"""Flow -> how many slots of each agent it takes."""
 
-def taken_slots(tree: Tree, but: str = "") -> Counter[str]:
-    """How many slots of each agent are taken by flows that go on, `but` one. Raises Unavailable."""
-    taken: Counter[str] = Counter()
+
+def taken_slots(tree: Tree, but: str = "") -> Taken:
+    """The slots that are taken by flows that go on, `but` one. Raises Unavailable."""
+    taken: dict[str, Counter[str]] = {}
     for each in submissions(tree):
         if each.name == but:
             continue
@@ -25,35 +28,43 @@ def taken_slots(tree: Tree, but: str = "") -> Counter[str]:
             state = None
         if state is None or not ended_by(state, each):
             layout = each.layout_in(state)
-            taken.update(map(each.place_of, layout))
+            own = taken[each.name] = Counter(map(each.place_of, layout))
             if each.wanted not in (0, len(layout)):
-                taken.update(map(each.place_of, each.next_in(layout)))
-            taken.update(each.fronts)
+                own.update(map(each.place_of, each.next_in(layout)))
+            own.update(each.fronts)
     return taken
 
 
-def spread(alive: Sequence[AgentRecord], kind: Kind, count: int, used: Counter[str]) -> list[str]:
-    """The agents of so many processes: those with the fewest first. `used`: slots that are taken.
+def spread(alive: Sequence[AgentRecord], kind: Kind, count: int, taken: Taken) -> list[str]:
+    """The agents of so many processes: those with the fewest first. `taken`: slots that are.
 
     Raises Unavailable if there are too few slots.
     """
     fitting = [agent for agent in alive if agent.kind is kind]
+    used = sum(taken.values(), Counter[str]())
     free = {agent.name: agent.slots - used[agent.name] for agent in fitting}
     chosen: list[str] = []
     for _ in range(count):
         left = [name for name in free if free[name] > 0]
         if not left:
-            have = sum(agent.slots for agent in fitting)
-            taken = sum(used[agent.name] for agent in fitting)
             if not fitting:
                 raise Unavailable(f"there is no agent for {kind}s: start `driftline {kind}`")
-            are = "is" if taken == 1 else "are"
+            have = sum(agent.slots for agent in fitting)
             raise Unavailable(
                 f"{count} {kind} process{'es' * (count > 1)} needed, and there are "
-                f"{counted(have, 'slot')} at {counted(len(fitting), 'agent')}, of which {taken} "
-                f"{are} taken: start another `driftline {kind}`, or one with more --slots"
+                f"{counted(have, 'slot')} at {counted(len(fitting), 'agent')}, of which "
+                f"{_by_flow(taken, fitting)}: start another `driftline {kind}`, or one with more "
+                "--slots"
             )
         name = min(left, key=lambda name: (chosen.count(name), -free[name], name))
         free[name] -= 1
         chosen.append(name)
     return chosen
+
+
+def _by_flow(taken: Taken, fitting: Sequence[AgentRecord]) -> str:
+    """How many slots of these agents are taken, and by which flows."""
+    counts = {flow: sum(of[agent.name] for agent in fitting) for flow, of in taken.items()}
+    total = sum(counts.values())
+    which = ", ".join(f"{flow} ({count})" for flow, count in counts.items() if count)
+    return f"{total} {'is' if total == 1 else 'are'} taken{' by ' * bool(which)}{which}"

@@ -84,8 +84,9 @@ def save(tree: Tree, name: str, flow: Flow, output: Path, sockets: Path, network
             f"flow {name!r} runs with {submission.policy}, whose snapshots are no cut by label: "
             "only one with exactly-once can be saved"
         )
-    _running(tree, submission)
-    if why := keyless(network, agents(tree)):
+    alive = agents(tree)
+    _check_there(submission, _running(tree, submission), {agent.name for agent in alive})
+    if why := keyless(network, alive):
         raise Unavailable(f"no state can be read: {why}")
     begin(output)
     sources = [source.name for source in flow.sources]
@@ -149,14 +150,15 @@ class Saver(Watch):
         Raises SnapshotDamaged, Unavailable.
         """
         self.ask()
-        self._await(runtime, lambda: all(node in self.addresses for node in nodes), "the master")
+        self._await(runtime, lambda: [] if MASTER in self.reports else ["the master"])
+        self._await(runtime, lambda: [node for node in nodes if node not in self.addresses])
         self._fronts, self._time = fronts, record.time
         about = record.number, record.taken, 0, 0, (0, self._groups - 1)
         self._pulls = {node: Pull(node, AskParts(self.address, *about)) for node in nodes}
         self.segments = {node: [] for node in nodes}
-        self._await(runtime, lambda: all(p.is_over for p in self._pulls.values()), "the nodes")
+        self._await(runtime, lambda: [n for n, pull in self._pulls.items() if not pull.is_over])
         with suppress(Unavailable):  # their hosts may be gone for good
-            self._await(runtime, lambda: all(front in self.used for front in fronts), "the fronts")
+            self._await(runtime, lambda: [front for front in fronts if front not in self.used])
         return self.segments
 
     def handle(self, sender: str, message: Message) -> None:
@@ -191,18 +193,30 @@ class Saver(Watch):
             case () | (_, _, _):
                 self.used[front] = message
 
-    def _await(self, runtime: Runtime, done: Callable[[], bool], who: str) -> None:
+    def _await(self, runtime: Runtime, open_ones: Callable[[], list[str]]) -> None:
+        """Wait until nothing is open at any of these."""
         self._heard_at = monotonic()
-        while not done():
+        while who := open_ones():
             runtime.step(wait_s=0.1)
             if self._damage:
                 damage, self._damage = self._damage, ""
                 raise SnapshotDamaged(damage)
             if monotonic() > self._heard_at + ANSWER_S:
                 raise Unavailable(
-                    f"{who} of the flow did not answer for {ANSWER_S:g} s: `driftline status` "
-                    "shows what is wrong; from another host, give --bind and --keys"
+                    f"{', '.join(who)} of the flow did not answer for {ANSWER_S:g} s: `driftline "
+                    "status` shows what is wrong"
                 )
+
+
+def _check_there(submission: Submission, state: ClusterState, alive: set[str]) -> None:
+    """Raises Unavailable if the agent of a node is away: it has a part of the state."""
+    layout = submission.layout_in(state)
+    for number, name in zip(layout, names_of(layout), strict=True):
+        if (place := submission.place_of(number)) not in alive:
+            raise Unavailable(
+                f"agent {place} is away, and has the state of {name}: start it, and try again once"
+                " `driftline status` shows that the flow runs"
+            )
 
 
 def _running(tree: Tree, submission: Submission) -> ClusterState:

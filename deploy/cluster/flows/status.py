@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from time import time
 
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.flows.asking import ANSWER_S, ask, keyless
@@ -29,14 +28,10 @@ from driftline.engine.keygroups import Layout, names_of, owned_by
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import POLICIES, Output
 from driftline.engine.wire.messages import Report
-from driftline.engine.wire.senders import MASTER
+from driftline.engine.wire.senders import FRONT, MASTER
 
 AT_WORK = "running"
 """The state of a node that is at work."""
-
-MICROS_SINCE = 10**15
-"""Times from here on are microseconds since 1970, those of live sources; below, numbers of records.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +74,8 @@ class FlowStatus:
     frontier: int | None
     """All outputs below this time are delivered; None if that is not known, or all are."""
     lag_s: float | None
-    """How far the frontier is behind the clock; None for times that are no clock's."""
+    """For how long the oldest record that is not delivered has been there; None if a front does not
+    answer, as only fronts know that."""
     last_snapshot: dict[str, int] | None
     snapshot_age_s: float | None
     """Since the last snapshot; None if there is none, or the master of then leads no more."""
@@ -146,7 +142,7 @@ def status_of(
             if not over and not unasked:
                 layout = submission.layout_in(state)
                 reports = ask(tree, submission, layout, alive, sockets, network, answer_s)
-            found = flow_status(submission, state, reports, alive, time(), unasked)
+            found = flow_status(submission, state, reports, alive, unasked)
             flows.append(replace(found, trouble=(damage, *found.trouble)) if damage else found)
     lost = tuple((name, why) for name, why in damaged.items() if only in ("", name))
     if only and not flows and not lost:
@@ -168,11 +164,10 @@ def flow_status(
     state: ClusterState | None,
     reports: Mapping[str, Report],
     alive: Sequence[AgentRecord],
-    now: float,
     unasked: str = "",
 ) -> FlowStatus:
-    """The status of one flow; `reports`: of its processes, `state`: what its registry holds, `now`:
-    seconds since 1970, `unasked`: why its processes were not asked."""
+    """The status of one flow; `reports`: of its processes, `state`: what its registry holds,
+    `unasked`: why its processes were not asked."""
     over = state is not None and ended_by(state, submission)
     master = reports.get(MASTER)
     figures = dict(master.figures) if master is not None else {}
@@ -197,7 +192,7 @@ def flow_status(
         incarnation=state.incarnation if state is not None else 0,
         recoveries=figures.get("recoveries", 0),
         frontier=frontier,
-        lag_s=_lag_s(frontier, figures.get("reached", 0), now),
+        lag_s=None if over else _lag_s(submission, reports),
         last_snapshot=None
         if snapshot is None
         else {"number": snapshot.number, "time": snapshot.time},
@@ -208,15 +203,18 @@ def flow_status(
         resizing="" if master is None else master.resizing,
         refused="" if master is None else master.refused,
         output=submission.output,
-        trouble=tuple(_troubles(submission, submission.layout_in(state), alive, over)),
+        trouble=() if over else tuple(troubles(submission, submission.layout_in(state), alive)),
     )
 
 
-def _lag_s(frontier: int | None, reached: int, now: float) -> float | None:
-    """The lag of a frontier; `reached`: the times below were sent; 0: that is not known."""
-    if frontier is None or frontier < MICROS_SINCE:
-        return None
-    return 0.0 if 0 < reached <= frontier else max(0.0, now - frontier / 1e6)
+def _lag_s(submission: Submission, reports: Mapping[str, Report]) -> float | None:
+    """The largest lag of a front; None unless all fronts tell it."""
+    lags = []
+    for number in range(len(submission.fronts)):
+        report = reports.get(f"{FRONT}-{number}")
+        lags.append(None if report is None else dict(report.figures).get("lag_ms"))
+    known = [lag for lag in lags if lag is not None]
+    return max(known) / 1000 if known and len(known) == len(lags) else None
 
 
 def _in_words(
@@ -345,12 +343,8 @@ def _held_back(reports: Mapping[str, Report]) -> Iterator[str]:
             yield f"{name} sends no more for now: its window is full, with {under_way} under way"
 
 
-def _troubles(
-    submission: Submission, layout: Layout, alive: Sequence[AgentRecord], over: bool
-) -> list[str]:
-    """What keeps a flow from running, for people."""
-    if over:
-        return []
+def troubles(submission: Submission, layout: Layout, alive: Sequence[AgentRecord]) -> list[str]:
+    """What keeps a flow that is not over from running, for people."""
     told: dict[str, list[str]] = {}
     for agent in alive:
         for flow, text in agent.trouble:

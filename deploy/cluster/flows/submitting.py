@@ -18,7 +18,7 @@ from pathlib import Path
 
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, SnapshotRecord, check_identity
-from driftline.deploy.cluster.flows.listening import check_listeners, listeners
+from driftline.deploy.cluster.flows.listening import check_forms, check_listeners, listeners
 from driftline.deploy.cluster.flows.outcomes import ended_by, registry_of, without_registry
 from driftline.deploy.cluster.flows.placing import spread, taken_slots
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission
@@ -93,6 +93,7 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
     inputs = [[_absolute(text) for text in texts] for texts in inputs]
     if any(text == "-" or text.startswith("-.") for texts in inputs for text in texts):
         raise FlowError("a flow in a cluster cannot read standard input: send by a Producer")
+    check_forms(inputs)
     for other in submissions(tree):
         if other.name != order.name and _same(tree, other.output, str(order.output)):
             raise StateMismatch(
@@ -272,9 +273,9 @@ def _places(
         raise Unavailable(f"{tree.where} has no agent for masters: start `driftline master`")
     if before is not None:
         return before.nodes, before.fronts
-    used = taken_slots(tree)
-    nodes = spread(alive, Kind.NODE, order.nodes, used)
-    return tuple(nodes), tuple(spread(alive, Kind.FRONT, fronts, used))
+    taken = taken_slots(tree)
+    nodes = spread(alive, Kind.NODE, order.nodes, taken)
+    return tuple(nodes), tuple(spread(alive, Kind.FRONT, fronts, taken))
 
 
 def _named(inputs: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

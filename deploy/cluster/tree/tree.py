@@ -103,7 +103,7 @@ class Tree(Protocol):
         """
 
     def let_go(self, path: str) -> None:
-        """Hold a path no more."""
+        """Hold a path no more, if this process holds it: what another one holds stays."""
 
     def holder(self) -> str:
         """By what this process holds things now, if that outlives it for a while; else ""."""

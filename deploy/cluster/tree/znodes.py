@@ -19,7 +19,15 @@ from kazoo.protocol.states import WatchedEvent
 from driftline.coordinator.registry import Registry
 from driftline.coordinator.succession import Succession
 from driftline.coordinator.zookeeper import ANSWER_S, ZooKeeperRegistry, answering, close, connect
-from driftline.deploy.cluster.tree.tree import FLOWS, NEW, Conflict, Entry, Masters, unchecked
+from driftline.deploy.cluster.tree.tree import (
+    AGENTS,
+    FLOWS,
+    NEW,
+    Conflict,
+    Entry,
+    Masters,
+    unchecked,
+)
 from driftline.engine.errors import InUse
 
 LOOK_EVERY_S = 5.0
@@ -44,6 +52,13 @@ class ZNodes:
         """The session of a process that has ended, in whose place this one is."""
         self._changed: Callable[[], None] = lambda: None
         self._client.add_listener(self._connection)
+
+    @property
+    def has_cluster(self) -> bool:
+        """Whether an agent has ever been here. Raises Unavailable."""
+        with self._answering():
+            asked = self._client.exists_async(f"/{AGENTS}")
+            return asked.get(timeout=self._answer_s) is not None
 
     def read(self, path: str) -> Entry | None:
         with self._answering():
@@ -107,15 +122,19 @@ class ZNodes:
 
     def hold(self, path: str, data: bytes) -> None:
         self._held[path] = data
-        self._create(path, data)
+        try:
+            self._create(path, data)
+        except InUse:
+            del self._held[path]
+            raise
 
     def let_go(self, path: str) -> None:
-        self._held.pop(path, None)
+        if self._held.pop(path, None) is None:
+            return
         with self._answering():
-            try:
-                self._client.delete_async(path).get(timeout=self._answer_s)
-            except errors.NoNodeError:
-                return
+            stat = self._client.exists_async(path).get(timeout=self._answer_s)
+            if stat is not None and str(stat.owner_session_id) == self.holder():
+                self._remove_version(path, stat.version)
 
     def holder(self) -> str:
         session = self._client.client_id
@@ -177,7 +196,7 @@ class ZNodes:
                     )
 
     def _remove_version(self, path: str, version: int) -> None:
-        """Remove what another session held; nobody else can hold that path meanwhile."""
+        """Remove what a session held; nobody else can hold that path meanwhile."""
         with suppress(errors.NoNodeError, errors.BadVersionError):
             self._client.delete_async(path, version).get(timeout=self._answer_s)
 

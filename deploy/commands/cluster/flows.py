@@ -16,9 +16,10 @@ from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by, fail, w
 from driftline.deploy.cluster.flows.records import Submission, Wish
 from driftline.deploy.cluster.flows.removing import remove as remove_flow
 from driftline.deploy.cluster.flows.rescaling import rescale as rescale_flow
-from driftline.deploy.cluster.flows.status import ClusterStatus, status_of
+from driftline.deploy.cluster.flows.status import ClusterStatus, status_of, troubles
 from driftline.deploy.cluster.flows.submissions import (
     Replaced,
+    agents,
     change,
     is_current,
     submission_of,
@@ -35,6 +36,7 @@ from driftline.engine.ui.options import (
     json_option,
 )
 from driftline.engine.ui.results import write_json
+from driftline.engine.visible import complain
 
 LOOK_EVERY_S = 0.2
 
@@ -67,7 +69,10 @@ def stop(place: Place, name: str, wait_s: float, json_file: Path | None) -> None
     with place.opened() as tree:
         run = submission_of(tree, name).run
         wanted = change(tree, name, lambda before: replace(before, wish=Wish.STOP), run)
-        how = _end_of(tree, wanted, wait_s)
+        how = _end_of(tree, wanted, 0)
+        if wait_s and not how:
+            _tell_troubles(tree, wanted)
+            how = _end_of(tree, wanted, wait_s)
     _tell_end(name, how, json_file)
     if wait_s and not how:
         raise click.exceptions.Exit(1)
@@ -221,6 +226,16 @@ def _end_of(tree: Tree, submission: Submission, wait_s: float) -> str:
         if monotonic() >= give_up_at:
             return ""
         sleep(LOOK_EVERY_S)
+
+
+def _tell_troubles(tree: Tree, submission: Submission) -> None:
+    """Say what a flow waits for that cannot run, and so cannot end in good order."""
+    layout = submission.layout_in(tree.registry(submission.name).read())
+    found = troubles(submission, layout, agents(tree))
+    for text in found:
+        complain(f"flow {submission.name} waits: {text}")
+    if found:
+        complain(f"waiting for its end; `driftline cancel {submission.name}` ends it at once")
 
 
 def _tell_end(name: str, how: str, json_file: Path | None) -> None:

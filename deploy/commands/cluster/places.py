@@ -32,17 +32,19 @@ class Place:
     @contextmanager
     def opened(self, *, new: bool = False) -> Iterator[Tree]:
         """The tree of the cluster; `new`: its directory may be made. Raises Unavailable."""
-        tree: Tree
+        begins = "the first of its agents makes that {}; see `driftline master --help`, node, front"
+        tree: Folder | ZNodes
         if self.folder is not None:
             if not new and not self.folder.is_dir():
-                raise Unavailable(
-                    f"there is no cluster in {self.folder}: the first of its agents makes that "
-                    "directory; see `driftline master --help`, node and front"
-                )
+                made = begins.format("directory")
+                raise Unavailable(f"there is no cluster in {self.folder}: {made}")
             tree = Folder(self.folder)
         else:
             tree = ZNodes(self.zookeeper, self.session_s)
         try:
+            if isinstance(tree, ZNodes) and not new and not tree.has_cluster:
+                made = begins.format("path")
+                raise Unavailable(f"there is no cluster at {self.zookeeper}: {made}")
             yield tree
         finally:
             tree.close()

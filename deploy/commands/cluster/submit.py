@@ -185,7 +185,9 @@ def restore_flow(
     drop: tuple[str, ...],
     rename: tuple[tuple[str, str], ...],
 ) -> None:
-    """Begin FLOW in the cluster from SAVEPOINT, a directory that every host reads by that path.
+    """Begin FLOW in the cluster from SAVEPOINT, a directory that every host reads by the same path.
+
+    A path that is not absolute is one of the working directory here.
 
     The flow may have other operators than the one that made the savepoint, and any number of flows
     may begin from the same one.

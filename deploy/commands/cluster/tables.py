@@ -86,11 +86,12 @@ def _indented(text: str, style: str = "") -> RenderableType:
 
 
 def _processes(flow: FlowStatus) -> Table:
-    """Nodes and fronts: what waits is outputs for the consumer, and records under way."""
+    """Nodes and fronts: what each has done since it was started, and what waits: outputs for the
+    consumer, and records under way."""
     table = Table(box=None, padding=(0, 2))
     for name in ("process", "agent", "key groups", "state"):
         table.add_column(name)
-    for name in ("done", "waiting"):
+    for name in ("since start", "waiting"):
         table.add_column(name, justify="right")
     for node in flow.nodes:
         first, last = node.key_groups

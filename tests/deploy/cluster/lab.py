@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from driftline.deploy.zookeeper.ensemble import Ensemble
+from tests.zookeepers import make_cluster
 
 COMMAND = str(Path(sys.executable).with_name("driftline"))
 
@@ -168,6 +169,7 @@ class Lab:
             zookeeper.wait_until_ready()
             self.ensemble = zookeeper
             self.zookeeper = f"{zookeeper.addresses}/driftline"
+            make_cluster(self.zookeeper)
             made = [COMMAND, "keys", str(self.keys), "--hosts", ",".join(self.hosts)]
             made += [word for name in self.producers for word in ("--producer", f"{name}={name}")]
             subprocess.run(made, check=True)

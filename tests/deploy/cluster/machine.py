@@ -13,6 +13,8 @@ from time import monotonic, sleep
 from types import TracebackType
 from typing import Any, Self
 
+from tests.zookeepers import make_cluster
+
 COMMAND = str(Path(sys.executable).with_name("driftline"))
 
 LIMIT_S = 90.0
@@ -41,6 +43,8 @@ class Machine:
 
     def __enter__(self) -> Self:
         (self.folder / "reg").mkdir()  # which commands do not make
+        if self.place[0] == "--zookeeper":
+            make_cluster(self.place[1])
         for kind in self._kinds:
             self.start(kind)
         self.until(lambda: len(self.status()["agents"]) == len(self._kinds), "all agents")

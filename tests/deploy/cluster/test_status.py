@@ -13,6 +13,7 @@ from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission
 from driftline.deploy.cluster.flows.status import ClusterStatus, FlowStatus, flow_status
 from driftline.deploy.commands.cluster.tables import as_table
 from driftline.deploy.node.node import Node
+from driftline.deploy.parties.front import Front
 from driftline.engine.flow.flow import Flow
 from driftline.engine.state.managed import MapState
 from driftline.engine.wire.messages import AskReport, Report, decode
@@ -28,6 +29,7 @@ AGENTS = [
     AgentRecord("c-host-front", Kind.FRONT, "c-host", 4),
     AgentRecord("a-host-master", Kind.MASTER, "a-host", 0),
 ]
+BEGUN = ClusterState("identity", opened=1)
 
 
 def room() -> Room:
@@ -48,7 +50,7 @@ def room() -> Room:
 def status_in(room: Room) -> FlowStatus:
     """What `driftline status` makes of the answers of all parties."""
     reports = reports_in(room, "master", "node-0", "node-1", "front-0")
-    return flow_status(SUBMITTED, ClusterState("identity"), reports, AGENTS, 0.0)
+    return flow_status(SUBMITTED, ClusterState("identity"), reports, AGENTS)
 
 
 def shown(flow: FlowStatus) -> list[str]:
@@ -117,11 +119,10 @@ def reports_in(room: Room, *names: str) -> dict[str, Report]:
 def test_without_a_master_the_nodes_say_how_far_the_outputs_are() -> None:
     made = room()
     made.run(made.has(20))
-    begun = ClusterState("identity", opened=1)
 
-    def flow(*names: str, policy: str = "exactly-once", state: ClusterState = begun) -> FlowStatus:
+    def flow(*names: str, policy: str = "exactly-once", state: ClusterState = BEGUN) -> FlowStatus:
         submitted = replace(SUBMITTED, policy=policy)
-        return flow_status(submitted, state, reports_in(made, *names), AGENTS, 0.0)
+        return flow_status(submitted, state, reports_in(made, *names), AGENTS)
 
     known = flow("master", "node-0", "node-1", "front-0").frontier
     found = flow("node-0", "node-1", "front-0")
@@ -138,6 +139,21 @@ def test_without_a_master_the_nodes_say_how_far_the_outputs_are() -> None:
     assert flow(state=ClusterState("identity")).state == "starting: no master answers yet"
 
 
+def test_the_lag_is_that_of_the_fronts_whoever_else_answers() -> None:
+    made = room()
+    made.run(made.has(20))
+    front = made.parties["front-0"]
+    assert isinstance(front, Front)
+    front.more_figures = lambda: {"lag_ms": 1500}
+
+    def lag_s(*names: str) -> float | None:
+        return flow_status(SUBMITTED, BEGUN, reports_in(made, *names), AGENTS).lag_s
+
+    assert lag_s("master", "node-0", "node-1", "front-0") == 1.5
+    assert lag_s("node-0", "front-0") == 1.5
+    assert lag_s("master", "node-0", "node-1") is None
+
+
 def test_what_a_flow_waits_for_is_said_once() -> None:
     made = room()
     made.run(made.has(5))
@@ -148,7 +164,7 @@ def test_what_a_flow_waits_for_is_said_once() -> None:
         reports["master"] = replace(
             reports["master"], state=state, obstacles=(full,), waits_for=waits
         )
-        lines = shown(flow_status(SUBMITTED, ClusterState("identity"), reports, AGENTS, 0.0))
+        lines = shown(flow_status(SUBMITTED, ClusterState("identity"), reports, AGENTS))
         assert sum("No space left on device" in line for line in lines) == 1, state
         assert lines[0] == f"sums: {state}"
         assert ("  waits for: it loads" in lines) == (state == "loading")
@@ -180,6 +196,7 @@ def test_the_table_says_what_people_need_in_100_columns(age_s: float | None) -> 
     assert "recoveries 2" in lines[1]
     for text in (*flow.obstacles, flow.resizing, flow.refused):
         assert f"  {text}" in lines
+    assert any(line.split()[-3:] == ["since", "start", "waiting"] for line in lines)
     cells = {line.split()[0]: line.split()[1:] for line in lines if line.strip()}
     assert cells["node-0"][:5] == ["a-host-node", "0-63", "running", "77", "outputs"]
     records = str(flow.inputs[0].figures["records"])

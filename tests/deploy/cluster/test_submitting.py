@@ -74,18 +74,19 @@ def tree(tmp_path: Path) -> Iterator[Folder]:
 def test_processes_are_spread_over_agents_with_free_slots() -> None:
     alive = [AgentRecord(name, Kind.NODE, "h", slots) for name, slots in (("a", 2), ("b", 4))]
     alive.append(AgentRecord("f", Kind.FRONT, "h", 9))
-    assert spread(alive, Kind.NODE, 4, Counter()) == ["b", "a", "b", "a"]
-    assert spread(alive, Kind.NODE, 5, Counter(a=1)) == ["b", "a", "b", "b", "b"]
-    assert spread(alive, Kind.NODE, 0, Counter(a=9)) == []
-    with pytest.raises(Unavailable, match="4 node processes needed, and there are 6 slots at 2 "
-                       "agents, of which 3 are taken: start another `driftline node`"):  # fmt: skip
-        spread(alive, Kind.NODE, 4, Counter(a=1, b=2))
+    assert spread(alive, Kind.NODE, 4, {}) == ["b", "a", "b", "a"]
+    assert spread(alive, Kind.NODE, 5, {"one": Counter(a=1)}) == ["b", "a", "b", "b", "b"]
+    assert spread(alive, Kind.NODE, 0, {"one": Counter(a=9)}) == []
+    taken = {"one": Counter(a=1, b=1), "other": Counter(b=1), "third": Counter(f=1)}
+    why = r"6 slots at 2 agents, of which 3 are taken by one \(2\), other \(1\): start another"
+    with pytest.raises(Unavailable, match=f"4 node processes needed, and there are {why}"):
+        spread(alive, Kind.NODE, 4, taken)
 
 
 def test_a_flow_keeps_its_places_and_others_get_the_slots_that_are_left(tree: Folder) -> None:
     first = submit(tree, flow(), order(nodes=3))
     assert (first.nodes, first.fronts) == (("a", "b", "a"), ("f",))
-    assert taken_slots(tree) == Counter(a=2, b=1, f=1)
+    assert taken_slots(tree) == {first.name: Counter(a=2, b=1, f=1)}
     second = submit(tree, flow(), order("other", nodes=1))
     assert second.nodes == ("b",)
     with pytest.raises(Unavailable, match="there are 4 slots at 2 agents, of which 4 are taken"):
@@ -166,7 +167,7 @@ def test_an_input_for_other_machines_is_refused_where_nobody_has_keys(tree: Fold
     for address in wide:
         with pytest.raises(FlowError, match=r"of flow 'one', at agent f: .*--let-anyone-send"):
             submit(tree, flow(), listening("one", address))
-    with pytest.raises(FlowError, match=r"tcp://127.0.0.1 of flow 'one', .*: no port"):
+    with pytest.raises(FlowError, match=r"cannot be heard on tcp://127.0.0.1: no port"):
         submit(tree, flow(), listening("one", "tcp://127.0.0.1"))
     assert tree.children("flows") == []
     submit(tree, flow(), listening("one", wide[0], let_anyone_send=True))

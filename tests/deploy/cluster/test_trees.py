@@ -15,6 +15,7 @@ from driftline.deploy.cluster.tree import folder
 from driftline.deploy.cluster.tree.folder import Folder
 from driftline.deploy.cluster.tree.tree import NEW, Conflict, Entry, Tree
 from driftline.deploy.cluster.tree.znodes import ZNodes
+from driftline.deploy.commands.cluster.places import Place
 from driftline.deploy.zookeeper.ensemble import Ensemble
 from driftline.engine.errors import InUse, StateMismatch, Unavailable
 from tests.zookeepers import SESSION_S, WAIT_S
@@ -91,6 +92,40 @@ def test_what_is_held_is_there_as_long_as_its_holder(
     assert other.children("agents") == []
     other.hold("agents/b", b"again")
     assert other.children("agents") == ["b"]
+
+
+def test_who_is_refused_leaves_the_holder_in_its_place(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "HELD_S", 0.2)
+    monkeypatch.setattr("driftline.deploy.cluster.tree.znodes.HELD_S", 0.2)
+    one, other = opened(), opened()
+    one.hold("agents/a", b"1")
+    other.let_go("agents/a")
+    with pytest.raises(InUse):
+        other.hold("agents/a", b"2")
+    other.let_go("agents/a")  # as an agent does on its way out
+    assert one.children("agents") == ["a"]
+    other.close()
+    found = one.read("agents/a")
+    assert found is not None
+    assert found.data == b"1"
+
+
+def test_what_was_lost_and_taken_by_another_is_not_removed(
+    zookeeper: Ensemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("driftline.deploy.cluster.tree.znodes.HELD_S", 0.2)
+    path = f"{zookeeper.addresses}/trees/lost"
+    with ExitStack() as stack:
+        one, heir = ZNodes(path, SESSION_S), ZNodes(path, SESSION_S)
+        stack.callback(one.close)
+        stack.callback(heir.close)
+        one.hold("agents/a", b"1")
+        heir.succeed(one.holder())
+        heir.hold("agents/a", b"2")
+        one.let_go("agents/a")
+        assert heir.children("agents") == ["a"]
 
 
 def test_an_heir_does_not_wait_for_the_session_of_the_one_before(opened: Open) -> None:
@@ -237,3 +272,17 @@ def test_a_directory_that_is_gone_is_told_and_held_again_once_it_is_back(tmp_pat
     tree.renew()
     assert Folder(tmp_path / "tree").children("agents") == ["a"]
     tree.close()
+
+
+def test_a_path_of_zookeeper_without_a_cluster_is_told(zookeeper: Ensemble) -> None:
+    path = f"{zookeeper.addresses}/trees/nothing"
+    place = Place(path, None, SESSION_S)
+    with (
+        pytest.raises(Unavailable, match="there is no cluster at"),
+        place.opened(),
+    ):
+        pass
+    with place.opened(new=True) as tree:
+        tree.hold("agents/a", b"")
+    with place.opened() as tree:
+        assert tree.children("flows") == []

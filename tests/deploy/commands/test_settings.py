@@ -62,6 +62,22 @@ def test_the_command_line_counts_before_the_environment_and_that_before_the_file
     ]
 
 
+def test_a_variable_that_no_option_has_is_told(
+    started: list[tuple[AgentConfig, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("NODE_SLOT", "ZOOKEPER", "NODE_STATE", "FRONT_SLOT", "SUBMIT_NODES", "BIND"):
+        monkeypatch.setenv(f"DRIFTLINE_{name}", "1")
+    assert run_command(monkeypatch, "node", "--registry", "r") == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "driftline: note: DRIFTLINE_NODE_SLOT is the variable of no option of `driftline node` "
+        "(did you mean DRIFTLINE_NODE_SLOTS?)",
+        "driftline: note: DRIFTLINE_ZOOKEPER is the variable of no option of `driftline node` "
+        "(did you mean DRIFTLINE_ZOOKEEPER?)",
+    ]
+
+
 def test_another_file_can_be_named(
     started: list[tuple[AgentConfig, str]], here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,21 +7,30 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from signal import SIGTERM
 
 import pytest
 
 from driftline import Flow
+from driftline.coordinator.registry import SnapshotRecord
+from driftline.deploy.cluster.agents.agent import Agent, AgentConfig
 from driftline.deploy.cluster.flows.outcomes import CANCELLED, fail
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind
 from driftline.deploy.cluster.flows.submissions import submission_of
 from driftline.deploy.cluster.flows.submitting import Order, submit
 from driftline.deploy.cluster.tree.folder import Folder
 from driftline.deploy.host.config import Reading
+from driftline.deploy.host.signals import Signals
+from driftline.deploy.host.transport import Network
+from driftline.deploy.keys.key import read_key
+from driftline.deploy.keys.keyset import add_keys
 from driftline.engine.policy import policy
 
 FLOW = """
 from driftline import Flow
+from driftline.coordinator.registry import SnapshotRecord
 flow = Flow("counts")
 flow.source("lines").sink("out")
 """
@@ -65,6 +74,9 @@ def said(tmp_path: Path, *words: str, status: int) -> str:
         (["logs", "--agent", "a-fron", "--registry", "reg"], 1,
          "has no agent 'a-fron' now (did you mean 'a-front'?); it has a-front, m"),
         (["logs", "counts", "--registry", "reg"], 0, "agent a-node is away: its lines are missing"),
+        (["stop", "counts", "--wait", "0.1", "--registry", "reg"], 1,
+         "flow counts waits: agent a-node is away\n"
+         "driftline: waiting for its end; `driftline cancel counts` ends it at once"),
         (["status", "--registry", "none"], 1, "none: the first of its agents makes that directory"),
         (["savepoint", "counts", "--output", "s", "--state", ".", "--registry", "reg"], 2,
          "--registry cannot be given with --state"),
@@ -72,6 +84,8 @@ def said(tmp_path: Path, *words: str, status: int) -> str:
          "flow 'counts' has the source lines"),
         (["submit", "flow.py", "--registry", "reg", "--input", "no.jsonl", "--output", "/o",
           "--name", "other"], 1, "there is no agent for nodes: start `driftline node`"),
+        (["submit", "flow.py", "--registry", "reg", "--input", "tcp://1", "--output", "/o",
+          "--name", "other"], 1, "producers cannot be heard on tcp://1: "),
     ],
 )  # fmt: skip
 def test_what_somebody_is_told(
@@ -109,12 +123,74 @@ def test_who_has_no_key_is_told_so_and_not_that_nobody_answers(
     at = "tcp://127.0.0.1:1#ZTkD)lNz/f.]P%UVG{NLeO>A$L!I55UJ:W4b}cU{"
     keyed = AgentRecord("a-node", Kind.NODE, "host", 2, address=at, keyed=True)
     tree.hold("agents/a-node", keyed.encode())
-    needed = "processes answer those who have a key: give --bind and --keys"
+    needed = "this cluster has keys: give --bind and --keys"
     status = said(tmp_path, "status", "counts", "--registry", "reg", status=0)
     assert status.startswith(f"counts: not known: {needed}\n")
     assert "not asked" in status
     assert needed in said(tmp_path, "logs", "--registry", "reg", status=1)
     assert "dropped a message" not in status
+    add_keys(tmp_path / "keys", ["here"], {"shop": ["lines"]})
+    with_keys = "--bind", "127.0.0.1", "--keys", "keys/here.key"
+    other = "these --keys are of another set than those of this cluster"
+    status = said(tmp_path, "status", "counts", "--registry", "reg", *with_keys, status=0)
+    assert status.startswith(f"counts: not known: {other}")
+    assert "dropped a message" not in status
+    assert other in said(tmp_path, "logs", "--registry", "reg", *with_keys, status=1)
+    own = read_key(tmp_path / "keys/here.key").public
+    known = replace(keyed, address=f"tcp://127.0.0.1:1#{own}")
+    tree.hold("agents/a-node", known.encode())
+    status = said(tmp_path, "status", "counts", "--registry", "reg", *with_keys, status=0)
+    assert status.startswith("counts: starting: no master answers yet")
+    with_producers = *with_keys[:3], "keys/shop.key"
+    wrong = said(tmp_path, "logs", "--registry", "reg", *with_producers, status=1)
+    assert "it is a producer's; give that of a host" in wrong
+
+
+def test_an_agent_says_with_whom_its_processes_cannot_speak(
+    tree: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("one", "other"):
+        add_keys(tmp_path / name, ["here"])
+
+    def warned(keys: str, address: str, *, keyed: bool) -> list[str]:
+        record = AgentRecord("a-node", Kind.NODE, "host", 2, address=address, keyed=keyed)
+        tree.hold("agents/a-node", record.encode())
+        network = Network("tcp", "127.0.0.1", "", keys) if keys else Network()
+        config = AgentConfig("n", Kind.NODE, tmp_path, 4, network)
+        at = "tcp://127.0.0.1:2#" + read_key(Path(keys)).public if keys else "ipc:///n"
+        agent = Agent(config, tree, tmp_path, at)
+        signals = Signals()
+        signals.asked = SIGTERM
+        caplog.clear()
+        agent.run(signals)
+        agent.close()
+        return [each.message for each in caplog.records if each.levelname == "WARNING"]
+
+    one, other = (str(tmp_path / name / "here.key") for name in ("one", "other"))
+    at_one = "tcp://127.0.0.1:1#" + read_key(Path(one)).public
+    assert warned(one, at_one, keyed=True) == []
+    assert warned("", "ipc:///a", keyed=False) == []
+    assert warned("", "ipc:///a", keyed=True) == [], "its keys are for producers"
+    [text] = warned(other, at_one, keyed=True)
+    assert text.startswith(f"agents a-node have no key of the set of {other}, unlike this one")
+    [text] = warned(other, "ipc:///a", keyed=False)
+    assert text.startswith("agents a-node have no key")
+    [text] = warned("", at_one, keyed=True)
+    assert text.startswith("agents a-node have keys (--bind and --keys), unlike this one")
+
+
+def test_a_savepoint_is_not_begun_without_the_agents_of_all_nodes(
+    tree: Folder, tmp_path: Path
+) -> None:
+    registry = tree.registry("counts")
+    state = registry.read()
+    assert state is not None
+    snapshot = SnapshotRecord(1, 1, (1,))
+    registry.write(state.next(snapshots=(snapshot,)))
+    saving = "savepoint", "counts", "--output", "s", "--registry", "reg"
+    told = said(tmp_path, *saving, status=1)
+    assert "agent a-node is away, and has the state of node-0: start it" in told
+    assert not (tmp_path / "s").exists()
 
 
 def test_a_cluster_without_agents_says_how_to_start_them(tree: Folder, tmp_path: Path) -> None:

@@ -60,11 +60,8 @@ def _after_key_by(name: str, flow: Flow) -> object:
 
 WRONG: list[tuple[Callable[[Flow], object], str]] = [
     (lambda flow: flow.validate(), "'wrong' is empty"),
-    (lambda flow: (flow.source("in"), flow.validate()), "'wrong' has no sink"),
-    (source_that_leads_nowhere, "source 'lonely' .*leads nowhere"),
-    (map_that_leads_nowhere, "map 'shout' .*leads nowhere"),
-    (lambda flow: (flow.source("in"), flow.source("in")), "already has an operator named 'in'"),
-    (lambda flow: flow.source("in").map(str, name="in"), "already has an operator named 'in'"),
+    (lambda flow: (flow.source("in"), flow.source("in")), "a source named 'in', as this source is"),
+    (lambda flow: flow.source("in").map(str, name="in"), "a source named 'in', as this map is"),
     (two_sinks_of_one_name, "named 'output'"),
     (lambda flow: flow.source("in").map(5, name="shout"), "map 'shout' needs a function, not 5"),  # type: ignore[arg-type]
     (lambda flow: flow.source("in").filter(None, name="some"), "filter 'some' needs a function"),  # type: ignore[arg-type]

@@ -92,7 +92,7 @@ BUILT = [
     ("flow.source('in').key_by(1.5).scan(str).sink()", 3, "a key is a function"),
     ("flow.source('in').key_by(0).scan(str, int).sink()", 3, "not a state declaration"),
     ("flow.source('in').scan(str)", 3, "needs a key"),
-    ("flow.source('a')\nflow.source('a').sink()", 4, "already has an operator"),
+    ("flow.source('a')\nflow.source('a').sink()", 4, "already has a source named"),
     ("import no_such_module", 3, "No module named"),
     ("undefined", 3, "NameError"),
     ("open('/no/such/file')", 3, "FileNotFoundError"),
