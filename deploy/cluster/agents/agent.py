@@ -168,7 +168,8 @@ class Agent:
         config, tree = self._config, self._tree
         tree.on_change(self._woken.set)
         self._show()
-        self._check_keys()
+        with suppress(Unavailable):  # the cluster is out of reach again: that is told later
+            self._check_keys()
         log.info(
             "agent %s for %s processes is at work, with %s",
             *(config.name, config.kind, tree.where),

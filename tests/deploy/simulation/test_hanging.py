@@ -60,6 +60,7 @@ def test_a_node_that_hangs_while_it_joins_is_replaced() -> None:
 
 @pytest.mark.parametrize("hang", HANGS, ids=lambda hang: hang.host)
 def test_a_command_that_replaces_nobody_is_noticed(hang: Hang) -> None:
-    with patch.object(Silences, "look", return_value=[]):
+    healed = patch("driftline.deploy.simulation.simulation.HEAL_AFTER_S", 60.0)
+    with healed, patch.object(Silences, "look", return_value=[]):
         outcome = Simulation(hanging(1, "exactly-once", hang)).run()
     assert "makes no progress" in outcome.problem
