@@ -11,7 +11,8 @@ lost with it. `expired` is called once the session is over: all its z-nodes are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from kazoo import exceptions as errors
@@ -27,6 +28,8 @@ from driftline.engine.wire.party import Job
 
 _DIGITS = 10
 """Of the number that ZooKeeper adds to a name."""
+
+_NAME = re.compile(rf".+-[0-9]{{{_DIGITS}}}")
 
 
 class Succession:
@@ -71,7 +74,7 @@ class Succession:
             while True:
                 try:
                     children = self._client.get_children_async(self._path, watch=self._fired)
-                    queue = sorted(children.get(timeout=self._answer_s), key=_number)
+                    queue = _in_order(children.get(timeout=self._answer_s))
                 except errors.NoNodeError:
                     self._client.ensure_path_async(self._path).get(timeout=self._answer_s)
                     continue
@@ -133,7 +136,7 @@ class Succession:
         """The names of the z-nodes, in order."""
         self._client.sync_async(self._path).get(timeout=self._answer_s)
         children = self._client.get_children_async(self._path).get(timeout=self._answer_s)
-        return sorted(children, key=_number)
+        return _in_order(children)
 
     # Called by threads of the client.
 
@@ -154,8 +157,9 @@ def _place(process: str, queue: Sequence[str]) -> int:
     return places.index(process)
 
 
-def _number(name: str) -> int:
-    return int(name[-_DIGITS:])
+def _in_order(names: Iterable[str]) -> list[str]:
+    """The z-nodes of masters in their order, without those that somebody else has made."""
+    return sorted((name for name in names if _NAME.fullmatch(name)), key=lambda n: n[-_DIGITS:])
 
 
 def _process(name: str) -> str:

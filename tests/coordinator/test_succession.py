@@ -51,11 +51,11 @@ class Masters:
     """Masters of one queue, each test with a queue of its own."""
 
     def __init__(self, zookeeper: Ensemble, stack: ExitStack, path: str) -> None:
-        self.zookeeper, self._stack, self._path = zookeeper, stack, path
+        self.zookeeper, self._stack, self.path = zookeeper, stack, path
 
     def __call__(self, process: str) -> Master:
         client = self._stack.enter_context(client_of(self.zookeeper))
-        return Master(client, process, self._path)
+        return Master(client, process, self.path)
 
 
 @pytest.fixture
@@ -169,3 +169,12 @@ def test_nobody_leads_an_empty_queue(masters: Masters) -> None:
     assert master.succession.leader() == ("", "")
     master.act()
     assert master.changed.wait(WAIT_S), "a watch of whoever looked"
+
+
+def test_z_nodes_of_strangers_are_no_masters(masters: Masters) -> None:
+    first = masters("first")
+    for name in ("garbage", "a-1", "-0000000000", "x0000000000"):
+        first.client.create(f"{masters.path}/{name}", b"\xff", makepath=True)
+    first.act()
+    assert first.leadership.first
+    assert first.succession.leader() == ("first", "at first")

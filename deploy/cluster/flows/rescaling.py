@@ -27,8 +27,8 @@ from driftline.engine.policy import POLICIES, Policy
 def rescale(tree: Tree, name: str, nodes: int) -> Submission:
     """Ask for another number of nodes of a flow. Returns its submission with their places.
 
-    Raises FlowError if its policy cannot change it, StateMismatch if the flow is over, Unavailable
-    if there are too few slots.
+    Raises FlowError if its policy cannot change it, StateMismatch if the flow is over, or was
+    submitted again meanwhile, Unavailable if there are too few slots.
     """
     submission = submission_of(tree, name)
     check_rescalable(name, POLICIES[submission.policy])
@@ -49,19 +49,22 @@ def rescale(tree: Tree, name: str, nodes: int) -> Submission:
             )
         return wishing(tree, before, state, nodes)
 
-    return change(tree, name, asked)
+    return change(tree, name, asked, submission.run)
 
 
 def keep_nodes(tree: Tree, submission: Submission) -> Submission:
-    """Give up the wish of a submission for other nodes, unless there is a later one."""
+    """Give up the wish of a submission for other nodes, unless there is a later one.
+
+    Raises Replaced if the flow was submitted again.
+    """
 
     def kept(before: Submission) -> Submission:
-        state = tree.registry(before.name).read()
-        if (before.run, before.wanted_from) != (submission.run, submission.wanted_from):
+        if before.wanted_from != submission.wanted_from:
             return before
+        state = tree.registry(before.name).read()
         return wishing(tree, before, state, len(before.layout_in(state)))
 
-    return change(tree, submission.name, kept)
+    return change(tree, submission.name, kept, submission.run)
 
 
 def wishing(

@@ -10,10 +10,11 @@ import pytest
 
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.flows import rescaling
+from driftline.deploy.cluster.flows.outcomes import CANCELLED, fail
 from driftline.deploy.cluster.flows.placing import taken_slots
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission
 from driftline.deploy.cluster.flows.rescaling import keep_nodes, rescale
-from driftline.deploy.cluster.flows.submissions import agents, submission_of
+from driftline.deploy.cluster.flows.submissions import Replaced, agents, submission_of
 from driftline.deploy.cluster.flows.submitting import submit
 from driftline.deploy.cluster.tree.folder import Folder
 from driftline.engine.errors import StateMismatch, Unavailable
@@ -127,3 +128,18 @@ def test_the_agents_of_the_nodes_of_now_and_of_the_next_ones_are_concerned(
     assert all(wish.concerns(agent, Kind.NODE, (0,)) for agent in "ab")
     kept = keep_nodes(cluster.tree, wish)
     assert [agent for agent in "ab" if kept.concerns(agent, Kind.NODE, (0,))] == ["a"]
+
+
+def test_a_flow_that_was_submitted_again_meanwhile_is_not_rescaled(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meanwhile(tree: Folder) -> list[AgentRecord]:
+        monkeypatch.undo()
+        assert fail(tree, cluster.submission, CANCELLED, "by another command")
+        submit(tree, flow(), order(nodes=1))
+        return agents(tree)
+
+    monkeypatch.setattr(rescaling, "agents", meanwhile)
+    with pytest.raises(Replaced):
+        rescale(cluster.tree, "sums", 2)
+    assert cluster.submission.wanted == 0
