@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from driftline.deploy.cluster.flows.outcomes import ended_by
+from driftline.deploy.cluster.flows.outcomes import going_on
 from driftline.deploy.cluster.flows.records import AgentRecord
-from driftline.deploy.cluster.flows.submissions import submissions
 from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.host.guarding.listening import collide
 from driftline.deploy.run.reach import check_form, check_open
-from driftline.engine.errors import FlowError, InUse, MalformedMessage, StateMismatch
+from driftline.engine.errors import FlowError, InUse, MalformedMessage
 from driftline.engine.wire.addresses import host_of, parse
 
 
@@ -61,7 +60,7 @@ def check_listeners(
             check_open(each.address, let_anyone_send=let_anyone_send or keyed)
         except FlowError as error:
             raise FlowError(f"{each}, at agent {each.agent}: {error}") from None
-    taken = list(_listening(tree, {each.flow for each in wanted})) if wanted else []
+    taken = list(_listening(tree, wanted[0].flow)) if wanted else []
     for each in wanted:
         for other in taken:
             if _at_one_machine(each, other, by_name) and collide(each.address, other.address):
@@ -81,21 +80,14 @@ def listeners(
     ]
 
 
-def _listening(tree: Tree, without: set[str]) -> Iterator[Listener]:
-    """The fronts of all flows that go on, but of these."""
-    for each in submissions(tree):
-        if each.name in without:
-            continue
-        try:
-            state = tree.registry(each.name).read()
-        except StateMismatch:  # it is damaged: what runs of the flow may go on
-            state = None
-        if state is None or not ended_by(state, each):
-            inputs: dict[str, list[str]] = {}
-            for text in each.reading.inputs:
-                source, _, given = text.partition("=")
-                inputs.setdefault(source, []).append(given)
-            yield from listeners(each.name, inputs, each.fronts)
+def _listening(tree: Tree, but: str) -> Iterator[Listener]:
+    """The fronts of all flows that go on, `but` of one."""
+    for each, _ in going_on(tree, but):
+        inputs: dict[str, list[str]] = {}
+        for text in each.reading.inputs:
+            source, _, given = text.partition("=")
+            inputs.setdefault(source, []).append(given)
+        yield from listeners(each.name, inputs, each.fronts)
 
 
 def _taken_by(other: Listener, wanted: Listener) -> str:

@@ -6,9 +6,11 @@ epoch. So the master's next write is refused: it ends, and a later one finds the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from driftline.coordinator.registry import ClusterState, RunOutcome
 from driftline.deploy.cluster.flows.records import Submission
-from driftline.deploy.cluster.flows.submissions import is_current
+from driftline.deploy.cluster.flows.submissions import is_current, submissions
 from driftline.deploy.cluster.tree.tree import Tree
 from driftline.engine.errors import StateMismatch
 
@@ -38,6 +40,20 @@ def registry_of(tree: Tree, flow: str) -> ClusterState | None:
 def ended_by(state: ClusterState, submission: Submission) -> bool:
     """Whether the run of a submission is over, as its registry says."""
     return state.outcome is not None and state.outcome.run == submission.run
+
+
+def going_on(tree: Tree, but: str = "") -> Iterator[tuple[Submission, ClusterState | None]]:
+    """The flows that go on, `but` one, and what their registries hold; None if that is damaged:
+    what runs of such a flow may go on. Raises Unavailable."""
+    for each in submissions(tree):
+        if each.name == but:
+            continue
+        try:
+            state = tree.registry(each.name).read()
+        except StateMismatch:
+            state = None
+        if state is None or not ended_by(state, each):
+            yield each, state
 
 
 def fail(tree: Tree, submission: Submission, error: str, text: str) -> bool:

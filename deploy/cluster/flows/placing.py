@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from driftline.deploy.cluster.flows.outcomes import ended_by
+from driftline.deploy.cluster.flows.outcomes import going_on
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind
-from driftline.deploy.cluster.flows.submissions import submissions
 from driftline.deploy.cluster.tree.tree import Tree
 from driftline.engine.counted import counted
-from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.errors import Unavailable
 
 Taken = Mapping[str, Counter[str]]
 """Flow -> how many slots of each agent it takes."""
@@ -19,19 +18,12 @@ Taken = Mapping[str, Counter[str]]
 def taken_slots(tree: Tree, but: str = "") -> Taken:
     """The slots that are taken by flows that go on, `but` one. Raises Unavailable."""
     taken: dict[str, Counter[str]] = {}
-    for each in submissions(tree):
-        if each.name == but:
-            continue
-        try:
-            state = tree.registry(each.name).read()
-        except StateMismatch:  # it is damaged: what runs of the flow may go on
-            state = None
-        if state is None or not ended_by(state, each):
-            layout = each.layout_in(state)
-            own = taken[each.name] = Counter(map(each.place_of, layout))
-            if each.wanted not in (0, len(layout)):
-                own.update(map(each.place_of, each.next_in(layout)))
-            own.update(each.fronts)
+    for each, state in going_on(tree, but):
+        layout = each.layout_in(state)
+        own = taken[each.name] = Counter(map(each.place_of, layout))
+        if each.wanted not in (0, len(layout)):
+            own.update(map(each.place_of, each.next_in(layout)))
+        own.update(each.fronts)
     return taken
 
 
