@@ -97,7 +97,7 @@ def test_a_run_with_another_flow_or_options_says_what_differs(tmp_path: Path) ->
 
 def test_code_that_changes_under_a_run_ends_it(tmp_path: Path) -> None:
     run = Edited(tmp_path)
-    process = run.start("--window", "1")
+    process = run.start("--window", "1", "--spares", "0")  # one has the old code
     try:
         wait_until(lambda: len(run.values()) > 20, "outputs")
         run.edit("newer")
