@@ -205,11 +205,15 @@ class Lab:
         return done
 
     def status(self, host: str = "") -> dict[str, Any]:
-        """What `driftline status` says."""
+        """What `driftline status` says, once ZooKeeper can be reached."""
         chosen = self.hosts[host or next(iter(self.hosts))]
         file = self.folder / "status.json"
         network = "--bind", chosen.address, "--keys", self.keys / f"{chosen.name}.key"
-        self.command("status", "--json", file, *network, host=chosen.name)
+        asked = "status", "--json", file, *network
+        give_up_at = monotonic() + LIMIT_S
+        while (done := self.tried(*asked, host=chosen.name)).returncode:
+            away = "ZooKeeper" in done.stderr and monotonic() < give_up_at
+            assert away, f"{done.stdout}{done.stderr}\n{self.logs()}"
         found: dict[str, Any] = json.loads(file.read_text())
         return found
 
