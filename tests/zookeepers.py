@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from time import monotonic
 
 import pytest
 from kazoo.client import KazooClient
@@ -54,9 +55,20 @@ def client_of(ensemble: Ensemble) -> Iterator[KazooClient]:
 
 
 def make_cluster(zookeeper: str) -> None:
-    """Make the path of a cluster, so that commands that come before its agents find one."""
-    with closing(ZNodes(zookeeper, SESSION_S)) as tree:
-        tree.children(AGENTS)
+    """Make the path of a cluster, so that commands that come before its agents find one.
+
+    A server that has just begun may lose a connection again.
+    """
+    give_up_at = monotonic() + WAIT_S
+    while True:
+        try:
+            with closing(ZNodes(zookeeper, SESSION_S)) as tree:
+                tree.children(AGENTS)
+        except Unavailable:
+            if monotonic() > give_up_at:
+                raise
+        else:
+            return
 
 
 def wait_connected(client: KazooClient) -> None:
