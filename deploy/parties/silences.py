@@ -101,7 +101,7 @@ class Silences:
     def _is_over(self, name: str, silence: Silence, now: float, watch: Watch) -> bool:
         """Whether a process that nobody calls silent now was heard; a new master may only not have
         missed it for long enough."""
-        if name == "master" or watch.heard_at(name) > silence.noticed:
+        if name == "master" or watch.heard_at(name, silence.process) > silence.noticed:
             return True
         is_fresh = now - watch.heard_at("master") <= SILENT_AFTER_S
         return is_fresh and silence.master == watch.process_of("master")
@@ -110,23 +110,23 @@ class Silences:
         self, now: float, running: Mapping[str, Running], watch: Watch
     ) -> Iterator[tuple[str, float]]:
         """(name, seconds of silence) of the processes that were heard, and are silent now."""
-        master, heard = running.get("master"), watch.heard_at("master")
-        if master is not None:  # else it runs on another machine
-            if watch.process_of("master") != master.process:
-                return
-            if now - max(heard, self._awake_since) > max(self._missing_after_s, SILENT_AFTER_S):
-                yield "master", now - heard
+        master = running.get("master")  # None: it runs on another machine
+        heard = watch.heard_at("master", master.process if master else "")
+        if heard == -inf:
+            return
+        missing_after_s = max(self._missing_after_s, SILENT_AFTER_S)
+        if master is not None and now - max(heard, self._awake_since) > missing_after_s:
+            yield "master", now - heard
         if now - heard > SILENT_AFTER_S:
             return  # what the master has said of nodes may be over
         for name, process, ms in watch.reports["master"].silent:
             if name not in running:
                 continue
             seconds, runs = ms / 1000 + now - heard, running[name].process
-            knows = runs == watch.process_of(name)
-            unheard = now - watch.heard_at(name) if knows else inf
+            unheard = now - watch.heard_at(name, runs)
             # If the master has last heard another one, none, or a late message of one before, then
             # what counts is what the watch has heard of this one.
-            if unheard > self._missing_after_s and (knows or runs == process):
+            if unheard > self._missing_after_s and (runs == process or unheard < inf):
                 yield name, min(seconds, unheard)
 
     def _look_for_standstill(
@@ -136,7 +136,7 @@ class Silences:
         master, what = running.get("master"), ""
         if master is not None:
             what = f"nothing is heard of the master (pid {master.pid})"
-            if watch.process_of("master") != master.process:
+            if watch.heard_at("master", master.process) == -inf:
                 what += ", which is starting"
         progress = watch.heard_at("master"), self._awake_since
         self._standstill.look(now, progress, master is not None, what)

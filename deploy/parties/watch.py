@@ -21,6 +21,9 @@ ASK_EVERY_S = 1.0
 SILENT_AFTER_S = 3.0
 """An answer that is older says nothing about the present."""
 
+KEPT_PROCESSES = 8
+"""Of how many processes of one node the watch knows when they have answered last."""
+
 
 class Watch(Party):
     """Asks everybody that it has the address of; `every_s`: inf: only when it is told to.
@@ -43,8 +46,9 @@ class Watch(Party):
         self._every_s = every_s
         self._roles = roles
         self._ask_at = 0.0
-        self._heard: dict[str, float] = {}
-        """Node or master -> when it has answered last."""
+        self._heard: dict[str, dict[str, float]] = {}
+        """Node or master -> its last processes -> when each has answered last; a message of one
+        that has ended may come after those of the next one."""
         self._unanswered: set[str] = set()
         """Nodes, and the master, that were asked and have not answered since."""
         self._held: dict[tuple[str, str], int] = {}
@@ -77,13 +81,13 @@ class Watch(Party):
     def handle(self, sender: str, message: Message) -> None:
         if isinstance(message, MasterAt):
             self.addresses["master"] = message.address
-        if isinstance(message, Alive) and message.process == self.process_of(sender):
-            self._heard[sender] = self.now
+        if isinstance(message, Alive) and message.process in self._heard.get(sender, ()):
+            self._note(sender, message.process)
         if not isinstance(message, Report):
             return
         self.reports[sender] = message
         self._unanswered.discard(sender)
-        self._heard[sender] = self.now
+        self._note(sender, message.process)
         self._has_run |= sender == "master" and message.state == Phase.RUNNING.value
         self.addresses.update(message.addresses)
         if message.wanted:
@@ -92,6 +96,14 @@ class Watch(Party):
         for name in ("outputs", "dead_letters"):
             held = self._held.get((name, sender), 0)
             self._held[name, sender] = max(held, figures.get(name, 0))
+
+    def _note(self, name: str, process: str) -> None:
+        """A process was heard. Of the processes of a name the last few are kept."""
+        heard = self._heard.setdefault(name, {})
+        heard.pop(process, None)
+        heard[process] = self.now
+        if len(heard) > KEPT_PROCESSES:
+            del heard[next(iter(heard))]
 
     def _forget_all_but(self, wanted: Sequence[str]) -> None:
         """Other nodes take part no more. What their consumers hold still counts."""
@@ -109,9 +121,10 @@ class Watch(Party):
         report = self.reports.get(name)
         return report.process if report is not None else ""
 
-    def heard_at(self, name: str) -> float:
-        """When a node or the master has answered last; -inf: never."""
-        return self._heard.get(name, -inf)
+    def heard_at(self, name: str, process: str = "") -> float:
+        """When a node or the master, or this process of it, has answered last; -inf: never."""
+        heard = self._heard.get(name, {})
+        return heard.get(process, -inf) if process else max(heard.values(), default=-inf)
 
     @property
     def outputs(self) -> int:
@@ -157,7 +170,7 @@ class Watch(Party):
         return sum(held for (name, _), held in self._held.items() if name == figure)
 
     def _is_silent(self, name: str, now: float) -> bool:
-        return now - self._heard.get(name, 0.0) > SILENT_AFTER_S
+        return now - self.heard_at(name) > SILENT_AFTER_S
 
 
 def with_obstacles(state: str, obstacles: tuple[str, ...]) -> str:

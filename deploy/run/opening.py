@@ -17,6 +17,7 @@ from pathlib import Path
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, FileRegistry, check_identity
 from driftline.deploy.host.claims import wait_for_others
+from driftline.deploy.host.outdated import stores_in
 from driftline.deploy.run.fresh import how_to_begin_anew
 from driftline.deploy.run.looking import look
 from driftline.deploy.run.survey import LOG, OUTPUT, STORE, DirectoryReport, problems
@@ -161,10 +162,9 @@ def _compare(
 
 def _remove_leftovers(state: Path, layout: Layout) -> None:
     """Remove the stores of nodes of earlier layouts, and of one that has not become the layout."""
-    for path in state.glob("node-*/") if layout else ():
-        number = path.name.removeprefix("node-")
-        if number.isdecimal() and int(number) not in layout:
-            shutil.rmtree(path, ignore_errors=True)
+    for number, store in stores_in(state) if layout else ():
+        if number not in layout:
+            shutil.rmtree(store, ignore_errors=True)
 
 
 def with_missing(

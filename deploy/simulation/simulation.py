@@ -62,8 +62,9 @@ EARLIER = "an earlier call of the command"
 LAST_WORDS_S = 5.0
 """Seconds after the master's end until fronts that still run start it again (`run.driving`)."""
 
-HEAL_AFTER_S = 1000.0
-"""Virtual seconds after the last fault within which the run must end, even with slow functions."""
+HEAL_AFTER_S = 10000.0
+"""Virtual seconds after the last fault within which the run must end, even with slow functions that
+are called again and again, as elements come late."""
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import inf
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S
 from driftline.deploy.parties.silences import Running, Silences
@@ -46,7 +47,7 @@ class Supervision:
             isinstance(watch, Watch)
             and host is not None
             and host.process
-            and watch.process_of(host.name) == host.process
+            and watch.heard_at(host.name, host.process) > -inf
         ):
             self._world.hang(host)
         else:

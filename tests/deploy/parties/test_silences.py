@@ -127,6 +127,19 @@ def test_a_late_message_of_the_process_before_does_not_hide_that_the_new_one_han
     assert [name for name, _ in command.killed] == ["node-0"]
 
 
+@pytest.mark.parametrize("name", ["master", "node-0"])
+def test_an_answer_of_the_process_before_may_come_after_those_of_the_new_one(name: str) -> None:
+    command = Command()
+    command.hear("master", "m1")
+    command.hear("node-0", "n1")
+    command.hear(name, f"{name[0]}0")
+    if name == "master":
+        command.pass_time(PATIENCE_S + MISSING_S + 1, master="")
+    else:
+        command.pass_time(PATIENCE_S + MISSING_S + 1, silent=("node-0", "n1"))
+    assert [name for name, _ in command.killed] == [name]
+
+
 def test_what_the_master_has_said_of_the_process_before_is_not_true_of_a_new_one() -> None:
     command = Command()
     command.hear("master", "m1", (("node-0", "n0", 60_000),))
