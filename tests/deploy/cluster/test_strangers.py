@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from random import Random
 from socket import socket
@@ -162,8 +162,9 @@ def molest(lab: Lab, host: Host) -> None:
                         spoken.setsockopt_string(zmq.CURVE_PUBLICKEY, own.public)
                         spoken.setsockopt_string(zmq.CURVE_SECRETKEY, own.secret)
                     spoken.connect(endpoint)
-                    spoken.send(encode(("shop", 0, 0), Alive("stranger", 1, 0)))
-                    spoken.send(b"\xc1garbage")
+                    with suppress(zmq.Again):  # it may be refused before the second one
+                        spoken.send(encode(("shop", 0, 0), Alive("stranger", 1, 0)), zmq.NOBLOCK)
+                        spoken.send(b"\xc1garbage", zmq.NOBLOCK)
             crowd(host.address, port, CROWD // 2 // len(ports))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
@@ -77,6 +78,7 @@ class Hosts:
         where = parse(address)
         socket: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
         socket.linger = 0
+        socket.sndtimeo = 2000
         if key is not None or pair:
             if key is not None:
                 own = read_key(self.keys / f"{key}.key")
@@ -90,10 +92,12 @@ class Hosts:
     def speak(
         self, address: str, key: str, spoken: Sequence[tuple[str, Message]]
     ) -> zmq.Socket[bytes]:
-        """Send messages with a key of the set: (who the message says that it is from, message)."""
+        """Send messages with a key of the set: (who the message says that it is from, message).
+        A connection that is refused takes no more."""
         socket = self.raw(address, key)
-        for sender, message in spoken:
-            socket.send(encode((sender, 0, 0), message))
+        with suppress(zmq.Again):
+            for sender, message in spoken:
+                socket.send(encode((sender, 0, 0), message))
         return socket
 
     def __enter__(self) -> Self:

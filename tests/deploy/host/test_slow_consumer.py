@@ -139,9 +139,9 @@ class Run:
     def node_megabytes(self) -> list[float]:
         """Resident memory of each node."""
         return [
-            child.memory_info().rss / MEGABYTE
-            for child in psutil.Process().children(recursive=True)
-            if '"role": "node"' in " ".join(child.cmdline())
+            psutil.Process(pid).memory_info().rss / MEGABYTE
+            for name, pid in self.cluster.pids.items()
+            if name.startswith("node-")
         ]
 
 
