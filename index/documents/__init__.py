@@ -1,0 +1,1 @@
+"""Documents: which fields they have, and which words are in them."""

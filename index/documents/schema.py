@@ -1,0 +1,319 @@
+"""Schemas: the collections of an index, their fields, and which documents they take.
+
+A file of TOML has a table for each collection:
+
+    [collections.articles]
+    others = "stored"  # fields that are not named here are kept, and not looked into
+
+    [collections.articles.fields]
+    title = {kind = "text", analyser = "english", weight = 2.0}
+    text = {kind = "text", analyser = "english"}
+    tags = {kind = "keyword"}
+    year = {kind = "number"}
+    published = {kind = "date"}
+    source = {kind = "stored"}
+
+Without `others` they are refused. The analyser of a text is `plain` unless it is named.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from itertools import count
+from math import inf
+from pathlib import Path
+from typing import Literal
+
+from driftline.engine.errors import DriftlineError
+from driftline.engine.ui.near import did_you_mean
+from driftline.engine.wire.codec import pack
+from driftline.index.documents.analysis import Analyser, UnknownAnalyser, analyser
+from driftline.index.documents.values import Kind, shown, size_of, utf8, value_of
+
+DOCUMENT_BYTES_MAX = 1 << 20
+"""Bytes of the texts of a document, in UTF-8; any other value counts as 8."""
+
+FIELDS_MAX = 256
+"""Fields of a document, and of a collection."""
+
+ID_BYTES_MAX = 512
+"""Bytes of an id, in UTF-8."""
+
+ID = "id"
+"""Is beside the fields of a document, so none of them has this name."""
+
+Others = Literal["stored", "refused"]
+"""What happens with fields that a collection does not name."""
+
+
+class SchemaError(DriftlineError):
+    """A schema cannot be used; the text names file, collection and field."""
+
+
+class DocumentRefused(DriftlineError):
+    """A document cannot be taken.
+
+    Args:
+        problem: Why, and where.
+        field: The name of the field; empty if it is not about one.
+    """
+
+    def __init__(self, problem: str, field: str = "") -> None:
+        super().__init__(f"field {shown(field)}: {problem}" if field else problem)
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True)
+class TextField:
+    """A text that is searched by its words. `number`: its place among the text fields."""
+
+    name: str
+    number: int
+    analyser: Analyser
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class ValueField:
+    """Keywords, a number or a date. `number`: its place among the fields of these kinds."""
+
+    name: str
+    number: int
+    kind: Literal[Kind.KEYWORD, Kind.NUMBER, Kind.DATE]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredField:
+    """What is only kept."""
+
+    name: str
+
+
+Field = TextField | ValueField | StoredField
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A collection: its name, its fields in the order of the file, and what happens with others."""
+
+    name: str
+    fields: tuple[Field, ...]
+    others: Others
+
+    @cached_property
+    def texts(self) -> tuple[TextField, ...]:
+        """The text fields, by number."""
+        return tuple(field for field in self.fields if isinstance(field, TextField))
+
+    @cached_property
+    def values(self) -> tuple[ValueField, ...]:
+        """The fields with keywords, numbers and dates, by number."""
+        return tuple(field for field in self.fields if isinstance(field, ValueField))
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Field]:
+        """The fields by name."""
+        return {field.name: field for field in self.fields}
+
+    def check(self, id: object, document: object) -> None:
+        """Refuse what the collection cannot take. Raises DocumentRefused.
+
+        A field may be null: then the document does not have it.
+        """
+        _check_id(id)
+        if not isinstance(document, dict):
+            raise DocumentRefused(f"{shown(document)} is no document; that is a JSON object")
+        if len(document) > FIELDS_MAX:
+            raise DocumentRefused(
+                f"the document has {len(document)} fields; the most is {FIELDS_MAX}"
+            )
+        size = 0
+        for name, value in document.items():
+            if not isinstance(name, str):
+                raise DocumentRefused(f"{shown(name)} is no name of a field; that is a text")
+            try:
+                size += size_of(name) + size_of(value)
+                self._check_field(name, value)
+            except ValueError as error:
+                raise DocumentRefused(str(error), name) from None
+        if size > DOCUMENT_BYTES_MAX:
+            raise DocumentRefused(
+                f"the document has {size} bytes; the most is {DOCUMENT_BYTES_MAX}: "
+                "make several of it"
+            )
+
+    def _check_field(self, name: str, value: object) -> None:
+        """Raises ValueError, in words."""
+        field = self.by_name.get(name)
+        if name == ID:
+            raise ValueError("the id is no field of the document")
+        if field is None and self.others == "refused":
+            raise ValueError(
+                f"the collection {self.name!r} has no such field"
+                f"{did_you_mean(name, self.by_name)}; it has {', '.join(self.by_name)}"
+            )
+        if value is None:
+            return
+        if isinstance(field, TextField) and not isinstance(value, str):
+            raise ValueError(f"{shown(value)} is no text")
+        if isinstance(field, ValueField):
+            value_of(field.kind, value)
+
+    def fingerprint(self) -> str:
+        """Differs where documents would be indexed, found or scored in another way."""
+        return _digest((self.others, *map(_described, self.fields)))
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Collections by name."""
+
+    collections: Mapping[str, Collection]
+
+    def fingerprint(self) -> str:
+        """Differs if a collection, or its name, differs."""
+        named = sorted(self.collections.items())
+        return _digest([(name, collection.fingerprint()) for name, collection in named])
+
+
+def load_schema(path: Path) -> Schema:
+    """Read a schema from a file of TOML. Raises SchemaError."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SchemaError(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise SchemaError(f"{path} is no TOML: {error}") from None
+    _known(found, ("collections",), str(path))
+    tables = _table(found.get("collections"), f"{path}: collections")
+    collections = {name: _collection(name, table, path) for name, table in tables.items()}
+    return Schema(collections)
+
+
+def _collection(name: str, found: object, path: Path) -> Collection:
+    where = f"{path}, collection {shown(name)}"
+    if re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,63}", name) is None:
+        raise SchemaError(
+            f"{where}: a name has at most 64 of the characters a-z, 0-9, - and _, and begins with a "
+            "letter or a digit"
+        )
+    table = _table(found, where)
+    _known(table, ("fields", "others"), where)
+    others = table.get("others", "refused")
+    if others not in ("stored", "refused"):
+        raise SchemaError(f'{where}: others is {shown(others)}; it can be "stored" or "refused"')
+    tables = _table(table.get("fields"), f"{where}: fields")
+    if len(tables) > FIELDS_MAX:
+        raise SchemaError(f"{where}: it has {len(tables)} fields; the most is {FIELDS_MAX}")
+    texts, values = count(), count()
+    fields = tuple(_field(each, tables[each], where, texts, values) for each in tables)
+    return Collection(name, fields, others)
+
+
+def _field(
+    name: str, found: object, where: str, texts: Iterator[int], values: Iterator[int]
+) -> Field:
+    """A field; it takes its number from those of its kind."""
+    where = f"{where}, field {shown(name)}"
+    if re.fullmatch(r"[^\W\d][\w.-]{0,63}", name) is None or name == ID:
+        raise SchemaError(
+            f"{where}: a name has at most 64 letters, digits, _, - and ., begins with a letter or _, "
+            f"and is not {ID!r}"
+        )
+    table = _table(found, where)
+    kind = table.get("kind")
+    if kind not in tuple(Kind):
+        near = did_you_mean(kind, Kind) if isinstance(kind, str) else ""
+        raise SchemaError(
+            f"{where}: its kind is {shown(kind)}{near}; it can be {', '.join(Kind)}: "
+            'field = {kind = "text"}'
+        )
+    _known(table, ("kind", "analyser", "weight") if kind == Kind.TEXT else ("kind",), where)
+    match Kind(kind):
+        case Kind.TEXT:
+            by, weight = table.get("analyser", "plain"), table.get("weight", 1.0)
+            return TextField(name, next(texts), _analyser(by, where), _weight(weight, where))
+        case Kind.STORED:
+            return StoredField(name)
+        case other:
+            return ValueField(name, next(values), other)
+
+
+def _analyser(name: object, where: str) -> Analyser:
+    if not isinstance(name, str):
+        raise SchemaError(f'{where}: the analyser is {shown(name)}; write its name, as "english"')
+    try:
+        return analyser(name)
+    except UnknownAnalyser as error:
+        raise SchemaError(f"{where}: {error}") from None
+
+
+def _weight(weight: object, where: str) -> float:
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight < inf:
+        raise SchemaError(f"{where}: the weight is {shown(weight)}; it is a number above 0, as 2.0")
+    return float(weight)
+
+
+def _table(found: object, where: str) -> dict[str, object]:
+    if not isinstance(found, dict) or not found:
+        raise SchemaError(f"{where}: there is nothing; write a table, as in the documentation")
+    return found
+
+
+def _known(table: Iterable[str], keys: Iterable[str], where: str) -> None:
+    for key in table:
+        if key not in keys:
+            raise SchemaError(
+                f"{where}: there is no key {shown(key)}{did_you_mean(key, keys)}; "
+                f"there are {', '.join(keys)}"
+            )
+
+
+def _described(field: Field) -> tuple[object, ...]:
+    match field:
+        case TextField():
+            return field.name, Kind.TEXT.value, field.analyser.name, field.weight
+        case ValueField():
+            return field.name, field.kind.value
+        case StoredField():
+            return field.name, Kind.STORED.value
+
+
+def _digest(value: object) -> str:
+    return blake2b(pack(value), digest_size=8).hexdigest()
+
+
+def _check_id(found: object) -> None:
+    """Raises DocumentRefused."""
+    if not isinstance(found, str):
+        raise DocumentRefused(f"the id {shown(found)} is no text")
+    try:
+        size = len(utf8(found))
+    except ValueError as error:
+        raise DocumentRefused(f"the id {error}") from None
+    if not 1 <= size <= ID_BYTES_MAX:
+        raise DocumentRefused(f"the id has {size} bytes; it can have 1 to {ID_BYTES_MAX}")
+    if _CONTROL.search(found) is not None:
+        raise DocumentRefused(f"the id {shown(found)} has a control character")
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+DEFAULT = Schema(
+    {
+        "documents": Collection(
+            "documents",
+            (
+                TextField("title", 0, analyser("plain"), 2.0),
+                TextField("text", 1, analyser("plain"), 1.0),
+            ),
+            "stored",
+        )
+    }
+)
+"""The schema without a file."""

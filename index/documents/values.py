@@ -1,0 +1,157 @@
+"""Values of fields: what JSON can hold, and how keywords, numbers and dates are compared.
+
+>>> value_of(Kind.KEYWORD, "tea"), value_of(Kind.NUMBER, 5)
+(('tea',), 5.0)
+>>> value_of(Kind.DATE, "1970-01-01T01:00:01+01:00")
+1000000
+>>> period_of("1970-01-01")
+(0, 86399999999)
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta, timezone
+from enum import StrEnum
+from math import isfinite
+
+Value = tuple[str, ...] | float | int
+"""Keywords; a number; a date, in microseconds since 1970."""
+
+KEYWORD_BYTES_MAX = 1024
+"""Bytes of a keyword, in UTF-8."""
+
+LEVELS_MAX = 32
+"""Levels of nested lists and objects in a field."""
+
+_DATE = r"\d{4}-\d\d-\d\d"
+_TIME = r"(?:[01]\d|2[0-3]):\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:\d\d)?"
+_MOMENT = re.compile(f"{_DATE}(?P<time>[T ]{_TIME})?", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND, _DAY = timedelta(microseconds=1), timedelta(days=1)
+
+
+class Kind(StrEnum):
+    """What a field is for."""
+
+    TEXT = "text"
+    KEYWORD = "keyword"
+    NUMBER = "number"
+    DATE = "date"
+    STORED = "stored"
+
+
+def value_of(kind: Kind, value: object) -> Value:
+    """The value of a field of kind KEYWORD, NUMBER or DATE, as it is compared.
+
+    Raises ValueError, with what is wrong in words.
+    """
+    match kind, value:
+        case Kind.KEYWORD, str():
+            return (_keyword(value),)
+        case Kind.KEYWORD, list() | tuple():
+            return tuple(map(_keyword, value))
+        case Kind.KEYWORD, _:
+            raise ValueError(f"{shown(value)} is no keyword; that is a text or a list of texts")
+        case Kind.NUMBER, int() | float() if not isinstance(value, bool):
+            return _number(value)
+        case Kind.NUMBER, _:
+            raise ValueError(f"{shown(value)} is no number")
+        case Kind.DATE, str():
+            return period_of(value)[0]
+    raise ValueError(f"{shown(value)} is no date; that is a text like 2020-01-31")
+
+
+def number_of(text: str) -> float:
+    """The number that a text says. Raises ValueError, in words."""
+    if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", text, re.ASCII | re.IGNORECASE) is None:
+        raise ValueError(f"{shown(text)} is no number")
+    return _number(float(text))
+
+
+def period_of(text: str) -> tuple[int, int]:
+    """The first and the last microsecond, since 1970, of a date (that day) or a date-time.
+
+    Without an offset it is UTC. Raises ValueError, in words.
+    """
+    found = _MOMENT.fullmatch(text)
+    try:
+        moment = datetime.fromisoformat(text) if found is not None else None
+    except ValueError:  # the 31st of June
+        moment = None
+    if found is None or moment is None:
+        raise ValueError(
+            f"{shown(text)} is no date; that is a text like 2020-01-31 or 2020-01-31T12:00:00+01:00"
+        )
+    first = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
+    length = _MICROSECOND if found["time"] else _DAY
+    microseconds = (first - _EPOCH) // _MICROSECOND
+    return microseconds, microseconds + length // _MICROSECOND - 1
+
+
+def date_in_words(microseconds: int) -> str:
+    """The text of a date; in UTC."""
+    moment = _EPOCH + timedelta(microseconds=microseconds)
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def size_of(value: object, levels: int = LEVELS_MAX) -> int:
+    """The bytes of a value: of texts in UTF-8, and 8 of everything else.
+
+    Raises ValueError, in words, for what JSON cannot hold, or programs that read JSON cannot.
+    """
+    match value:
+        case str():
+            return len(utf8(value))
+        case None | bool():
+            return 8
+        case int():
+            if not -(2**63) <= value < 2**63:
+                raise ValueError("an integer has more than 64 bits")
+            return 8
+        case float():
+            _number(value)
+            return 8
+        case list() | tuple() | dict() if levels == 0:
+            raise ValueError(f"it is nested more than {LEVELS_MAX} deep")
+        case list() | tuple():
+            return 8 + sum(size_of(each, levels - 1) for each in value)
+        case dict():
+            if not all(isinstance(key, str) for key in value):
+                raise ValueError("the name of a value is no text")
+            pairs = (each for pair in value.items() for each in pair)
+            return 8 + sum(size_of(each, levels - 1) for each in pairs)
+    raise ValueError(f"{shown(value)} is nothing that JSON can hold")
+
+
+def utf8(text: str) -> bytes:
+    """The bytes of a text. Raises ValueError, in words, for one that is not Unicode."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{shown(text)} is not Unicode: it has half a character") from None
+
+
+def shown(value: object) -> str:
+    """A value in an error: not all of a long one."""
+    text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _keyword(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{shown(value)} is no keyword; that is a text")
+    size = len(utf8(value))
+    if size > KEYWORD_BYTES_MAX:
+        raise ValueError(f"a keyword has {size} bytes; the most is {KEYWORD_BYTES_MAX}")
+    return value
+
+
+def _number(value: int | float) -> float:
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError("the number is too large") from None
+    if not isfinite(number):
+        raise ValueError(f"{shown(value)} is no finite number")
+    return number

@@ -1,0 +1,1 @@
+"""Queries: from what a user writes to what the index evaluates."""
