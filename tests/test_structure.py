@@ -69,6 +69,10 @@ ROOMS = {
         {"api"},
         {"commands", "producer"},
     ),
+    "index": (
+        {"documents", "flow"},
+        {"query"},
+    ),
     "bench": (
         {"measuring"},
         {"systems"},

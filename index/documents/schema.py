@@ -155,7 +155,7 @@ class Collection:
         if field is None and self.others == "refused":
             raise ValueError(
                 f"the collection {self.name!r} has no such field"
-                f"{did_you_mean(name, self.by_name)}; it has {', '.join(self.by_name)}"
+                f"{did_you_mean(name[:64], self.by_name)}; it has {', '.join(self.by_name)}"
             )
         if value is None:
             return
@@ -199,8 +199,8 @@ def _collection(name: str, found: object, path: Path) -> Collection:
     where = f"{path}, collection {shown(name)}"
     if re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,63}", name) is None:
         raise SchemaError(
-            f"{where}: a name has at most 64 of the characters a-z, 0-9, - and _, and begins with a "
-            "letter or a digit"
+            f"{where}: a name has at most 64 of the characters a-z, 0-9, - and _, and begins "
+            "with a letter or a digit"
         )
     table = _table(found, where)
     _known(table, ("fields", "others"), where)
@@ -222,13 +222,13 @@ def _field(
     where = f"{where}, field {shown(name)}"
     if re.fullmatch(r"[^\W\d][\w.-]{0,63}", name) is None or name == ID:
         raise SchemaError(
-            f"{where}: a name has at most 64 letters, digits, _, - and ., begins with a letter or _, "
-            f"and is not {ID!r}"
+            f"{where}: a name has at most 64 letters, digits, _, - and ., begins with a letter "
+            f"or _, and is not {ID!r}"
         )
     table = _table(found, where)
     kind = table.get("kind")
     if kind not in tuple(Kind):
-        near = did_you_mean(kind, Kind) if isinstance(kind, str) else ""
+        near = did_you_mean(kind, map(str, Kind)) if isinstance(kind, str) else ""
         raise SchemaError(
             f"{where}: its kind is {shown(kind)}{near}; it can be {', '.join(Kind)}: "
             'field = {kind = "text"}'

@@ -11,12 +11,16 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from math import isfinite
+from reprlib import Repr
 
 Value = tuple[str, ...] | float | int
 """Keywords; a number; a date, in microseconds since 1970."""
+
+DATE_MIN, DATE_MAX = -(2**63) + 1, 2**63 - 1
+"""Before and after all dates. The least integer of 64 bits is left for a date that is missing."""
 
 KEYWORD_BYTES_MAX = 1024
 """Bytes of a keyword, in UTF-8."""
@@ -27,7 +31,7 @@ LEVELS_MAX = 32
 _DATE = r"\d{4}-\d\d-\d\d"
 _TIME = r"(?:[01]\d|2[0-3]):\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:\d\d)?"
 _MOMENT = re.compile(f"{_DATE}(?P<time>[T ]{_TIME})?", re.ASCII)
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND, _DAY = timedelta(microseconds=1), timedelta(days=1)
 
 
@@ -83,15 +87,18 @@ def period_of(text: str) -> tuple[int, int]:
         raise ValueError(
             f"{shown(text)} is no date; that is a text like 2020-01-31 or 2020-01-31T12:00:00+01:00"
         )
-    first = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
+    first = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     length = _MICROSECOND if found["time"] else _DAY
     microseconds = (first - _EPOCH) // _MICROSECOND
     return microseconds, microseconds + length // _MICROSECOND - 1
 
 
 def date_in_words(microseconds: int) -> str:
-    """The text of a date; in UTC."""
-    moment = _EPOCH + timedelta(microseconds=microseconds)
+    """The text of a date, in UTC."""
+    try:
+        moment = _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:  # a bound beyond all dates
+        return str(microseconds)
     return moment.isoformat().replace("+00:00", "Z")
 
 
@@ -133,9 +140,12 @@ def utf8(text: str) -> bytes:
 
 
 def shown(value: object) -> str:
-    """A value in an error: not all of a long one."""
-    text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    """A value in an error: not all of a long one, and no deep one to its end."""
+    return _SHORT.repr(value)
+
+
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 
 
 def _keyword(value: object) -> str:

@@ -1,0 +1,108 @@
+"""Words: by hand for each analyser, and what holds for all of them on any text."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from driftline.engine.sources.texts.words import words_of_text
+from driftline.index.documents.analysis import WORD_MAX, UnknownAnalyser, analyser, folded
+
+ALL = ("plain", "folded", "cjk", "english", "german", "turkish", "dutch_porter")
+
+# Each of these is treated in a way of its own somewhere.
+ODD = (
+    "aZ9_ .-'é\u00df\u0130\u0131\u03a3\u03c2½\ufb01Ⅷ東京都㍿々ーがガｶﾞ\u3099\u309b"
+    "\u0301\u0308\u0345한국\u1112\u1161\u11ab\u0938\u094dก็😀\u200d\n"
+)
+texts = st.text(st.sampled_from(ODD) | st.characters(), max_size=40) | st.text(max_size=40)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        (
+            "plain",
+            "Über-Maß, it's snake_case\n3.5 мир 東京都",
+            "über maß it s snake_case 3 5 мир 東京都",
+        ),
+        ("folded", "Über-Maß, ŁÓDŹ \uff21lt \ufb01n Ⅷ \u0130I", "uber mass łodz alt fin viii ii"),
+        ("folded", "cafe\u0301s e\u0323\u0301", "cafes e"),
+        ("folded", "かき かぎ か\u3099", "かき かき\u3099 か\u3099"),
+        ("cjk", "東京都は、Tokyo 2020年 木", "東京 京都 都は tokyo 2020 年 木"),
+        (
+            "cjk",
+            "スーパー ｽｰﾊﾟｰ abc東京xyz",
+            "スー ーハ\u309a ハ\u309aー スー ーハ\u309a ハ\u309aー abc 東京 xyz",
+        ),
+        ("cjk", "カフェ Cafés", "カフ フェ cafes"),
+        ("english", "The runner's cats were running", "the runner s cat were run"),
+        ("german", "Die Häuser der Städte", "die haus der stadt"),
+        ("turkish", "Evlerde", "ev"),
+    ],
+)
+def test_words(name: str, text: str, words: str) -> None:
+    assert analyser(name).words(text) == words.split(" ")
+
+
+def test_hangul_is_pairs_of_syllables_however_it_is_written() -> None:
+    words = analyser("cjk").words("대한민국 강")
+    assert [unicodedata.normalize("NFC", word) for word in words] == ["대한", "한민", "민국", "강"]
+
+
+@pytest.mark.parametrize("name", ALL)
+@given(text=texts)
+@example(text="İ½ " + "㍿" * 3 + " x\u0301\u0301 " + "a" * 300 + "é" * 300)
+def test_spans_have_the_same_words_where_they_are(name: str, text: str) -> None:
+    by = analyser(name)
+    spans = by.spans(text)
+    assert [word for word, _, _ in spans] == by.words(text)
+    starts = [start for _, start, _ in spans]
+    assert starts == sorted(starts)
+    for word, start, end in spans:
+        assert 0 <= start < end <= len(text)
+        assert len(word) <= WORD_MAX
+        if name in ("folded", "cjk"):  # the lower case of a sigma depends on what is beside it
+            assert word in by.words(text[start:end])
+
+
+def test_a_span_takes_the_accents_with_it() -> None:
+    assert analyser("folded").spans("(cafe\u0301)") == [("cafe", 1, 6)]
+
+
+@given(texts)
+def test_plain_words_are_those_of_the_engine(text: str) -> None:
+    assert analyser("plain").words(text) == words_of_text(text)
+    assert analyser("english").unstemmed(text) == words_of_text(text)
+
+
+@given(texts)
+def test_folding_is_that_of_unicode(text: str) -> None:
+    kept = (
+        each
+        for each in unicodedata.normalize("NFKD", text)
+        if each in "\u3099\u309a" or unicodedata.combining(each) == 0
+    )
+    assert folded(text) == "".join(kept).casefold()
+
+
+@pytest.mark.parametrize("name", ["folded", "cjk"])
+@given(text=texts)
+def test_canonically_equal_texts_have_the_same_words(name: str, text: str) -> None:
+    words = analyser(name).words
+    assert words(unicodedata.normalize("NFC", text)) == words(unicodedata.normalize("NFD", text))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_long_words_are_cut(name: str) -> None:
+    assert max(map(len, analyser(name).words("x" * 1000 + " " + "é" * 1000 + " ok"))) == WORD_MAX
+
+
+def test_names() -> None:
+    for name in ("plain", "folded", "cjk", "english", "german", "dutch_porter", "yiddish"):
+        assert analyser(name).name == name
+    with pytest.raises(UnknownAnalyser, match=r"'englisch' \(did you mean 'english'\?\)"):
+        analyser("englisch")

@@ -1,0 +1,226 @@
+"""Schemas: what a file may say, and which documents a collection takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from driftline.index.documents.schema import (
+    DEFAULT,
+    DOCUMENT_BYTES_MAX,
+    Collection,
+    DocumentRefused,
+    Schema,
+    SchemaError,
+    StoredField,
+    TextField,
+    ValueField,
+    load_schema,
+)
+
+ARTICLES = """
+[collections.articles.fields]
+year = {kind = "number"}
+title = {kind = "text", analyser = "english", weight = 2}
+source = {kind = "stored"}
+text = {kind = "text"}
+tags = {kind = "keyword"}
+day = {kind = "date"}
+"""
+
+
+def load(folder: Path, text: str) -> Schema:
+    path = folder / "schema.toml"
+    path.write_text(text, encoding="utf-8")
+    return load_schema(path)
+
+
+@pytest.fixture
+def articles(tmp_path: Path) -> Collection:
+    return load(tmp_path, ARTICLES).collections["articles"]
+
+
+def test_fields_have_the_order_of_the_file_and_numbers_of_their_own(articles: Collection) -> None:
+    assert list(articles.by_name) == ["year", "title", "source", "text", "tags", "day"]
+    assert [(f.name, f.number, f.analyser.name, f.weight) for f in articles.texts] == [
+        ("title", 0, "english", 2.0),
+        ("text", 1, "plain", 1.0),
+    ]
+    assert [(f.name, f.number, f.kind) for f in articles.values] == [
+        ("year", 0, "number"),
+        ("tags", 1, "keyword"),
+        ("day", 2, "date"),
+    ]
+    assert isinstance(articles.by_name["source"], StoredField)
+    assert articles.others == "refused"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", "there is nothing"),
+        ("[collection.a]", r"no key 'collection' \(did you mean 'collections'"),
+        ("[collections.a]", "collection 'a': there is nothing"),
+        ("[collections.A.fields]\nx = {}", "collection 'A': a name has"),
+        ("[collections.a.fields]\nid = {kind='text'}", "field 'id': a name has"),
+        ("[collections.a.fields]\n'a b' = {kind='text'}", "field 'a b': a name has"),
+        (
+            "[collections.a.fields]\nx = {kind='txt'}",
+            r"field 'x': its kind is 'txt' \(did you mean 'text",
+        ),
+        ("[collections.a.fields]\nx = {weight=1}", "its kind is None"),
+        ("[collections.a.fields]\nx = 'text'", "field 'x': there is nothing"),
+        ("[collections.a.fields]\nx = {kind='text', analyzer='plain'}", "did you mean 'analyser'"),
+        ("[collections.a.fields]\nx = {kind='text', analyser='porters'}", "did you mean 'porter'"),
+        ("[collections.a.fields]\nx = {kind='text', analyser=5}", "the analyser is 5"),
+        ("[collections.a.fields]\nx = {kind='text', weight=0}", "the weight is 0"),
+        ("[collections.a.fields]\nx = {kind='text', weight=nan}", "the weight is nan"),
+        ("[collections.a.fields]\nx = {kind='text', weight=true}", "the weight is True"),
+        ("[collections.a.fields]\nx = {kind='number', weight=1}", "no key 'weight'"),
+        (
+            "[collections.a]\nothers='kept'\n[collections.a.fields]\nx={kind='text'}",
+            "others is 'kept'",
+        ),
+        (
+            "[collections.a.fields]\n" + "".join(f"x{i}={{kind='text'}}\n" for i in range(257)),
+            "257",
+        ),
+        ("[collections", "is no TOML"),
+    ],
+)
+def test_a_file_that_cannot_be_used(tmp_path: Path, text: str, error: str) -> None:
+    with pytest.raises(SchemaError, match=error) as caught:
+        load(tmp_path, text)
+    assert str(caught.value).startswith(str(tmp_path / "schema.toml"))
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match=r"none\.toml: No such file"):
+        load_schema(tmp_path / "none.toml")
+
+
+def test_a_document_with_everything(articles: Collection) -> None:
+    document = {
+        "title": "Tea",
+        "text": "",
+        "tags": ["a", "b"],
+        "year": 1990,
+        "day": "2020-01-31",
+        "source": {"lines": [1, None, {"x": [True, 1.5]}]},
+    }
+    articles.check("é" * 256, document)
+    articles.check("a", dict.fromkeys(document))
+    articles.check("a", {"tags": "one", "year": -1.5, "day": "2020-01-31T12:00:00.5+01:00"})
+    articles.check("a", {})
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error"),
+    [
+        ("title", 5, "5 is no text"),
+        ("title", "\ud800", "not Unicode"),
+        ("tags", 5, "no keyword"),
+        ("tags", ["a", None], "no keyword"),
+        ("tags", "é" * 513, "1026 bytes"),
+        ("year", True, "True is no number"),
+        ("year", "1990", "no number"),
+        ("year", float("nan"), "no finite number"),
+        ("year", 10**400, "64 bits"),
+        ("day", 5, "no date"),
+        ("day", "yesterday", "no date"),
+        ("source", float("inf"), "no finite number"),
+        ("source", b"x", "nothing that JSON can hold"),
+        ("source", {5: 5}, "no text"),
+        ("source", 2**63, "64 bits"),
+        ("titel", "x", "no such field.*did you mean 'title'"),
+        ("id", "x", "the id is no field"),
+    ],
+)
+def test_a_field_that_is_refused(
+    articles: Collection, field: str, value: object, error: str
+) -> None:
+    with pytest.raises(DocumentRefused, match=error) as caught:
+        articles.check("a", {"text": "fine", field: value})
+    assert caught.value.field == field
+    assert str(caught.value).startswith(f"field '{field}': ")
+
+
+@pytest.mark.parametrize(
+    ("id", "document", "error"),
+    [
+        (5, {}, "the id 5 is no text"),
+        ("", {}, "0 bytes"),
+        ("é" * 257, {}, "514 bytes"),
+        ("a\nb", {}, "control character"),
+        ("a\x85b", {}, "control character"),
+        ("\udc00", {}, "not Unicode"),
+        ("a", [], "no document"),
+        ("a", {5: 5}, "no name of a field"),
+        ("a", {f"x{n}": 0 for n in range(257)}, "257 fields"),
+        ("a", {"text": "é" * (DOCUMENT_BYTES_MAX // 2)}, "the most is 1048576"),
+        (
+            "a",
+            {"x": "y" * (DOCUMENT_BYTES_MAX // 2), "text": "y" * (DOCUMENT_BYTES_MAX // 2)},
+            "most",
+        ),
+    ],
+)
+def test_a_document_that_is_refused(id: object, document: object, error: str) -> None:
+    with pytest.raises(DocumentRefused, match=error):
+        DEFAULT.collections["documents"].check(id, document)
+
+
+def test_what_is_nested_deeply_is_refused_and_not_walked_through() -> None:
+    nested: object = 1
+    for _ in range(100_000):
+        nested = [nested]
+    documents = DEFAULT.collections["documents"]
+    for field in ("title", "x"):
+        with pytest.raises(DocumentRefused, match="nested more than 32 deep"):
+            documents.check("a", {field: nested})
+    for id, document in ((nested, {}), ("a", nested)):
+        with pytest.raises(DocumentRefused, match=r"\[\[\[.* is no"):
+            documents.check(id, document)
+
+
+def test_without_a_file() -> None:
+    documents = DEFAULT.collections["documents"]
+    assert [(field.name, field.weight) for field in documents.texts] == [
+        ("title", 2.0),
+        ("text", 1.0),
+    ]
+    documents.check("a", {"title": "x", "text": "y", "anything": [1, {"more": None}]})
+
+
+def test_a_fingerprint_stays_until_something_differs(tmp_path: Path, articles: Collection) -> None:
+    documents = DEFAULT.collections["documents"]
+    assert documents.fingerprint() == "f995a93a1e5005c3"
+    assert DEFAULT.fingerprint() == "2fc6f6de81d9db8c"
+    assert articles.fingerprint() == load(tmp_path, ARTICLES).collections["articles"].fingerprint()
+    changes = [
+        ("english", "german"),
+        ("= 2", "= 2.5"),
+        ("number", "date"),
+        ("stored", "keyword"),
+        ("tags", "tag"),
+        (
+            "[collections.articles.fields]",
+            '[collections.articles]\nothers = "stored"\n[collections.articles.fields]',
+        ),
+        (
+            'text = {kind = "text"}\ntags = {kind = "keyword"}',
+            'tags = {kind = "keyword"}\ntext = {kind = "text"}',
+        ),
+    ]
+    assert all(before in ARTICLES for before, _ in changes)
+    changed = [load(tmp_path, ARTICLES.replace(*change)) for change in changes]
+    prints = {schema.collections["articles"].fingerprint() for schema in changed}
+    assert len(prints | {articles.fingerprint()}) == len(changes) + 1
+    renamed = load(tmp_path, ARTICLES.replace("articles", "papers"))
+    assert renamed.fingerprint() != load(tmp_path, ARTICLES).fingerprint()
+    assert renamed.collections["papers"].fingerprint() == articles.fingerprint()
+
+
+def test_fields_of_all_classes_are_described(articles: Collection) -> None:
+    assert {type(field) for field in articles.fields} == {TextField, ValueField, StoredField}
