@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from itertools import count
-from math import inf
 from pathlib import Path
 from typing import Literal
 
@@ -40,6 +39,9 @@ DOCUMENT_BYTES_MAX = 1 << 20
 
 FIELDS_MAX = 256
 """Fields of a document, and of a collection."""
+
+WEIGHT_MAX = 1_000_000
+"""The largest weight of a field."""
 
 ID_BYTES_MAX = 512
 """Bytes of an id, in UTF-8."""
@@ -190,7 +192,7 @@ def load_schema(path: Path) -> Schema:
     except (ValueError, RecursionError) as error:
         raise SchemaError(f"{path} is no TOML: {error}") from None
     _known(found, ("collections",), str(path))
-    tables = _table(found.get("collections"), f"{path}: collections")
+    tables = _table(found.get("collections"), f"{path}: the table [collections]")
     collections = {name: _collection(name, table, path) for name, table in tables.items()}
     return Schema(collections)
 
@@ -207,7 +209,7 @@ def _collection(name: str, found: object, path: Path) -> Collection:
     others = table.get("others", "refused")
     if others not in ("stored", "refused"):
         raise SchemaError(f'{where}: others is {shown(others)}; it can be "stored" or "refused"')
-    tables = _table(table.get("fields"), f"{where}: fields")
+    tables = _table(table.get("fields"), f"{where}: the table of its fields")
     if len(tables) > FIELDS_MAX:
         raise SchemaError(f"{where}: it has {len(tables)} fields; the most is {FIELDS_MAX}")
     texts, values = count(), count()
@@ -254,14 +256,24 @@ def _analyser(name: object, where: str) -> Analyser:
 
 
 def _weight(weight: object, where: str) -> float:
-    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight < inf:
-        raise SchemaError(f"{where}: the weight is {shown(weight)}; it is a number above 0, as 2.0")
+    if (
+        isinstance(weight, bool)
+        or not isinstance(weight, (int, float))
+        or not 0 < weight <= WEIGHT_MAX
+    ):
+        raise SchemaError(
+            f"{where}: the weight is {shown(weight)}; it is a number above 0, up to {WEIGHT_MAX}"
+        )
     return float(weight)
 
 
 def _table(found: object, where: str) -> dict[str, object]:
-    if not isinstance(found, dict) or not found:
-        raise SchemaError(f"{where}: there is nothing; write a table, as in the documentation")
+    if found is None:
+        raise SchemaError(f"{where} is missing")
+    if not isinstance(found, dict):
+        raise SchemaError(f"{where} is {shown(found)}; it has to be a table")
+    if not found:
+        raise SchemaError(f"{where} is empty")
     return found
 
 

@@ -59,9 +59,10 @@ def test_fields_have_the_order_of_the_file_and_numbers_of_their_own(articles: Co
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("", "there is nothing"),
+        ("", r"the table \[collections\] is missing"),
         ("[collection.a]", r"no key 'collection' \(did you mean 'collections'"),
-        ("[collections.a]", "collection 'a': there is nothing"),
+        ("[collections.a]", "collection 'a' is empty"),
+        ("[collections.a]\nothers = 'stored'", "the table of its fields is missing"),
         ("[collections.A.fields]\nx = {}", "collection 'A': a name has"),
         ("[collections.a.fields]\nid = {kind='text'}", "field 'id': a name has"),
         ("[collections.a.fields]\n'a b' = {kind='text'}", "field 'a b': a name has"),
@@ -70,12 +71,13 @@ def test_fields_have_the_order_of_the_file_and_numbers_of_their_own(articles: Co
             r"field 'x': its kind is 'txt' \(did you mean 'text",
         ),
         ("[collections.a.fields]\nx = {weight=1}", "its kind is None"),
-        ("[collections.a.fields]\nx = 'text'", "field 'x': there is nothing"),
+        ("[collections.a.fields]\nx = 'text'", "field 'x' is 'text'; it has to be a table"),
         ("[collections.a.fields]\nx = {kind='text', analyzer='plain'}", "did you mean 'analyser'"),
         ("[collections.a.fields]\nx = {kind='text', analyser='porters'}", "did you mean 'porter'"),
         ("[collections.a.fields]\nx = {kind='text', analyser=5}", "the analyser is 5"),
         ("[collections.a.fields]\nx = {kind='text', weight=0}", "the weight is 0"),
         ("[collections.a.fields]\nx = {kind='text', weight=nan}", "the weight is nan"),
+        (f"[collections.a.fields]\nx = {{kind='text', weight={10**400}}}", "the weight is 1000"),
         ("[collections.a.fields]\nx = {kind='text', weight=true}", "the weight is True"),
         ("[collections.a.fields]\nx = {kind='number', weight=1}", "no key 'weight'"),
         (
