@@ -156,7 +156,7 @@ class Query:
 
 
 _SPECIAL = re.compile(r'[\s()"*~\\]')
-_MEANT = re.compile(r"[-+<>\[{]|(?:AND|OR|NOT)\Z|[^\W\d][\w.-]*:")
+_MEANT = re.compile(r"[-+<>=\[{]|(?:AND|OR|NOT)\Z|[^\W\d][\w.-]*:")
 """Texts whose beginning would have a meaning."""
 
 _PLAIN_BOUND = re.compile(r'[^\s()\[\]{}"*=]+')

@@ -41,7 +41,7 @@ texts = st.text(st.sampled_from(ODD) | st.characters(), max_size=40) | st.text(m
         ("cjk", "カフェ Cafés", "カフ フェ cafes"),
         ("english", "The runner's cats were running", "the runner s cat were run"),
         ("german", "Die Häuser der Städte", "die haus der stadt"),
-        ("turkish", "Evlerde", "ev"),
+        ("turkish", "Evlerde leri", "ev leri"),  # the stem of leri is empty
     ],
 )
 def test_words(name: str, text: str, words: str) -> None:
@@ -98,7 +98,7 @@ def test_canonically_equal_texts_have_the_same_words(name: str, text: str) -> No
 
 @pytest.mark.parametrize("name", ALL)
 def test_long_words_are_cut(name: str) -> None:
-    assert max(map(len, analyser(name).words("x" * 1000 + " " + "é" * 1000 + " ok"))) == WORD_MAX
+    assert max(map(len, analyser(name).words("x" * 1000 + " " + "ß" * 1000 + " ok"))) == WORD_MAX
 
 
 def test_names() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from calendar import timegm
 from datetime import datetime, timedelta, timezone
 
@@ -28,6 +29,17 @@ def test_a_date_time_is_its_microseconds_since_1970(moment: datetime) -> None:
     assert value_of(Kind.DATE, moment.isoformat()) == microseconds
     assert period_of(moment.isoformat(" ")) == (microseconds, microseconds)
     assert period_of(date_in_words(microseconds)) == (microseconds, microseconds)
+
+
+def test_a_date_without_an_offset_is_in_utc_on_every_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        found = period_of("1970-01-02"), period_of("1970-01-01T00:00:01")
+    time.tzset()
+    assert found == ((86_400_000_000, 172_799_999_999), (1_000_000, 1_000_000))
 
 
 @given(st.dates())

@@ -46,6 +46,7 @@ A, B, C = Words("a"), Words("b"), Words("c")
         ("a(b)c", And((A, B, C))),
         ("((a))", A),
         ("-a NOT b", And((Not(A), Not(B)))),
+        ("NOT = -= NOT -", And((Not(Words("=")), Words("-="), Not(Words("-"))))),
         ("NOT (a b)", Not(And((A, B)))),
         ("NOT NOT a", Not(Not(A))),
         ("+a -(b OR c)", And((A, Not(Or((B, C)))))),
@@ -71,6 +72,7 @@ A, B, C = Words("a"), Words("b"), Words("c")
         ('y:["1 2" TO "*"]', In("y", Range("1 2", "*"))),
         ("y:>=-1 y:<2", And((In("y", Range("-1", None)), In("y", Range(None, "2", True, False))))),
         ("y:>1 TO", And((In("y", Range("1", None, False, True)), Words("TO")))),
+        ('y:>"=5"', In("y", Range("=5", None, False, True))),
         ("(y:<=1)", In("y", Range(None, "1"))),
         (r"\AND \-a \* a\ b t\:a", And(tuple(map(Words, ("AND", "-a", "*", "a b", "t:a"))))),
         ("ANDROID NOTA OR ORB", Or((And((Words("ANDROID"), Words("NOTA"))), Words("ORB")))),
@@ -78,6 +80,7 @@ A, B, C = Words("a"), Words("b"), Words("c")
 )
 def test_what_a_text_means(text: str, tree: Node) -> None:
     assert parse(text) == Query(tree)
+    assert parse(str(Query(tree))) == Query(tree)
 
 
 @settings(max_examples=500)
@@ -86,6 +89,7 @@ def test_every_tree_can_be_written_and_read_again(tree: Node) -> None:
     text = str(Query(tree))
     assume(len(text) <= LENGTH_MAX)
     assert parse(text) == Query(tree)
+    assert parse(str(Query(tree))) == Query(tree)
 
 
 @settings(max_examples=500)
@@ -121,6 +125,7 @@ def test_any_text_is_a_query_or_an_error_with_a_place(text: str) -> None:
         ("*a", "* can only be at the end of a word"),
         ("a~b", "a ~ can only be at the end"),
         ('"a"~b', "a ~ can only be at the end"),
+        ('"a"~2b', "a ~ can only be at the end"),
         ("~", "a ~ can only be at the end"),
         ("a~2", "words can differ by one letter only: cat~1, at character 1\n  a~2\n  ^^^"),
         ('"a b"~101', "a phrase can have ~100 at most"),
