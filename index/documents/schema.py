@@ -229,7 +229,7 @@ def _field(
         )
     table = _table(found, where)
     kind = table.get("kind")
-    if kind not in tuple(Kind):
+    if not isinstance(kind, str) or kind not in tuple(Kind):
         near = did_you_mean(kind, map(str, Kind)) if isinstance(kind, str) else ""
         raise SchemaError(
             f"{where}: its kind is {shown(kind)}{near}; it can be {', '.join(Kind)}: "

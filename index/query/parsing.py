@@ -55,11 +55,12 @@ def parse(text: str) -> Query:
     if not text.strip():
         return Query(All(), text)
     try:
-        root: Node = _parser().parse(text)
+        root: object = _parser().parse(text)
     except UnexpectedInput as error:
         raise _explained(error, text) from None
     except _Wrong as error:
         raise QueryError(str(error), text, error.place) from None
+    assert isinstance(root, Node)  # lark's types know of no transformer
     _check_size(root, text)
     return Query(root, text)
 
