@@ -42,9 +42,8 @@ class Word(_OfField):
 
 @dataclass(frozen=True, slots=True)
 class BoundPhrase(_OfField):
-    """These words, two or more, in this order in a text field; `slop` others between them, at most.
-
-    So for their positions p0 < p1 < ...: last - first <= number of words - 1 + slop.
+    """These words, two or more, one after the other in a text field; no word is further than `slop`
+    from its place among the others (`index.search.phrases`).
     """
 
     words: tuple[str, ...]

@@ -4,7 +4,7 @@
     cat OR dog            one of them; weaker than AND
     -cat  NOT cat         not this
     (cat OR dog) bird     parentheses
-    "big cat"  "a b"~2    words one after the other; with up to 2 others between them
+    "big cat"  "a b"~2    words one after the other; with 2 others between them, or exchanged
     cat*                  words that begin so
     cat~                  words with at most one letter more, less or other; also `cat~1`
     title:cat  title:(cat OR dog)       in a field
@@ -52,7 +52,7 @@ class Words(_Node):
 
 @dataclass(frozen=True, slots=True)
 class Phrase(_Node):
-    """Words in this order, with at most `slop` others between them."""
+    """Words one after the other; together they are out of place by at most `slop`."""
 
     text: str
     slop: int = 0
