@@ -71,7 +71,7 @@ ROOMS = {
     ),
     "index": (
         {"documents", "flow"},
-        {"query"},
+        {"postings", "query"},
     ),
     "bench": (
         {"measuring"},

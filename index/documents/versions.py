@@ -1,0 +1,242 @@
+"""What the flow of an index puts out: the versions of documents, one item each.
+
+A version is one state of a document, or its deletion. It carries its words with their positions, so
+that whoever follows has no text to analyse; and the words of the version that it replaces, because
+every shard keeps exact statistics of all documents, also of those that it does not index.
+
+On the wire a field is (length, words, numbers as bytes), the words in order of first appearance.
+The numbers are, word by word: how many positions; how far the first one is behind the first one of
+the word before; how far each further one is behind the one before it. They are nearly always small,
+and have 7 bits in a byte: the high bit says that a number goes on in the next byte.
+
+>>> version = Version("documents", "7", (words_of("a cat eats a cat".split()),), (), b"{}")
+>>> version.fields[0]
+Words(length=5, words=(('a', (0, 3)), ('cat', (1, 4)), ('eats', (2,))))
+>>> encode(version)[2]
+((5, ('a', 'cat', 'eats'), b'\\x02\\x00\\x03\\x02\\x01\\x03\\x01\\x01'),)
+>>> decode(encode(version)) == version
+True
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, islice
+from operator import sub
+from typing import NamedTuple
+
+from driftline.engine.errors import MalformedMessage
+
+Value = tuple[str, ...] | float | int | None
+"""Of a keyword, number or date field (microseconds since 1970); None: the document has none."""
+
+POSITIONS_MAX = 2**32 - 1
+"""No position and no length is larger: the index keeps them in 32 bits."""
+
+DATE_MAX = 2**63 - 1
+"""Of a date; the smallest one is -DATE_MAX, as the index needs a number for a missing one."""
+
+
+class Words(NamedTuple):
+    """The words of a text field.
+
+    `length`: how many words the text has; `words`: each with its positions, ascending; in order of
+    first appearance.
+    """
+
+    length: int
+    words: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class Replaced(NamedTuple):
+    """What the statistics have to forget of a text field: its length, and each word once."""
+
+    length: int
+    words: tuple[str, ...]
+
+
+class Version(NamedTuple):
+    """A state of a document; `deleted`: that there is none any more.
+
+    `fields`, `before`: per text field of the collection, in the order of the schema; None for a
+    field that the document has not. `before` as a whole is None if nothing is replaced. `values`:
+    of the keyword, number and date fields. `stored`: the document as canonical JSON.
+    """
+
+    collection: str
+    id: str
+    fields: tuple[Words | None, ...]
+    values: tuple[Value, ...]
+    stored: bytes
+    deleted: bool = False
+    before: tuple[Replaced | None, ...] | None = None
+
+
+def words_of(words: Iterable[str]) -> Words:
+    """The words of a text, given one after the other."""
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    position = -1
+    for position, word in enumerate(words):
+        found[word].append(position)
+    return Words(position + 1, tuple(zip(found, map(tuple, found.values()), strict=True)))
+
+
+def replaced(version: Version) -> tuple[Replaced | None, ...]:
+    """What goes away when a version is replaced: `before` of the one that replaces it."""
+    return tuple(
+        None if field is None else Replaced(field.length, tuple(word for word, _ in field.words))
+        for field in version.fields
+    )
+
+
+def encode(version: Version) -> tuple[object, ...]:
+    """The payload of a version."""
+    before = version.before
+    return (
+        version.collection,
+        version.id,
+        tuple(None if field is None else _encode_words(field) for field in version.fields),
+        version.values,
+        version.stored,
+        int(version.deleted),
+        None if before is None else tuple(field and tuple(field) for field in before),
+    )
+
+
+def decode(payload: object) -> Version:
+    """Decode `encode`. Raises MalformedMessage for anything else."""
+    try:
+        collection, id_, fields, values, stored, deleted, before = _tuple(payload)
+        return Version(
+            _text(collection),
+            _text(id_),
+            tuple(None if field is None else _decode_words(field) for field in _tuple(fields)),
+            tuple(map(_value, _tuple(values))),
+            _bytes(stored),
+            (False, True)[_number(deleted)],
+            None
+            if before is None
+            else tuple(None if field is None else _replaced(field) for field in _tuple(before)),
+        )
+    except (ValueError, IndexError) as error:
+        raise MalformedMessage(f"not a version of a document: {error}") from None
+
+
+def _encode_words(field: Words) -> tuple[object, ...]:
+    numbers: list[int] = []
+    first = 0
+    for _, positions in field.words:
+        numbers += (len(positions), positions[0] - first)
+        first = positions[0]
+        if len(positions) > 1:
+            numbers += map(sub, positions[1:], positions)
+    return field.length, tuple([word for word, _ in field.words]), _as_bytes(numbers)
+
+
+def _decode_words(field: object) -> Words:
+    length, encoded, data = _tuple(field)
+    words, numbers = _distinct(encoded), _numbers(_bytes(data))
+    if sum(numbers) > POSITIONS_MAX:  # no position is larger than the sum of all numbers
+        raise ValueError("a position is too large")
+    rest = iter(numbers)
+    first = 0
+    found: list[tuple[str, tuple[int, ...]]] = []
+    try:
+        for word in words:
+            count = next(rest)
+            first += next(rest)
+            if count == 1:
+                found.append((word, (first,)))
+            else:
+                positions = tuple(accumulate(islice(rest, count - 1), initial=first))
+                if len(positions) != count or len(set(positions)) != count:
+                    raise ValueError("the positions of a word are not what was said")
+                found.append((word, positions))
+    except StopIteration:
+        raise ValueError("a word has no positions") from None
+    if next(rest, None) is not None:
+        raise ValueError("positions without a word")
+    return Words(_number(length), tuple(found))
+
+
+def _as_bytes(numbers: Sequence[int]) -> bytes:
+    """Numbers with 7 bits in a byte."""
+    data = bytearray()
+    for number in numbers:
+        while number > 0x7F:
+            data.append(number & 0x7F | 0x80)
+            number >>= 7
+        data.append(number)
+    return bytes(data)
+
+
+def _numbers(data: bytes) -> Sequence[int]:
+    """Decode `_as_bytes`."""
+    return data if data.isascii() else list(_longer_numbers(data))
+
+
+def _longer_numbers(data: bytes) -> Iterator[int]:
+    number = shift = 0
+    for byte in data:
+        if byte <= 0x7F:
+            if shift and not byte:
+                raise ValueError("a number has more bytes than it needs")
+            yield number | byte << shift
+            number = shift = 0
+        elif shift > 28:
+            raise ValueError("a number is too large")
+        else:
+            number |= (byte & 0x7F) << shift
+            shift += 7
+    if shift:
+        raise ValueError("a number is cut off")
+
+
+def _replaced(field: object) -> Replaced:
+    length, words = _tuple(field)
+    return Replaced(_number(length), _distinct(words))
+
+
+def _distinct(words: object) -> tuple[str, ...]:
+    texts = _texts(words)
+    if len(set(texts)) < len(texts):
+        raise ValueError("a word is there twice")
+    return texts
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    texts = _tuple(value)
+    if texts and set(map(type, texts)) != {str}:
+        raise ValueError("a word is not text")
+    return texts  # type: ignore[return-value]  # all are of type str
+
+
+def _value(value: object) -> Value:
+    if value is None or type(value) is float:
+        return value
+    if type(value) is int and abs(value) <= DATE_MAX:
+        return value
+    return _texts(value)
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= POSITIONS_MAX:
+        raise ValueError("a number is missing or too large")
+    return value
+
+
+def _text(value: object) -> str:
+    if type(value) is not str:
+        raise ValueError("a text is missing")
+    return value
+
+
+def _bytes(value: object) -> bytes:
+    if type(value) is not bytes:
+        raise ValueError("bytes are missing")
+    return value
+
+
+def _tuple(value: object) -> tuple[object, ...]:
+    if type(value) is not tuple:
+        raise ValueError("a sequence is missing")
+    return value

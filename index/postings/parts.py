@@ -1,0 +1,131 @@
+"""What a part of an index is: the postings of neighbouring versions, in memory or in a file.
+
+A version has an *ordinal*: its place in the order of labels, from 0 on, in its shard. A part has the
+versions [first, first + count); all ordinals that it gives and takes are relative to `first`. A part
+only ever grows at its end, and an array that it has given out does not change. So whoever reads as
+of a time reads a prefix of everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from driftline.index.postings.packing import Numbers, Places
+
+Kind = Literal["keyword", "number", "date"]
+"""Of a field with values."""
+
+NO_DATE = -(2**63)
+"""In a column of dates: the version has none. In one of numbers this is NaN."""
+
+
+class Keywords(NamedTuple):
+    """The keywords of versions: those of `ordinal` are ``words[n]`` for n in
+    ``numbers[offsets[ordinal] : offsets[ordinal + 1]]``; `words` is sorted.
+    """
+
+    offsets: Places
+    numbers: Numbers
+    words: Sequence[str]
+
+
+Column = NDArray[np.float64] | NDArray[np.int64] | Keywords
+
+
+class Postings(Protocol):
+    """The postings of one word in one field of a part."""
+
+    @property
+    def count(self) -> int:
+        """How many versions have the word."""
+
+    @property
+    def ordinals(self) -> Numbers:
+        """These versions, ascending."""
+
+    @property
+    def frequencies(self) -> Numbers:
+        """How often each of them has the word."""
+
+    def positions(self, rows: Places) -> tuple[Numbers, Places]:
+        """The positions of these rows of `ordinals`, one row after the other.
+
+        And where each row begins among them, and the last one ends.
+        """
+
+
+RUN = 1 << 14
+"""How large a run becomes, in postings: some milliseconds of work."""
+
+WORD = 8
+"""A word is as much work as so many postings."""
+
+
+class Run(NamedTuple):
+    """Neighbouring words of a field with all their postings, as flat arrays.
+
+    `counts`: of postings per word; `frequencies`: of positions per posting.
+    """
+
+    words: list[str]
+    counts: Places
+    ordinals: Numbers
+    frequencies: Numbers
+    positions: Numbers
+
+
+class Part(Protocol):
+    """Neighbouring versions of a collection."""
+
+    @property
+    def first(self) -> int:
+        """The ordinal of the first version."""
+
+    @property
+    def count(self) -> int:
+        """The number of versions."""
+
+    @property
+    def text_fields(self) -> int:
+        """How many text fields the collection has."""
+
+    @property
+    def value_fields(self) -> Sequence[Kind]:
+        """The kinds of its keyword, number and date fields."""
+
+    @property
+    def times(self) -> NDArray[np.int64]:
+        """The time of each version's label."""
+
+    @property
+    def deleted(self) -> NDArray[np.bool_]:
+        """Of each version: whether it is a deletion."""
+
+    def lengths(self, field: int) -> Numbers:
+        """Of each version: how many words a text field has."""
+
+    def postings(self, field: int, word: str) -> Postings | None:
+        """The postings of a word; None if no version has it."""
+
+    def words(self, field: int, start: str) -> Iterator[str]:
+        """The words of a text field in order, from the first one on that is not before `start`."""
+
+    def values(self, number: int) -> Column:
+        """The values of a field, of each version."""
+
+    def id(self, ordinal: int) -> str:
+        """The id of the document of a version."""
+
+    def stored(self, ordinal: int) -> bytes:
+        """What is stored of a version."""
+
+    def runs(self, field: int) -> Iterator[Run]:
+        """All words of a text field in order, some at a time."""
+
+    def documents(self) -> Iterator[tuple[list[int], bytes]]:
+        """What is stored of all versions, some at a time: the size of each, and all of them
+        compressed (`index.postings.stored`)."""

@@ -1,0 +1,210 @@
+"""A file of named sections, written once, then mapped into memory; each page has a checksum.
+
+    header    magic, format, where the table begins, its size and checksum; the header's checksum
+    sections  each at a multiple of 64 bytes, and with at least 16 bytes behind it
+    table     what the writer has to say; of each section name, offset, size, a CRC32 per page
+
+A page is checked when it is read for the first time. So damage is found before it is believed, and
+opening a file does not read all of it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from driftline.engine.durable import sync_directory
+from driftline.engine.errors import DriftlineError, MalformedMessage, StateMismatch
+from driftline.engine.wire.codec import pack, unpack
+
+FORMAT = 1
+
+PAGE = 1 << 16
+"""Bytes under one checksum: to check them takes some 30 microseconds."""
+
+_MAGIC = b"drift-ix"
+_HEADER = struct.Struct("<8sI4xQQI")
+_CHECKSUM = struct.Struct("<I")
+_ALIGNED = 64
+_SLACK = 16
+
+
+class DamagedSegment(DriftlineError):
+    """A file of the index does not have the bytes that were written."""
+
+
+def _damaged(path: Path, where: str, what: str) -> DamagedSegment:
+    return DamagedSegment(
+        f"{path}: {where} is damaged ({what}). The journal has everything that was in this file: "
+        "remove it and start again, and the index makes it anew"
+    )
+
+
+class Section:
+    """A section of a file that is mapped into memory."""
+
+    def __init__(
+        self, path: Path, name: str, data: memoryview, offset: int, size: int, sums: bytes
+    ) -> None:
+        self.size = size
+        self.words: NDArray[np.uint64] = np.frombuffer(data, "<u8", (size + _SLACK) // 8, offset)
+        """The section as 64-bit words, and some bytes more. `check` what is read of them."""
+        self._path = path
+        self._name = name
+        self._data = data[offset : offset + size]
+        self._sums: list[int] = np.frombuffer(sums, "<u4").tolist()
+        self._unchecked = bytearray(b"\1" * len(self._sums))
+
+    def check(self, begin: int, end: int) -> None:
+        """Raises DamagedSegment unless these bytes are what was written."""
+        first, last = begin // PAGE, -(-end // PAGE)
+        page = self._unchecked.find(1, first, last)
+        while page >= 0:
+            at = page * PAGE
+            if crc32(self._data[at : at + PAGE]) != self._sums[page]:
+                raise _damaged(self._path, f"section {self._name!r}", f"checksum at byte {at}")
+            self._unchecked[page] = 0
+            page = self._unchecked.find(1, page + 1, last)
+
+    def read(self, begin: int, end: int) -> bytes:
+        """Some of the bytes. Raises DamagedSegment."""
+        self.check(begin, end)
+        return bytes(self._data[begin:end])
+
+    def whole(self) -> memoryview:
+        """All bytes. Raises DamagedSegment."""
+        self.check(0, self.size)
+        return self._data
+
+
+class Sections:
+    """A file of sections that is open for reading, as long as anything refers to what was read.
+
+    `about`: what its writer had to say. Raises DamagedSegment, StateMismatch, OSError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < _ALIGNED:
+                raise _damaged(path, "the header", f"the file ends at byte {size}")
+            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        header = bytes(data[: _HEADER.size])
+        if _CHECKSUM.unpack_from(data, _HEADER.size) != (crc32(header),):
+            raise _damaged(path, "the header", "its checksum")
+        magic, form, offset, length, checksum = _HEADER.unpack(header)
+        if (magic, form) != (_MAGIC, FORMAT):
+            raise StateMismatch(
+                f"{path} is not a segment that this version of Driftline reads (format {form}, not "
+                f"{FORMAT}): remove it, and the index makes it anew from the journal"
+            )
+        if size != offset + length:
+            raise _damaged(path, "the end", f"{size} bytes, but {offset + length} were written")
+        if crc32(data[offset:]) != checksum:
+            raise _damaged(path, "the table", "its checksum")
+        try:
+            self.about, self._sections = _read_table(path, data, offset)
+        except MalformedMessage as error:
+            raise _damaged(path, "the table", str(error)) from None
+
+    def __getitem__(self, name: str) -> Section:
+        return self._sections[name]
+
+
+def _read_table(path: Path, data: memoryview, at: int) -> tuple[object, dict[str, Section]]:
+    match unpack(bytes(data[at:])):
+        case (about, tuple(table)):
+            sections: dict[str, Section] = {}
+            for row in table:
+                match row:
+                    case (str(name), int(offset), int(size), bytes(sums)):
+                        sections[name] = Section(path, name, data, offset, size, sums)
+                    case _:
+                        raise MalformedMessage("not a section")
+            return about, sections
+        case _:
+            raise MalformedMessage("not a table")
+
+
+class SectionWriter:
+    """Writes a file of sections, which gets its name, whole and durable, by `publish`.
+
+    A context: without `publish` nothing stays of it. All methods raise OSError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._draft = path.with_name(f".{path.name}.{os.getpid()}")
+        self._file: BinaryIO = self._draft.open("wb")
+        self._file.write(bytes(_ALIGNED))  # here comes the header
+        self._offset = _ALIGNED
+        self._sections: list[tuple[str, int, int, bytes]] = []
+        self._name = ""
+        self._size = 0
+        self._sums: list[int] = []
+
+    def __enter__(self) -> SectionWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+        self._draft.unlink(missing_ok=True)
+
+    def begin(self, name: str) -> None:
+        """Begin a section; the one before it ends."""
+        self._end()
+        self._name, self._size, self._sums = name, 0, []
+
+    def append(self, data: bytes | bytearray | memoryview) -> None:
+        """Add bytes to the section."""
+        self._file.write(data)
+        at = 0
+        while at < len(data):
+            inside = self._size % PAGE
+            part = data[at : at + PAGE - inside]
+            if inside:
+                self._sums[-1] = crc32(part, self._sums[-1])
+            else:
+                self._sums.append(crc32(part))
+            self._size += len(part)
+            at += len(part)
+
+    def add(self, name: str, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> None:
+        """Write a section that is an array."""
+        self.begin(name)
+        self.append(array.tobytes())
+
+    def publish(self, about: object) -> None:
+        """Finish the file, and give it its name."""
+        self._end()
+        table = pack((about, self._sections))
+        header = _HEADER.pack(_MAGIC, FORMAT, self._offset, len(table), crc32(table))
+        self._file.write(table)
+        self._file.seek(0)
+        self._file.write(header + _CHECKSUM.pack(crc32(header)))
+        self._file.flush()
+        os.fdatasync(self._file.fileno())
+        os.replace(self._draft, self._path)
+        sync_directory(self._path.parent)
+
+    def _end(self) -> None:
+        """Note the section that was written, and leave space behind it."""
+        if self._name:
+            sums = np.array(self._sums, "<u4").tobytes()
+            self._sections.append((self._name, self._offset, self._size, sums))
+            end = self._offset + self._size
+            self._offset = -(-(end + _SLACK) // _ALIGNED) * _ALIGNED
+            self._file.write(bytes(self._offset - end))

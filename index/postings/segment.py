@@ -1,0 +1,257 @@
+"""A sealed part of an index: a file that is mapped into memory, and never changes.
+
+Its sections, for text field F and value field V (`index.postings.merging` writes them):
+
+    times, deleted        of each version
+    ids, ids at           texts, one after the other; where each begins, and the last one ends
+    stored, stored at, blocks
+                          blocks of `index.postings.stored`; where in the uncompressed whole each
+                          version begins; the first version and the place of each block
+    lengths F             of each version
+    words F, groups F     `index.postings.dictionary`
+    postings F            of each word two packed lists: ordinals (as gaps), frequencies - 1
+    positions F           of each word one packed list: the positions (as gaps) of each posting
+    skips F               of each word with several blocks two packed lists: their last ordinals
+                          (as gaps), and their largest frequencies
+    values V              of each version the number or date; or the numbers of all keywords
+    offsets V, keywords V, keywords V at
+                          for keywords only: where each version begins in `values`; their texts
+
+What is packed, and what is stored, is checked when it is first read; all else at the beginning.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import TypeVar, get_args, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from driftline.index.postings.dictionary import Dictionary, Entry
+from driftline.index.postings.packing import (
+    BLOCK,
+    Numbers,
+    Places,
+    edges,
+    ranges,
+    sums,
+    unpack_blocks,
+    unpack_lists,
+)
+from driftline.index.postings.parts import RUN, WORD, Column, Keywords, Kind, Run
+from driftline.index.postings.sections import Section, Sections
+from driftline.index.postings.stored import Block, document
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+class Segment:
+    """A part in a file. Raises DamagedSegment, StateMismatch, OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        file = Sections(path)
+        self.first, self.count, self.text_fields, self.value_fields = _about(file.about)
+        self.times: NDArray[np.int64] = _array(file["times"], np.int64)
+        self.deleted: NDArray[np.bool_] = _array(file["deleted"], np.bool_)
+        self._ids = _Texts(file, "ids")
+        self._stored = file["stored"]
+        self._stored_at = _array(file["stored at"], np.int64)
+        self._blocks = _array(file["blocks"], np.int64).reshape(-1, 2)
+        self._texts = [_TextField(file, number) for number in range(self.text_fields)]
+        self._columns = [_column(file, i, kind) for i, kind in enumerate(self.value_fields)]
+
+    def lengths(self, field: int) -> Numbers:
+        return self._texts[field].lengths
+
+    def postings(self, field: int, word: str) -> SegmentPostings | None:
+        text = self._texts[field]
+        entry = text.dictionary.find(word)
+        return None if entry is None else SegmentPostings(text, entry)
+
+    def words(self, field: int, start: str) -> Iterator[str]:
+        return (entry.word for entry in self._texts[field].dictionary.entries(start))
+
+    def values(self, number: int) -> Column:
+        return self._columns[number]
+
+    def id(self, ordinal: int) -> str:
+        return self._ids[ordinal]
+
+    def stored(self, ordinal: int) -> bytes:
+        block = bisect_right(self._blocks[:, 0], ordinal) - 1
+        (first, begin), (_, end) = self._blocks[block : block + 2].tolist()
+        at = self._stored_at
+        return document(
+            self._stored.read(begin, end),
+            int(at[ordinal] - at[first]),
+            int(at[ordinal + 1] - at[first]),
+        )
+
+    def runs(self, field: int) -> Iterator[Run]:
+        return self._texts[field].runs()
+
+    def documents(self) -> Iterator[Block]:
+        sizes = np.diff(self._stored_at)
+        for (first, begin), (last, end) in pairwise(self._blocks.tolist()):
+            yield sizes[first:last].tolist(), self._stored.read(begin, end)
+
+
+class SegmentPostings:
+    """The postings of a word, which are unpacked when they are asked for."""
+
+    def __init__(self, text: _TextField, entry: Entry) -> None:
+        self.count = entry.count
+        self._text = text
+        self._entry = entry
+
+    @property
+    def ordinals(self) -> Numbers:
+        return self._ordinals[0]
+
+    @cached_property
+    def frequencies(self) -> Numbers:
+        found, _ = _unpack(self._text.postings, self._ordinals[1], self.count)
+        found += np.uint32(1)
+        return found
+
+    def positions(self, rows: Places) -> tuple[Numbers, Places]:
+        begins = self._begins
+        counts = begins[rows + 1] - begins[rows]
+        places = ranges(begins[rows], counts)
+        needed = np.zeros(-(-int(begins[-1]) // BLOCK), np.bool_)
+        needed[places // BLOCK] = True
+        section = self._text.positions
+        section.check(*self._entry.positions)
+        gaps = unpack_blocks(
+            section.words, self._entry.positions[0], int(begins[-1]), np.flatnonzero(needed)
+        )
+        skipped = np.cumsum(~needed) * BLOCK
+        return sums(gaps[places - skipped[places // BLOCK]], counts), edges(counts)
+
+    def blocks(self) -> tuple[Numbers, Numbers]:
+        """Of each block of 128 postings the last ordinal, and the largest frequency."""
+        if self.count <= BLOCK:
+            return self.ordinals[-1:], self.frequencies.max(keepdims=True)
+        section, (begin, end) = self._text.skips, self._entry.skips
+        section.check(begin, end)
+        number = -(-self.count // BLOCK)
+        lasts, middle = _unpack(section, begin, number)
+        maxima, _ = _unpack(section, middle, number)
+        return sums(lasts, np.array([number])), maxima
+
+    @cached_property
+    def _ordinals(self) -> tuple[Numbers, int]:
+        """And where the frequencies begin."""
+        section, (begin, end) = self._text.postings, self._entry.postings
+        section.check(begin, end)
+        left_out, middle = _unpack(section, begin, self.count)
+        return sums(left_out, np.array([self.count])), middle
+
+    @cached_property
+    def _begins(self) -> Places:
+        """Where the positions of each posting begin, and the last ones end."""
+        return edges(self.frequencies)
+
+
+class _TextField:
+    """The sections of a text field."""
+
+    def __init__(self, file: Sections, number: int) -> None:
+        groups = _array(file[f"groups {number}"], np.int64).reshape(-1, 4)
+        self.dictionary = Dictionary(file[f"words {number}"].whole(), groups)
+        self.lengths: Numbers = _array(file[f"lengths {number}"], np.uint32)
+        self.postings = file[f"postings {number}"]
+        self.positions = file[f"positions {number}"]
+        self.skips = file[f"skips {number}"]
+
+    def runs(self) -> Iterator[Run]:
+        entries: list[Entry] = []
+        size = 0
+        for entry in self.dictionary.entries(""):
+            entries.append(entry)
+            size += WORD + entry.count + entry.positions[1] - entry.positions[0]
+            if size >= RUN:
+                yield self._run(entries)
+                entries, size = [], 0
+        if entries:
+            yield self._run(entries)
+
+    def _run(self, entries: Sequence[Entry]) -> Run:
+        first, last = entries[0], entries[-1]
+        self.postings.check(first.postings[0], last.postings[1])
+        self.positions.check(first.positions[0], last.positions[1])
+        counts = np.array([entry.count for entry in entries])
+        begins = np.array([entry.postings[0] for entry in entries])
+        left_out, middles = unpack_lists(self.postings.words, begins, counts)
+        frequencies, _ = unpack_lists(self.postings.words, middles, counts)
+        frequencies += np.uint32(1)
+        before = edges(frequencies)
+        ends = edges(counts)
+        begins = np.array([entry.positions[0] for entry in entries])
+        gaps, _ = unpack_lists(self.positions.words, begins, np.diff(before[ends]))
+        return Run(
+            [entry.word for entry in entries],
+            counts,
+            sums(left_out, counts),
+            frequencies,
+            sums(gaps, np.diff(before)),
+        )
+
+
+class _Texts(Sequence[str]):
+    """Texts in a file."""
+
+    def __init__(self, file: Sections, name: str) -> None:
+        self._data = file[name].whole()
+        self._at = _array(file[f"{name} at"], np.int64)
+
+    def __len__(self) -> int:
+        return len(self._at) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        number = range(len(self))[index]
+        return str(self._data[self._at[number] : self._at[number + 1]], "utf-8")
+
+
+def _column(file: Sections, number: int, kind: Kind) -> Column:
+    section = file[f"values {number}"]
+    if kind == "number":
+        return _array(section, np.float64)
+    if kind == "date":
+        return _array(section, np.int64)
+    offsets: Places = _array(file[f"offsets {number}"], np.int64)
+    return Keywords(offsets, _array(section, np.uint32), _Texts(file, f"keywords {number}"))
+
+
+def _array(section: Section, kind: type[Scalar]) -> NDArray[Scalar]:
+    """A section that is an array of numbers."""
+    return np.frombuffer(section.whole(), kind)
+
+
+def _unpack(section: Section, begin: int, count: int) -> tuple[Numbers, int]:
+    """A packed list that was checked, and where it ends."""
+    values, ends = unpack_lists(section.words, np.array([begin]), np.array([count]))
+    return values, int(ends[0])
+
+
+def _about(about: object) -> tuple[int, int, int, tuple[Kind, ...]]:
+    """First ordinal, number of versions, text fields, value fields."""
+    match about:
+        case (int(first), int(count), int(text_fields), tuple(kinds)):
+            known = {name: name for name in get_args(Kind)}
+            return first, count, text_fields, tuple(known[kind] for kind in kinds)
+    raise TypeError("not a segment")

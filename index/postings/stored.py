@@ -1,0 +1,73 @@
+"""What is stored of documents, compressed some 16 KiB at a time, so that one is found quickly."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+
+SIZE = 1 << 14
+"""Bytes, uncompressed, from which on a block is full."""
+
+_LEVEL = 6
+
+Block = tuple[list[int], bytes]
+"""The size of each document, and all of them, compressed."""
+
+
+def blocks(documents: Iterable[bytes]) -> Iterator[Block]:
+    """Documents in blocks."""
+    pending = _Pending()
+    for document in documents:
+        pending.add(document)
+        if pending.size >= SIZE:
+            yield pending.block()
+    if pending.sizes:
+        yield pending.block()
+
+
+def joined(found: Iterable[Block]) -> Iterator[Block]:
+    """The same documents in blocks that are at least half full, except for the last one.
+
+    A block that is so already nearly always stays as it is.
+    """
+    pending = _Pending()
+    for sizes, data in found:
+        if not pending.sizes and sum(sizes) >= SIZE // 2:
+            yield sizes, data
+            continue
+        content = zlib.decompress(data)
+        at = 0
+        for size in sizes:
+            pending.add(content[at : at + size])
+            at += size
+            if pending.size >= SIZE:
+                yield pending.block()
+        if pending.size >= SIZE // 2:
+            yield pending.block()
+    if pending.sizes:
+        yield pending.block()
+
+
+def document(data: bytes, begin: int, end: int) -> bytes:
+    """The bytes of a document in a block."""
+    return zlib.decompress(data)[begin:end]
+
+
+class _Pending:
+    """Documents that are not yet in a block."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.size = 0
+        self._documents: list[bytes] = []
+
+    def add(self, document: bytes) -> None:
+        self.sizes.append(len(document))
+        self.size += len(document)
+        self._documents.append(document)
+
+    def block(self) -> Block:
+        """All of them in a block."""
+        found = self.sizes, zlib.compress(b"".join(self._documents), _LEVEL)
+        self.sizes, self.size, self._documents = [], 0, []
+        return found

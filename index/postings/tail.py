@@ -1,0 +1,275 @@
+"""The part of an index that grows: the newest versions, in memory.
+
+Per text field there is one flat table, with a row for each word of each version: ordinal, frequency,
+and where its positions begin among all. Each word has the list of its rows. So a version is added by
+appending to a few arrays, and a posting list is gathered when somebody asks for it.
+
+An array that was given out is a view of the beginning of one that grows: what is appended is behind
+it, and a larger array takes the place of a full one.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from itertools import chain, islice
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from driftline.index.documents.versions import Value, Version, Words
+from driftline.index.postings.packing import Numbers, Places, edges, ranges
+from driftline.index.postings.parts import NO_DATE, RUN, WORD, Column, Keywords, Kind, Run
+from driftline.index.postings.stored import blocks
+
+Scalar = TypeVar("Scalar", np.uint32, np.int64, np.float64, np.bool_)
+
+RECENT = 1 << 10
+"""Words that are sorted apart from the others, so that a new one does not move all of them."""
+
+
+class Tail:
+    """The newest versions of a collection, from the ordinal `first` on. For one thread."""
+
+    def __init__(self, first: int, text_fields: int, value_fields: Sequence[Kind]) -> None:
+        self.first = first
+        self.count = 0
+        self.text_fields = text_fields
+        self.value_fields = tuple(value_fields)
+        self._times = _Growing(np.dtype(np.int64))
+        self._deleted = _Growing(np.dtype(np.bool_))
+        self._texts = [_Texts() for _ in range(text_fields)]
+        self._values = [_values(kind) for kind in value_fields]
+        self._ids: list[str] = []
+        self._stored: list[bytes] = []
+
+    def add(self, time: int, version: Version) -> None:
+        """Append a version; `time`: of its label."""
+        ordinal = self.count
+        for text, field in zip(self._texts, version.fields, strict=True):
+            text.add(ordinal, field)
+        for column, value in zip(self._values, version.values, strict=True):
+            column.add(value)
+        self._times.append(time)
+        self._deleted.append(version.deleted)
+        self._ids.append(version.id)
+        self._stored.append(version.stored)
+        self.count = ordinal + 1
+
+    @property
+    def times(self) -> NDArray[np.int64]:
+        return self._times.view()
+
+    @property
+    def deleted(self) -> NDArray[np.bool_]:
+        return self._deleted.view()
+
+    def lengths(self, field: int) -> Numbers:
+        return self._texts[field].lengths.view()
+
+    def postings(self, field: int, word: str) -> TailPostings | None:
+        text = self._texts[field]
+        rows = text.rows.get(word)
+        return None if rows is None else TailPostings(text, np.array(rows))
+
+    def words(self, field: int, start: str) -> Iterator[str]:
+        return self._texts[field].words(start)
+
+    def values(self, number: int) -> Column:
+        return self._values[number].view()
+
+    def id(self, ordinal: int) -> str:
+        return self._ids[ordinal]
+
+    def stored(self, ordinal: int) -> bytes:
+        return self._stored[ordinal]
+
+    def runs(self, field: int) -> Iterator[Run]:
+        return self._texts[field].runs()
+
+    def documents(self) -> Iterator[tuple[list[int], bytes]]:
+        return blocks(self._stored)
+
+
+class TailPostings:
+    """The postings of a word as they were when they were asked for."""
+
+    def __init__(self, text: _Texts, rows: Numbers) -> None:
+        self.count = len(rows)
+        self._text = text
+        self._rows = rows
+
+    @property
+    def ordinals(self) -> Numbers:
+        return self._text.ordinals.view()[self._rows]
+
+    @property
+    def frequencies(self) -> Numbers:
+        return self._text.frequencies.view()[self._rows]
+
+    def positions(self, rows: Places) -> tuple[Numbers, Places]:
+        return self._text.positions_of(self._rows[rows])
+
+
+class _Growing(Generic[Scalar]):
+    """Numbers to which others are appended."""
+
+    def __init__(self, dtype: np.dtype[Scalar]) -> None:
+        self._room = np.zeros(64, dtype)
+        self.count = 0
+
+    def append(self, value: float) -> None:
+        if self.count == len(self._room):
+            self._grow(1)
+        self._room[self.count] = value
+        self.count += 1
+
+    def extend(self, values: Sequence[int] | NDArray[Scalar]) -> None:
+        count = self.count + len(values)
+        if count > len(self._room):
+            self._grow(len(values))
+        self._room[self.count : count] = values
+        self.count = count
+
+    def view(self) -> NDArray[Scalar]:
+        """What there is so far; does not change."""
+        view = self._room[: self.count]
+        view.flags.writeable = False
+        return view
+
+    def _grow(self, by: int) -> None:
+        room = np.zeros(2 * (self.count + by), self._room.dtype)
+        room[: self.count] = self._room[: self.count]
+        self._room = room
+
+
+class _Texts:
+    """A text field of all versions."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, array[int]] = {}
+        """The rows of each word in the table."""
+        self.lengths = _Growing(np.dtype(np.uint32))
+        self.ordinals = _Growing(np.dtype(np.uint32))
+        self.frequencies = _Growing(np.dtype(np.uint32))
+        self._begins = _Growing(np.dtype(np.int64))
+        self._positions = _Growing(np.dtype(np.uint32))
+        self._sorted: list[str] = []
+        self._recent: list[str] = []
+        self._new: list[str] = []
+        """All words: most of them sorted, some sorted apart from them, the newest ones."""
+
+    def add(self, ordinal: int, field: Words | None) -> None:
+        if field is None or not field.words:
+            self.lengths.append(field.length if field else 0)
+            return
+        self.lengths.append(field.length)
+        row = self.ordinals.count
+        rows = self.rows
+        for word, _ in field.words:
+            found = rows.get(word)
+            if found is None:
+                rows[word] = array("I", (row,))
+                self._new.append(word)
+            else:
+                found.append(row)
+            row += 1
+        positions = [positions for _, positions in field.words]
+        counts = np.array(list(map(len, positions)))
+        begins = edges(counts)[:-1]
+        begins += self._positions.count
+        self.ordinals.extend([ordinal] * len(positions))
+        self.frequencies.extend(counts)
+        self._begins.extend(begins)
+        self._positions.extend(list(chain.from_iterable(positions)))
+
+    def positions_of(self, rows: Numbers) -> tuple[Numbers, Places]:
+        """The positions in these rows of the table, and where each row begins among them."""
+        counts = self.frequencies.view()[rows].astype(np.intp)
+        return self._positions.view()[ranges(self._begins.view()[rows], counts)], edges(counts)
+
+    def words(self, start: str) -> Iterator[str]:
+        """The words in order. Later ones are not among them, if they come while this is read."""
+        if self._new:
+            self._recent = sorted(self._recent + self._new)
+            self._new = []
+            if len(self._recent) > RECENT:
+                self._sorted = sorted(self._sorted + self._recent)
+                self._recent = []
+        parts = (self._sorted, self._recent)
+        return merge(*(islice(words, bisect_left(words, start), None) for words in parts))
+
+    def runs(self) -> Iterator[Run]:
+        words: list[str] = []
+        size = 0
+        for word in self.words(""):
+            words.append(word)
+            size += len(self.rows[word]) + WORD
+            if size >= RUN:
+                yield self._run(words)
+                words, size = [], 0
+        if words:
+            yield self._run(words)
+
+    def _run(self, words: list[str]) -> Run:
+        lists = [self.rows[word] for word in words]
+        rows = np.frombuffer(b"".join(lists), np.uint32)
+        return Run(
+            words,
+            np.array(list(map(len, lists))),
+            self.ordinals.view()[rows],
+            self.frequencies.view()[rows],
+            self.positions_of(rows)[0],
+        )
+
+
+class _Numbers:
+    """A number or date of all versions."""
+
+    def __init__(self, missing: float, dtype: np.dtype[np.float64] | np.dtype[np.int64]) -> None:
+        self._missing = missing
+        self._column = _Growing(dtype)
+
+    def add(self, value: Value) -> None:
+        self._column.append(self._missing if value is None else value)
+
+    def view(self) -> Column:
+        return self._column.view()
+
+
+class _Keywords:
+    """The keywords of all versions. Words have numbers by their first appearance."""
+
+    def __init__(self) -> None:
+        self._numbers_of: dict[str, int] = {}
+        self._offsets = _Growing(np.dtype(np.int64))
+        self._offsets.append(0)
+        self._numbers = _Growing(np.dtype(np.uint32))
+        self._words: list[str] = []
+        self._ranks = np.zeros(0, np.uint32)
+        """The words, sorted, and the place there of each number: when they were last asked for."""
+
+    def add(self, value: Value) -> None:
+        for word in value if isinstance(value, tuple) else ():
+            self._numbers.append(self._numbers_of.setdefault(word, len(self._numbers_of)))
+        self._offsets.append(self._numbers.count)
+
+    def view(self) -> Keywords:
+        if len(self._words) < len(self._numbers_of):
+            new = islice(self._numbers_of, len(self._words), None)
+            self._words = sorted([*self._words, *new])
+            order = np.array([self._numbers_of[word] for word in self._words])
+            self._ranks = np.empty(len(order), np.uint32)
+            self._ranks[order] = np.arange(len(order), dtype=np.uint32)
+        return Keywords(self._offsets.view(), self._ranks[self._numbers.view()], self._words)
+
+
+def _values(kind: Kind) -> _Numbers | _Keywords:
+    if kind == "keyword":
+        return _Keywords()
+    if kind == "number":
+        return _Numbers(np.nan, np.dtype(np.float64))
+    return _Numbers(NO_DATE, np.dtype(np.int64))

@@ -1,0 +1,160 @@
+"""Random versions, and the plainest thing that could be a part: lists, and a search through them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import pairwise
+from random import Random
+from typing import NamedTuple
+
+import numpy as np
+from hypothesis import strategies as st
+
+from driftline.index.documents.versions import Value, Version, words_of
+from driftline.index.postings.parts import NO_DATE, Keywords, Kind, Part
+from driftline.index.postings.segment import SegmentPostings
+from driftline.index.postings.tail import Tail
+
+TEXT_FIELDS = 2
+VALUE_FIELDS: tuple[Kind, ...] = ("keyword", "number", "date")
+
+_words = st.sampled_from(
+    ["a", "ab", "abc", "b", "ba", "z", "ö", "日本", "😀", "x" * 255]
+) | st.text(st.characters(codec="utf-8"), min_size=1, max_size=4)
+_field = st.none() | st.lists(_words, max_size=12).map(words_of)
+_values = st.tuples(
+    st.none() | st.lists(_words, max_size=3).map(tuple),
+    st.none() | st.floats(allow_nan=False),
+    st.none() | st.integers(-(2**63) + 1, 2**63 - 1),
+)
+NOTHING: tuple[None, ...] = (None,) * len(VALUE_FIELDS)
+
+
+class Row(NamedTuple):
+    """A version with the time of its label."""
+
+    time: int
+    version: Version
+
+
+@st.composite
+def _rows(draw: st.DrawFn) -> Row:
+    deleted = draw(st.booleans())
+    version = Version(
+        collection="documents",
+        id=draw(st.text(st.characters(codec="utf-8"), min_size=1, max_size=5)),
+        fields=(None,) * TEXT_FIELDS if deleted else draw(st.tuples(_field, _field)),
+        values=NOTHING if deleted else draw(_values),
+        stored=b"" if deleted else draw(st.binary(max_size=20)),
+        deleted=deleted,
+    )
+    return Row(draw(st.integers(-(2**63), 2**63 - 1)), version)
+
+
+rows = st.lists(_rows(), max_size=12)
+
+
+def many_rows(number: int, seed: int) -> list[Row]:
+    """Versions with frequent and rare words, and long texts."""
+    random = Random(seed)
+    vocabulary = [f"word{i:x}" for i in range(500)]
+    found = []
+    for time in range(number):
+        texts = [
+            words_of(
+                vocabulary[min(int(random.paretovariate(0.4)), 500) - 1]
+                for _ in range(random.choice([0, 3, 40, 400]))
+            )
+            for _ in range(TEXT_FIELDS)
+        ]
+        keywords = tuple(random.choices(vocabulary, k=random.randrange(3)))
+        version = Version(
+            "documents",
+            f"id{random.randrange(number)}",
+            tuple(texts),
+            (keywords, random.random(), time),
+            random.randbytes(random.randrange(5000)),
+        )
+        found.append(Row(time, version))
+    return found
+
+
+def tail_of(first: int, some: list[Row]) -> Tail:
+    """A tail with these versions."""
+    tail = Tail(first, TEXT_FIELDS, VALUE_FIELDS)
+    for row in some:
+        tail.add(*row)
+    return tail
+
+
+def postings_of(some: list[Row], field: int) -> dict[str, list[tuple[int, tuple[int, ...]]]]:
+    """Each word of a field, with the ordinals and positions where it is."""
+    found: dict[str, list[tuple[int, tuple[int, ...]]]] = {}
+    for ordinal, (_, version) in enumerate(some):
+        words = version.fields[field]
+        for word, positions in words.words if words else ():
+            found.setdefault(word, []).append((ordinal, positions))
+    return found
+
+
+def check(part: Part, first: int, some: list[Row]) -> None:
+    """A part has exactly these versions."""
+    assert (part.first, part.count) == (first, len(some))
+    assert (part.text_fields, tuple(part.value_fields)) == (TEXT_FIELDS, VALUE_FIELDS)
+    assert part.times.tolist() == [row.time for row in some]
+    assert part.deleted.tolist() == [row.version.deleted for row in some]
+    assert [part.id(i) for i in range(len(some))] == [row.version.id for row in some]
+    assert [part.stored(i) for i in range(len(some))] == [row.version.stored for row in some]
+    for field in range(TEXT_FIELDS):
+        check_field(part, field, some)
+    for number in range(len(VALUE_FIELDS)):
+        expected = [row.version.values[number] for row in some]
+        if VALUE_FIELDS[number] == "keyword":
+            expected = [value or () for value in expected]  # no keywords are the same as none
+        assert values_of(part, number) == expected
+
+
+def check_field(part: Part, field: int, some: list[Row]) -> None:
+    """A text field of a part has exactly these words."""
+    fields = [row.version.fields[field] for row in some]
+    assert part.lengths(field).tolist() == [words.length if words else 0 for words in fields]
+    model = postings_of(some, field)
+    words = sorted(model)
+    assert list(part.words(field, "")) == words
+    for start in [*words[::9], "b", "\U0010ffff"]:
+        assert list(part.words(field, start)) == words[bisect_left(words, start) :]
+        assert (part.postings(field, start + "!") is None) is (start + "!" not in model)
+    for word, expected in model.items():
+        postings = part.postings(field, word)
+        assert postings is not None
+        assert postings.count == len(expected)
+        assert postings.ordinals.tolist() == [ordinal for ordinal, _ in expected]
+        assert postings.frequencies.tolist() == [len(positions) for _, positions in expected]
+        assert postings.ordinals.dtype == postings.frequencies.dtype == np.uint32
+        for chosen in (range(len(expected)), range(1, len(expected), 97), range(0)):
+            positions, begins = postings.positions(np.array(chosen, np.intp))
+            assert len(begins) == len(chosen) + 1
+            found = [tuple(positions[begin:end].tolist()) for begin, end in pairwise(begins)]
+            assert found == [expected[row][1] for row in chosen]
+        if isinstance(postings, SegmentPostings):
+            check_blocks(postings)
+
+
+def check_blocks(postings: SegmentPostings) -> None:
+    """What is said of blocks is so."""
+    blocks = [slice(at, at + 128) for at in range(0, postings.count, 128)]
+    lasts, maxima = postings.blocks()
+    assert lasts.tolist() == [postings.ordinals[block][-1] for block in blocks]
+    assert maxima.tolist() == [postings.frequencies[block].max() for block in blocks]
+
+
+def values_of(part: Part, number: int) -> list[Value]:
+    """A column as the values of the versions."""
+    column = part.values(number)
+    if isinstance(column, Keywords):
+        assert list(column.words) == sorted(set(column.words))
+        texts = [column.words[i] for i in column.numbers.tolist()]
+        return [tuple(texts[begin:end]) for begin, end in pairwise(column.offsets.tolist())]
+    if column.dtype == np.float64:
+        return [None if np.isnan(value) else value for value in column.tolist()]
+    return [None if value == NO_DATE else value for value in column.tolist()]

@@ -1,0 +1,78 @@
+"""A damaged file is found before anything wrong is read of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from driftline.engine.errors import StateMismatch
+from driftline.index.postings import sections
+from driftline.index.postings.merging import write
+from driftline.index.postings.sections import DamagedSegment
+from driftline.index.postings.segment import Segment
+from tests.index.postings.model import check, many_rows, tail_of
+
+ROWS = many_rows(5, seed=8)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> bytes:
+    write([tail_of(5, ROWS)], tmp_path / "good")
+    return (tmp_path / "good").read_bytes()
+
+
+@pytest.mark.parametrize("page", [64, 1 << 16])
+def test_a_flipped_bit_is_found_or_changes_nothing(
+    page: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sections, "PAGE", page)
+    write([tail_of(5, ROWS)], tmp_path / "good")
+    data = (tmp_path / "good").read_bytes()
+    found = 0
+    places = range(0, len(data), 31)
+    for number, at in enumerate(places):
+        path = tmp_path / f"{number % 2}"
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1 << number % 8]) + data[at + 1 :])
+        try:
+            check(Segment(path), 5, ROWS)
+        except DamagedSegment as error:
+            assert str(error).startswith(f"{path}: ")
+            assert "journal" in str(error)
+            found += 1
+    assert found > 0.9 * len(places)
+
+
+def test_a_file_that_was_cut_off_is_found(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "cut"
+    for size in [*range(0, len(data), 101), len(data) - 1]:
+        path.write_bytes(data[:size])
+        with pytest.raises(DamagedSegment):
+            Segment(path)
+    path.write_bytes(data + b"\0")
+    with pytest.raises(DamagedSegment, match="the end is damaged"):
+        Segment(path)
+
+
+def test_a_damaged_part_is_not_merged(tmp_path: Path, data: bytes) -> None:
+    """What is in no checked section at opening is found when it is read for the merge."""
+    good = Segment(tmp_path / "good")
+    postings = good.postings(0, next(good.words(0, "")))
+    assert postings is not None
+    at = data.index(postings._text.postings.read(0, 64))
+    path = tmp_path / "bad"
+    path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    bad = Segment(path)
+    with pytest.raises(DamagedSegment, match="section 'postings 0' is damaged"):
+        write([bad], tmp_path / "merged")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad", "good"]
+
+
+def test_a_file_of_another_version_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sections, "FORMAT", 2)
+    write([tail_of(0, ROWS)], tmp_path / "new")
+    monkeypatch.undo()
+    with pytest.raises(StateMismatch, match="format 2, not 1"):
+        Segment(tmp_path / "new")

@@ -1,0 +1,97 @@
+"""A sealed tail, and segments merged in any way, have what the versions say: no more, no less."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driftline.index.postings import segment as segments
+from driftline.index.postings import tail as tails
+from driftline.index.postings.merging import merge, write
+from driftline.index.postings.parts import Part
+from driftline.index.postings.segment import Segment
+from driftline.index.postings.tail import Tail
+from tests.index.postings.model import Row, check, many_rows, rows, tail_of
+
+
+@pytest.fixture(params=[1, 40, 1 << 14], autouse=True)
+def _size_of_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same however many words are worked off at once."""
+    for module in (tails, segments):
+        monkeypatch.setattr(module, "RUN", request.param)
+
+
+@given(rows, st.data())
+def test_merged_in_any_way_all_give_the_same(some: list[Row], data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(some)), max_size=4)))
+    bounds = list(pairwise([0, *cuts, len(some)]))
+    with TemporaryDirectory() as folder:
+        parts: list[Part] = []
+        for begin, end in bounds:
+            part: Part = tail_of(3 + begin, some[begin:end])
+            if data.draw(st.booleans()):
+                part = write([part], Path(folder, f"{begin}-{end}"))
+                check(part, 3 + begin, some[begin:end])
+            parts.append(part)
+        while len(parts) > 1:
+            at = data.draw(st.integers(0, len(parts) - 2))
+            number = data.draw(st.integers(2, len(parts) - at))
+            path = Path(folder, f"merged {len(parts)}")
+            parts[at : at + number] = [write(parts[at : at + number], path)]
+        check(parts[0], 3, some)
+
+
+def test_segments_with_many_versions(tmp_path: Path) -> None:
+    some = many_rows(700, seed=4)
+    sealed: list[Part] = [
+        write([tail_of(begin, some[begin:end])], tmp_path / f"{begin}")
+        for begin, end in ((0, 300), (300, 301), (301, 690))
+    ]
+    check(sealed[0], 0, some[:300])
+    sealed.append(tail_of(690, some[690:]))
+    check(write(sealed, tmp_path / "all"), 0, some)
+    check(Segment(tmp_path / "all"), 0, some)
+
+
+def test_a_merged_segment_is_the_same_file_as_a_sealed_one(tmp_path: Path) -> None:
+    """Whatever the order of merges was, so replicas can be compared. Stored blocks may differ."""
+    some = many_rows(200, seed=5)
+    some = [Row(row.time, row.version._replace(stored=b"")) for row in some]
+    write([tail_of(0, some)], tmp_path / "at once")
+    first = write([tail_of(0, some[:70])], tmp_path / "first")
+    second = write([tail_of(70, some[70:110]), tail_of(110, some[110:])], tmp_path / "second")
+    write([first, second], tmp_path / "merged")
+    assert (tmp_path / "merged").read_bytes() == (tmp_path / "at once").read_bytes()
+
+
+def test_without_the_last_step_there_is_nothing(tmp_path: Path) -> None:
+    parts: list[Part] = [tail_of(0, many_rows(30, seed=6))]
+    steps = sum(1 for _ in merge(parts, tmp_path / "whole"))
+    assert steps > 5
+    for number in range(0, steps, max(1, steps // 20)):
+        merging = merge(parts, tmp_path / "never")
+        for _ in range(number + 1):
+            next(merging)
+        assert not (tmp_path / "never").exists()
+        merging.close()
+        assert [path.name for path in tmp_path.iterdir()] == ["whole"]
+
+
+def parts_of(*bounds: tuple[int, int]) -> Sequence[Tail]:
+    some = many_rows(20, seed=7)
+    return [tail_of(begin, some[begin:end]) for begin, end in bounds]
+
+
+def test_only_parts_that_follow_each_other_are_merged(tmp_path: Path) -> None:
+    for parts in (parts_of((0, 5), (6, 9)), parts_of((5, 9), (0, 5)), parts_of((0, 5), (4, 9))):
+        with pytest.raises(ValueError, match="do not follow each other"):
+            write(parts, tmp_path / "none")
+    with pytest.raises(ValueError, match="differ in their fields"):
+        write([Tail(0, 1, ()), Tail(0, 1, ("date",))], tmp_path / "none")
+    assert not list(tmp_path.iterdir())
