@@ -49,7 +49,7 @@ def edges(counts: Places | Numbers) -> Places:
     array([0, 2, 2, 5])
     """
     found = np.zeros(len(counts) + 1, np.intp)
-    np.cumsum(counts, out=found[1:])
+    counts.cumsum(out=found[1:])
     return found
 
 
@@ -97,7 +97,7 @@ def pack(values: Numbers, *, ascending: bool) -> bytes:
 def unpack(data: bytes, count: int, *, ascending: bool) -> Numbers:
     """Unpack a list of `count` values."""
     padded = data + bytes(SLACK + -len(data) % 8)
-    values, _ = unpack_lists(np.frombuffer(padded, "<u8"), np.zeros(1, np.intp), np.array([count]))
+    values, _ = unpack_list(np.frombuffer(padded, "<u8"), 0, count)
     return sums(values, np.array([count])) if ascending else values
 
 
@@ -168,12 +168,29 @@ def unpack_lists(data: Packed, begins: Places, counts: Places) -> tuple[Numbers,
     return _read(data, blocks.counts, starts, widths), before + sizes[blocks.edges[1:]]
 
 
-def unpack_blocks(data: Packed, begin: int, count: int, chosen: Places) -> Numbers:
-    """The values of some blocks of a list of `count` values that begins at this byte of data."""
+def unpack_list(data: Packed, begin: int, count: int) -> tuple[Numbers, int]:
+    """Unpack one list. Returns its values, and where it ends."""
+    if not 0 < count <= BLOCK:
+        values, ends = unpack_lists(data, np.array([begin]), np.array([count]))
+        return values, int(ends[0])
+    width = int(data.view(np.uint8)[begin])  # one block, as nearly all words have: fewer calls
+    bits = np.arange(8 * (begin + 1), 8 * (begin + 1) + count * width, width or 1)
+    end = begin + 1 + (count * width + 7) // 8
+    return (_bits(data, bits, _MASKS[width]) if width else np.zeros(count, np.uint32)), end
+
+
+def unpack_at(data: Packed, begin: int, count: int, places: Places) -> Numbers:
+    """The values at some places of a list. Unpacks only the blocks that have them."""
+    if count <= BLOCK:
+        return unpack_list(data, begin, count)[0][places]
     counts = _blocks(np.array([count])).counts
     widths = data.view(np.uint8)[begin : begin + len(counts)].astype(np.intp)
     starts = edges(_size(counts, widths))[:-1] + (begin + len(counts))
-    return _read(data, counts[chosen], starts[chosen], widths[chosen])
+    needed = np.zeros(len(counts), np.bool_)
+    needed[places // BLOCK] = True
+    values = _read(data, counts[needed], starts[needed], widths[needed])
+    skipped = (~needed).cumsum() * BLOCK
+    return values[places - skipped[places // BLOCK]]
 
 
 def _portions(first: Places) -> Iterator[slice]:
@@ -183,17 +200,18 @@ def _portions(first: Places) -> Iterator[slice]:
         yield slice(begin, end)
 
 
-def _places(counts: Places, starts: Places, widths: Places) -> tuple[Places, Packed]:
-    """Of each value of some blocks: its 64-bit word, and its first bit there."""
+def _places(counts: Places, starts: Places, widths: Places) -> Places:
+    """The first bit of each value of some blocks."""
     first = edges(counts)
     bits = np.repeat(8 * starts - first[:-1] * widths, counts)
     bits += np.arange(first[-1]) * np.repeat(widths, counts)
-    return bits >> 6, (bits & 63).view(np.uint64)
+    return bits
 
 
 def _write(words: Packed, values: Numbers, counts: Places, starts: Places, widths: Places) -> None:
     """Put the values of blocks into words that are still zero there."""
-    at, shift = _places(counts, starts, widths)
+    bits = _places(counts, starts, widths)
+    at, shift = bits >> 6, (bits & 63).view(np.uint64)
     low = values.astype(np.uint64)
     high = low >> np.uint64(1) >> (np.uint64(63) - shift)
     low <<= shift
@@ -208,15 +226,23 @@ def _read(data: Packed, counts: Places, starts: Places, widths: Places) -> Numbe
     first = edges(counts)
     values = np.empty(first[-1], np.uint32)
     for some in _portions(first):
-        index, shift = _places(counts[some], starts[some], widths[some])
-        low = data.take(index)
-        low >>= shift
-        index += 1
-        high = data.take(index)
-        high <<= np.uint64(1)
-        np.subtract(np.uint64(63), shift, out=shift)
-        high <<= shift
-        low |= high
-        low &= np.repeat(_MASKS[widths[some]], counts[some])
-        values[first[some.start] : first[some.stop]] = low
+        values[first[some.start] : first[some.stop]] = _bits(
+            data,
+            _places(counts[some], starts[some], widths[some]),
+            np.repeat(_MASKS[widths[some]], counts[some]),
+        )
     return values
+
+
+def _bits(data: Packed, bits: Places, masks: Packed | np.uint64) -> Numbers:
+    """What is in data from these bits on, as far as the masks say."""
+    index, shift = bits >> 6, (bits & 63).view(np.uint64)
+    low = data.take(index)
+    low >>= shift
+    index += 1
+    high = data.take(index)
+    high <<= np.uint64(1)
+    high <<= np.uint64(63) - shift
+    low |= high
+    low &= masks
+    return low.astype(np.uint32)

@@ -1,9 +1,9 @@
 """What a part of an index is: the postings of neighbouring versions, in memory or in a file.
 
-A version has an *ordinal*: its place in the order of labels, from 0 on, in its shard. A part has the
-versions [first, first + count); all ordinals that it gives and takes are relative to `first`. A part
-only ever grows at its end, and an array that it has given out does not change. So whoever reads as
-of a time reads a prefix of everything.
+A version has an *ordinal*: its place in the order of labels, from 0 on, in its shard. A part has
+the versions [first, first + count); all ordinals that it gives and takes are relative to `first`.
+A part only ever grows at its end, and an array that it has given out does not change. So whoever
+reads as of a time reads a prefix of everything.
 """
 
 from __future__ import annotations

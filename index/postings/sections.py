@@ -43,8 +43,8 @@ class DamagedSegment(DriftlineError):
 
 def _damaged(path: Path, where: str, what: str) -> DamagedSegment:
     return DamagedSegment(
-        f"{path}: {where} is damaged ({what}). The journal has everything that was in this file: "
-        "remove it and start again, and the index makes it anew"
+        f"{path}: {where} is damaged ({what}); remove the file and start again: the journal has "
+        "everything that was in it, and the index makes it anew"
     )
 
 

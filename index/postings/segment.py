@@ -40,7 +40,8 @@ from driftline.index.postings.packing import (
     edges,
     ranges,
     sums,
-    unpack_blocks,
+    unpack_at,
+    unpack_list,
     unpack_lists,
 )
 from driftline.index.postings.parts import RUN, WORD, Column, Keywords, Kind, Run
@@ -116,7 +117,8 @@ class SegmentPostings:
 
     @cached_property
     def frequencies(self) -> Numbers:
-        found, _ = _unpack(self._text.postings, self._ordinals[1], self.count)
+        section, (_, middle) = self._text.postings, self._ordinals
+        found, _ = unpack_list(section.words, middle, self.count)
         found += np.uint32(1)
         return found
 
@@ -124,15 +126,10 @@ class SegmentPostings:
         begins = self._begins
         counts = begins[rows + 1] - begins[rows]
         places = ranges(begins[rows], counts)
-        needed = np.zeros(-(-int(begins[-1]) // BLOCK), np.bool_)
-        needed[places // BLOCK] = True
-        section = self._text.positions
-        section.check(*self._entry.positions)
-        gaps = unpack_blocks(
-            section.words, self._entry.positions[0], int(begins[-1]), np.flatnonzero(needed)
-        )
-        skipped = np.cumsum(~needed) * BLOCK
-        return sums(gaps[places - skipped[places // BLOCK]], counts), edges(counts)
+        section, (begin, end) = self._text.positions, self._entry.positions
+        section.check(begin, end)
+        left_out = unpack_at(section.words, begin, int(begins[-1]), places)
+        return sums(left_out, counts), edges(counts)
 
     def blocks(self) -> tuple[Numbers, Numbers]:
         """Of each block of 128 postings the last ordinal, and the largest frequency."""
@@ -141,8 +138,8 @@ class SegmentPostings:
         section, (begin, end) = self._text.skips, self._entry.skips
         section.check(begin, end)
         number = -(-self.count // BLOCK)
-        lasts, middle = _unpack(section, begin, number)
-        maxima, _ = _unpack(section, middle, number)
+        lasts, middle = unpack_list(section.words, begin, number)
+        maxima, _ = unpack_list(section.words, middle, number)
         return sums(lasts, np.array([number])), maxima
 
     @cached_property
@@ -150,7 +147,7 @@ class SegmentPostings:
         """And where the frequencies begin."""
         section, (begin, end) = self._text.postings, self._entry.postings
         section.check(begin, end)
-        left_out, middle = _unpack(section, begin, self.count)
+        left_out, middle = unpack_list(section.words, begin, self.count)
         return sums(left_out, np.array([self.count])), middle
 
     @cached_property
@@ -240,12 +237,6 @@ def _column(file: Sections, number: int, kind: Kind) -> Column:
 def _array(section: Section, kind: type[Scalar]) -> NDArray[Scalar]:
     """A section that is an array of numbers."""
     return np.frombuffer(section.whole(), kind)
-
-
-def _unpack(section: Section, begin: int, count: int) -> tuple[Numbers, int]:
-    """A packed list that was checked, and where it ends."""
-    values, ends = unpack_lists(section.words, np.array([begin]), np.array([count]))
-    return values, int(ends[0])
 
 
 def _about(about: object) -> tuple[int, int, int, tuple[Kind, ...]]:

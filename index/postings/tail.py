@@ -1,8 +1,8 @@
 """The part of an index that grows: the newest versions, in memory.
 
-Per text field there is one flat table, with a row for each word of each version: ordinal, frequency,
-and where its positions begin among all. Each word has the list of its rows. So a version is added by
-appending to a few arrays, and a posting list is gathered when somebody asks for it.
+Per text field there is one flat table, with a row for each word of each version: ordinal,
+frequency, and where its positions begin among all. Each word has the list of its rows. So a version
+is added by appending to a few arrays, and a posting list is gathered when somebody asks for it.
 
 An array that was given out is a view of the beginning of one that grows: what is appended is behind
 it, and a larger array takes the place of a full one.

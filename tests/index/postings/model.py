@@ -1,4 +1,4 @@
-"""Random versions, and the plainest thing that could be a part: lists, and a search through them."""
+"""Random versions, and what a part that has them must give, found in the plainest way."""
 
 from __future__ import annotations
 

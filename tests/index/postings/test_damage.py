@@ -29,7 +29,7 @@ def test_a_flipped_bit_is_found_or_changes_nothing(
     monkeypatch.setattr(sections, "PAGE", page)
     write([tail_of(5, ROWS)], tmp_path / "good")
     data = (tmp_path / "good").read_bytes()
-    found = 0
+    errors: list[str] = []
     places = range(0, len(data), 31)
     for number, at in enumerate(places):
         path = tmp_path / f"{number % 2}"
@@ -37,10 +37,9 @@ def test_a_flipped_bit_is_found_or_changes_nothing(
         try:
             check(Segment(path), 5, ROWS)
         except DamagedSegment as error:
-            assert str(error).startswith(f"{path}: ")
-            assert "journal" in str(error)
-            found += 1
-    assert found > 0.9 * len(places)
+            errors.append(str(error))
+    assert len(errors) > 0.9 * len(places)
+    assert all("is damaged" in error and "remove the file" in error for error in errors)
 
 
 def test_a_file_that_was_cut_off_is_found(tmp_path: Path, data: bytes) -> None:
