@@ -23,14 +23,14 @@ GROUP = 16
 
 
 class Entry(NamedTuple):
-    """Where the postings of a word are: the first and last byte (excluded) in each section.
+    """Where the postings of a word are: begin and end in each section.
 
-    `postings`: ordinals and frequencies; `positions`; `skips`: the last ordinal and the largest
-    frequency of each block, if there is more than one block.
+    `number`: of its postings; `postings`: their ordinals and frequencies; `skips`: the last ordinal
+    and the largest frequency of each block, if there are several.
     """
 
     word: str
-    count: int
+    number: int
     postings: tuple[int, int]
     positions: tuple[int, int]
     skips: tuple[int, int]

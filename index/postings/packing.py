@@ -182,7 +182,8 @@ def unpack_list(data: Packed, begin: int, count: int) -> tuple[Numbers, int]:
 def unpack_at(data: Packed, begin: int, count: int, places: Places) -> Numbers:
     """The values at some places of a list. Unpacks only the blocks that have them."""
     if count <= BLOCK:
-        return unpack_list(data, begin, count)[0][places]
+        values, _ = unpack_list(data, begin, count)
+        return values.take(places)
     counts = _blocks(np.array([count])).counts
     widths = data.view(np.uint8)[begin : begin + len(counts)].astype(np.intp)
     starts = edges(_size(counts, widths))[:-1] + (begin + len(counts))
@@ -190,7 +191,7 @@ def unpack_at(data: Packed, begin: int, count: int, places: Places) -> Numbers:
     needed[places // BLOCK] = True
     values = _read(data, counts[needed], starts[needed], widths[needed])
     skipped = (~needed).cumsum() * BLOCK
-    return values[places - skipped[places // BLOCK]]
+    return values.take(places - skipped[places // BLOCK])
 
 
 def _portions(first: Places) -> Iterator[slice]:

@@ -107,7 +107,7 @@ class SegmentPostings:
     """The postings of a word, which are unpacked when they are asked for."""
 
     def __init__(self, text: _TextField, entry: Entry) -> None:
-        self.count = entry.count
+        self.count = entry.number
         self._text = text
         self._entry = entry
 
@@ -172,7 +172,7 @@ class _TextField:
         size = 0
         for entry in self.dictionary.entries(""):
             entries.append(entry)
-            size += WORD + entry.count + entry.positions[1] - entry.positions[0]
+            size += WORD + entry.number + entry.positions[1] - entry.positions[0]
             if size >= RUN:
                 yield self._run(entries)
                 entries, size = [], 0
@@ -183,7 +183,7 @@ class _TextField:
         first, last = entries[0], entries[-1]
         self.postings.check(first.postings[0], last.postings[1])
         self.positions.check(first.positions[0], last.positions[1])
-        counts = np.array([entry.count for entry in entries])
+        counts = np.array([entry.number for entry in entries])
         begins = np.array([entry.postings[0] for entry in entries])
         left_out, middles = unpack_lists(self.postings.words, begins, counts)
         frequencies, _ = unpack_lists(self.postings.words, middles, counts)

@@ -26,6 +26,7 @@ from driftline.index.postings.parts import NO_DATE, RUN, WORD, Column, Keywords,
 from driftline.index.postings.stored import blocks
 
 Scalar = TypeVar("Scalar", np.uint32, np.int64, np.float64, np.bool_)
+Number = TypeVar("Number", np.float64, np.int64)
 
 RECENT = 1 << 10
 """Words that are sorted apart from the others, so that a new one does not move all of them."""
@@ -118,7 +119,7 @@ class _Growing(Generic[Scalar]):
     """Numbers to which others are appended."""
 
     def __init__(self, dtype: np.dtype[Scalar]) -> None:
-        self._room = np.zeros(64, dtype)
+        self._room: NDArray[Scalar] = np.zeros(64, dtype)
         self.count = 0
 
     def append(self, value: float) -> None:
@@ -136,7 +137,7 @@ class _Growing(Generic[Scalar]):
 
     def view(self) -> NDArray[Scalar]:
         """What there is so far; does not change."""
-        view = self._room[: self.count]
+        view: NDArray[Scalar] = self._room[: self.count]
         view.flags.writeable = False
         return view
 
@@ -226,17 +227,17 @@ class _Texts:
         )
 
 
-class _Numbers:
+class _Numbers(Generic[Number]):
     """A number or date of all versions."""
 
-    def __init__(self, missing: float, dtype: np.dtype[np.float64] | np.dtype[np.int64]) -> None:
+    def __init__(self, missing: float, dtype: np.dtype[Number]) -> None:
         self._missing = missing
-        self._column = _Growing(dtype)
+        self._column: _Growing[Number] = _Growing(dtype)
 
     def add(self, value: Value) -> None:
-        self._column.append(self._missing if value is None else value)
+        self._column.append(value if isinstance(value, (float, int)) else self._missing)
 
-    def view(self) -> Column:
+    def view(self) -> NDArray[Number]:
         return self._column.view()
 
 
@@ -267,7 +268,7 @@ class _Keywords:
         return Keywords(self._offsets.view(), self._ranks[self._numbers.view()], self._words)
 
 
-def _values(kind: Kind) -> _Numbers | _Keywords:
+def _values(kind: Kind) -> _Numbers[np.float64] | _Numbers[np.int64] | _Keywords:
     if kind == "keyword":
         return _Keywords()
     if kind == "number":

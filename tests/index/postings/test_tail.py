@@ -1,12 +1,14 @@
 """The part that grows: it has what was added, and what was read of it before stays as it was."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from hypothesis import given
+from numpy.typing import NDArray
 
 from driftline.index.postings import tail as tails
-from driftline.index.postings.parts import Keywords
+from driftline.index.postings.parts import Keywords, Postings
 from driftline.index.postings.tail import Tail
 from tests.index.postings.model import (
     TEXT_FIELDS,
@@ -16,7 +18,6 @@ from tests.index.postings.model import (
     many_rows,
     rows,
     tail_of,
-    values_of,
 )
 
 
@@ -34,30 +35,27 @@ def test_a_tail_with_many_versions() -> None:
     check(tail_of(0, some), 0, some)
 
 
-def reads(tail: Tail) -> Iterator[Callable[[], object]]:
-    """What one can read of a tail now; each gives later what was read."""
-    arrays = [tail.times, tail.deleted]
+Array = NDArray[np.uint32] | NDArray[np.int64] | NDArray[np.float64] | NDArray[np.bool_]
+
+
+def arrays_of(tail: Tail) -> Iterator[Array]:
+    """The arrays that one can get of a tail now."""
+    yield tail.times
+    yield tail.deleted
     for field in range(TEXT_FIELDS):
-        arrays.append(tail.lengths(field))
-        words = tail.words(field, "")
-        next(words, None)
-        after = list(tail.words(field, ""))[1:]
-        yield lambda words=words, after=after: after.pop(0) == next(words) if after else True
+        yield tail.lengths(field)
         for word in list(tail.words(field, ""))[:9]:
             postings = tail.postings(field, word)
             assert postings is not None
-            arrays += [postings.ordinals, postings.frequencies]
-            yield lambda postings=postings: postings.ordinals.tolist()
-            yield lambda postings=postings: postings.count
+            yield postings.ordinals
+            yield postings.positions(np.arange(postings.count))[0]
     for number in range(len(VALUE_FIELDS)):
         column = tail.values(number)
         if isinstance(column, Keywords):
-            arrays += column[:2]
-            yield lambda column=column: list(column.words)
+            yield column.offsets
+            yield column.numbers
         else:
-            arrays.append(column)
-    for array in arrays:
-        yield lambda array=array: array.tobytes()
+            yield column
 
 
 @pytest.mark.parametrize("recent", [0, 5, 1 << 10])
@@ -66,24 +64,28 @@ def test_what_was_read_does_not_change(recent: int, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(tails, "RECENT", recent)
     some = many_rows(150, seed=2)
     tail = Tail(0, TEXT_FIELDS, VALUE_FIELDS)
-    before: list[tuple[Callable[[], object], object]] = []
+    arrays: list[tuple[Array, bytes]] = []
+    postings: list[tuple[Postings, list[int]]] = []
+    words: list[tuple[Iterator[str], list[str]]] = []
     for number, row in enumerate(some):
         if number % 10 == 0:
-            before += [(read, read()) for read in reads(tail)]
+            arrays += [(array, array.tobytes()) for array in arrays_of(tail)]
+            words.append((tail.words(0, ""), list(tail.words(0, ""))))
+            for word in list(tail.words(0, ""))[:9]:
+                found = tail.postings(0, word)
+                assert found is not None
+                postings.append((found, found.ordinals.tolist()))
         tail.add(*row)
-    assert all(read() == value for read, value in before)
+    assert all(array.tobytes() == before for array, before in arrays)
+    assert all(found.ordinals.tolist() == before for found, before in postings)
+    assert all(found.count == len(before) for found, before in postings)
+    assert all(list(found) == before for found, before in words)
     check(tail, 0, some)
 
 
 def test_nobody_can_write_into_what_was_given_out() -> None:
     tail = tail_of(0, many_rows(3, seed=3))
-    for array in (tail.times, tail.lengths(0), values_array(tail)):
+    for array in (tail.times, tail.deleted, tail.lengths(0), tail.values(1), tail.values(2)):
+        assert not isinstance(array, Keywords)
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
-
-
-def values_array(tail: Tail):  # type: ignore[no-untyped-def]
-    column = tail.values(1)
-    assert not isinstance(column, Keywords)
-    assert len(values_of(tail, 1)) == len(column)
-    return column
