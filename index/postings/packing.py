@@ -190,8 +190,8 @@ def unpack_at(data: Packed, begin: int, count: int, places: Places) -> Numbers:
     needed = np.zeros(len(counts), np.bool_)
     needed[places // BLOCK] = True
     values = _read(data, counts[needed], starts[needed], widths[needed])
-    skipped = (~needed).cumsum() * BLOCK
-    return values.take(places - skipped[places // BLOCK])
+    skipped: Places = BLOCK * (~needed).cumsum()
+    return values.take(places - skipped.take(places // BLOCK))
 
 
 def _portions(first: Places) -> Iterator[slice]:
