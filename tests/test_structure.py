@@ -72,6 +72,7 @@ ROOMS = {
     "index": (
         {"documents", "flow"},
         {"postings", "query"},
+        {"search"},
     ),
     "bench": (
         {"measuring"},

@@ -32,7 +32,7 @@ from driftline.engine.errors import DriftlineError
 from driftline.engine.ui.near import did_you_mean
 from driftline.engine.wire.codec import pack
 from driftline.index.documents.analysis import Analyser, UnknownAnalyser, analyser
-from driftline.index.documents.values import Kind, shown, size_of, utf8, value_of
+from driftline.index.documents.values import Kind, ValueKind, shown, size_of, utf8, value_of
 
 DOCUMENT_BYTES_MAX = 1 << 20
 """Bytes of the texts of a document, in UTF-8; any other value counts as 8."""
@@ -86,7 +86,7 @@ class ValueField:
 
     name: str
     number: int
-    kind: Literal[Kind.KEYWORD, Kind.NUMBER, Kind.DATE]
+    kind: ValueKind
 
 
 @dataclass(frozen=True, slots=True)

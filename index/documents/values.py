@@ -15,18 +15,22 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from math import isfinite
 from reprlib import Repr
+from typing import Literal
 
 Value = tuple[str, ...] | float | int
 """Keywords; a number; a date, in microseconds since 1970."""
 
 DATE_MIN, DATE_MAX = -(2**63) + 1, 2**63 - 1
-"""Before and after all dates. The least integer of 64 bits is left for a date that is missing."""
+"""Before and after all dates."""
 
 KEYWORD_BYTES_MAX = 1024
 """Bytes of a keyword, in UTF-8."""
 
 LEVELS_MAX = 32
 """Levels of nested lists and objects in a field."""
+
+NO_DATE = -(2**63)
+"""In place of a date that is missing, in columns of dates."""
 
 _DATE = r"\d{4}-\d\d-\d\d"
 _TIME = r"(?:[01]\d|2[0-3]):\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:\d\d)?"
@@ -45,8 +49,12 @@ class Kind(StrEnum):
     STORED = "stored"
 
 
-def value_of(kind: Kind, value: object) -> Value:
-    """The value of a field of kind KEYWORD, NUMBER or DATE, as it is compared.
+ValueKind = Literal[Kind.KEYWORD, Kind.NUMBER, Kind.DATE]
+"""Of the fields that are compared by their value."""
+
+
+def value_of(kind: ValueKind, value: object) -> Value:
+    """The value of a field, as it is compared.
 
     Raises ValueError, with what is wrong in words.
     """

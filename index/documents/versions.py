@@ -25,15 +25,10 @@ from operator import sub
 from typing import NamedTuple
 
 from driftline.engine.errors import MalformedMessage
-
-Value = tuple[str, ...] | float | int | None
-"""Of a keyword, number or date field (microseconds since 1970); None: the document has none."""
+from driftline.index.documents.values import DATE_MAX, DATE_MIN, Value
 
 POSITIONS_MAX = 2**32 - 1
 """No position and no length is larger: the index keeps them in 32 bits."""
-
-DATE_MAX = 2**63 - 1
-"""Of a date; the smallest one is -DATE_MAX, as the index needs a number for a missing one."""
 
 
 class Words(NamedTuple):
@@ -65,7 +60,7 @@ class Version(NamedTuple):
     collection: str
     id: str
     fields: tuple[Words | None, ...]
-    values: tuple[Value, ...]
+    values: tuple[Value | None, ...]
     stored: bytes
     deleted: bool = False
     before: tuple[Replaced | None, ...] | None = None
@@ -210,10 +205,10 @@ def _texts(value: object) -> tuple[str, ...]:
     return texts  # type: ignore[return-value]  # all are of type str
 
 
-def _value(value: object) -> Value:
+def _value(value: object) -> Value | None:
     if value is None or type(value) is float:
         return value
-    if type(value) is int and abs(value) <= DATE_MAX:
+    if type(value) is int and DATE_MIN <= value <= DATE_MAX:
         return value
     return _texts(value)
 

@@ -9,18 +9,13 @@ reads as of a time reads a prefix of everything.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from driftline.index.documents.values import ValueKind
 from driftline.index.postings.packing import Numbers, Places
-
-Kind = Literal["keyword", "number", "date"]
-"""Of a field with values."""
-
-NO_DATE = -(2**63)
-"""In a column of dates: the version has none. In one of numbers this is NaN."""
 
 
 class Keywords(NamedTuple):
@@ -34,6 +29,7 @@ class Keywords(NamedTuple):
 
 
 Column = NDArray[np.float64] | NDArray[np.int64] | Keywords
+"""Numbers, NaN where a version has none; dates, NO_DATE where it has none; keywords."""
 
 
 class Postings(Protocol):
@@ -94,7 +90,7 @@ class Part(Protocol):
         """How many text fields the collection has."""
 
     @property
-    def value_fields(self) -> Sequence[Kind]:
+    def value_fields(self) -> Sequence[ValueKind]:
         """The kinds of its keyword, number and date fields."""
 
     @property

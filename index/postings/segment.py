@@ -32,6 +32,7 @@ from typing import TypeVar, get_args, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from driftline.index.documents.values import Kind, ValueKind
 from driftline.index.postings.dictionary import Dictionary, Entry
 from driftline.index.postings.packing import (
     BLOCK,
@@ -44,7 +45,7 @@ from driftline.index.postings.packing import (
     unpack_list,
     unpack_lists,
 )
-from driftline.index.postings.parts import RUN, WORD, Column, Keywords, Kind, Run
+from driftline.index.postings.parts import RUN, WORD, Column, Keywords, Run
 from driftline.index.postings.sections import Section, Sections
 from driftline.index.postings.stored import Block, document
 
@@ -224,11 +225,11 @@ class _Texts(Sequence[str]):
         return str(self._data[self._at[number] : self._at[number + 1]], "utf-8")
 
 
-def _column(file: Sections, number: int, kind: Kind) -> Column:
+def _column(file: Sections, number: int, kind: ValueKind) -> Column:
     section = file[f"values {number}"]
-    if kind == "number":
+    if kind is Kind.NUMBER:
         return _array(section, np.float64)
-    if kind == "date":
+    if kind is Kind.DATE:
         return _array(section, np.int64)
     offsets: Places = _array(file[f"offsets {number}"], np.int64)
     return Keywords(offsets, _array(section, np.uint32), _Texts(file, f"keywords {number}"))
@@ -239,10 +240,10 @@ def _array(section: Section, kind: type[Scalar]) -> NDArray[Scalar]:
     return np.frombuffer(section.whole(), kind)
 
 
-def _about(about: object) -> tuple[int, int, int, tuple[Kind, ...]]:
+def _about(about: object) -> tuple[int, int, int, tuple[ValueKind, ...]]:
     """First ordinal, number of versions, text fields, value fields."""
     match about:
         case (int(first), int(count), int(text_fields), tuple(kinds)):
-            known = {name: name for name in get_args(Kind)}
+            known = {str(kind): kind for kind in get_args(ValueKind)}
             return first, count, text_fields, tuple(known[kind] for kind in kinds)
     raise TypeError("not a segment")

@@ -20,9 +20,10 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from driftline.index.documents.versions import Value, Version, Words
+from driftline.index.documents.values import NO_DATE, Kind, Value, ValueKind
+from driftline.index.documents.versions import Version, Words
 from driftline.index.postings.packing import Numbers, Places, edges, ranges
-from driftline.index.postings.parts import NO_DATE, RUN, WORD, Column, Keywords, Kind, Run
+from driftline.index.postings.parts import RUN, WORD, Column, Keywords, Run
 from driftline.index.postings.stored import blocks
 
 Scalar = TypeVar("Scalar", np.uint32, np.int64, np.float64, np.bool_)
@@ -35,7 +36,7 @@ RECENT = 1 << 10
 class Tail:
     """The newest versions of a collection, from the ordinal `first` on. For one thread."""
 
-    def __init__(self, first: int, text_fields: int, value_fields: Sequence[Kind]) -> None:
+    def __init__(self, first: int, text_fields: int, value_fields: Sequence[ValueKind]) -> None:
         self.first = first
         self.count = 0
         self.text_fields = text_fields
@@ -234,7 +235,7 @@ class _Numbers(Generic[Number]):
         self._missing = missing
         self._column: _Growing[Number] = _Growing(dtype)
 
-    def add(self, value: Value) -> None:
+    def add(self, value: Value | None) -> None:
         self._column.append(value if isinstance(value, (float, int)) else self._missing)
 
     def view(self) -> NDArray[Number]:
@@ -253,7 +254,7 @@ class _Keywords:
         self._ranks = np.zeros(0, np.uint32)
         """The words, sorted, and the place there of each number: when they were last asked for."""
 
-    def add(self, value: Value) -> None:
+    def add(self, value: Value | None) -> None:
         for word in value if isinstance(value, tuple) else ():
             self._numbers.append(self._numbers_of.setdefault(word, len(self._numbers_of)))
         self._offsets.append(self._numbers.count)
@@ -268,9 +269,9 @@ class _Keywords:
         return Keywords(self._offsets.view(), self._ranks[self._numbers.view()], self._words)
 
 
-def _values(kind: Kind) -> _Numbers[np.float64] | _Numbers[np.int64] | _Keywords:
-    if kind == "keyword":
+def _values(kind: ValueKind) -> _Numbers[np.float64] | _Numbers[np.int64] | _Keywords:
+    if kind is Kind.KEYWORD:
         return _Keywords()
-    if kind == "number":
+    if kind is Kind.NUMBER:
         return _Numbers(np.nan, np.dtype(np.float64))
     return _Numbers(NO_DATE, np.dtype(np.int64))

@@ -2,12 +2,13 @@
 
 from hypothesis import strategies as st
 
-from driftline.index.documents.versions import Replaced, Value, Version, Words
+from driftline.index.documents.values import Value
+from driftline.index.documents.versions import Replaced, Version, Words
 
 texts = st.text(st.characters(codec="utf-8"), max_size=5)
 words = st.sampled_from(["a", "ab", "abc", "b", "ba", "z", "ö", "日本", "😀", "x" * 255]) | texts
 lengths = st.integers(0, 2**32 - 1)
-values: st.SearchStrategy[Value] = (
+values: st.SearchStrategy[Value | None] = (
     st.none()
     | st.floats(allow_nan=False)
     | st.integers(-(2**63) + 1, 2**63 - 1)

@@ -10,13 +10,14 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from driftline.index.documents.versions import Value, Version, words_of
-from driftline.index.postings.parts import NO_DATE, Keywords, Kind, Part
+from driftline.index.documents.values import NO_DATE, Kind, Value, ValueKind
+from driftline.index.documents.versions import Version, words_of
+from driftline.index.postings.parts import Keywords, Part
 from driftline.index.postings.segment import SegmentPostings
 from driftline.index.postings.tail import Tail
 
 TEXT_FIELDS = 2
-VALUE_FIELDS: tuple[Kind, ...] = ("keyword", "number", "date")
+VALUE_FIELDS: tuple[ValueKind, ...] = (Kind.KEYWORD, Kind.NUMBER, Kind.DATE)
 
 _words = st.sampled_from(
     ["a", "ab", "abc", "b", "ba", "z", "ö", "日本", "😀", "x" * 255]
@@ -109,7 +110,7 @@ def check(part: Part, first: int, some: list[Row]) -> None:
         check_field(part, field, some)
     for number in range(len(VALUE_FIELDS)):
         expected = [row.version.values[number] for row in some]
-        if VALUE_FIELDS[number] == "keyword":
+        if VALUE_FIELDS[number] is Kind.KEYWORD:
             expected = [value or () for value in expected]  # no keywords are the same as none
         assert values_of(part, number) == expected
 
@@ -148,7 +149,7 @@ def check_blocks(postings: SegmentPostings) -> None:
     assert maxima.tolist() == [postings.frequencies[block].max() for block in blocks]
 
 
-def values_of(part: Part, number: int) -> list[Value]:
+def values_of(part: Part, number: int) -> list[Value | None]:
     """A column as the values of the versions."""
     column = part.values(number)
     if isinstance(column, Keywords):

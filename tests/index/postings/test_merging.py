@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from driftline.index.documents.values import Kind
 from driftline.index.postings import segment as segments
 from driftline.index.postings import tail as tails
 from driftline.index.postings.merging import merge, write
@@ -93,5 +94,5 @@ def test_only_parts_that_follow_each_other_are_merged(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="do not follow each other"):
             write(parts, tmp_path / "none")
     with pytest.raises(ValueError, match="differ in their fields"):
-        write([Tail(0, 1, ()), Tail(0, 1, ("date",))], tmp_path / "none")
+        write([Tail(0, 1, ()), Tail(0, 1, (Kind.DATE,))], tmp_path / "none")
     assert not list(tmp_path.iterdir())

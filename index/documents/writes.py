@@ -1,0 +1,186 @@
+"""The flow of an index: writes of documents -> what becomes of them, one output each.
+
+A write is first analysed, which depends on itself alone; then, in label order among all writes of
+its document, it becomes a version, or not: its condition may not hold, its key may be that of a
+write before, or there may be nothing to delete. Whoever waits for a write finds its outcome under
+the label of the write.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.flow.context import Context
+from driftline.engine.flow.flow import Flow
+from driftline.engine.state.managed import ValueState
+from driftline.index.documents.schema import Collection, Schema, TextField, ValueField
+from driftline.index.documents.values import Value, value_of
+from driftline.index.documents.versions import (
+    Replaced,
+    Version,
+    Words,
+    decode,
+    encode,
+    replaced,
+    words_of,
+)
+
+SINK = "documents"
+
+KEYS_KEPT = 8
+"""So many writes of a document with a key are known by it when they come again."""
+
+VERSION: Literal["version"] = "version"
+
+Reason = Literal["changed", "repeated", "absent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What a client wants of a document; `document`: None: it is to be deleted.
+
+    `expected`: the time of the version that there has to be, 0: there must be none; None: whatever
+    there is. `key`: the client's own name for this write, so that it may be sent again; "": none.
+    """
+
+    collection: str
+    id: str
+    document: Mapping[str, object] | None
+    expected: int | None = None
+    key: str = ""
+
+    def record(self) -> dict[str, object]:
+        """As a record of the flow's source."""
+        return {
+            "collection": self.collection,
+            "id": self.id,
+            "document": self.document,
+            "expected": self.expected,
+            "key": self.key,
+        }
+
+
+class NotWritten(NamedTuple):
+    """A write that made no version.
+
+    `reason`: "changed": `time` is that of the version that is there, 0: there is none; "repeated":
+    the write with the same key has `time`; "absent": there is no document to delete.
+    """
+
+    collection: str
+    id: str
+    reason: Reason
+    time: int
+
+
+Outcome = Version | NotWritten
+
+Away = tuple[Replaced | None, ...]
+"""What goes away with a version."""
+
+Kept = tuple[int, Away | None, tuple[tuple[str, int], ...]]
+"""Of a document: the time of its version, 0: there is none; what goes away with it; (key, time) of
+the last writes with a key."""
+
+Analysed = tuple[tuple[object, ...], Away, int | None, str]
+"""(an encoded version that replaces nothing yet, what goes away with it, `expected`, `key`)"""
+
+
+def document_flow(schema: Schema) -> Flow:
+    """Source `writes`, with records of `Write.record`; sink `documents`, with outcomes."""
+    flow = Flow("index")
+    (
+        flow.source("writes", of=dict[str, object])
+        .map(_analysis(schema), name="analyse")
+        .key_by(lambda write: write[0][:2])
+        .process(_decide, ValueState[Kept]("document"), name="document")
+        .sink(SINK)
+    )
+    return flow
+
+
+def outcome_of(payload: object) -> Outcome:
+    """The outcome that an output of the flow is. Raises MalformedMessage for anything else."""
+    if isinstance(payload, tuple) and len(payload) == 2:
+        kind, found = payload
+        if kind == VERSION:
+            return decode(found)
+        match found:
+            case (str(collection), str(id), int(time)) if kind in get_args(Reason):
+                return NotWritten(collection, id, kind, time)
+    raise MalformedMessage("not an outcome of a write")
+
+
+def _analysis(schema: Schema) -> Callable[[dict[str, object]], Analysed]:
+    """The function that analyses writes for the collections of a schema."""
+
+    def analyse(record: dict[str, object]) -> Analysed:
+        name, id, document = record["collection"], record["id"], record["document"]
+        collection = schema.collections[str(name)]
+        version = deletion(collection, str(id))
+        if document is not None:
+            collection.check(id, document)
+            assert isinstance(document, dict)
+            version = version_of(collection, str(id), document)
+        expected = record["expected"]
+        assert expected is None or isinstance(expected, int)
+        return encode(version), replaced(version), expected, str(record["key"])
+
+    return analyse
+
+
+def version_of(collection: Collection, id: str, document: Mapping[str, object]) -> Version:
+    """The first version of a document that the collection takes."""
+    texts, values = collection.texts, collection.values
+    return Version(
+        collection.name,
+        id,
+        tuple(_words(field, document.get(field.name)) for field in texts),
+        tuple(_value(field, document.get(field.name)) for field in values),
+        json.dumps(document, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode(),
+    )
+
+
+def deletion(collection: Collection, id: str) -> Version:
+    """That there is no document any more."""
+    texts, values = collection.texts, collection.values
+    return Version(collection.name, id, (None,) * len(texts), (None,) * len(values), b"", True)
+
+
+def _words(field: TextField, text: object) -> Words | None:
+    return words_of(field.analyser.words(text)) if isinstance(text, str) else None
+
+
+def _value(field: ValueField, value: object) -> Value | None:
+    return None if value is None else value_of(field.kind, value)
+
+
+def _decide(
+    context: Context, write: Analysed, document: ValueState[Kept]
+) -> Iterator[tuple[str, tuple[object, ...]]]:
+    """What becomes of a write, after all earlier ones of its document."""
+    encoded, away, expected, key = write
+    collection, id, *_, deleted, _ = encoded
+    time, before, keys = document.get((0, None, ()))
+    earlier = dict(keys).get(key) if key else None
+    if earlier is not None:
+        yield "repeated", (collection, id, earlier)
+        return
+    if expected is not None and expected != time:
+        yield "changed", (collection, id, time)
+        return
+    now = context.label[0]
+    if key:
+        keys = (*keys, (key, now))[-KEYS_KEPT:]
+    if deleted:
+        document.set((0, None, keys))
+    else:
+        document.set((now, away, keys))
+    if deleted and not time:
+        yield "absent", (collection, id, 0)
+    else:
+        yield VERSION, (*encoded[:-1], before)

@@ -1,0 +1,100 @@
+"""Numbers that change with time, and what each was as of every retained time.
+
+    >>> count = History()
+    >>> count.add(10, 1)
+    >>> count.add(20, 1)
+    >>> [count.before(time) for time in (10, 11, 21)]
+    [0, 1, 2]
+
+Invariant: what `before` says of a time does not change by later additions, and not by `retain` of
+an earlier or the same time.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import takewhile
+
+TRIMMED_EVERY = 64
+"""Changes of one word after which its history is trimmed."""
+
+
+class History:
+    """The sums of a number, by time."""
+
+    __slots__ = ("_sums", "_times")
+
+    def __init__(self, before: int = 0) -> None:
+        self._times = array("q")
+        self._sums = array("q", [before])
+        """The sum before the first time, then after each time."""
+
+    def add(self, time: int, number: int) -> None:
+        """Add a number. Precondition: no later time was added."""
+        if self.changed == time:
+            self._sums[-1] += number
+        else:
+            self._times.append(time)
+            self._sums.append(self._sums[-1] + number)
+
+    def before(self, time: int) -> int:
+        """The sum of what was added at earlier times. Precondition: the time is retained."""
+        return self._sums[bisect_left(self._times, time)]
+
+    def retain(self, since: int) -> None:
+        """Forget what the number was before a time."""
+        keep = bisect_left(self._times, since)
+        del self._times[:keep], self._sums[:keep]
+
+    def __len__(self) -> int:
+        """How many changes are retained."""
+        return len(self._times)
+
+    @property
+    def changed(self) -> int:
+        """When it was added to last; -1: not since the retained times begin."""
+        return self._times[-1] if self._times else -1
+
+    @property
+    def now(self) -> int:
+        """The sum of all that was added."""
+        return self._sums[-1]
+
+
+class Counts:
+    """A count for each word; only of words whose count has changed lately there is a history."""
+
+    def __init__(self) -> None:
+        self._settled: dict[str, int] = {}
+        """What does not change any more as of retained times."""
+        self._changing: dict[str, History] = {}
+        """In the order of their last changes."""
+        self._since = 0
+
+    def add(self, time: int, words: Iterable[str], number: int) -> None:
+        """Add a number to the count of each word. Precondition: no later time was added."""
+        settled, changing = self._settled, self._changing
+        for word in words:
+            history = changing.pop(word, None)
+            if history is None:
+                history = History(settled.pop(word, 0))
+            changing[word] = history
+            history.add(time, number)
+            if not len(history) % TRIMMED_EVERY:  # a word that changes again and again
+                history.retain(self._since)
+
+    def before(self, word: str, time: int) -> int:
+        """The count of a word before a time that is retained."""
+        history = self._changing.get(word)
+        return self._settled.get(word, 0) if history is None else history.before(time)
+
+    def retain(self, since: int) -> None:
+        """Forget what the counts were before a time."""
+        self._since = max(self._since, since)
+        changing = self._changing
+        for word in list(takewhile(lambda word: changing[word].changed < self._since, changing)):
+            count = changing.pop(word).now
+            if count:
+                self._settled[word] = count

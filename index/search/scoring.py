@@ -1,0 +1,93 @@
+"""Scoring by BM25, to the last bit the same on every replica, shard and division into parts.
+
+What goes in are integers that are exact as of T. What follows are operations of float64 in one
+order, element by element; a logarithm is taken once for each word of a query, not on arrays. So a
+score depends on the version, the query and T alone. The leaves of a query add to it in the order in
+which they were written.
+
+A word counts by its frequency in the field, the length of the field, and its rarity. A phrase is as
+rare as its words together. All words that a beginning or a near word stands for count as one word
+with a rarity of 1.
+
+(Robertson and Zaragoza, The probabilistic relevance framework, 2009, section 3.4.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log1p
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from driftline.index.postings.packing import Numbers
+from driftline.index.postings.parts import Part
+from driftline.index.query.bound import BoundPhrase, Scoring, Word
+from driftline.index.search.matching import Matching
+from driftline.index.search.statistics import Statistics
+
+K1 = 1.2
+"""How soon more occurrences of a word count less."""
+
+B = 0.75
+"""How much the length of a field counts."""
+
+
+class Factor(NamedTuple):
+    """What is the same for all versions in the score of a leaf."""
+
+    weight: float
+    """Of the field, times the rarity of the leaf."""
+    documents: int
+    """Documents that have the field."""
+    length: int
+    """The sum of its lengths in these."""
+
+
+class Scorer:
+    """Scores versions by the leaves of one query, as of one time."""
+
+    def __init__(
+        self,
+        leaves: Sequence[Scoring],
+        weights: Sequence[float],
+        statistics: Statistics,
+        time: int,
+    ) -> None:
+        self._factors = [(leaf, _factor(leaf, weights, statistics, time)) for leaf in leaves]
+
+    def scores(self, part: Part, matching: Matching, count: int) -> NDArray[np.float64]:
+        """The scores of the first `count` versions of a part."""
+        scores = np.zeros(count, np.float64)
+        for leaf, factor in self._factors:
+            ordinals, frequencies = matching.hits(leaf)
+            scores[ordinals] += bm25(frequencies, part.lengths(leaf.field)[ordinals], factor)
+        return scores
+
+
+def bm25(frequencies: Numbers, lengths: Numbers, factor: Factor) -> NDArray[np.float64]:
+    """The scores of a leaf in versions: it is so often in fields of these lengths."""
+    often = frequencies.astype(np.float64)
+    relative = lengths.astype(np.float64) * factor.documents / factor.length
+    return factor.weight * (often * (K1 + 1)) / (often + K1 * (1 - B + B * relative))
+
+
+def rarity(documents: int, having: int) -> float:
+    """The inverse document frequency of a word: of so many documents so many have it."""
+    return log1p((documents - having + 0.5) / (having + 0.5))
+
+
+def _factor(leaf: Scoring, weights: Sequence[float], statistics: Statistics, time: int) -> Factor:
+    field = statistics.field(leaf.field, time)
+    match leaf:
+        case Word():
+            words: tuple[str, ...] = (leaf.word,)
+        case BoundPhrase():
+            words = leaf.words
+        case _:
+            words = ()
+    rare = 0.0 if words else 1.0
+    for word in words:
+        rare += rarity(field.documents, statistics.documents_with(leaf.field, word, time))
+    return Factor(weights[leaf.field] * rare, field.documents, max(field.length, 1))

@@ -1,0 +1,67 @@
+"""Statistics of a collection as of each retained time: what BM25 needs, exact over all shards.
+
+Takes: every version of the collection, in label order, also of documents that other shards index.
+Gives: as of a time T, per text field, the number of documents that have it, the sum of their
+lengths, and in how many of them a word is. Invariant: the figures as of T are those of the versions
+that are alive as of T, whatever comes later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from driftline.index.documents.versions import Version
+from driftline.index.search.histories import Counts, History
+
+
+@dataclass(frozen=True, slots=True)
+class FieldStatistics:
+    """Of one text field as of one time."""
+
+    documents: int
+    """How many documents have a word in it."""
+    length: int
+    """How many words these have, together."""
+
+
+class Statistics:
+    """The statistics of one collection; `text_fields`: how many there are."""
+
+    def __init__(self, text_fields: int) -> None:
+        self._documents = [History() for _ in range(text_fields)]
+        self._lengths = [History() for _ in range(text_fields)]
+        self._words = [Counts() for _ in range(text_fields)]
+
+    def apply(self, time: int, version: Version) -> None:
+        """Count a version in, and the one before it out."""
+        if version.before is not None:
+            for field, old in enumerate(version.before):
+                if old is not None:
+                    self._add(time, field, -1, old.length, old.words)
+        for field, new in enumerate(version.fields):
+            if new is not None:
+                self._add(time, field, 1, new.length, [word for word, _ in new.words])
+
+    def field(self, field: int, time: int) -> FieldStatistics:
+        """Of a text field as of a time. Precondition: the time is retained."""
+        return FieldStatistics(
+            self._documents[field].before(time), self._lengths[field].before(time)
+        )
+
+    def documents_with(self, field: int, word: str, time: int) -> int:
+        """In how many documents a word of a field is, as of a time that is retained."""
+        return self._words[field].before(word, time)
+
+    def retain(self, since: int) -> None:
+        """Forget what was before a time."""
+        for history in (*self._documents, *self._lengths):
+            history.retain(since)
+        for counts in self._words:
+            counts.retain(since)
+
+    def _add(self, time: int, field: int, sign: int, length: int, words: Sequence[str]) -> None:
+        if words:
+            self._documents[field].add(time, sign)
+            self._lengths[field].add(time, sign * length)
+            self._words[field].add(time, words, sign)

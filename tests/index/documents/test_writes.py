@@ -1,0 +1,100 @@
+"""What becomes of writes: against a dict and the rules, in any order, also after kills."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftline import FlowTest, run_reference
+from driftline.index.documents.schema import DEFAULT
+from driftline.index.documents.versions import Version, Words, replaced
+from driftline.index.documents.writes import (
+    KEYS_KEPT,
+    SINK,
+    NotWritten,
+    Outcome,
+    Write,
+    document_flow,
+    outcome_of,
+)
+
+TEXTS = st.sampled_from(("", "a cat", "a dog, a cat"))
+WRITES = st.lists(
+    st.builds(
+        Write,
+        st.just("documents"),
+        st.sampled_from(("p", "q")),
+        st.none() | st.fixed_dictionaries({"title": TEXTS, "more": st.integers(0, 3)}),
+        st.none() | st.integers(0, 6),
+        st.sampled_from(("", "", "k1", "k2")),
+    ),
+    max_size=12,
+)
+
+
+def outcomes(writes: list[Write]) -> list[Outcome]:
+    records = [write.record() for write in writes]
+    return [outcome_of(item.value) for item in run_reference(document_flow(DEFAULT), [records])]
+
+
+@given(WRITES)
+@settings(deadline=None)
+def test_each_write_has_one_outcome_by_the_rules(writes: list[Write]) -> None:
+    there: dict[str, int] = {}
+    keys: dict[tuple[str, str], int] = {}
+    last: dict[str, Version] = {}
+    found = outcomes(writes)
+    assert len(found) == len(writes)
+    for time, (write, outcome) in enumerate(zip(writes, found, strict=True), 1):
+        id, before = write.id, there.get(write.id, 0)
+        about = write.collection, id
+        if write.key and (id, write.key) in keys:
+            assert outcome == NotWritten(*about, "repeated", keys[id, write.key])
+            continue
+        if write.expected is not None and write.expected != before:
+            assert outcome == NotWritten(*about, "changed", before)
+            continue
+        if write.key:
+            keys[id, write.key] = time
+        there[id] = 0 if write.document is None else time
+        if write.document is None and not before:
+            assert outcome == NotWritten(*about, "absent", 0)
+            continue
+        assert isinstance(outcome, Version)
+        assert outcome.deleted == (write.document is None)
+        assert outcome.before == (replaced(last[id]) if before else None)
+        if write.document is not None:
+            assert json.loads(outcome.stored) == write.document
+        last[id] = outcome
+
+
+def test_a_text_becomes_words_with_their_positions() -> None:
+    [found] = outcomes([Write("documents", "p", {"title": "A cat, a dog"})])
+    assert isinstance(found, Version)
+    assert found.fields == (Words(4, (("a", (0, 2)), ("cat", (1,)), ("dog", (3,)))), None)
+
+
+def test_only_the_last_keys_of_a_document_are_known() -> None:
+    keys = [f"k{number}" for number in range(KEYS_KEPT + 1)]
+    writes = [Write("documents", "p", {"title": key}, key=key) for key in (*keys, keys[1], keys[0])]
+    *_, known, forgotten = outcomes(writes)
+    assert known == NotWritten("documents", "p", "repeated", 2)
+    assert isinstance(forgotten, Version)
+
+
+def test_outcomes_are_the_same_after_kills() -> None:
+    writes = [
+        Write("documents", id, {"title": f"{id} {number}"}, expected)
+        for number in range(4)
+        for id, expected in (("p", None), ("q", 2 * number))
+    ]
+    with FlowTest(document_flow(DEFAULT), nodes=2) as test:
+        for number, write in enumerate(writes):
+            if number % 3 == 2:
+                test.kill(f"node-{number % 2}")
+            test.send("writes", write.record())
+        assert sorted(map(repr, map(outcome_of, test.outputs(SINK)))) == sorted(
+            map(repr, outcomes(writes))
+        )

@@ -1,0 +1,160 @@
+"""A sequential model of an index: the plainest program that gives the answers of a search.
+
+It keeps the list of all writes. As of a time it makes the documents anew, and tries each query on
+each document, by the words alone. It shares the tree of a query with the index, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from math import log1p
+
+from driftline.index.query import bound
+from driftline.index.query.bound import (
+    AllOf,
+    AnyOf,
+    Between,
+    Bound,
+    BoundPhrase,
+    Equals,
+    Every,
+    KeywordsFrom,
+    Near,
+    Scoring,
+    Without,
+    Word,
+    WordsFrom,
+)
+
+
+@dataclass(frozen=True)
+class Document:
+    """The words of each text field, its keywords, its number."""
+
+    texts: tuple[tuple[str, ...], ...]
+    keywords: tuple[str, ...] = ()
+    number: float | None = None
+
+
+@dataclass(frozen=True)
+class Write:
+    """`document`: None: it is deleted."""
+
+    time: int
+    id: str
+    document: Document | None
+
+
+Hit = tuple[str, float, int]
+"""(document, score, time of its version)"""
+
+
+class Model:
+    """All writes, and the weight of each text field."""
+
+    def __init__(self, weights: list[float]) -> None:
+        self.writes: list[Write] = []
+        self.weights = weights
+
+    def documents(self, time: int) -> dict[str, tuple[int, Document]]:
+        """The documents that there are as of a time, with the times of their versions."""
+        found: dict[str, tuple[int, Document]] = {}
+        for write in self.writes:
+            if write.time < time:
+                found.pop(write.id, None)
+                if write.document is not None:
+                    found[write.id] = write.time, write.document
+        return found
+
+    def search(self, query: Bound, time: int) -> list[Hit]:
+        """All that a query finds, in order."""
+        documents = self.documents(time)
+        everything = [document for _, document in documents.values()]
+        hits = []
+        for id, (written, document) in documents.items():
+            if matches(query.root, document):
+                score = 0.0
+                for leaf in query.scoring:
+                    score += self._score(leaf, document, everything)
+                hits.append((id, score, written))
+        return sorted(hits, key=lambda hit: (-hit[1], hit[2]))
+
+    def _score(self, leaf: Scoring, document: Document, everything: list[Document]) -> float:
+        """The score of a leaf: BM25, in the order of operations that is promised."""
+        text = document.texts[leaf.field]
+        often = frequency(leaf, text)
+        if not often:
+            return 0.0
+        texts = [each.texts[leaf.field] for each in everything if each.texts[leaf.field]]
+        rare = 0.0
+        for word in words_of(leaf):
+            having = sum(word in each for each in texts)
+            rare += log1p((len(texts) - having + 0.5) / (having + 0.5))
+        weight = self.weights[leaf.field] * (rare if words_of(leaf) else 1.0)
+        relative = float(len(text)) * len(texts) / sum(map(len, texts))
+        return weight * (often * (1.2 + 1)) / (often + 1.2 * (1 - 0.75 + 0.75 * relative))
+
+
+def words_of(leaf: Scoring) -> tuple[str, ...]:
+    """The words whose rarity counts."""
+    match leaf:
+        case Word():
+            return (leaf.word,)
+        case BoundPhrase():
+            return leaf.words
+    return ()
+
+
+def matches(part: bound.Part, document: Document) -> bool:
+    match part:
+        case Every():
+            return True
+        case AllOf():
+            return all(matches(each, document) for each in part.parts)
+        case AnyOf():
+            return any(matches(each, document) for each in part.parts)
+        case Without():
+            return not matches(part.part, document)
+        case Equals():
+            return part.keyword in document.keywords
+        case KeywordsFrom():
+            return any(word.startswith(part.prefix) for word in document.keywords)
+        case Between():
+            return document.number is not None and part.low <= document.number <= part.high
+        case Word() | BoundPhrase() | WordsFrom() | Near():
+            return frequency(part, document.texts[part.field]) > 0
+
+
+def frequency(leaf: Scoring, text: tuple[str, ...]) -> int:
+    """How often a leaf is in a text."""
+    match leaf:
+        case Word():
+            return text.count(leaf.word)
+        case BoundPhrase():
+            return phrase_frequency(text, leaf.words, leaf.slop)
+        case WordsFrom():
+            return sum(word.startswith(leaf.prefix) for word in text)
+        case Near():
+            return sum(distance(leaf.word, word) <= 1 for word in text)
+
+
+def phrase_frequency(text: tuple[str, ...], words: tuple[str, ...], slop: int) -> int:
+    """In how many places a phrase begins, by trying all choices of positions."""
+    places = [[i for i, word in enumerate(text) if word == wanted] for wanted in words]
+    begins = set()
+    for chosen in product(*places):
+        moved = [place - number for number, place in enumerate(chosen)]
+        if len(set(chosen)) == len(chosen) and max(moved) - min(moved) <= slop:
+            begins.add(min(moved))
+    return len(begins)
+
+
+def distance(word: str, other: str) -> int:
+    """The Levenshtein distance, by the textbook."""
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(word, 1):
+        before, row = row, [i]
+        for j, its in enumerate(other, 1):
+            row.append(min(before[j] + 1, row[-1] + 1, before[j - 1] + (letter != its)))
+    return row[-1]

@@ -1,0 +1,52 @@
+"""Phrases, against trying all positions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from driftline.index.search.phrases import find_phrase
+from tests.index.search.model import phrase_frequency
+
+TEXTS = st.lists(st.text("abc", max_size=7), max_size=5)
+
+
+class Word:
+    """The postings of a letter in texts."""
+
+    def __init__(self, texts: list[str], word: str) -> None:
+        found = [[i for i, letter in enumerate(text) if letter == word] for text in texts]
+        having = [i for i, positions in enumerate(found) if positions]
+        self._positions = [found[i] for i in having]
+        self.count = len(having)
+        self.ordinals = np.array(having, dtype=np.uint32)
+        self.frequencies = np.array(list(map(len, self._positions)), dtype=np.uint32)
+
+    def positions(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.uint32], NDArray[np.intp]]:
+        chosen = [self._positions[row] for row in rows]
+        flat = np.array([p for each in chosen for p in each], dtype=np.uint32)
+        return flat, np.cumsum([0, *map(len, chosen)], dtype=np.intp)
+
+
+@given(TEXTS, st.text("abc", min_size=2, max_size=3), st.integers(0, 3), st.integers(0, 6))
+def test_phrases_are_where_positions_can_be_chosen(
+    texts: list[str], phrase: str, slop: int, count: int
+) -> None:
+    words = {word: Word(texts, word) for word in phrase}
+    ordinals, frequencies = find_phrase([words[word] for word in phrase], slop, count)
+    expected = {
+        i: phrase_frequency(tuple(text), tuple(phrase), slop)
+        for i, text in enumerate(texts[:count])
+    }
+    assert dict(zip(ordinals.tolist(), frequencies.tolist(), strict=True)) == {
+        i: often for i, often in expected.items() if often
+    }
+
+
+@pytest.mark.parametrize(("slop", "found"), [(0, False), (1, False), (2, True)])
+def test_exchanged_neighbours_need_a_slop_of_two(slop: int, found: bool) -> None:
+    words = [Word(["ba"], letter) for letter in "ab"]
+    assert bool(len(find_phrase(words, slop, 1)[0])) == found
