@@ -10,6 +10,7 @@ To store items and t_last in one atomic step is all that exactly-once output nee
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
@@ -86,6 +87,12 @@ def items_of(bundle: Bundle, sinks: int | None = None) -> list[Item]:
         MalformedMessage: For what is no bundle of such a flow.
     """
     items = [item for blob in bundle.blobs for item in from_blob(blob)]
+    check_items(items, sinks)
+    return items
+
+
+def check_items(items: Sequence[Item], sinks: int | None = None) -> None:
+    """Raise MalformedMessage if these are not outputs of a flow; `sinks`: see `items_of`."""
     labels = [item.label for item in items]
     if set(map(type, labels)) - {tuple}:
         raise MalformedMessage("a bundle with a label that is not a tuple")
@@ -95,4 +102,3 @@ def items_of(bundle: Bundle, sinks: int | None = None) -> list[Item]:
     for sink in {item.sink for item in items}:
         if type(sink) is not int or sink < FAILURES or (sinks is not None and sink >= sinks):
             raise MalformedMessage(f"a bundle for sink {sink!r}, which is not in the flow")
-    return items

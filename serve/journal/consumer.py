@@ -1,0 +1,199 @@
+"""The journal: the consumer of all barriers of a run in label order.
+
+Takes: bundles of all barriers. Gives: spans, to its followers at once, and to those who come later
+(`read`); the last bundle of each barrier.
+Invariants: what is stored is what a consumer stores, exactly once. Spans are forwarded before they
+are stored: so storing costs no freshness. After a crash, or a write that has failed, the same spans
+may be forwarded once more, as a replay makes the same items; a follower drops what it has, by its
+time. What a follower keeps for later must not be ahead of what is stored, as code that has changed
+meanwhile may make other items: so after `sync` it is kept if it is not ahead of `time`.
+
+A directory belongs to one flow and one run, as those of other consumers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from driftline.engine.errors import StateMismatch
+from driftline.engine.flow.flow import Flow
+from driftline.engine.labels import INFINITY
+from driftline.engine.sinks.commit_record import CommitRecord
+from driftline.engine.sinks.consumer import Last
+from driftline.engine.sinks.directory import OutputDirectory
+from driftline.engine.wire.marks import NOBODY, Mark
+from driftline.engine.wire.messages import Bundle
+from driftline.serve.journal.entries import Header, entry_of
+from driftline.serve.journal.merging import Merge, Span
+from driftline.serve.journal.segments import ADVICE, SEGMENT_BYTES, Retention, Segments
+
+_CLAIM = "journal-0"
+"""One process writes all of it."""
+
+
+class Journal:
+    """The journal in a directory. Not for several threads.
+
+    Args:
+        path: The directory; it is made if it is not there.
+        flow: The flow whose outputs they are.
+        identity: Whose outputs they are: of which flow, on which input.
+        mark: Which run's they are, and how new.
+        segment_bytes: From this size on a segment is full.
+
+    Raises:
+        StateMismatch: If the directory holds outputs of another identity, or damaged ones.
+        Unavailable: If it cannot be written, or another process writes it.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        flow: Flow,
+        identity: str,
+        mark: Mark = NOBODY,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
+        self.followers: list[Callable[[Span], None]] = []
+        """Who is given each span before it is stored."""
+        self.path = path
+        self._groups = flow.groups
+        self._sinks = len(flow.sinks)
+        self._claim = OutputDirectory(path, _CLAIM, f"journal\n{identity}", "*", mark)
+        try:
+            self._segments = Segments(path, segment_bytes)
+        except BaseException:
+            self._claim.close()
+            raise
+        self._merge: Merge | None = None
+        """What has been merged; None if it has to be rebuilt from what is durable."""
+
+    @property
+    def time(self) -> int:
+        """T: all outputs below it have been forwarded; and stored, after a `sync`."""
+        return self._merged().time
+
+    @property
+    def oldest(self) -> int:
+        """The outputs from this time on are retained."""
+        return self._segments.oldest
+
+    def deliver(self, bundle: Bundle) -> None:
+        """Forward what the bundle lets pass, and store it."""
+        self.take(bundle)
+        self.sync()
+
+    def take(self, bundle: Bundle) -> None:
+        """`deliver`, but durable only as `sync` says: one for many bundles."""
+        if bundle.t_last <= self._last(bundle.barrier, bundle.groups).t_last:
+            return
+        merge = self._merged()
+        entry, items = entry_of(bundle, self._groups, self._sinks)
+        merge.check(entry)
+        if self._segments.full:
+            self._segments.sync()
+            self._segments.roll(merge.header())
+        self._merge = None  # if a step fails from here on
+        passed = merge.take(entry, items)
+        if passed.time > passed.since:
+            span = passed.span()
+            for follower in self.followers:
+                follower(span)
+        self._segments.append(entry)
+        self._merge = merge
+
+    def sync(self) -> dict[str, int]:
+        """Make durable what has been taken.
+
+        Returns:
+            The t_last of each barrier. A bundle beyond it, though it was taken, is lost: a write
+            has failed since.
+
+        Raises:
+            Unavailable: If a write fails now.
+        """
+        self._merged()
+        self._segments.sync()
+        return {barrier: entry.t_last for barrier, entry in self._merged().last.items()}
+
+    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+        """The last bundle; without its blobs if it is from before the segment of now."""
+        self.sync()
+        return self._last(barrier, groups)
+
+    def read(self, since: int) -> Iterator[Span]:
+        """What is stored, up to what is stored when the end is reached.
+
+        Who then follows at once misses nothing.
+
+        Args:
+            since: The time to begin with.
+
+        Yields:
+            Spans, each beginning where the one before ends.
+
+        Raises:
+            NoLongerRetained: If outputs of that time are not retained any more.
+            StateMismatch: If what is stored is damaged.
+            Unavailable: If it cannot be read, or what was taken cannot be stored.
+        """
+        self._merged()
+        return self._spans(since, self._segments.holding(since))
+
+    def drop(self, retention: Retention, now: float, needed: int = INFINITY) -> None:
+        """Remove what need not be retained, as far as it fills whole segments.
+
+        Args:
+            retention: What is to be retained.
+            now: The time in seconds since 1970.
+            needed: From this time on outputs are retained in any case.
+
+        Raises:
+            Unavailable: If it cannot be removed.
+        """
+        self._segments.drop(retention, now, needed)
+
+    def close(self) -> None:
+        """Close the files, and release the claim on them. What was taken is not synced."""
+        self._segments.close()
+        self._claim.close()
+
+    def _last(self, barrier: str, groups: tuple[int, int]) -> Last:
+        entry = self._merged().last.get(barrier)
+        if entry is None:
+            return CommitRecord().of_groups(groups, str(self.path))
+        last = Last(entry.t_last, entry.checksum, entry.blobs)
+        return CommitRecord(entry.groups, last).of_groups(groups, str(self.path))
+
+    def _merged(self) -> Merge:
+        if self._merge is None or self._segments.torn:
+            self._segments.cut()
+            self._merge = self._rebuilt()
+        return self._merge
+
+    def _rebuilt(self) -> Merge:
+        merge = Merge(self._groups)
+        for part in self._segments.read(self._segments.last):
+            if isinstance(part, Header):
+                merge = Merge(self._groups, part)
+            else:
+                merge.take(part)
+        return merge
+
+    def _spans(self, since: int, number: int) -> Iterator[Span]:
+        merge: Merge | None = None
+        for part in self._segments.read(number):
+            if isinstance(part, Header):
+                if merge is not None and merge.header() != part:
+                    raise StateMismatch(
+                        f"{self.path} lacks outputs from before time {part.time}: the end of a "
+                        f"segment is missing. {ADVICE}"
+                    )
+                merge = Merge(self._groups, part)
+            elif merge is not None:
+                passed = merge.take(part)
+                if passed.time > since:
+                    yield passed.span(since)
+                    since = passed.time

@@ -1,0 +1,169 @@
+"""Merging: the outputs of all barriers in label order, as far as no earlier one can come.
+
+Takes: entries, those of one barrier in order, those of several in any order. Gives: spans.
+Invariants: spans follow each other without a gap; all outputs are in the span of their time, in
+label order; so the items of all spans up to a time depend on nothing but the flow and its input.
+
+A barrier speaks for a range of key groups. The outputs of a group are complete up to the largest
+t_last of the barriers that speak for it: in a rescaling groups go to barriers with new numbers,
+which begin where those of before have ended. T, `time`, is above what all groups are complete up
+to: so it stands still until every group has been spoken for.
+
+    >>> from driftline.engine.wire.bundles import to_blob
+    >>> def entry(barrier, groups, t_last, *outputs):
+    ...     blobs = tuple(to_blob([(time, 0)], 0, [value]) for time, value in outputs)
+    ...     return Entry(barrier, groups, t_last, 0, tuple(time for time, _ in outputs), blobs)
+    >>> merge = Merge(groups=2)
+    >>> merge.take(entry("barrier-0", (0, 0), 5, (1, "a"), (4, "d"))).span()
+    Span(since=0, time=0, items=[])
+    >>> passed = merge.take(entry("barrier-1", (1, 1), 3, (2, "b"))).span()
+    >>> passed.time, [item.value for item in passed.items]
+    (4, ['a', 'b'])
+
+Cost: what waits for other barriers is bytes, and some of it (`DECODED_BYTES`) items; an item is
+decoded once, and a second time only if very much waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from operator import attrgetter
+from typing import NamedTuple
+
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.wire.bundles import Item, from_blob
+from driftline.serve.journal.entries import BEGINNING, Entry, Header
+
+DECODED_BYTES = 1 << 22
+"""While more bytes wait, the items of blobs that begin to wait are not kept."""
+
+_by_label = attrgetter("label")
+
+
+class Span(NamedTuple):
+    """All outputs with label times in [since, time), in label order."""
+
+    since: int
+    time: int
+    items: list[Item]
+
+
+class Merge:
+    """Merges the outputs of barriers (see the module's docstring for an example).
+
+    `groups`: how many key groups the flow has; `header`: what is merged already, and what waits.
+    """
+
+    def __init__(self, groups: int, header: Header = BEGINNING) -> None:
+        self.time = header.time
+        """T: all outputs below it have been given."""
+        self.last: dict[str, Entry] = {}
+        """Barrier -> its last entry; without outputs if it is from before the header."""
+        self.waiting_bytes = 0
+        self._complete = [-1] * groups
+        """Key group -> up to which time its outputs have come."""
+        self._waiting: dict[str, deque[_Blob]] = {}
+        """Barrier -> its blobs from `time` on."""
+        for entry in header.last:
+            self._speaks(entry)
+        for entry in header.waiting:
+            self._wait(entry)
+
+    def check(self, entry: Entry) -> None:
+        """Raise MalformedMessage if outputs of the entry come too late."""
+        last = self.last.get(entry.barrier)
+        least = max(self.time, 0 if last is None else last.t_last + 1)
+        if entry.times and entry.times[0] < least:
+            raise MalformedMessage(
+                f"a bundle of {entry.barrier} with outputs of time {entry.times[0]}: those below "
+                f"{least} have come already"
+            )
+
+    def take(self, entry: Entry, decoded: Sequence[list[Item]] = ()) -> Passed:
+        """Take an entry, and give what no earlier output can come before any more.
+
+        `decoded`: the items of its blobs, if they are known.
+        """
+        since = self.time
+        self._wait(entry, decoded)
+        self._speaks(entry)
+        self.time = max(since, min(self._complete) + 1)
+        passed = [blob for queue in self._waiting.values() for blob in _below(queue, self.time)]
+        self.waiting_bytes -= sum(len(blob.data) for blob in passed)
+        if self.waiting_bytes > DECODED_BYTES:
+            for blob in islice(reversed(self._waiting[entry.barrier]), len(entry.blobs)):
+                blob.items = None
+        return Passed(since, self.time, passed)
+
+    def header(self) -> Header:
+        """What has to be known of all entries so far."""
+        waiting = (
+            Entry(
+                *(barrier, queue[0].groups, 0, 0),
+                tuple(blob.time for blob in queue),
+                tuple(blob.data for blob in queue),
+            )
+            for barrier, queue in sorted(self._waiting.items())
+            if queue
+        )
+        last = (entry.bare() for _, entry in sorted(self.last.items()))
+        return Header(self.time, tuple(last), tuple(waiting))
+
+    def _speaks(self, entry: Entry) -> None:
+        self.last[entry.barrier] = entry
+        first, last = entry.groups
+        before = self._complete[first : last + 1]
+        if max(before) <= entry.t_last:
+            after = [entry.t_last] * len(before)
+        else:
+            after = [max(each, entry.t_last) for each in before]
+        self._complete[first : last + 1] = after
+
+    def _wait(self, entry: Entry, decoded: Sequence[list[Item]] = ()) -> None:
+        queue = self._waiting.setdefault(entry.barrier, deque())
+        for number, (time, data) in enumerate(zip(entry.times, entry.blobs, strict=True)):
+            items = decoded[number] if decoded else None
+            queue.append(_Blob(time, entry.groups, data, items))
+            self.waiting_bytes += len(data)
+
+
+@dataclass(slots=True)
+class _Blob:
+    """The outputs of one time and one barrier."""
+
+    time: int
+    groups: tuple[int, int]
+    data: bytes
+    items: list[Item] | None
+    """None: they have to be decoded."""
+
+
+def _below(queue: deque[_Blob], time: int) -> list[_Blob]:
+    found = []
+    while queue and queue[0].time < time:
+        found.append(queue.popleft())
+    return found
+
+
+class Passed:
+    """What the merge has passed with an entry, not decoded yet."""
+
+    def __init__(self, since: int, time: int, blobs: list[_Blob]) -> None:
+        self.since = since
+        self.time = time
+        self._blobs = blobs
+
+    def span(self, since: int = 0) -> Span:
+        """Its items, from a time on."""
+        # Two elements never have the same label; if outputs of a user's own source do, they are in
+        # the order of key groups, whichever bundle came first.
+        self._blobs.sort(key=lambda blob: (blob.time, blob.groups))
+        items: list[Item] = []
+        for blob in self._blobs:
+            if blob.time >= since:
+                items += from_blob(blob.data) if blob.items is None else blob.items
+        items.sort(key=_by_label)
+        return Span(max(self.since, since), self.time, items)

@@ -1,0 +1,110 @@
+"""Merging by label: spans without a gap, and in them all outputs, sorted."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.wire.bundles import Item, to_blob
+from driftline.engine.wire.messages import Bundle
+from driftline.serve.journal import merging
+from driftline.serve.journal.entries import Entry, Header, entry_of
+from driftline.serve.journal.merging import Merge
+from tests.serve.journal.runs import FLOW, Run, run_of
+
+GROUPS, SINKS = FLOW.groups, len(FLOW.sinks)
+
+
+def complete_below(bundles: list[Bundle]) -> int:
+    """T, in obvious lines."""
+    return 1 + min(
+        max((b.t_last for b in bundles if b.groups[0] <= group <= b.groups[1]), default=-1)
+        for group in range(GROUPS)
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.randoms(use_true_random=False), st.booleans(), st.integers(0, 200))
+def test_the_spans_are_the_sorted_outputs(chance: Random, decoded: bool, bound: int) -> None:
+    run = run_of(chance)
+    merge, found, time = Merge(GROUPS), [], 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merging, "DECODED_BYTES", bound)
+        for number, bundle in enumerate(run.bundles):
+            entry, items = entry_of(bundle, GROUPS, SINKS)
+            merge.check(entry)
+            since, time, of_span = merge.take(entry, items if decoded else ()).span()
+            assert (since, time) == tuple(map(complete_below, _two_prefixes(run, number)))
+            assert time == merge.time
+            assert of_span == run.below(time, since)
+            found += of_span
+            if chance.random() < 0.2:
+                header = Header.decode(merge.header().encode())
+                assert header == merge.header()
+                merge = Merge(GROUPS, header)
+    assert found == run.below(time)
+    assert found == run.items, "all of a run that is complete"
+    assert merge.waiting_bytes == 0
+
+
+def _two_prefixes(run: Run, number: int) -> tuple[list[Bundle], list[Bundle]]:
+    return run.bundles[:number], run.bundles[: number + 1]
+
+
+def test_nothing_passes_before_every_key_group_was_spoken_for() -> None:
+    merge = Merge(2)
+    blob = to_blob([(4, 0)], 0, ["a"])
+    assert merge.take(Entry("barrier-0", (0, 0), 5, 1, (4,), (blob,))).time == 0
+    passed = merge.take(Entry("barrier-1", (1, 1), 9, 1))
+    assert passed.span().items == [Item((4, 0), 0, "a")]
+    assert passed.time == 6
+
+
+def test_a_part_of_a_span_is_decoded() -> None:
+    merge = Merge(1)
+    blobs = tuple(to_blob([(time, 0)], 0, [time]) for time in range(4))
+    passed = merge.take(Entry("barrier-0", (0, 0), 3, 1, (0, 1, 2, 3), blobs))
+    assert [item.value for item in passed.span(2).items] == [2, 3]
+    assert passed.span(2).since == 2
+
+
+@pytest.mark.parametrize("time", [2, 4])
+def test_outputs_that_come_too_late_are_refused(time: int) -> None:
+    merge = Merge(2)
+    merge.take(Entry("barrier-0", (0, 0), 4, 1))
+    merge.take(Entry("barrier-1", (1, 1), 2, 1))
+    barrier, groups = ("barrier-2", (0, 1)) if time == 2 else ("barrier-0", (0, 0))
+    late = Bundle(barrier, 1, groups, (to_blob([(time, 0)], 0, [1]),), 9, 1)
+    with pytest.raises(MalformedMessage, match="have come already"):
+        merge.check(entry_of(late, 2, 1)[0])
+    in_time = Bundle(barrier, 1, groups, (to_blob([(time + 1, 0)], 0, [1]),), 9, 1)
+    merge.check(entry_of(in_time, 2, 1)[0])
+
+
+@pytest.mark.parametrize(
+    ("groups", "labels", "t_last"),
+    [
+        ((0, 8), [[(1, 0)]], 9),
+        ((3, 2), [[(1, 0)]], 9),
+        ((0, 7), [[(1, 0)]], 0),
+        ((0, 7), [[(2, 0)], [(1, 0)]], 9),
+        ((0, 7), [[(1, 0)], [(1, 1)]], 9),
+        ((0, 7), [[(1, 0), (2, 0)]], 9),
+        ((0, 7), [[()]], 9),
+        ((0, 7), [[]], 9),
+    ],
+)
+def test_what_no_barrier_sends_is_refused(
+    groups: tuple[int, int], labels: list[list[tuple[int, ...]]], t_last: int
+) -> None:
+    blobs = tuple(to_blob(each, 0, ["a"] * len(each)) for each in labels)
+    with pytest.raises(MalformedMessage):
+        entry_of(Bundle("barrier-0", 1, groups, blobs, t_last, 1), GROUPS, SINKS)
+
+
+def test_outputs_of_no_sink_are_refused() -> None:
+    blob = to_blob([(1, 0)], SINKS, ["a"])
+    with pytest.raises(MalformedMessage, match="not in the flow"):
+        entry_of(Bundle("barrier-0", 1, (0, 7), (blob,), 1, 1), GROUPS, SINKS)
