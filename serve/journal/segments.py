@@ -67,7 +67,8 @@ class Segments:
             if not self._starts:
                 self._begin(0, BEGINNING)
             else:
-                self._open(max(self._starts))
+                self._open(self.last, self._whole(self.last))
+                self.cut()
 
     @property
     def oldest(self) -> int:
@@ -106,7 +107,7 @@ class Segments:
     def roll(self, header: Header) -> None:
         """Begin the next segment. Precondition: all entries are durable. Raises Unavailable."""
         assert self._durable == self._length
-        with self._reported():
+        with self._reported():  # if this fails, nothing is appended before it is done again
             self._begin(self.last + 1, header)
 
     def cut(self) -> None:
@@ -186,17 +187,16 @@ class Segments:
             raise
 
     def _begin(self, number: int, header: Header) -> None:
-        replace_file(self._path(number), framed(header.encode(), number, 0, 0))
+        frame = framed(header.encode(), number, 0, 0)
+        replace_file(self._path(number), frame)
+        self._open(number, len(frame))
         self._starts[number] = header.time
-        self._open(number)
 
-    def _open(self, number: int) -> None:
-        """Write to a segment from now on; cut off its torn end."""
+    def _open(self, number: int, length: int) -> None:
+        """Write to a segment from now on, after so many bytes."""
+        file = os.open(self._path(number), os.O_RDWR)
         self.close()
-        self._file = os.open(self._path(number), os.O_RDWR)
-        self._durable = 0
-        self._durable = self._whole(number)
-        self.cut()
+        self._file, self._durable, self._length = file, length, length
 
     def _whole(self, number: int) -> int:
         """The end of the last whole frame. Raises StateMismatch for a damaged one."""

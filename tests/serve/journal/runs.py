@@ -72,8 +72,9 @@ def _bundles(
     chance: Random, barrier: str, groups: tuple[int, int], items: list[Item], start: int, cut: int
 ) -> list[Bundle]:
     bundles, checksum = [], 0
+    times = cut - start
     while start < cut:
-        end = chance.randint(start + 1, cut)
+        end = chance.randint(start + 1, min(cut, start + chance.choice((1, 2, times))))
         blobs = []
         for time in range(start, end):
             if mine := [item for item in items if item.label[0] == time]:

@@ -1,0 +1,200 @@
+"""Crashes and full disks: what is stored is what a consumer stores, exactly once."""
+
+import errno
+import os
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftline.engine.errors import Unavailable
+from driftline.engine.sinks import NO_BUNDLE, Last
+from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.messages import Bundle
+from driftline.serve.journal import Journal, Span
+from tests.engine.sinks.disk import Disk, PowerLoss
+from tests.serve.journal.runs import Run, opened, run_of
+
+
+@dataclass
+class Follower:
+    """Who drops what he has, by label."""
+
+    time: int = 0
+    items: list[Item] = field(default_factory=list)
+
+    def take(self, span: Span) -> None:
+        assert span.since <= self.time, "a gap"
+        self.items += [item for item in span.items if item.label[0] >= self.time]
+        self.time = max(self.time, span.time)
+
+
+def replayed(journal: Journal, run: Run, chance: Random) -> list[Bundle]:
+    """What the barriers of a run send after a recovery: the same blobs, in other bundles."""
+    bundles: list[Bundle] = []
+    for bundle in run.bundles:
+        if bundle.t_last <= journal.last(bundle.barrier, bundle.groups).t_last:
+            continue
+        before = bundles[-1] if bundles else None
+        if before is not None and before.barrier == bundle.barrier and chance.random() < 0.5:
+            bundle = replace(bundle, blobs=before.blobs + bundle.blobs)
+            bundles.pop()
+        bundles.append(bundle)
+    return bundles
+
+
+def check_stored(
+    journal: Journal, run: Run, stored: dict[str, Bundle], under_way: list[Bundle]
+) -> None:
+    """The last bundle is the last that was stored, or one that was under way; so are the items."""
+    there = []
+    for barrier in {bundle.barrier for bundle in run.bundles}:
+        mine = [bundle for bundle in run.bundles if bundle.barrier == barrier]
+        last = journal.last(barrier, mine[0].groups)
+        possible = [stored.get(barrier), *(b for b in under_way if b.barrier == barrier)]
+        assert last.t_last in [-1 if b is None else b.t_last for b in possible]
+        there += [bundle for bundle in mine if bundle.t_last <= last.t_last]
+        if there and last != NO_BUNDLE:
+            blobs = there[-1].blobs
+            assert last.blobs[len(last.blobs) - len(blobs) :] == blobs or not last.blobs
+            assert last == Last(there[-1].t_last, there[-1].checksum, last.blobs)
+    below = 1 + min(
+        max((b.t_last for b in there if b.groups[0] <= group <= b.groups[1]), default=-1)
+        for group in range(8)
+    )
+    assert journal.time == below
+    assert [item for span in journal.read(0) for item in span.items] == run.below(below)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(60, 2000))
+def test_a_file_that_ends_anywhere(chance: Random, segment_bytes: int) -> None:
+    """Bytes that were synced are there; of the others any may be."""
+    run = run_of(chance)
+    follower = Follower()
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "0"
+        journal = opened(path, segment_bytes)
+        journal.followers.append(follower.take)
+        stored: dict[str, Bundle] = {}
+        for crash in range(1, 4):
+            under_way: list[Bundle] = []
+            for bundle in replayed(journal, run, chance):
+                journal.take(bundle)
+                under_way.append(bundle)
+                if chance.random() < 0.3:
+                    journal.sync()
+                    stored |= {each.barrier: each for each in under_way}
+                    under_way.clear()
+                if chance.random() < 0.1:
+                    break
+            path = _after_crash(journal, path, Path(directory) / str(crash), chance)
+            journal = opened(path, segment_bytes)
+            check_stored(journal, run, stored, under_way)
+            journal.followers.append(follower.take)
+            for barrier in {bundle.barrier for bundle in run.bundles}:
+                mine = [b for b in run.bundles if b.barrier == barrier]
+                last = journal.last(barrier, mine[0].groups).t_last
+                if there := [b for b in mine if b.t_last <= last]:
+                    stored[barrier] = there[-1]
+        for bundle in replayed(journal, run, chance):
+            journal.deliver(bundle)
+        assert follower.items == run.items
+        assert [item for span in journal.read(0) for item in span.items] == run.items
+        journal.close()
+
+
+def _after_crash(journal: Journal, path: Path, copy: Path, chance: Random) -> Path:
+    """The directory as a power cut may leave it."""
+    segments = journal._segments
+    durable, length = segments._durable, segments._length
+    journal.close()
+    shutil.copytree(path, copy)
+    file = copy / f"segment-{segments.last:08}"
+    data = bytearray(file.read_bytes())
+    assert len(data) == length
+    for _ in range(chance.choice((0, 0, 1, 3))):
+        if durable < length:
+            at = chance.randrange(durable, length)
+            until = chance.randrange(at, length)
+            data[at:until] = bytes(until - at)
+    file.write_bytes(data[: chance.randint(durable, length)])
+    return copy
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**32), st.integers(0, 60), st.booleans())
+def test_any_call_to_the_system_fails_or_is_the_last(seed: int, call: int, is_full: bool) -> None:
+    """A disk that is full for a moment, or a power cut, at any write, sync or rename."""
+    chance = Random(seed)
+    run = run_of(chance)
+    follower = Follower()
+    stored: dict[str, Bundle] = {}
+    with TemporaryDirectory() as directory, Disk(Path(directory), chance) as disk:
+        full = OSError(errno.ENOSPC, "No space left on device")
+        disk.fail_at(call, full if is_full else PowerLoss())
+        journal = opened_on(disk, follower)
+        for bundle in run.bundles:
+            while stored.get(bundle.barrier) != bundle:
+                try:
+                    journal.deliver(bundle)
+                except Unavailable:
+                    check_stored(journal, run, stored, [])
+                    continue
+                except PowerLoss:
+                    journal.close()
+                    disk.lose_power()
+                    journal = opened_on(disk, follower)
+                    check_stored(journal, run, stored, [bundle])
+                    continue
+                stored[bundle.barrier] = bundle
+        journal.close()
+        journal = opened_on(disk, follower)
+        check_stored(journal, run, stored, [])
+        assert follower.items == run.items
+        journal.close()
+
+
+def opened_on(disk: Disk, follower: Follower) -> Journal:
+    while True:
+        try:
+            journal = opened(disk.root / "journal", 300)
+        except Unavailable:
+            continue
+        except PowerLoss:
+            disk.lose_power()
+            continue
+        journal.followers.append(follower.take)
+        return journal
+
+
+def test_a_sync_that_fails_loses_all_that_it_was_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the kernel says of later syncs of the same data is not believed."""
+    run = run_of(Random(3))
+    journal = opened(tmp_path)
+    journal.deliver(run.bundles[0])
+    size = (tmp_path / "segment-00000000").stat().st_size
+    journal.take(run.bundles[1])
+    journal.take(run.bundles[2])
+
+    def fails(file: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fdatasync", fails)
+        with pytest.raises(Unavailable, match="Input/output error"):
+            journal.sync()
+    told = journal.sync()
+    assert told == {run.bundles[0].barrier: run.bundles[0].t_last}
+    assert (tmp_path / "segment-00000000").stat().st_size == size
+    for bundle in run.bundles[1:]:
+        journal.deliver(bundle)
+    assert [item for span in journal.read(0) for item in span.items] == run.items
+    journal.close()

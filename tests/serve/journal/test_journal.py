@@ -1,0 +1,241 @@
+"""The journal as a consumer, and for those who read it later."""
+
+import os
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
+from driftline.engine.sinks import NO_BUNDLE, JsonLinesConsumer, Last
+from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.marks import Mark
+from driftline.engine.wire.messages import Bundle
+from driftline.serve.errors import NoLongerRetained
+from driftline.serve.journal import Journal, Retention, Span
+from tests.serve.journal.runs import FLOW, opened, run_of
+
+LONG = run_of(Random(5), layouts=3, times=60)
+SMALL = 700
+"""Bytes of a segment in these tests."""
+
+
+def last_of(bundle: Bundle) -> Last:
+    return Last(bundle.t_last, bundle.checksum, bundle.blobs)
+
+
+def filled(path: Path, bundles: list[Bundle], segment_bytes: int = SMALL) -> Journal:
+    journal = opened(path, segment_bytes)
+    for bundle in bundles:
+        journal.deliver(bundle)
+    return journal
+
+
+def read_all(path: Path, segment_bytes: int = SMALL) -> list[Span]:
+    with closing(opened(path, segment_bytes)) as journal:
+        return list(journal.read(0))
+
+
+def segments(path: Path) -> list[Path]:
+    return sorted(path.glob("segment-*"))
+
+
+def items_in(spans: list[Span]) -> list[Item]:
+    return [item for span in spans for item in span.items]
+
+
+def test_it_is_a_consumer(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    assert journal.last("barrier-0", (0, 7)) == NO_BUNDLE
+    for bundle in LONG.bundles:
+        journal.deliver(bundle)
+        assert journal.last(bundle.barrier, bundle.groups) == last_of(bundle)
+    for bundle in LONG.bundles:  # those that are there change nothing
+        journal.deliver(bundle)
+    assert items_in(list(journal.read(0))) == LONG.items
+    with pytest.raises(StateMismatch, match="another number of nodes"):
+        journal.last("barrier-0", (1, 2))
+    with pytest.raises(MalformedMessage):
+        journal.deliver(Bundle("barrier-99", 1, (0, 8), (), 99999, 0))
+    journal.close()
+    journal.close()
+
+
+def test_a_directory_belongs_to_one_flow_and_one_run(tmp_path: Path) -> None:
+    JsonLinesConsumer(tmp_path / "a", "barrier-0", FLOW, "me").close()
+    with pytest.raises(StateMismatch) as before:
+        JsonLinesConsumer(tmp_path / "a", "barrier-0", FLOW, "another").close()
+    filled(tmp_path / "b", LONG.bundles).close()
+    with pytest.raises(StateMismatch) as refused:
+        opened(tmp_path / "b", identity="another")
+    assert str(refused.value) == str(before.value).replace("/a ", "/b ")
+    marked = Journal(tmp_path / "b", FLOW, "me", Mark("abc", "output-0", 1))
+    with pytest.raises(Unavailable, match="another process is writing"):
+        opened(tmp_path / "b")
+    marked.close()
+    with pytest.raises(StateMismatch, match="was moved or copied"):
+        Journal(tmp_path / "b", FLOW, "me", Mark("xyz", "output-0", 1))
+    (tmp_path / "b" / ".driftline" / "identity").unlink()
+    with pytest.raises(StateMismatch, match="give another --output"):
+        opened(tmp_path / "b")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(100, 3000))
+def test_who_comes_later_reads_what_others_were_given(chance: Random, segment_bytes: int) -> None:
+    run = run_of(chance)
+    with TemporaryDirectory() as directory:
+        journal = opened(Path(directory), segment_bytes)
+        given: list[Span] = []
+        journal.followers.append(given.append)
+        since = 0
+        reader = journal.read(since)
+        read: list[Span] = []
+        for bundle in run.bundles:
+            journal.take(bundle)
+            if chance.random() < 0.2:
+                assert journal.sync()[bundle.barrier] == bundle.t_last
+            if chance.random() < 0.1:
+                journal.close()  # a process that ends loses nothing that it has written
+                journal = opened(Path(directory), segment_bytes)
+                journal.followers.append(given.append)
+                reader = journal.read(read[-1].time if read else since)
+            if chance.random() < 0.3:
+                read += [span for _, span in zip(range(chance.randint(1, 3)), reader, strict=False)]
+        assert items_in(given) == run.items
+        read += journal.read(read[-1].time if read else since)
+        assert items_in(read) == run.items
+        for since in range(journal.time + 3):
+            spans = list(journal.read(since))
+            assert items_in(spans) == run.below(journal.time, since)
+            assert [span.since for span in spans] == [since, *(s.time for s in spans)][:-1] or (
+                not spans and since >= journal.time
+            )
+        journal.close()
+
+
+def test_reading_from_a_time_on_needs_one_segment_on(tmp_path: Path) -> None:
+    journal = filled(tmp_path, LONG.bundles)
+    files = segments(tmp_path)
+    assert len(files) > 8
+    files[3].write_bytes(b"no frame")
+    readable = {since for since in range(journal.time) if _is_readable(journal, since)}
+    assert readable == set(range(min(readable), journal.time))
+    assert 0 < min(readable) < journal.time / 2
+    journal.close()
+
+
+def _is_readable(journal: Journal, since: int) -> bool:
+    try:
+        assert items_in(list(journal.read(since))) == LONG.below(journal.time, since)
+    except StateMismatch:
+        return False
+    return True
+
+
+def test_retention_by_size(tmp_path: Path) -> None:
+    journal = filled(tmp_path, LONG.bundles)
+    sizes = [path.stat().st_size for path in segments(tmp_path)]
+    journal.drop(Retention(bytes=sum(sizes)), now=0)
+    assert journal.oldest == 0
+    journal.drop(Retention(bytes=sum(sizes[3:])), now=0)
+    assert len(segments(tmp_path)) == len(sizes) - 3
+    oldest = journal.oldest
+    assert items_in(list(journal.read(oldest))) == LONG.below(journal.time, oldest)
+    with pytest.raises(NoLongerRetained, match=f"before record {oldest}") as refused:
+        journal.read(oldest - 1)
+    assert refused.value.oldest == oldest
+    journal.close()
+
+    journal = opened(tmp_path, SMALL)
+    assert journal.oldest == oldest
+    journal.drop(Retention(bytes=0), now=0, needed=oldest)
+    assert journal.oldest == oldest
+    needed = (oldest + journal.time) // 2
+    journal.drop(Retention(bytes=0), now=0, needed=needed)
+    assert oldest < journal.oldest <= needed
+    assert items_in(list(journal.read(needed))) == LONG.below(journal.time, needed)
+    journal.drop(Retention(bytes=0), now=0)
+    assert len(segments(tmp_path)) == 1, "the last one stays"
+    assert journal.last(LONG.bundles[-1].barrier, LONG.bundles[-1].groups) != NO_BUNDLE
+    journal.close()
+
+
+def test_retention_by_time(tmp_path: Path) -> None:
+    journal = filled(tmp_path, LONG.bundles)
+    files = segments(tmp_path)
+    for number, path in enumerate(files):
+        os.utime(path, (1000 + number, 1000 + number))
+    journal.drop(Retention(), now=1e9)
+    journal.drop(Retention(seconds=100), now=1103)
+    assert segments(tmp_path) == files[3:]
+    journal.drop(Retention(seconds=100), now=1e9)
+    assert segments(tmp_path) == files[-1:]
+    journal.close()
+
+
+def test_a_reader_whose_segment_is_removed_is_told(tmp_path: Path) -> None:
+    journal = filled(tmp_path, LONG.bundles)
+    reader = journal.read(0)
+    next(reader)
+    journal.drop(Retention(bytes=0), now=0)
+    with pytest.raises(NoLongerRetained):
+        list(reader)
+    journal.close()
+
+
+def test_damage_is_found_wherever_it_is(tmp_path: Path) -> None:
+    """Nothing that was read is wrong, and nothing is skipped."""
+    filled(tmp_path, LONG.bundles, 3000).close()
+    files = segments(tmp_path)
+    assert len(files) > 2
+    for path in files:
+        whole = path.read_bytes()
+        *entries, _ = _ends(path)
+        for offset in range(0, len(whole), 37):
+            path.write_bytes(whole[:offset] + bytes((whole[offset] ^ 1,)) + whole[offset + 1 :])
+            if path == files[-1] and offset >= entries[-1]:
+                continue  # what no later entry calls durable is taken for a torn end
+            frame = max(end for end in (0, *entries) if end <= offset)
+            told = f"{path.name} is damaged at byte {frame}. Restore it from a copy"
+            with pytest.raises(StateMismatch, match=told):
+                read_all(tmp_path, 3000)
+        path.write_bytes(whole)
+    assert items_in(read_all(tmp_path, 3000)) == LONG.items
+
+
+def _ends(path: Path) -> list[int]:
+    """Where the frames of a segment end."""
+    data, at, ends = path.read_bytes(), 0, []
+    while at < len(data):
+        at += 20 + int.from_bytes(data[at + 8 : at + 12], "little")
+        ends.append(at)
+    return ends
+
+
+def test_a_segment_that_is_missing_or_cut_is_found(tmp_path: Path) -> None:
+    filled(tmp_path, LONG.bundles).close()
+    third = segments(tmp_path)[2]
+    whole = third.read_bytes()
+    third.write_bytes(whole[: _ends(third)[-2]])
+    with pytest.raises(StateMismatch, match="the end of a segment is missing"):
+        read_all(tmp_path)
+    third.unlink()
+    with pytest.raises(StateMismatch, match=f"{third.name} is missing"):
+        opened(tmp_path, SMALL)
+
+
+def test_an_end_of_zeros_is_torn_too(tmp_path: Path) -> None:
+    journal = filled(tmp_path, LONG.bundles)
+    journal.close()
+    last = segments(tmp_path)[-1]
+    whole = last.read_bytes()
+    last.write_bytes(whole + bytes(5000))
+    journal = opened(tmp_path, SMALL)
+    assert items_in(list(journal.read(0))) == LONG.items
+    assert last.read_bytes() == whole
+    journal.close()
