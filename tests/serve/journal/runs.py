@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from hypothesis import strategies as st
+
 from driftline.engine.flow.flow import Flow
 from driftline.engine.keygroups import owned_by
 from driftline.engine.order.steps import FAILURES
@@ -19,6 +21,9 @@ _words.sink("counts")
 _words.map(lambda word: word).sink("others")
 
 FAILURE = ("scan 'count'", "'a'", {"id": 1}, "ValueError: bad", "flow.py:1, in count: raise", "")
+
+chances = st.builds(Random, st.integers(0, 2**32))
+"""What is drawn is random, without the limits of what hypothesis draws by itself."""
 
 
 @dataclass(frozen=True)

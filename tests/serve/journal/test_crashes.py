@@ -18,7 +18,7 @@ from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Bundle
 from driftline.serve.journal import Journal, Span
 from tests.engine.sinks.disk import Disk, PowerLoss
-from tests.serve.journal.runs import Run, opened, run_of
+from tests.serve.journal.runs import Run, chances, opened, run_of
 
 
 @dataclass
@@ -72,7 +72,7 @@ def check_stored(
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.randoms(use_true_random=False), st.integers(60, 2000))
+@given(chances, st.integers(60, 2000))
 def test_a_file_that_ends_anywhere(chance: Random, segment_bytes: int) -> None:
     """Bytes that were synced are there; of the others any may be."""
     run = run_of(chance)

@@ -17,7 +17,7 @@ from driftline.engine.wire.marks import Mark
 from driftline.engine.wire.messages import Bundle
 from driftline.serve.errors import NoLongerRetained
 from driftline.serve.journal import Journal, Retention, Span
-from tests.serve.journal.runs import FLOW, opened, run_of
+from tests.serve.journal.runs import FLOW, chances, opened, run_of
 
 LONG = run_of(Random(5), layouts=3, times=60)
 SMALL = 700
@@ -85,7 +85,7 @@ def test_a_directory_belongs_to_one_flow_and_one_run(tmp_path: Path) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.randoms(use_true_random=False), st.integers(100, 3000))
+@given(chances, st.integers(100, 3000))
 def test_who_comes_later_reads_what_others_were_given(chance: Random, segment_bytes: int) -> None:
     run = run_of(chance)
     with TemporaryDirectory() as directory:

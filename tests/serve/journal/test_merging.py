@@ -12,7 +12,7 @@ from driftline.engine.wire.messages import Bundle
 from driftline.serve.journal import merging
 from driftline.serve.journal.entries import Entry, Header, entry_of
 from driftline.serve.journal.merging import Merge
-from tests.serve.journal.runs import FLOW, Run, run_of
+from tests.serve.journal.runs import FLOW, Run, chances, run_of
 
 GROUPS, SINKS = FLOW.groups, len(FLOW.sinks)
 
@@ -26,7 +26,7 @@ def complete_below(bundles: list[Bundle]) -> int:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.randoms(use_true_random=False), st.booleans(), st.integers(0, 200))
+@given(chances, st.booleans(), st.integers(0, 200))
 def test_the_spans_are_the_sorted_outputs(chance: Random, decoded: bool, bound: int) -> None:
     run = run_of(chance)
     merge, found, time = Merge(GROUPS), [], 0

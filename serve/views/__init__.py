@@ -1,0 +1,25 @@
+"""Views: deterministic functions of a prefix of the journal, and how they follow it.
+
+view = restored(path, about, lambda: KeyValueView(sink=0))  # from its checkpoint
+follower = Follower(view)
+for span in journal.read(view.time):
+    follower.take(span)
+journal.followers.append(follower.take)
+view.get("the", at=time_of(token))
+"""
+
+from driftline.serve.views.checkpoint import restored, writing
+from driftline.serve.views.keyvalue import KeyValueView, Version
+from driftline.serve.views.tokens import time_of, token_of
+from driftline.serve.views.view import Follower, View
+
+__all__ = [
+    "Follower",
+    "KeyValueView",
+    "Version",
+    "View",
+    "restored",
+    "time_of",
+    "token_of",
+    "writing",
+]

@@ -1,0 +1,60 @@
+"""Tokens: times as texts, for people's programs: opaque, of one length, and in the order of times.
+
+The token of T stands for everything below T. A write with label time t has the token of t + 1, the
+least T that shows it.
+
+    >>> token_of(0), token_of(727), token_of(1_790_000_000_000_000)
+    ('00000000000000', '00000000000pqs', '001jvzvd2br00c')
+    >>> time_of("00000000000pqs")
+    727
+
+The last letter checks the others: it differs if one of them is wrong, or if two are exchanged.
+"""
+
+from __future__ import annotations
+
+from driftline.engine.labels import INFINITY
+from driftline.serve.errors import BadToken
+
+_LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
+"""In the order of their bytes; without i, l, o and u, which are taken for others."""
+
+_DIGITS = {letter: digit for digit, letter in enumerate(_LETTERS)}
+
+_LENGTH = 13
+"""Letters of 5 bits, for the 63 bits of times, and one more for the check."""
+
+
+def token_of(time: int) -> str:
+    """The token of a T. Precondition: it is in [0, INFINITY]."""
+    digits = [time >> 5 * place & 31 for place in reversed(range(_LENGTH))]
+    return "".join(map(_LETTERS.__getitem__, (*digits, _check(digits))))
+
+
+def time_of(token: str) -> int:
+    """The T of a token. Raises BadToken."""
+    digits = [_DIGITS.get(letter, -1) for letter in token]
+    time = 0
+    for digit in digits[:-1]:
+        time = time << 5 | digit
+    is_whole = len(digits) == _LENGTH + 1 and min(digits) >= 0
+    if not is_whole or digits[-1] != _check(digits[:-1]) or time > INFINITY:
+        shown = token if len(token) <= 40 else f"{token[:40]}..."
+        raise BadToken(
+            f"{shown!r} is not a token: a token has {_LENGTH + 1} letters and digits, and is given "
+            "as it was received, from the answer to a write or a read"
+        )
+    return time
+
+
+def _check(digits: list[int]) -> int:
+    """The digits as a polynomial over the field of 32 elements, at one that generates the field.
+
+    So each place counts differently. Numbers modulo 32 would not do: half of them divide zero.
+    """
+    check = 0
+    for digit in digits:
+        check = (check ^ digit) << 1
+        if check & 0b100000:
+            check ^= 0b100101
+    return check

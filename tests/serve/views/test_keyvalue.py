@@ -1,0 +1,214 @@
+"""The key-value view: as of every T what a plain dict has, in every replica."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftline.engine.errors import SnapshotDamaged, Unavailable
+from driftline.engine.wire.bundles import Item
+from driftline.serve.errors import NoLongerRetained
+from driftline.serve.journal import Journal
+from driftline.serve.views import Follower, KeyValueView, Version, keyvalue, restored, writing
+from tests.serve.journal.runs import Run, chances, opened, run_of
+
+KEYS: list[object] = ["", "a", "ab", "b", "b\U0010ffff", "ж", 1, 2.5, -3, (1, "a"), None, b"a"]
+IN_ORDER: list[object] = [-3, 1, 2.5, "", "a", "ab", "b", "b\U0010ffff", "ж", (1, "a"), None, b"a"]
+
+
+def model(items: list[Item], at: int) -> dict[object, Version]:
+    """The view in obvious lines."""
+    values: dict[object, Version] = {}
+    for item in items:
+        if item.sink == 0 and item.label[0] < at:
+            key, value = item.value  # type: ignore[misc]
+            values[key] = Version(item.label[0], value)
+    return values
+
+
+def check(view: KeyValueView, items: list[Item], keys: list[object]) -> None:
+    """It answers for every key and T that is retained, and for no others."""
+    for at in range(view.time + 1):
+        if at < view.since:
+            with pytest.raises(NoLongerRetained) as refused:
+                view.get("a", at)
+            assert refused.value.oldest == view.since
+            with pytest.raises(NoLongerRetained):
+                next(view.items(at=at))
+            continue
+        expected = model(items, at)
+        assert {key: view.get(key, at) for key in keys} == {key: expected.get(key) for key in keys}
+        found = list(view.items(at=at))
+        assert dict(found) == expected
+        assert [key for key, _ in found] == sorted(expected, key=IN_ORDER.index)
+        for prefix in ("a", "b", "b\U0010ffff", "x"):
+            texts = [key for key in expected if isinstance(key, str) and key.startswith(prefix)]
+            beginning = {key: expected[key] for key in texts}
+            assert dict(view.items(prefix, at)) == beginning
+    with pytest.raises(Unavailable, match="wait"):
+        view.get("a", view.time + 1)
+
+
+def outputs(chance: Random, times: int, keys: list[object]) -> list[Item]:
+    return [
+        Item((time, 0, child), 0, (chance.choice(keys), chance.choice((None, 1, "x", (1, 2)))))
+        for time in range(times)
+        for child in range(chance.choice((0, 1, 1, 4)))
+    ]
+
+
+def spans(view: KeyValueView, items: list[Item], until: int, chance: Random) -> Iterator[None]:
+    """Apply everything, in random steps."""
+    while view.time < until:
+        time = chance.randint(view.time + 1, until)
+        view.apply(time, [item for item in items if view.time <= item.label[0] < time])
+        yield
+
+
+@settings(max_examples=100, deadline=None)
+@given(chances, st.sampled_from([1, 100]))
+def test_it_is_exact_as_of_every_time_that_is_retained(chance: Random, few: int) -> None:
+    items = outputs(chance, 20, KEYS)
+    view = KeyValueView(0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keyvalue, "_FEW", few)
+        for _ in spans(view, items, 22, chance):
+            if chance.random() < 0.3:
+                check(view, items, KEYS)
+            if chance.random() < 0.4:
+                view.retain(chance.randint(0, 25))
+                check(view, items, KEYS)
+        check(view, items, KEYS)
+    view.retain(view.time)
+    assert not view._older
+    assert not view._superseded
+
+
+@settings(max_examples=100, deadline=None)
+@given(chances, st.sampled_from([1, 2, 500]))
+def test_a_view_is_saved_while_it_goes_on(chance: Random, rows: int) -> None:
+    items = outputs(chance, 20, KEYS)
+    view, other = KeyValueView(0), KeyValueView(0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keyvalue, "_ROWS", rows)
+        going_on = spans(view, items, 22, chance)
+        for _ in range(chance.randint(0, 5)):
+            next(going_on, None)
+            view.retain(chance.randint(0, 30) - 10)
+        time, since, parts = view.time, 0, []
+        for part in view.save():
+            parts.append(part)
+            since = view.since
+            if chance.random() < 0.5:
+                next(going_on, None)
+                view.retain(chance.randint(0, 30) - 10)
+        other.load(parts)
+    assert other.time == time
+    assert other.since == since
+    for each in (view, other):
+        for _ in spans(each, items, 22, chance):
+            pass
+        check(each, items, KEYS)
+    other.retain(15)
+    check(other, items, KEYS)
+
+
+def test_equal_keys_are_one_and_what_has_no_key_is_counted() -> None:
+    view = KeyValueView(1)
+    values = [(1, "a"), (1.0, "b"), (True, "c"), ((1.0, 2), "d"), ((1, 2), "e")]
+    odd = ["ab", ("a",), ({"a": 1}, 2), (float("nan"), 1), (("a", {}), 1), 7, None]
+    items = [Item((time, 0), 1, value) for time, value in enumerate([*values, *odd])]
+    view.apply(50, [*items, Item((49, 0), 0, ("other", 1)), Item((49, 1), -1, ("failure", 1))])
+    assert list(view.items()) == [(1, Version(2, "c")), ((1, 2), Version(4, "e"))]
+    assert view.get(True) == view.get(1.0) == Version(2, "c")
+    assert view.without_key == len(odd)
+    other = KeyValueView(1)
+    other.load(view.save())
+    assert other.without_key == len(odd)
+    view.apply(51, [Item((50, 0), 1, ("wide", 1, 2, 3))])
+    assert view.get("wide") == Version(50, (1, 2, 3))
+
+
+def test_keys_are_given_as_of_one_time_though_the_view_goes_on() -> None:
+    view = KeyValueView(0)
+    view.apply(10, [Item((n, 0), 0, (key, n)) for n, key in enumerate("bdfa")])
+    given = view.items()
+    assert next(given) == ("a", Version(3, 3))
+    view.apply(20, [Item((10 + n, 0), 0, (key, -n)) for n, key in enumerate("bcdea")])
+    assert next(given) == ("b", Version(0, 0))
+    assert list(given) == [("d", Version(1, 1)), ("f", Version(2, 2))]
+    given = view.items()
+    next(given)
+    view.apply(30, [])
+    view.retain(25)
+    with pytest.raises(NoLongerRetained):
+        next(given)
+
+
+def test_another_sinks_checkpoint_is_refused() -> None:
+    with pytest.raises(SnapshotDamaged):
+        KeyValueView(0).load(KeyValueView(1).save())
+
+
+class Replica:
+    """A process with a view, which crashes."""
+
+    def __init__(self, path: Path, journal: Journal, chance: Random) -> None:
+        self.path = path
+        self.chance = chance
+        self.start(journal)
+
+    def start(self, journal: Journal) -> None:
+        """Begin with the checkpoint, if there is one, and the journal from there."""
+        self.view = restored(self.path, "counts", lambda: KeyValueView(0))
+        self.steps: Iterator[None] | None = None
+        self.follower = Follower(self.view)
+        for span in journal.read(self.view.time):
+            assert self.follower.take(span)
+        journal.followers.append(self.follower.take)
+
+    def go_on(self, journal: Journal) -> None:
+        """Save a part, drop history, or crash."""
+        draw = self.chance.random()
+        if draw < 0.1:
+            journal.followers.remove(self.follower.take)
+            self.start(journal)
+        elif draw < 0.2:
+            self.view.retain(self.view.time - self.chance.randint(0, 9))
+        elif self.steps is None and draw < 0.5:
+            self.steps = writing(self.path, "counts", self.view.save())
+        elif self.steps is not None:
+            with suppress(StopIteration):
+                next(self.steps)
+                return
+            self.steps = None
+
+
+@settings(max_examples=60, deadline=None)
+@given(chances)
+def test_replicas_that_crash_answer_the_same(chance: Random) -> None:
+    run: Run = run_of(chance, times=20)
+    keys = sorted({item.value[0] for item in run.items if item.sink == 0})  # type: ignore[index]
+    with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keyvalue, "_ROWS", 1)
+        with closing(opened(Path(directory) / "journal", 1000)) as journal:
+            replicas = [Replica(Path(directory) / name, journal, chance) for name in "ab"]
+            for bundle in run.bundles:
+                journal.deliver(bundle)
+                for replica in replicas:
+                    for _ in range(chance.randint(0, 4)):
+                        replica.go_on(journal)
+            one, other = (replica.view for replica in replicas)
+            assert one.time == other.time == journal.time
+        for at in range(max(one.since, other.since), one.time + 1):
+            expected = model(run.items, at)
+            for key in [*keys, "x"]:
+                assert one.get(key, at) == other.get(key, at) == expected.get(key)
+            assert list(one.items(at=at)) == list(other.items(at=at)) == sorted(expected.items())
