@@ -10,16 +10,19 @@ class NoLongerRetained(DriftlineError):
     """What was asked for is as of a time before the oldest that is retained.
 
     Args:
-        what: What was asked: the journal, a view.
+        text: What is no longer retained, and what is.
         oldest: The least time that can be asked for.
     """
 
-    def __init__(self, what: str, oldest: int = 0) -> None:
-        super().__init__(
-            f"{what} has nothing as of a time before {time_in_words(oldest)} any more: ask for "
-            "that, or for a later one"
-        )
+    def __init__(self, text: str, oldest: int = 0) -> None:
+        super().__init__(text)
         self.oldest = oldest
+
+    @staticmethod
+    def by(what: str, oldest: int) -> NoLongerRetained:
+        """What a journal or a view says."""
+        text = f"{what} has nothing as of a time before {time_in_words(oldest)} any more"
+        return NoLongerRetained(f"{text}: ask for that, or for a later one", oldest)
 
 
 class BadToken(DriftlineError):

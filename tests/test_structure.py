@@ -15,6 +15,7 @@ LAYERS = (
     {"engine"},
     {"acker", "barrier", "coordinator", "pipeline"},
     {"deploy"},
+    {"serve"},
     {"index"},
     {"bench"},
     {"driftline"},
@@ -69,6 +70,11 @@ ROOMS = {
         {"api"},
         {"commands", "producer"},
     ),
+    "serve": (
+        {"errors"},
+        {"journal"},
+        {"views"},
+    ),
     "index": (
         {"documents", "flow"},
         {"postings", "query"},
@@ -108,6 +114,9 @@ DRIVERS = (
     "engine/sinks",
     "engine/sources",
     "engine/ui",
+    "serve/journal/consumer.py",
+    "serve/journal/segments.py",
+    "serve/views/checkpoint.py",
 )
 """What touches sockets, clocks, threads and disks. Everything else is handed messages and the time,
 and gives messages and jobs."""
@@ -144,7 +153,7 @@ def _files(*where: str) -> list[Path]:
 OURS = _files(*(name for layer in LAYERS[:-1] for name in sorted(layer)))
 DECIDING = [
     path
-    for path in _files("engine", "acker", "barrier", "coordinator", "deploy")
+    for path in _files("engine", "acker", "barrier", "coordinator", "deploy", "serve")
     if path not in _files(*DRIVERS)
 ]
 OURS += [ROOT / "driftline" / "__init__.py", ROOT / "driftline" / "__main__.py"]

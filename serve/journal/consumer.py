@@ -19,7 +19,7 @@ from pathlib import Path
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
-from driftline.engine.sinks.commit_record import CommitRecord
+from driftline.engine.sinks.commit_record import KEPT_BYTES, CommitRecord
 from driftline.engine.sinks.consumer import Last
 from driftline.engine.sinks.directory import OutputDirectory
 from driftline.engine.wire.marks import NOBODY, Mark
@@ -56,8 +56,8 @@ class Journal:
         *,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
-        self.followers: list[Callable[[Span], None]] = []
-        """Who is given each span before it is stored."""
+        self.followers: list[Callable[[Span], object]] = []
+        """Who is given each span before it is stored. They do not call the journal."""
         self.path = path
         self._groups = flow.groups
         self._sinks = len(flow.sinks)
@@ -95,14 +95,16 @@ class Journal:
         if self._segments.full:
             self._segments.sync()
             self._segments.roll(merge.header())
-        self._merge = None  # if a step fails from here on
-        passed = merge.take(entry, items)
-        if passed.time > passed.since:
-            span = passed.span()
-            for follower in self.followers:
-                follower(span)
-        self._segments.append(entry)
-        self._merge = merge
+        try:
+            passed = merge.take(entry, items)
+            if passed.time > passed.since:
+                span = passed.span()
+                for follower in self.followers:
+                    follower(span)
+            self._segments.append(entry)
+        except BaseException:
+            self._merge = None
+            raise
 
     def sync(self) -> dict[str, int]:
         """Make durable what has been taken.
@@ -164,7 +166,8 @@ class Journal:
         entry = self._merged().last.get(barrier)
         if entry is None:
             return CommitRecord().of_groups(groups, str(self.path))
-        last = Last(entry.t_last, entry.checksum, entry.blobs)
+        is_small = sum(map(len, entry.blobs)) <= KEPT_BYTES
+        last = Last(entry.t_last, entry.checksum, entry.blobs if is_small else ())
         return CommitRecord(entry.groups, last).of_groups(groups, str(self.path))
 
     def _merged(self) -> Merge:

@@ -62,10 +62,11 @@ class Header:
     @staticmethod
     def decode(payload: bytes) -> Header | None:
         """Decode `encode`; None for the header of another format."""
-        match unpack(payload):
-            case (version, int(time), last, waiting) if version == _FORMAT:
-                return Header(time, *(tuple(Entry(*e) for e in part) for part in (last, waiting)))
-        return None
+        parts = unpack(payload)
+        if not isinstance(parts, tuple) or parts[:1] != (_FORMAT,):
+            return None
+        _, time, last, waiting = parts
+        return Header(time, tuple(Entry(*e) for e in last), tuple(Entry(*e) for e in waiting))
 
 
 BEGINNING = Header()

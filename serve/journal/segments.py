@@ -61,6 +61,8 @@ class Segments:
         """Whether a write has failed: what is not durable may be torn, and has to be cut off."""
         self._segment_bytes = segment_bytes
         self._file = -1
+        self._durable = self._length = 0
+        """Bytes of the last segment that are durable, and that have been written."""
         with self._opening():
             self._starts = {number: self._header(number).time for number in self._numbers()}
             """Number -> the time of its header, in order."""
@@ -133,7 +135,7 @@ class Segments:
         Raises NoLongerRetained.
         """
         if time < self.oldest:
-            raise NoLongerRetained(f"the journal {self.directory}", self.oldest)
+            raise NoLongerRetained.by(f"the journal {self.directory}", self.oldest)
         return max(number for number, start in self._starts.items() if start <= time)
 
     def drop(self, retention: Retention, now: float, needed: int = INFINITY) -> None:
@@ -154,8 +156,8 @@ class Segments:
                     break
                 self._path(number).unlink()
                 del self._starts[number]
+                sync_directory(self.directory)  # before the next one, so that no gap can be left
                 total -= found[number].st_size
-            sync_directory(self.directory)
 
     def close(self) -> None:
         """Close the file that is written to. May be called again."""
@@ -231,7 +233,7 @@ class Segments:
     def _read(self, number: int) -> Iterator[Header | Entry]:
         path = self._path(number)
         if number not in self._starts:
-            raise NoLongerRetained(f"the journal {self.directory}", self.oldest)
+            raise NoLongerRetained.by(f"the journal {self.directory}", self.oldest)
         with self._reported():
             file = path.open("rb", buffering=_BUFFER)
         with file:

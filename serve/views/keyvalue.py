@@ -155,7 +155,7 @@ class KeyValueView:
         if at is None:
             at = self.time
         if at < self.since:
-            raise NoLongerRetained("the view", self.since)
+            raise NoLongerRetained.by("the view", self.since)
         if at > self.time:
             raise Unavailable(
                 f"the view has outputs up to {time_in_words(self.time)} only: wait until it has "

@@ -85,7 +85,7 @@ def _bundles(
             if mine := [item for item in items if item.label[0] == time]:
                 columns = zip(*((item.label, item.sink, item.value) for item in mine), strict=True)
                 labels, sinks, values = map(list, columns)
-                blobs.append(to_blob(labels, sinks, values))  # type: ignore[arg-type]
+                blobs.append(to_blob(labels, sinks, values))
                 checksum = running_checksum(checksum, blobs[-1])
         bundles.append(Bundle(barrier, 1, groups, tuple(blobs), end - 1, checksum))
         start = end

@@ -28,8 +28,8 @@ def model(items: list[Item], at: int) -> dict[object, Version]:
     values: dict[object, Version] = {}
     for item in items:
         if item.sink == 0 and item.label[0] < at:
-            key, value = item.value  # type: ignore[misc]
-            values[key] = Version(item.label[0], value)
+            assert isinstance(item.value, tuple)
+            values[item.value[0]] = Version(item.label[0], item.value[1])
     return values
 
 
@@ -67,7 +67,7 @@ def outputs(chance: Random, times: int, keys: list[object]) -> list[Item]:
 def spans(view: KeyValueView, items: list[Item], until: int, chance: Random) -> Iterator[None]:
     """Apply everything, in random steps."""
     while view.time < until:
-        time = chance.randint(view.time + 1, until)
+        time = chance.randint(view.time + 1, min(until, view.time + 6))
         view.apply(time, [item for item in items if view.time <= item.label[0] < time])
         yield
 
