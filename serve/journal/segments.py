@@ -30,6 +30,9 @@ from driftline.serve.journal.frames import HEAD_BYTES, framed, payload_at, was_d
 SEGMENT_BYTES = 1 << 26
 """From this size on a segment is full."""
 
+SEGMENT_ENTRIES = 1 << 16
+"""With so many entries, too: who opens the journal reads its last segment, some 10 us an entry."""
+
 ADVICE = (
     "Restore it from a copy, or remove the directory together with the state directory and run "
     "again from the beginning"
@@ -63,13 +66,15 @@ class Segments:
         self._file = -1
         self._durable = self._length = 0
         """Bytes of the last segment that are durable, and that have been written."""
+        self._entries = 0
+        """How many have been written to it, with those that were cut off."""
         with self._opening():
             self._starts = {number: self._header(number).time for number in self._numbers()}
             """Number -> the time of its header, in order."""
             if not self._starts:
                 self._begin(0, BEGINNING)
             else:
-                self._open(self.last, self._whole(self.last))
+                self._open(self.last, *self._whole(self.last))
                 self.cut()
 
     @property
@@ -85,7 +90,7 @@ class Segments:
     @property
     def full(self) -> bool:
         """Whether the next segment has to begin."""
-        return self._length >= self._segment_bytes
+        return self._length >= self._segment_bytes or self._entries >= SEGMENT_ENTRIES
 
     def append(self, entry: Entry) -> None:
         """Write an entry; `sync` makes it durable, with all others since the last `sync`.
@@ -97,6 +102,7 @@ class Segments:
         with self._written():
             write_at(self._file, frame, self._length)
         self._length += len(frame)
+        self._entries += 1
 
     def sync(self) -> None:
         """Make all entries durable. Raises Unavailable: then what is not durable is gone."""
@@ -191,26 +197,31 @@ class Segments:
     def _begin(self, number: int, header: Header) -> None:
         frame = framed(header.encode(), number, 0, 0)
         replace_file(self._path(number), frame)
-        self._open(number, len(frame))
+        self._open(number, len(frame), 0)
         self._starts[number] = header.time
 
-    def _open(self, number: int, length: int) -> None:
-        """Write to a segment from now on, after so many bytes."""
+    def _open(self, number: int, length: int, entries: int) -> None:
+        """Write to a segment from now on, after so many bytes and entries."""
         file = os.open(self._path(number), os.O_RDWR)
         self.close()
-        self._file, self._durable, self._length = file, length, length
+        self._file, self._entries = file, entries
+        self._durable = self._length = length
 
-    def _whole(self, number: int) -> int:
-        """The end of the last whole frame. Raises StateMismatch for a damaged one."""
+    def _whole(self, number: int) -> tuple[int, int]:
+        """Where the last whole frame ends, and how many entries there are.
+
+        Raises StateMismatch for damage.
+        """
         path = self._path(number)
-        end, offset = path.stat().st_size, 0
+        end, offset, frames = path.stat().st_size, 0, 0
         with path.open("rb", buffering=_BUFFER) as file:
             while (payload := payload_at(file, number, offset, end)) is not None:
                 offset += HEAD_BYTES + len(payload)
+                frames += 1
             file.seek(offset)
             if was_durable(file.read(), number, offset):
                 raise self._damaged(number, offset)
-        return offset
+        return offset, frames - 1
 
     def _header(self, number: int) -> Header:
         path = self._path(number)

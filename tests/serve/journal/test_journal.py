@@ -17,6 +17,7 @@ from driftline.engine.wire.marks import Mark
 from driftline.engine.wire.messages import Bundle
 from driftline.serve.errors import NoLongerRetained
 from driftline.serve.journal import Journal, Retention, Span
+from driftline.serve.journal import segments as module
 from tests.serve.journal.runs import FLOW, chances, opened, run_of
 
 LONG = run_of(Random(5), layouts=3, times=60)
@@ -135,6 +136,22 @@ def _is_readable(journal: Journal, since: int) -> bool:
     except StateMismatch:
         return False
     return True
+
+
+def test_a_segment_is_full_of_few_large_or_of_many_small_bundles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SEGMENT_ENTRIES", 5)
+    journal = filled(tmp_path, LONG.bundles[:4], 1 << 26)
+    journal.close()
+    journal = opened(tmp_path)
+    for bundle in LONG.bundles[4:]:
+        journal.deliver(bundle)
+    assert [len(_ends(path)) - 1 for path in segments(tmp_path)][:-1] == [5] * (
+        (len(LONG.bundles) - 1) // 5
+    )
+    assert items_in(list(journal.read(0))) == LONG.items
+    journal.close()
 
 
 def test_retention_by_size(tmp_path: Path) -> None:
