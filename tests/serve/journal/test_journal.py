@@ -1,7 +1,8 @@
 """The journal as a consumer, and for those who read it later."""
 
 import os
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -244,6 +245,50 @@ def test_a_segment_that_is_missing_or_cut_is_found(tmp_path: Path) -> None:
     third.unlink()
     with pytest.raises(StateMismatch, match=f"{third.name} is missing"):
         opened(tmp_path, SMALL)
+
+
+def test_a_draft_of_a_segment_that_never_began_is_removed(tmp_path: Path) -> None:
+    filled(tmp_path, LONG.bundles).close()
+    (tmp_path / ".segment-00000099.1234").write_bytes(b"half of it")
+    assert items_in(read_all(tmp_path)) == LONG.items
+    assert not list(tmp_path.glob(".segment*"))
+
+
+def test_outputs_that_come_too_late_change_nothing(tmp_path: Path) -> None:
+    journal = filled(tmp_path, LONG.bundles[:5])
+    first = next(bundle for bundle in LONG.bundles if bundle.blobs)
+    late = replace(first, t_last=10**6)
+    with pytest.raises(MalformedMessage, match="have come already"):
+        journal.deliver(late)
+    for bundle in LONG.bundles:
+        journal.deliver(bundle)
+    assert items_in(list(journal.read(0))) == LONG.items
+    journal.close()
+
+
+def test_a_follower_that_fails_harms_nobody_else(tmp_path: Path) -> None:
+    journal = opened(tmp_path, SMALL)
+    given: list[Span] = []
+    chance = Random(3)
+
+    def fails(span: Span) -> None:
+        if chance.random() < 0.3:
+            raise RuntimeError
+
+    journal.followers += [given.append, fails]
+    for bundle in LONG.bundles:
+        while journal.last(bundle.barrier, bundle.groups).t_last < bundle.t_last:
+            with suppress(RuntimeError):
+                journal.deliver(bundle)
+    assert items_in(list(journal.read(0))) == LONG.items
+    follower = [
+        item
+        for time, span in zip([0, *(s.time for s in given)], given, strict=False)
+        for item in span.items
+        if item.label[0] >= time
+    ]
+    assert follower == LONG.items
+    journal.close()
 
 
 def test_an_end_of_zeros_is_torn_too(tmp_path: Path) -> None:

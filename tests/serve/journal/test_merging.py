@@ -62,6 +62,16 @@ def test_nothing_passes_before_every_key_group_was_spoken_for() -> None:
     assert passed.time == 6
 
 
+def test_a_key_group_is_complete_as_far_as_any_of_its_barriers_was() -> None:
+    """Whatever the order of their names: 10 comes before 9."""
+    merge = Merge(2)
+    merge.take(Entry("barrier-9", (0, 1), 5, 1))
+    merge.take(Entry("barrier-10", (0, 0), 9, 1))
+    assert merge.take(Entry("barrier-11", (1, 1), 8, 1)).time == 9
+    merge = Merge(2, merge.header())
+    assert merge.take(Entry("barrier-11", (1, 1), 15, 1)).time == 10
+
+
 def test_a_part_of_a_span_is_decoded() -> None:
     merge = Merge(1)
     blobs = tuple(to_blob([(time, 0)], 0, [time]) for time in range(4))

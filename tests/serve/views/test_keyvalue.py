@@ -118,6 +118,35 @@ def test_a_view_is_saved_while_it_goes_on(chance: Random, rows: int) -> None:
         check(each, items, KEYS)
     other.retain(15)
     check(other, items, KEYS)
+    assert all(time >= other.since for time, _ in other._superseded)
+    other.retain(other.time)
+    assert not other._older
+    assert not other._superseded
+
+
+@settings(max_examples=50, deadline=None)
+@given(chances)
+def test_what_is_saved_does_not_depend_on_what_is_applied_meanwhile(chance: Random) -> None:
+    items = outputs(chance, 20, KEYS)
+    view = KeyValueView(0)
+    until = chance.randint(0, 20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keyvalue, "_ROWS", 2)
+        for _ in spans(view, items, until, chance):
+            pass
+        at_once = list(view.save())
+        slowly = view.save()
+        going_on = spans(view, items, 22, chance)
+        for part in at_once:
+            next(going_on, None)
+            assert next(slowly) == part
+
+
+def test_values_that_no_time_shows_are_not_kept() -> None:
+    view = KeyValueView(0)
+    view.apply(8, [Item((7, 0, n), 0, ("a", n)) for n in range(9)])
+    assert view.get("a") == Version(7, 8)
+    assert not view._older
 
 
 def test_equal_keys_are_one_and_what_has_no_key_is_counted() -> None:
