@@ -61,8 +61,10 @@ class KeyValueView:
         self._latest: dict[object, tuple[int, object]] = {}
         self._older: dict[object, _History] = {}
         """The versions before the latest, of keys that have any."""
-        self._superseded: deque[tuple[int, list[object]]] = deque()
-        """(time, keys of which a version was superseded then), oldest first."""
+        self._superseded: deque[int] = deque()
+        """The times at which the versions of the history were superseded, oldest first."""
+        self._superseded_of: deque[_History] = deque()
+        """The histories that they are in."""
         self._order: list[object] = []
         """Keys in order."""
         self._new: list[object] = []
@@ -70,7 +72,6 @@ class KeyValueView:
 
     def apply(self, time: int, items: Sequence[Item]) -> None:
         """Apply the outputs from `self.time` up to a later time, in label order."""
-        superseded = self._superseded
         for item in items:
             if item.sink != self._sink:
                 continue
@@ -79,10 +80,10 @@ class KeyValueView:
                 continue
             key, value = pair
             at = item.label[0]
-            if self._set(key, at, value):
-                if not superseded or superseded[-1][0] < at:
-                    superseded.append((at, []))
-                superseded[-1][1].append(key)
+            history = self._set(key, at, value)
+            if history is not None:
+                self._superseded.append(at)
+                self._superseded_of.append(history)
         self.time = time
 
     def get(self, key: object, at: int | None = None) -> Version | None:
@@ -103,14 +104,14 @@ class KeyValueView:
     def retain(self, since: int) -> None:
         """Give no answers as of earlier times than this any more. It is at most `self.time`."""
         self.since = max(self.since, min(since, self.time))
-        dropped: Counter[object] = Counter()
-        while self._superseded and self._superseded[0][0] < self.since:
-            dropped.update(self._superseded.popleft()[1])
-        for key, count in dropped.items():
-            history = self._older[key]
+        dropped: Counter[_History] = Counter()
+        while self._superseded and self._superseded[0] < self.since:
+            self._superseded.popleft()
+            dropped[self._superseded_of.popleft()] += 1
+        for history, count in dropped.items():
             history.drop(count)
             if not history.times:
-                del self._older[key]
+                del self._older[history.key]
 
     def save(self) -> Iterator[bytes]:
         """The view as of now, in parts. It may be applied to while they are taken."""
@@ -125,7 +126,7 @@ class KeyValueView:
                 self.time, self.without_key = time, count
             case _:
                 raise SnapshotDamaged("the checkpoint is of another sink, or another version")
-        superseded: dict[int, list[object]] = {}
+        superseded: list[tuple[int, _History]] = []
         for part in rest:
             rows = unpack(part)
             if isinstance(rows, int):
@@ -133,23 +134,27 @@ class KeyValueView:
                 continue
             for key, times, values in rows:  # type: ignore[attr-defined]
                 for at, value in zip(times, values, strict=True):
-                    if self._set(key, at, value):
-                        superseded.setdefault(at, []).append(key)
-        self._superseded.extend(sorted(superseded.items(), key=itemgetter(0)))
+                    history = self._set(key, at, value)
+                    if history is not None:
+                        superseded.append((at, history))
+        superseded.sort(key=itemgetter(0))
+        self._superseded.extend(at for at, _ in superseded)
+        self._superseded_of.extend(history for _, history in superseded)
 
-    def _set(self, key: object, at: int, value: object) -> bool:
-        """Set a value. Returns whether the one before stays, as a part of the history."""
+    def _set(self, key: object, at: int, value: object) -> _History | None:
+        """Set a value. Returns the history that the one before is in now; None if it is in none."""
         before = self._latest.get(key)
         self._latest[key] = at, value
         if before is None:
             self._new.append(key)
-            return False
+            return None
         if before[0] == at:  # no T is between them
-            return False
-        if key not in self._older:
-            self._older[key] = _History()
-        self._older[key].add(*before)
-        return True
+            return None
+        history = self._older.get(key)
+        if history is None:
+            history = self._older[key] = _History(key)
+        history.add(*before)
+        return history
 
     def _checked(self, at: int | None) -> int:
         if at is None:
@@ -224,9 +229,10 @@ class KeyValueView:
 class _History:
     """The versions of a key before its latest."""
 
-    __slots__ = ("times", "values")
+    __slots__ = ("key", "times", "values")
 
-    def __init__(self) -> None:
+    def __init__(self, key: object) -> None:
+        self.key = key
         self.times = array("q")
         self.values: list[object] = []
 

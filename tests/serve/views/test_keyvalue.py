@@ -118,10 +118,10 @@ def test_a_view_is_saved_while_it_goes_on(chance: Random, rows: int) -> None:
         check(each, items, KEYS)
     other.retain(15)
     check(other, items, KEYS)
-    assert all(time >= other.since for time, _ in other._superseded)
+    assert all(time >= other.since for time in other._superseded)
     other.retain(other.time)
     assert not other._older
-    assert not other._superseded
+    assert not other._superseded_of
 
 
 @settings(max_examples=50, deadline=None)
