@@ -201,8 +201,7 @@ class _Texts:
             if len(self._recent) > RECENT:
                 self._sorted = sorted(self._sorted + self._recent)
                 self._recent = []
-        parts = (self._sorted, self._recent)
-        return merge(*(islice(words, bisect_left(words, start), None) for words in parts))
+        return merge(_from(start, self._sorted), _from(start, self._recent))
 
     def runs(self) -> Iterator[Run]:
         words: list[str] = []
@@ -226,6 +225,11 @@ class _Texts:
             self.frequencies.view()[rows],
             self.positions_of(rows)[0],
         )
+
+
+def _from(start: str, words: list[str]) -> Iterator[str]:
+    """Sorted words, from one on."""
+    return map(words.__getitem__, range(bisect_left(words, start), len(words)))
 
 
 class _Numbers(Generic[Number]):

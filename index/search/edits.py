@@ -1,4 +1,4 @@
-"""Whether a word is another one but for one letter: inserted, left out, or exchanged.
+"""Words that are another one but for one letter: inserted, left out, or exchanged.
 
 >>> [word for word in ("cat", "cats", "at", "cut", "act") if is_near("cat", word)]
 ['cat', 'cats', 'at', 'cut']
@@ -6,8 +6,21 @@
 
 from __future__ import annotations
 
-from itertools import takewhile
+from collections.abc import Iterator
+from itertools import islice, takewhile
 from operator import eq
+from sys import maxunicode
+
+from driftline.index.postings.parts import Part
+
+BEGINNING = 3
+"""Letters of a word after which so few words go on like it that all of them are looked at."""
+
+AT_ONCE = 8
+"""Words that are looked at in a row before a leap: finding a word costs as much."""
+
+_SURROGATES = range(0xD800, 0xE000)
+"""No characters."""
 
 
 def is_near(word: str, other: str) -> bool:
@@ -18,3 +31,55 @@ def is_near(word: str, other: str) -> bool:
         return False
     same = sum(takewhile(bool, map(eq, word, other)))
     return word[same + (len(word) == len(other)) :] == other[same + 1 :]
+
+
+def near_words(part: Part, field: int, word: str) -> Iterator[str]:
+    """The words of a part's text field with a distance of at most 1, each once.
+
+    Such a word begins like this one, or differs from it first at one of the first letters.
+    """
+    if len(word) >= BEGINNING:
+        for other in words_from(part, field, word[:BEGINNING]):
+            if is_near(word, other):
+                yield other
+    elif part.postings(field, word) is not None:
+        yield word
+    for at in range(min(len(word) + 1, BEGINNING)):
+        yield from _differing(part, field, word, at)
+
+
+def words_from(part: Part, field: int, prefix: str) -> Iterator[str]:
+    """The words of a part's text field that begin so."""
+    return takewhile(lambda word: word.startswith(prefix), part.words(field, prefix))
+
+
+def _differing(part: Part, field: int, word: str, at: int) -> Iterator[str]:
+    """The near words that are the same up to a letter, but not further.
+
+    What they can be is known but for that letter: so most words are leapt over.
+    """
+    same, letter, rest = word[:at], word[at : at + 1], word[at + 1 :]
+    start: str | None = same
+    while start is not None:
+        some = list(islice(part.words(field, start), AT_ONCE))
+        for found in some:
+            if not found.startswith(same):
+                return
+            if found[at : at + 1] != letter and is_near(word, found):
+                yield found
+        if len(some) < AT_ONCE:
+            return
+        last = some[-1]
+        other = last[at : at + 1]
+        near = (same + rest, same + other + rest, same + other + letter + rest)
+        ahead = (*near, *(same + each for each in _next_letter(other)))
+        start = min((each for each in ahead if each > last), default=None)
+
+
+def _next_letter(letter: str) -> Iterator[str]:
+    """The character behind one, if there is one."""
+    number = ord(letter) + 1 if letter else 0
+    if number == _SURROGATES.start:
+        number = _SURROGATES.stop
+    if number <= maxunicode:
+        yield chr(number)

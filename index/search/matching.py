@@ -8,16 +8,16 @@ and the query alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import reduce
-from itertools import takewhile
+from sys import maxsize
 from typing import NamedTuple, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from driftline.index.postings.packing import Numbers
-from driftline.index.postings.parts import Keywords, Part
+from driftline.index.postings.parts import Keywords, Part, Postings
 from driftline.index.query import bound
 from driftline.index.query.bound import (
     AllOf,
@@ -33,7 +33,7 @@ from driftline.index.query.bound import (
     Word,
     WordsFrom,
 )
-from driftline.index.search.edits import is_near
+from driftline.index.search.edits import near_words, words_from
 from driftline.index.search.phrases import find_phrase
 
 Mask = NDArray[np.bool_]
@@ -53,16 +53,19 @@ NO_HITS = Hits(np.zeros(0, np.uint32), np.zeros(0, np.uint32))
 class Matching:
     """What one query finds among the first `count` versions of a part."""
 
-    def __init__(self, part: Part, count: int) -> None:
-        self._part = part
-        self._count = count
+    def __init__(self, part: Part, count: int, scoring: Collection[Scoring] = ()) -> None:
+        """`scoring`: leaves whose frequencies are wanted, too."""
+        self.part = part
+        self.count = count
+        self._scoring = scoring
         self._found: dict[Scoring, Hits] = {}
+        self._postings: dict[Scoring, dict[str, Postings]] = {}
 
     def mask(self, query: bound.Part) -> Mask:
         """Which versions a query, or a part of one, finds."""
         match query:
             case Every():
-                return np.ones(self._count, np.bool_)
+                return np.ones(self.count, np.bool_)
             case AllOf():
                 return reduce(np.logical_and, map(self.mask, query.parts))
             case AnyOf():
@@ -76,10 +79,25 @@ class Matching:
             case KeywordsFrom():
                 return self._having(query.field, lambda word: word.startswith(query.prefix))
             case Word() | BoundPhrase() | WordsFrom() | Near():
-                mask = np.zeros(self._count, np.bool_)
-                mask[self.hits(query).ordinals] = True
-                return mask
+                return self._having_words(query)
         assert_never(query)
+
+    def postings(self, leaf: Scoring, words_max: int = maxsize) -> Mapping[str, Postings]:
+        """The postings of the words that a leaf stands for, by word.
+
+        If there are more words than `words_max`, those of one word more than that.
+        """
+        found = self._postings.get(leaf)
+        if found is None:
+            found = {}
+            for word in self._words(leaf):
+                postings = self.part.postings(leaf.field, word)
+                if postings is not None:
+                    found[word] = postings
+                    if len(found) > words_max:
+                        return found
+            self._postings[leaf] = found
+        return found
 
     def hits(self, leaf: Scoring) -> Hits:
         """Where a leaf is that adds to scores."""
@@ -89,59 +107,71 @@ class Matching:
         return found
 
     def _look_up(self, leaf: Scoring) -> Hits:
+        postings = self.postings(leaf)
         match leaf:
             case Word():
-                return self._word(leaf.field, leaf.word)
+                return self._hits(postings[leaf.word]) if postings else NO_HITS
             case BoundPhrase():
-                return self._phrase(leaf)
+                if len(postings) < len(set(leaf.words)):
+                    return NO_HITS
+                words = [postings[word] for word in leaf.words]
+                return Hits(*find_phrase(words, leaf.slop, self.count))
             case WordsFrom() | Near():
-                return self._any_of(leaf.field, self._words(leaf))
+                return self._any_of(postings.values())
         assert_never(leaf)
 
-    def _word(self, field: int, word: str) -> Hits:
-        postings = self._part.postings(field, word)
-        if postings is None:
-            return NO_HITS
+    def _hits(self, postings: Postings) -> Hits:
+        ordinals = self._ordinals(postings)
+        return Hits(ordinals, postings.frequencies[: len(ordinals)])
+
+    def _ordinals(self, postings: Postings) -> Numbers:
         ordinals = postings.ordinals
-        end = np.searchsorted(ordinals, self._count)
-        return Hits(ordinals[:end], postings.frequencies[:end])
+        return ordinals[: np.searchsorted(ordinals, self.count)]
 
-    def _phrase(self, leaf: BoundPhrase) -> Hits:
-        words = {word: self._part.postings(leaf.field, word) for word in leaf.words}
-        found = [each for word in leaf.words if (each := words[word]) is not None]
-        if len(found) < len(leaf.words):
-            return NO_HITS
-        return Hits(*find_phrase(found, leaf.slop, self._count))
-
-    def _any_of(self, field: int, words: Iterable[str]) -> Hits:
+    def _any_of(self, words: Iterable[Postings]) -> Hits:
         """Versions with any of some words, each as often as it has all of them together."""
-        often = np.zeros(self._count, np.uint32)
+        often = np.zeros(self.count, np.uint32)
         for word in words:
-            hits = self._word(field, word)
+            hits = self._hits(word)
             often[hits.ordinals] += hits.frequencies
         ordinals = np.flatnonzero(often).astype(np.uint32)
         return Hits(ordinals, often[ordinals])
 
-    def _words(self, leaf: WordsFrom | Near) -> Iterator[str]:
-        """The words of the part that a leaf stands for."""
-        if isinstance(leaf, WordsFrom):
-            words = self._part.words(leaf.field, leaf.prefix)
-            return takewhile(lambda word: word.startswith(leaf.prefix), words)
-        return (word for word in self._part.words(leaf.field, "") if is_near(leaf.word, word))
+    def _words(self, leaf: Scoring) -> Iterable[str]:
+        """The words of the part that a leaf stands for, and perhaps some that it has not."""
+        match leaf:
+            case Word():
+                return (leaf.word,)
+            case BoundPhrase():
+                return dict.fromkeys(leaf.words)
+            case WordsFrom():
+                return words_from(self.part, leaf.field, leaf.prefix)
+            case Near():
+                return near_words(self.part, leaf.field, leaf.word)
+        assert_never(leaf)
+
+    def _having_words(self, leaf: Scoring) -> Mask:
+        mask = np.zeros(self.count, np.bool_)
+        if leaf in self._scoring or isinstance(leaf, BoundPhrase):
+            mask[self.hits(leaf).ordinals] = True
+        else:
+            for postings in self.postings(leaf).values():
+                mask[self._ordinals(postings)] = True
+        return mask
 
     def _between(self, leaf: Between) -> Mask:
-        column = self._part.values(leaf.field)
+        column = self.part.values(leaf.field)
         assert not isinstance(column, Keywords)
-        values = column[: self._count]
+        values = column[: self.count]
         # What is missing is less than all dates, or NaN.
         return np.asarray((values >= leaf.low) & (values <= leaf.high))
 
     def _having(self, field: int, is_meant: Callable[[str], bool]) -> Mask:
-        column = self._part.values(field)
+        column = self.part.values(field)
         assert isinstance(column, Keywords)
         meant = np.array([is_meant(word) for word in column.words], np.bool_)
-        offsets = column.offsets[: self._count + 1]
-        which = np.repeat(np.arange(self._count), np.diff(offsets))
-        mask = np.zeros(self._count, np.bool_)
+        offsets = column.offsets[: self.count + 1]
+        which = np.repeat(np.arange(self.count), np.diff(offsets))
+        mask = np.zeros(self.count, np.bool_)
         mask[which[meant[column.numbers[: offsets[-1]]]]] = True
         return mask

@@ -1,11 +1,13 @@
-"""Ranking: the best versions among those that a query finds, in one total order.
+"""Ranking: the first versions among those that a query finds, in one total order.
 
-Order: the higher score first; of equal scores the earlier version first. So pages of results, and
-results of several shards, fit together without a version missing or twice.
+Order: the higher score first; or, where a search is sorted, by the value of a field, and versions
+without one last. What is equal in this comes by the time of its version, the earlier first. So
+pages of results, and results of several shards, fit together without a version missing or twice.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import merge
@@ -14,19 +16,32 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from driftline.index.documents.values import NO_DATE
+from driftline.index.postings.parts import Column, Keywords
+
+SortValue = float | int | str | None
+"""A number, a date, or the first of the keywords; None: the version has none."""
+
+Keys = NDArray[np.float64] | NDArray[np.int64]
+"""Of versions: the smaller comes first."""
+
+Order = tuple[bool, float | int | str | tuple[int, ...], int]
+"""Of a place: the smaller comes first; the same for all parts and shards."""
+
+_LAST_DATE = 2**63 - 1
+"""Later than all dates, and than all dates turned round."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a version stands in the order of results."""
+    """Where a version stands in the order of results; `time`: its label time.
+
+    `value`: by which the results are sorted; if they are, the score is 0.
+    """
 
     score: float
     time: int
-    """The label time of the version."""
-
-    @property
-    def order(self) -> tuple[float, int]:
-        """Smaller comes first."""
-        return -self.score, self.time
+    value: SortValue = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +50,14 @@ class Ranked:
 
     place: Place
     ordinal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """By the value of a field, which has this number among the keywords, numbers and dates."""
+
+    field: int
+    descending: bool = False
 
 
 def best(
@@ -48,17 +71,107 @@ def best(
 
     `found`: ordinals, ascending; `scores`, `times`: of each of them.
     """
-    if after is not None:
-        behind = (scores < after.score) | ((scores == after.score) & (times > after.time))
-        found, scores, times = found[behind], scores[behind], times[behind]
-    if len(found) > limit:
-        worst = np.partition(scores, len(scores) - limit)[len(scores) - limit]
-        good = scores >= worst  # more than `limit` if scores are equal: the earlier ones count
-        found, scores, times = found[good], scores[good], times[good]
-    order = np.lexsort((times, -scores))[:limit]
-    return [Ranked(Place(float(scores[i]), int(times[i])), int(found[i])) for i in order.tolist()]
+    behind = None if after is None else (-after.score, after.time)
+    rows = _first(-scores, times, limit, behind)
+    return [Ranked(Place(float(scores[i]), int(times[i])), int(found[i])) for i in rows]
 
 
-def together(results: Iterable[list[Ranked]], limit: int) -> list[Ranked]:
+def best_by(
+    sort: Sort,
+    column: Column,
+    found: NDArray[np.intp],
+    first: int,
+    times: NDArray[np.int64],
+    limit: int,
+    after: Place | None = None,
+) -> list[Ranked]:
+    """As `best`, by values: `column` has those of all versions of the part.
+
+    `found`: ordinals in the part, which begins at the ordinal `first`.
+    """
+    keys = _keys(column, found, sort)
+    behind = None if after is None else (_key(column, after.value, sort), after.time)
+    rows = _first(keys, times, limit, behind)
+    return [
+        Ranked(Place(0.0, int(times[i]), _value(column, int(found[i]))), int(found[i]) + first)
+        for i in rows
+    ]
+
+
+def together(results: Iterable[list[Ranked]], limit: int, sort: Sort | None = None) -> list[Ranked]:
     """The first ones of several parts or shards."""
-    return list(islice(merge(*results, key=lambda ranked: ranked.place.order), limit))
+    return list(islice(merge(*results, key=lambda ranked: order(ranked.place, sort)), limit))
+
+
+def order(place: Place, sort: Sort | None = None) -> Order:
+    """What is compared of places."""
+    if sort is None:
+        return False, -place.score, place.time
+    value = place.value
+    if value is None:
+        return True, 0, place.time
+    if not sort.descending:
+        return False, value, place.time
+    # Descending, a text comes before its own beginning.
+    turned = (*(-ord(letter) for letter in value), 1) if isinstance(value, str) else -value
+    return False, turned, place.time
+
+
+def _first(
+    keys: Keys, times: NDArray[np.int64], limit: int, behind: tuple[float | int, int] | None
+) -> list[int]:
+    """The rows of the first `limit` in order, behind one."""
+    rows = np.arange(len(keys))
+    if behind is not None:
+        key, time = behind
+        rows = np.flatnonzero((keys > key) | ((keys == key) & (times > time)))
+        keys = keys[rows]
+    if len(rows) > limit:
+        worst = np.partition(keys, limit - 1)[limit - 1]
+        good = keys <= worst  # more than `limit` if keys are equal: the earlier ones count
+        rows, keys = rows[good], keys[good]
+    found: list[int] = rows[np.lexsort((times[rows], keys))[:limit]].tolist()
+    return found
+
+
+def _keys(column: Column, found: NDArray[np.intp], sort: Sort) -> Keys:
+    """Of the versions found: what decides their order in one part."""
+    sign = -1 if sort.descending else 1
+    if isinstance(column, Keywords):
+        begins = column.offsets[found]
+        has = column.offsets[found + 1] > begins
+        keys = np.full(len(found), np.inf)
+        keys[has] = sign * column.numbers[begins[has]].astype(np.float64)
+        return keys
+    values = column[found]
+    if values.dtype == np.int64:
+        return np.where(values == NO_DATE, _LAST_DATE, sign * values)
+    return np.where(np.isnan(values), np.inf, sign * values)
+
+
+def _key(column: Column, value: SortValue, sort: Sort) -> float | int:
+    """Where a value stands among the keys of a part, also if no version there has it."""
+    sign = -1 if sort.descending else 1
+    if isinstance(column, Keywords):
+        if value is None:
+            return np.inf
+        assert isinstance(value, str)
+        number = bisect_left(column.words, value)
+        here = number < len(column.words) and column.words[number] == value
+        return sign * (number if here else number - 0.5)
+    assert not isinstance(value, str)
+    if value is None:
+        return _LAST_DATE if column.dtype == np.int64 else np.inf
+    return sign * value
+
+
+def _value(column: Column, ordinal: int) -> SortValue:
+    """The value of a version."""
+    if isinstance(column, Keywords):
+        begin, end = column.offsets[ordinal : ordinal + 2].tolist()
+        return column.words[column.numbers[begin]] if begin < end else None
+    if column.dtype == np.int64:
+        date = int(column[ordinal])
+        return None if date == NO_DATE else date
+    number = float(column[ordinal])
+    return None if np.isnan(number) else number

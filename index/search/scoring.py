@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftline.index.postings.packing import Numbers
-from driftline.index.postings.parts import Part
 from driftline.index.query.bound import BoundPhrase, Scoring, Word
 from driftline.index.search.matching import Matching
 from driftline.index.search.statistics import Statistics
@@ -38,7 +37,10 @@ class Factor(NamedTuple):
     """What is the same for all versions in the score of a leaf."""
 
     weight: float
-    """Of the field, times the rarity of the leaf."""
+    """Of the field."""
+    rarity: float
+    having: tuple[int, ...]
+    """In how many documents each of its words is."""
     documents: int
     """Documents that have the field."""
     length: int
@@ -55,14 +57,15 @@ class Scorer:
         statistics: Statistics,
         time: int,
     ) -> None:
-        self._factors = [(leaf, _factor(leaf, weights, statistics, time)) for leaf in leaves]
+        self.factors = [(leaf, _factor(leaf, weights, statistics, time)) for leaf in leaves]
 
-    def scores(self, part: Part, matching: Matching, count: int) -> NDArray[np.float64]:
-        """The scores of the first `count` versions of a part."""
-        scores = np.zeros(count, np.float64)
-        for leaf, factor in self._factors:
+    def scores(self, matching: Matching) -> NDArray[np.float64]:
+        """The scores of the versions of a part."""
+        scores = np.zeros(matching.count, np.float64)
+        for leaf, factor in self.factors:
             ordinals, frequencies = matching.hits(leaf)
-            scores[ordinals] += bm25(frequencies, part.lengths(leaf.field)[ordinals], factor)
+            lengths = matching.part.lengths(leaf.field)[ordinals]
+            scores[ordinals] += bm25(frequencies, lengths, factor)
         return scores
 
 
@@ -70,7 +73,8 @@ def bm25(frequencies: Numbers, lengths: Numbers, factor: Factor) -> NDArray[np.f
     """The scores of a leaf in versions: it is so often in fields of these lengths."""
     often = frequencies.astype(np.float64)
     relative = lengths.astype(np.float64) * factor.documents / factor.length
-    return factor.weight * (often * (K1 + 1)) / (often + K1 * (1 - B + B * relative))
+    weight = factor.weight * factor.rarity
+    return weight * (often * (K1 + 1)) / (often + K1 * (1 - B + B * relative))
 
 
 def rarity(documents: int, having: int) -> float:
@@ -87,7 +91,8 @@ def _factor(leaf: Scoring, weights: Sequence[float], statistics: Statistics, tim
             words = leaf.words
         case _:
             words = ()
+    having = tuple(statistics.documents_with(leaf.field, word, time) for word in words)
     rare = 0.0 if words else 1.0
-    for word in words:
-        rare += rarity(field.documents, statistics.documents_with(leaf.field, word, time))
-    return Factor(weights[leaf.field] * rare, field.documents, max(field.length, 1))
+    for each in having:
+        rare += rarity(field.documents, each)
+    return Factor(weights[leaf.field], rare, having, field.documents, max(field.length, 1))

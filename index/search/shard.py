@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,9 +23,12 @@ from driftline.engine.labels import INFINITY
 from driftline.index.documents.versions import Version
 from driftline.index.postings.parts import Part
 from driftline.index.postings.tail import Tail
-from driftline.index.query.bound import Bound
-from driftline.index.search.matching import Matching
-from driftline.index.search.ranking import Place, Ranked, best, together
+from driftline.index.query.bound import Bound, Scoring
+from driftline.index.search.budget import BUDGET, Budget, check
+from driftline.index.search.matching import Mask, Matching
+from driftline.index.search.ranking import Place, Ranked, Sort, best, best_by, together
+from driftline.index.search.results.explaining import Explanation, explain
+from driftline.index.search.results.facets import Facet, count
 from driftline.index.search.scoring import Scorer
 from driftline.index.search.statistics import Statistics
 
@@ -34,26 +38,33 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How many versions a query finds, and the first of them."""
+    """How many versions a query finds, the first of them, and the counts of each facet."""
 
     total: int
     ranked: list[Ranked]
+    facets: tuple[Counter[str], ...] = ()
 
 
 class Shard:
     """One shard of one collection.
 
-    `weights`: of its text fields; `has`: whether the shard has the document with an id.
+    `weights`: of its text fields; `has`: whether the shard has the document with an id; `budget`:
+    what a query may cost here.
     """
 
     def __init__(
-        self, tail: Tail, weights: Sequence[float], has: Callable[[str], bool] = lambda id: True
+        self,
+        tail: Tail,
+        weights: Sequence[float],
+        has: Callable[[str], bool] = lambda id: True,
+        budget: Budget = BUDGET,
     ) -> None:
         self.parts: list[Part] = [tail]
         """Together they have all versions, in the order of their ordinals."""
         self.statistics = Statistics(tail.text_fields)
         self._weights = weights
         self._has = has
+        self._budget = budget
         self._tail = tail
         self._times = array("q")
         self._deaths = array("q")
@@ -80,19 +91,76 @@ class Shard:
 
     # Reading.
 
-    def search(self, query: Bound, time: int, limit: int, after: Place | None = None) -> Answer:
-        """How many versions a query finds as of a time, and the first `limit` behind a place."""
-        scorer = Scorer(query.scoring, self._weights, self.statistics, time)
+    def search(
+        self,
+        query: Bound,
+        time: int,
+        limit: int,
+        after: Place | None = None,
+        *,
+        sort: Sort | None = None,
+        facets: Sequence[Facet] = (),
+        without: str | None = None,
+    ) -> Answer:
+        """How many versions a query finds as of a time, and the first `limit` behind a place.
+
+        By score, or by `sort`; `without`: the id of a document that is left out. `together` and
+        and `summed` make one answer of those of several shards. Raises TooCostly.
+        """
+        scoring = query.scoring if sort is None else ()
+        scorer = Scorer(scoring, self._weights, self.statistics, time)
         total, results = 0, []
-        for part, count in self._parts_at(time):
-            matching = Matching(part, count)
-            found = np.flatnonzero(matching.mask(query.root) & self._alive(part, count, time))
+        counts: tuple[Counter[str], ...] = tuple(Counter() for _ in facets)
+        for matching, mask in self._found(query, time, scoring, without):
+            part, found = matching.part, np.flatnonzero(mask)
+            if not len(found):
+                continue
             total += len(found)
-            if len(found):
-                scores = scorer.scores(part, matching, count)[found]
-                times = part.times[found]
-                results.append(best(found + part.first, scores, times, limit, after))
-        return Answer(total, together(results, limit))
+            times = part.times[found]
+            if sort is None:
+                scores = scorer.scores(matching)[found]
+                ranked = best(found + part.first, scores, times, limit, after)
+            else:
+                column = part.values(sort.field)
+                ranked = best_by(sort, column, found, part.first, times, limit, after)
+            results.append(ranked)
+            for facet, counted in zip(facets, counts, strict=True):
+                counted.update(count(facet, matching, mask))
+        return Answer(total, together(results, limit, sort), counts)
+
+    def count(self, query: Bound, time: int, without: str | None = None) -> int:
+        """How many versions a query finds as of a time. Raises TooCostly."""
+        found = self._found(query, time, (), without)
+        return sum(int(np.count_nonzero(mask)) for _, mask in found)
+
+    def explain(self, query: Bound, id: str, time: int) -> Explanation | None:
+        """Why a document has its score as of a time; None if there is no such document here.
+
+        Raises TooCostly.
+        """
+        ordinal = self.find(id, time)
+        if ordinal is None:
+            return None
+        part = self._part_of(ordinal)
+        row = ordinal - part.first
+        matching = Matching(part, row + 1, query.scoring)
+        check(query.root, [matching], self._budget)
+        scorer = Scorer(query.scoring, self._weights, self.statistics, time)
+        return explain(query.root, scorer, matching, row)
+
+    def _found(
+        self, query: Bound, time: int, scoring: Collection[Scoring], without: str | None
+    ) -> Iterator[tuple[Matching, Mask]]:
+        """What a query finds in each part; `scoring`: the leaves whose frequencies are wanted."""
+        left_out = None if without is None else self.find(without, time)
+        matchings = [Matching(part, count, scoring) for part, count in self._parts_at(time)]
+        check(query.root, matchings, self._budget)
+        for matching in matchings:
+            part, count = matching.part, matching.count
+            mask = matching.mask(query.root) & self._alive(part, count, time)
+            if left_out is not None and 0 <= left_out - part.first < count:
+                mask[left_out - part.first] = False
+            yield matching, mask
 
     def find(self, id: str, time: int) -> int | None:
         """The ordinal of a document's version as of a time; None if there is none."""
