@@ -9,8 +9,11 @@ of these numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Hashable, Mapping, Sequence
 from functools import reduce
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +42,7 @@ def find_phrase(words: Sequence[Postings], slop: int, count: int) -> tuple[Numbe
     common = common[: np.searchsorted(common, count)]
     places = [_places(word, common, number) for number, word in enumerate(words)]
     if slop and len(set(map(id, words))) < len(words):
-        begins = _begins_apart(places, slop)
+        begins = _begins_apart(words, places, slop)
     else:
         begins = _begins(places, slop)
     rows, frequencies = np.unique(begins // VERSION, return_counts=True)
@@ -79,29 +82,94 @@ def _begins(places: Sequence[Places], slop: int) -> Places:
     return starts
 
 
-def _begins_apart(places: Sequence[Places], slop: int) -> Places:
+def _begins_apart(words: Sequence[Postings], places: Sequence[Places], slop: int) -> Places:
     """As `_begins`, for a phrase in which a word stands twice: positions have to be told apart."""
     starts = _begins(places, slop)
-    columns = [each.tolist() for each in places]
-    found = [start for start in starts.tolist() if _fits(columns, start, slop)]
+    groups = [
+        Group(numbers, (places[numbers[0]] + numbers[0]).tolist())
+        for numbers in _grouped(list(map(id, words)))
+    ]
+    found = [start for start in starts.tolist() if _choice(groups, start, slop) is not None]
     return np.array(found, dtype=np.int64)
 
 
-def _fits(columns: Sequence[list[int]], start: int, slop: int) -> bool:
-    """Whether positions, no two the same, can be chosen from a start on, one of them there."""
+class Group(NamedTuple):
+    """One of the different words of a phrase: its numbers there, and its positions in a text."""
 
-    def choose(number: int, used: frozenset[int], begins: bool) -> bool:
-        if number == len(columns):
-            return begins
-        column = columns[number]
-        first = int(np.searchsorted(column, start))
-        for place in column[first : first + slop + 1]:
-            if place > start + slop:
+    numbers: list[int]
+    positions: list[int]
+
+
+def in_text(
+    words: Sequence[str], slop: int, positions: Mapping[str, list[int]]
+) -> frozenset[int]:
+    """The positions in a text at which a word of a phrase is part of a match.
+
+    Of the matches that begin in one place it is one. `positions`: of each word of the text.
+    """
+    if any(word not in positions for word in words):
+        return frozenset()
+    groups = [Group(numbers, positions[words[numbers[0]]]) for numbers in _grouped(words)]
+    starts = {
+        position - number
+        for group in groups[: 1 if not slop else None]
+        for number in group.numbers
+        for position in group.positions
+    }
+    choices = (_choice(groups, start, slop) for start in sorted(starts))
+    return frozenset(chain.from_iterable(filter(None, choices)))
+
+
+def _grouped(words: Sequence[Hashable]) -> list[list[int]]:
+    """The numbers of each different word, in order."""
+    numbers: dict[Hashable, list[int]] = {}
+    for number, word in enumerate(words):
+        numbers.setdefault(word, []).append(number)
+    return list(numbers.values())
+
+
+def _choice(groups: Sequence[Group], start: int, slop: int) -> list[int] | None:
+    """Positions, no two the same, from a start on, one of them there; None: there are none."""
+    chosen = [_fitted(group, start, slop, None) for group in groups]
+    found = [positions for positions in chosen if positions is not None]
+    if len(found) < len(groups):
+        return None
+    begins = any(
+        position == start + number
+        for group, positions in zip(groups, found, strict=True)
+        for number, position in zip(group.numbers, positions, strict=True)
+    )
+    for which, group in enumerate(groups if not begins else ()):
+        for number in group.numbers:
+            fixed = _fitted(group, start, slop, number)
+            if fixed is not None:
+                found[which], begins = fixed, True
                 break
-            if place + number not in used:
-                here = choose(number + 1, used | {place + number}, begins or place == start)
-                if here:
-                    return True
-        return False
+        if begins:
+            break
+    return list(chain.from_iterable(found)) if begins else None
 
-    return choose(0, frozenset(), begins=False)
+
+def _fitted(group: Group, start: int, slop: int, fixed: int | None) -> list[int] | None:
+    """A position for each number of a word; `fixed`: the number that has to be at the start.
+
+    Each takes the first one that is left: as all may be equally far out of place, if there is a
+    choice, this is one.
+    """
+    positions = group.positions
+    taken = None if fixed is None else start + fixed
+    found: list[int] = []
+    free = start
+    for number in group.numbers:
+        if number == fixed and taken is not None:
+            at = bisect_left(positions, taken)
+        else:
+            at = bisect_left(positions, max(start + number, free))
+            at += at < len(positions) and positions[at] == taken
+            free = positions[at] + 1 if at < len(positions) else free
+        if at == len(positions) or positions[at] > start + number + slop:
+            return None
+        if number == fixed and positions[at] != taken:
+            return None
+        found.append(positions[at])
+    return found

@@ -1,0 +1,105 @@
+"""Snippets, against trying every piece of a text."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driftline.index.documents.analysis import analyser
+from driftline.index.documents.schema import DEFAULT
+from driftline.index.query.binding import bind
+from driftline.index.query.bound import BoundPhrase, Near, Scoring, Word, WordsFrom
+from driftline.index.query.parsing import parse
+from driftline.index.search.results.snippets import LENGTH, READ_MAX, snippet, snippets
+from tests.index.search.model import frequency
+
+TEXT = st.lists(
+    st.sampled_from(("a", "b", "ab", "É", "Ab", "東京都", "京", "bbbbb", ".", ", ", "\n", "İ")),
+    max_size=25,
+).flatmap(lambda parts: st.sampled_from((" ", "")).map(lambda between: between.join(parts)))
+WORD = st.sampled_from(("a", "b", "ab", "e", "東京", "京", "bbbbb"))
+LEAF: st.SearchStrategy[Scoring] = st.one_of(
+    st.builds(Word, st.just(0), st.just("f"), WORD),
+    st.builds(WordsFrom, st.just(0), st.just("f"), WORD),
+    st.builds(Near, st.just(0), st.just("f"), WORD),
+    st.builds(
+        BoundPhrase,
+        st.just(0),
+        st.just("f"),
+        st.lists(WORD, min_size=2, max_size=3).map(tuple),
+        st.integers(0, 2),
+    ),
+)
+
+
+def of_leaf(leaf: Scoring, words: tuple[str, ...]) -> set[int]:
+    """The positions that can be part of a match."""
+    if not isinstance(leaf, BoundPhrase):
+        return {i for i, word in enumerate(words) if frequency(leaf, (word,))}
+    places = [[i for i, word in enumerate(words) if word == wanted] for wanted in leaf.words]
+    found: set[int] = set()
+    for chosen in product(*places):
+        moved = [place - number for number, place in enumerate(chosen)]
+        if len(set(chosen)) == len(chosen) and max(moved) - min(moved) <= leaf.slop:
+            found |= set(chosen)
+    return found
+
+
+@given(
+    TEXT, st.sampled_from(("plain", "folded", "cjk")), st.lists(LEAF, max_size=3), st.integers(5, 30)
+)
+def test_a_snippet_is_the_best_piece(
+    text: str, name: str, leaves: list[Scoring], length: int
+) -> None:
+    spans = analyser(name).spans(text)
+    found = snippet(text, analyser(name), leaves, length)
+    begin, end = found.start, found.start + len(found.text)
+    assert found.text == text[begin:end]
+    assert len(found.text) <= length
+    assert found.more == (end < len(text))
+    words = tuple(word for word, _, _ in spans)
+    matching = set().union(*(of_leaf(leaf, words) for leaf in leaves))
+    marked = {i for start, stop in found.marks for i in range(begin + start, begin + stop)}
+
+    def different(first: int, last: int) -> int:
+        return len({spans[i][0] for i in matching if first <= spans[i][1] and spans[i][2] <= last})
+
+    can_be = {i for match in matching for i in range(*spans[match][1:])}
+    assert marked <= can_be
+    if all(not isinstance(leaf, BoundPhrase) for leaf in leaves):
+        for i in matching:
+            if begin <= spans[i][1] and spans[i][2] <= end:
+                assert marked >= set(range(*spans[i][1:]))
+        most = max((different(at, at + length) for at in range(len(text))), default=0)
+        assert different(begin, end) == most
+    if not matching:
+        assert (begin, found.marks) == (0, ())
+    else:
+        assert found.marks
+    assert all(a[1] < b[0] for a, b in zip(found.marks, found.marks[1:], strict=False))
+
+
+def test_a_document_has_a_snippet_of_each_text() -> None:
+    long = "word " * 100 + "Of CAFÉS, big cats and dogs. " + "word " * 100
+    document = '{"other": 1, "text": "%s", "title": "Cats; a Cat, Catalogues"}' % long
+    query = bind(parse('"big cats" OR cat* OR CAFES~'), DEFAULT.collections["documents"])
+    found = snippets(document.encode(), DEFAULT.collections["documents"], query)
+    assert list(found) == ["title", "text"]
+
+    def marked(name: str) -> list[str]:
+        return [found[name].text[start:end] for start, end in found[name].marks]
+
+    assert marked("title") == ["Cats", "Cat", "Catalogues"]
+    assert marked("text") == ["CAFÉS", "big", "cats"]
+    piece = found["text"]
+    assert piece.more
+    assert 0.9 * LENGTH < len(piece.text) <= LENGTH
+    assert abs(piece.marks[0][0] - (len(piece.text) - piece.marks[-1][1])) < 10, "in the middle"
+
+
+def test_a_huge_text_is_read_to_a_limit() -> None:
+    text = "a" * (READ_MAX + 5) + " b"
+    assert snippet(text, analyser("plain"), [Word(0, "f", "b")]).text == "a" * LENGTH
+    assert snippet(text, analyser("plain"), [WordsFrom(0, "f", "a")]).marks == ()
