@@ -72,13 +72,12 @@ def _leaves(part: Part) -> Iterator[Scoring]:
 
 def _cost(leaf: Scoring, matchings: Sequence[Matching], words_max: int) -> int:
     """The postings of a leaf. Raises TooCostly if it stands for too many words."""
-    words: set[str] = set()
-    cost = 0
-    for matching in matchings:
-        postings = matching.postings(leaf, words_max)
-        words |= postings.keys()
-        if len(words) > words_max and isinstance(leaf, WordsFrom | Near):
-            do = "write more of it" if isinstance(leaf, WordsFrom) else "write it without ~"
-            raise TooCostly(f"{leaf} stands for more than {words_max:,} words: {do}", str(leaf))
-        cost += sum(each.count for each in postings.values())
-    return cost
+    if isinstance(leaf, WordsFrom | Near):
+        words: set[str] = set()
+        for matching in matchings:
+            words |= matching.postings(leaf, words_max).keys()
+            if len(words) > words_max:
+                do = "write more of it" if isinstance(leaf, WordsFrom) else "write it without ~"
+                raise TooCostly(f"{leaf} stands for more than {words_max:,} words: {do}", str(leaf))
+    found = (matching.postings(leaf).values() for matching in matchings)
+    return sum(postings.count for each in found for postings in each)

@@ -100,9 +100,7 @@ class Group(NamedTuple):
     positions: list[int]
 
 
-def in_text(
-    words: Sequence[str], slop: int, positions: Mapping[str, list[int]]
-) -> frozenset[int]:
+def in_text(words: Sequence[str], slop: int, positions: Mapping[str, list[int]]) -> frozenset[int]:
     """The positions in a text at which a word of a phrase is part of a match.
 
     Of the matches that begin in one place it is one. `positions`: of each word of the text.

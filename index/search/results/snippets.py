@@ -119,9 +119,7 @@ def _best(matching: Sequence[Span], length: int) -> tuple[int, int]:
     return core
 
 
-def _edges(
-    text: str, spans: Sequence[Span], core: tuple[int, int], length: int
-) -> tuple[int, int]:
+def _edges(text: str, spans: Sequence[Span], core: tuple[int, int], length: int) -> tuple[int, int]:
     """Where a snippet begins and ends: at words, as much before its core as behind it."""
     start, stop = core
     begin = min(start - (length - (stop - start)) // 2, len(text) - length)

@@ -30,11 +30,12 @@ from driftline.index.query.bound import (
 
 @dataclass(frozen=True)
 class Document:
-    """The words of each text field, its keywords, its number."""
+    """The words of each text field, its keywords, its number, its date."""
 
     texts: tuple[tuple[str, ...], ...]
     keywords: tuple[str, ...] = ()
     number: float | None = None
+    date: int | None = None
 
 
 @dataclass(frozen=True)
@@ -69,18 +70,29 @@ class Model:
 
     def search(self, query: Bound, time: int) -> list[Hit]:
         """All that a query finds, in order."""
-        documents = self.documents(time)
-        everything = [document for _, document in documents.values()]
+        everything = self.everything(time)
         hits = []
-        for id, (written, document) in documents.items():
-            if matches(query.root, document):
-                score = 0.0
-                for leaf in query.scoring:
-                    score += self._score(leaf, document, everything)
-                hits.append((id, score, written))
+        for id, written, document in self.found(query, time):
+            score = 0.0
+            for leaf in query.scoring:
+                score += self.score(leaf, document, everything)
+            hits.append((id, score, written))
         return sorted(hits, key=lambda hit: (-hit[1], hit[2]))
 
-    def _score(self, leaf: Scoring, document: Document, everything: list[Document]) -> float:
+    def found(self, query: Bound, time: int) -> list[tuple[str, int, Document]]:
+        """(document, time of its version, its contents) of all that a query finds."""
+        documents = self.documents(time).items()
+        return [
+            (id, written, document)
+            for id, (written, document) in documents
+            if matches(query.root, document)
+        ]
+
+    def everything(self, time: int) -> list[Document]:
+        """All documents that there are as of a time."""
+        return [document for _, document in self.documents(time).values()]
+
+    def score(self, leaf: Scoring, document: Document, everything: list[Document]) -> float:
         """The score of a leaf: BM25, in the order of operations that is promised."""
         text = document.texts[leaf.field]
         often = frequency(leaf, text)

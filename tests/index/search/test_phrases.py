@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from driftline.index.search.phrases import find_phrase
+from driftline.index.search.phrases import find_phrase, in_text
 from tests.index.search.model import phrase_frequency
 
 TEXTS = st.lists(st.text("abc", max_size=7), max_size=5)
@@ -31,7 +33,7 @@ class Word:
         return flat, np.cumsum([0, *map(len, chosen)], dtype=np.intp)
 
 
-@given(TEXTS, st.text("abc", min_size=2, max_size=3), st.integers(0, 3), st.integers(0, 6))
+@given(TEXTS, st.text("abc", min_size=2, max_size=4), st.integers(0, 4), st.integers(0, 6))
 def test_phrases_are_where_positions_can_be_chosen(
     texts: list[str], phrase: str, slop: int, count: int
 ) -> None:
@@ -50,3 +52,23 @@ def test_phrases_are_where_positions_can_be_chosen(
 def test_exchanged_neighbours_need_a_slop_of_two(slop: int, found: bool) -> None:
     words = [Word(["ba"], letter) for letter in "ab"]
     assert bool(len(find_phrase(words, slop, 1)[0])) == found
+
+
+@given(st.text("abc", max_size=9), st.text("abc", min_size=2, max_size=4), st.integers(0, 4))
+def test_of_each_match_in_a_text_all_words_are_found(text: str, phrase: str, slop: int) -> None:
+    positions = {word: [i for i, each in enumerate(text) if each == word] for word in text}
+    found = in_text(phrase, slop, positions)
+    begins = set()
+    for chosen in product(*(positions.get(word, []) for word in phrase)):
+        moved = [place - number for number, place in enumerate(chosen)]
+        fits = len(set(chosen)) == len(chosen) and max(moved) - min(moved) <= slop
+        if fits and found >= set(chosen):
+            begins.add(min(moved))
+    assert len(begins) == phrase_frequency(tuple(text), tuple(phrase), slop)
+    assert bool(found) == bool(begins)
+
+
+def test_a_phrase_of_one_word_many_times_takes_no_time() -> None:
+    word = Word(["a" * 30, "a" * 1999, "a" * 2100], "a")
+    assert find_phrase([word] * 2000, 1, 3)[0].tolist() == [2]
+    assert find_phrase([word] * 31, 100, 1)[0].tolist() == []

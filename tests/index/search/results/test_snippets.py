@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
 
 from hypothesis import given
@@ -48,7 +49,10 @@ def of_leaf(leaf: Scoring, words: tuple[str, ...]) -> set[int]:
 
 
 @given(
-    TEXT, st.sampled_from(("plain", "folded", "cjk")), st.lists(LEAF, max_size=3), st.integers(5, 30)
+    TEXT,
+    st.sampled_from(("plain", "folded", "cjk")),
+    st.lists(LEAF, max_size=3),
+    st.integers(5, 30),
 )
 def test_a_snippet_is_the_best_piece(
     text: str, name: str, leaves: list[Scoring], length: int
@@ -83,7 +87,7 @@ def test_a_snippet_is_the_best_piece(
 
 def test_a_document_has_a_snippet_of_each_text() -> None:
     long = "word " * 100 + "Of CAFÉS, big cats and dogs. " + "word " * 100
-    document = '{"other": 1, "text": "%s", "title": "Cats; a Cat, Catalogues"}' % long
+    document = json.dumps({"other": 1, "text": long, "title": "Cats; a Cat, Catalogues"})
     query = bind(parse('"big cats" OR cat* OR CAFES~'), DEFAULT.collections["documents"])
     found = snippets(document.encode(), DEFAULT.collections["documents"], query)
     assert list(found) == ["title", "text"]

@@ -1,0 +1,54 @@
+"""Explanations against the sequential model, and against the scores of a search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from driftline.index.query.bound import Bound
+from tests.index.search.indexes import QUERY, WEIGHTS, histories, indexes
+from tests.index.search.model import Model, frequency, words_of
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(histories(), QUERY, st.lists(st.integers(1, 25), max_size=4), st.data())
+def test_shares_add_up_to_the_score(
+    tmp_path: Path,
+    history: tuple[Model, int],
+    query: Bound,
+    sealed_at: list[int],
+    data: st.DataObject,
+) -> None:
+    model, time = history
+    at = data.draw(st.integers(0, time + 1))
+    hits = {id: score for id, score, _ in model.search(query, at)}
+    documents = model.documents(at)
+    for index in indexes(tmp_path, model, sealed_at):
+        for id in "pqrstuvw":
+            explained = [
+                each for shard in index.shards if (each := shard.explain(query, id, at)) is not None
+            ]
+            assert len(explained) == (id in documents)
+            if not explained:
+                continue
+            assert explained[0].matches == (id in hits)
+            score = 0.0
+            for share in explained[0].shares:
+                score += share.score
+            assert score == explained[0].score == hits.get(id, score)
+            assert [share.leaf for share in explained[0].shares] == list(query.scoring)
+            for share in explained[0].shares:
+                leaf, document = share.leaf, documents[id][1]
+                text = document.texts[leaf.field]
+                texts = [each.texts[leaf.field] for each in model.everything(at)]
+                assert share.frequency == frequency(leaf, text)
+                assert share.length == len(text)
+                assert share.documents == sum(map(bool, texts))
+                assert share.having == tuple(
+                    sum(word in each for each in texts) for word in words_of(leaf)
+                )
+                assert share.average == sum(map(len, texts)) / max(share.documents, 1) or not text
+                assert share.weight == WEIGHTS[leaf.field]
+                assert share.score == model.score(leaf, document, model.everything(at))

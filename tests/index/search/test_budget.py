@@ -1,0 +1,113 @@
+"""Queries that cost too much are refused; what one costs is counted in the plainest way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from driftline.index.documents.versions import Version, words_of
+from driftline.index.postings.tail import Tail
+from driftline.index.query import bound
+from driftline.index.query.bound import (
+    AllOf,
+    AnyOf,
+    Bound,
+    BoundPhrase,
+    Near,
+    Scoring,
+    Without,
+    Word,
+    WordsFrom,
+)
+from driftline.index.search.budget import Budget, TooCostly, check
+from driftline.index.search.matching import Matching
+from driftline.index.search.shard import Shard
+from tests.index.search.indexes import QUERY, histories, indexes
+from tests.index.search.model import Model, frequency
+
+
+def leaves(part: bound.Part) -> Iterator[Scoring]:
+    """All leaves with words, also those that must not match."""
+    match part:
+        case AllOf() | AnyOf():
+            for each in part.parts:
+                yield from leaves(each)
+        case Without():
+            yield from leaves(part.part)
+        case Word() | BoundPhrase() | WordsFrom() | Near():
+            yield part
+
+
+def words_read(leaf: Scoring, text: tuple[str, ...]) -> set[str]:
+    """The words of a text whose postings a leaf needs."""
+    if isinstance(leaf, BoundPhrase):
+        return set(leaf.words) & set(text)
+    return {word for word in text if frequency(leaf, (word,))}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(histories(), QUERY, st.lists(st.integers(1, 25), max_size=4))
+def test_the_cost_is_that_of_all_postings(
+    tmp_path: Path, history: tuple[Model, int], query: Bound, sealed_at: list[int]
+) -> None:
+    model, _ = history
+    texts = [write.document.texts for write in model.writes if write.document is not None]
+    asked = set(leaves(query.root))
+    cost = sum(len(words_read(leaf, text[leaf.field])) for leaf in asked for text in texts)
+    words = max(
+        len(set().union(*(words_read(leaf, text[leaf.field]) for text in texts)))
+        for leaf in [*asked, WordsFrom(0, "f", "nothing")]
+        if isinstance(leaf, WordsFrom | Near)
+    )
+    parts = indexes(tmp_path, model, sealed_at)[0].shards[0].parts
+    matchings = [Matching(part, part.count) for part in parts]
+    check(query.root, matchings, Budget(cost, words))
+    if cost:
+        with pytest.raises(TooCostly, match=f"would read {cost:,} postings"):
+            check(query.root, matchings, Budget(cost - 1, words))
+    if words:
+        matchings = [Matching(part, part.count) for part in parts]
+        with pytest.raises(TooCostly, match="stands for more"):
+            check(query.root, matchings, Budget(cost, words - 1))
+
+
+A_SHARD = Shard(Tail(0, 1, ()), [1.0], budget=Budget(postings=6, words=3))
+for _time, _text in enumerate(("cat cats car dog", "cat caps cut", "cat dog")):
+    A_SHARD.apply(_time, Version("c", str(_time), (words_of(_text.split()),), (), b""))
+
+
+@pytest.mark.parametrize(
+    ("leaf", "problem"),
+    [
+        (WordsFrom(0, "text", "ca"), r"text:ca\* stands for more than 3 words: write more of it"),
+        (Near(0, "text", "cap"), None),
+        (Near(0, "text", "cat"), r"text:cat~ stands for more than 3 words: write it without ~"),
+        (WordsFrom(0, "text", "cat"), None),
+        (BoundPhrase(0, "text", ("cat", "dog"), 0), None),
+        (
+            BoundPhrase(0, "text", ("cat", "cats", "dog", "car"), 0),
+            'read 7 postings, 7 of them for text:"cat cats dog car", and the most is 6: leave',
+        ),
+    ],
+)
+def test_what_is_too_costly_is_named_before_anything_is_read(
+    leaf: Scoring, problem: str | None
+) -> None:
+    beside = Without(leaf)  # costs as much
+    for query in Bound(leaf, (leaf,)), Bound(beside, ()):
+        if problem is None:
+            A_SHARD.search(query, 3, 10)
+            assert A_SHARD.count(query, 3) <= 3
+            continue
+        for ask in (
+            lambda query=query: A_SHARD.search(query, 3, 10),
+            lambda query=query: A_SHARD.count(query, 3),
+            lambda query=query: A_SHARD.explain(query, "2", 3),
+        ):
+            with pytest.raises(TooCostly, match=problem) as refused:
+                ask()
+            assert refused.value.leaf == str(leaf)
