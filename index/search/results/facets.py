@@ -43,14 +43,15 @@ def count(facet: Facet, matching: Matching, found: Mask) -> Counter[str]:
     column = matching.part.values(facet.field)
     assert isinstance(column, Keywords)
     offsets = column.offsets[: len(found) + 1]
-    versions = np.repeat(np.arange(len(found)), np.diff(offsets))
-    numbers = column.numbers[: offsets[-1]]
+    often = np.diff(offsets)
+    has = np.repeat(found, often)
+    numbers = column.numbers[: offsets[-1]][has]
     if not len(numbers):
         return Counter()
-    numbers, versions = numbers[found[versions]], versions[found[versions]]
-    # A version that has a keyword twice counts once.
-    once = np.unique(versions * len(column.words) + numbers) % len(column.words)
-    counts = np.bincount(once, minlength=1)
+    if often.max() > 1:  # a version that has a keyword twice counts once
+        versions = np.repeat(np.arange(len(found)), often)[has]
+        numbers = np.unique(versions * len(column.words) + numbers) % len(column.words)
+    counts = np.bincount(numbers)
     there = np.flatnonzero(counts).tolist()
     return Counter({column.words[number]: int(counts[number]) for number in there})
 
