@@ -28,7 +28,7 @@ from driftline.index.search.budget import BUDGET, Budget, check
 from driftline.index.search.matching import Mask, Matching
 from driftline.index.search.ranking import Place, Ranked, Sort, best, best_by, together
 from driftline.index.search.results.explaining import Explanation, explain
-from driftline.index.search.results.facets import Facet, count
+from driftline.index.search.results.facets import Facet, count_by
 from driftline.index.search.scoring import Scorer
 from driftline.index.search.statistics import Statistics
 
@@ -125,7 +125,7 @@ class Shard:
                 ranked = best_by(sort, column, found, part.first, times, limit, after)
             results.append(ranked)
             for facet, counted in zip(facets, counts, strict=True):
-                counted.update(count(facet, matching, mask))
+                counted.update(count_by(facet, matching, mask))
         return Answer(total, together(results, limit, sort), counts)
 
     def count(self, query: Bound, time: int, without: str | None = None) -> int:

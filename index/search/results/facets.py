@@ -34,7 +34,7 @@ class ByRange:
 Facet = ByKeyword | ByRange
 
 
-def count(facet: Facet, matching: Matching, found: Mask) -> Counter[str]:
+def count_by(facet: Facet, matching: Matching, found: Mask) -> Counter[str]:
     """Count among the versions found in one part: by keyword, or by range as it is written."""
     if isinstance(facet, ByRange):
         return Counter(

@@ -111,3 +111,11 @@ def test_what_is_too_costly_is_named_before_anything_is_read(
             with pytest.raises(TooCostly, match=problem) as refused:
                 ask()
             assert refused.value.leaf == str(leaf)
+
+
+def test_the_leaf_that_costs_most_is_named() -> None:
+    words = AnyOf((Word(0, "text", "zoo"), Word(0, "text", "cat"), Word(0, "text", "cut")))
+    more = AnyOf((Word(0, "text", "car"), Word(0, "text", "dog")))
+    with pytest.raises(TooCostly) as refused:
+        A_SHARD.count(Bound(AllOf((words, more)), ()), 3)
+    assert refused.value.leaf == "text:cat", refused.value

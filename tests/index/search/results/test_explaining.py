@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from driftline.index.query.bound import Bound
+from driftline.index.documents.versions import Version
+from driftline.index.documents.versions import words_of as fields_of
+from driftline.index.postings.tail import Tail
+from driftline.index.query.bound import AnyOf, Bound, Word
+from driftline.index.search.shard import Shard
 from tests.index.search.indexes import QUERY, WEIGHTS, histories, indexes
 from tests.index.search.model import Model, frequency, words_of
 
@@ -52,3 +57,21 @@ def test_shares_add_up_to_the_score(
                 assert share.average == sum(map(len, texts)) / max(share.documents, 1) or not text
                 assert share.weight == WEIGHTS[leaf.field]
                 assert share.score == model.score(leaf, document, model.everything(at))
+
+
+def test_many_shares_add_up_in_their_order() -> None:
+    random = Random(7)
+    shard = Shard(Tail(0, 1, ()), [1.3])
+    for number in range(200):
+        words = fields_of(random.choices("abcdefgh", range(1, 9), k=random.randint(5, 30)))
+        shard.apply(number, Version("c", str(number), (words,), (), b""))
+    leaves = tuple(Word(0, "f", word) for word in "hagbfce")
+    query = Bound(AnyOf(leaves), leaves)
+    for ranked in shard.search(query, 200, 200).ranked:
+        explanation = shard.explain(query, str(ranked.ordinal), 200)
+        assert explanation is not None
+        assert explanation.score == ranked.place.score
+        score = 0.0
+        for share in explanation.shares:
+            score += share.score
+        assert score == ranked.place.score

@@ -60,5 +60,8 @@ def test_what_is_like_a_document_is_found_without_it() -> None:
     query = like({"title": "red fox", "text": "red fox den"}, COLLECTION, shard.statistics, 3)
     assert str(query) == "title:fox OR text:den"
     assert query is not None
-    assert [each.ordinal for each in shard.search(query, 3, 10).ranked] == [1, 0]
-    assert [each.ordinal for each in shard.search(query, 3, 10, without="1").ranked] == [0]
+    shard.replace(shard.parts, Tail(3, 2, ()))
+    shard.apply(3, version_of(COLLECTION, "3", {"title": "a fox", "text": ""}))
+    assert [each.ordinal for each in shard.search(query, 4, 10).ranked] == [1, 0, 3]
+    assert [each.ordinal for each in shard.search(query, 4, 10, without="2").ranked] == [1, 0, 3]
+    assert [each.ordinal for each in shard.search(query, 4, 10, without="1").ranked] == [0, 3]

@@ -18,7 +18,7 @@ from tests.index.search.model import frequency
 
 TEXT = st.lists(
     st.sampled_from(("a", "b", "ab", "É", "Ab", "東京都", "京", "bbbbb", ".", ", ", "\n", "İ")),
-    max_size=25,
+    max_size=40,
 ).flatmap(lambda parts: st.sampled_from((" ", "")).map(lambda between: between.join(parts)))
 WORD = st.sampled_from(("a", "b", "ab", "e", "東京", "京", "bbbbb"))
 LEAF: st.SearchStrategy[Scoring] = st.one_of(
@@ -51,7 +51,7 @@ def of_leaf(leaf: Scoring, words: tuple[str, ...]) -> set[int]:
 @given(
     TEXT,
     st.sampled_from(("plain", "folded", "cjk")),
-    st.lists(LEAF, max_size=3),
+    st.lists(LEAF, max_size=4),
     st.integers(5, 30),
 )
 def test_a_snippet_is_the_best_piece(
@@ -78,6 +78,9 @@ def test_a_snippet_is_the_best_piece(
                 assert marked >= set(range(*spans[i][1:]))
         most = max((different(at, at + length) for at in range(len(text))), default=0)
         assert different(begin, end) == most
+        starts = (spans[i][1] for i in sorted(matching))
+        first = next((at for at in starts if different(at, at + length) == most), begin)
+        assert begin <= first < end or not most
     if not matching:
         assert (begin, found.marks) == (0, ())
     else:
@@ -107,3 +110,28 @@ def test_a_huge_text_is_read_to_a_limit() -> None:
     text = "a" * (READ_MAX + 5) + " b"
     assert snippet(text, analyser("plain"), [Word(0, "f", "b")]).text == "a" * LENGTH
     assert snippet(text, analyser("plain"), [WordsFrom(0, "f", "a")]).marks == ()
+
+
+def test_the_best_piece_is_the_first_of_the_best() -> None:
+    text = "cat and mouse or cat and dog or dog and cat"
+    leaves = [Word(0, "f", "cat"), Word(0, "f", "dog")]
+    found = snippet(text, analyser("plain"), leaves, 11)
+    assert (found.text, found.marks) == ("cat and dog", ((0, 3), (8, 11)))
+    assert snippet(text, analyser("plain"), leaves, 10).text == "cat and"
+
+
+def test_a_match_at_the_end_has_all_of_the_piece_before_it() -> None:
+    text = "word " * 100 + "cat"
+    found = snippet(text, analyser("plain"), [Word(0, "f", "cat")])
+    assert (len(found.text), found.more) == (158, False)
+
+
+def test_a_match_that_is_longer_than_a_piece_is_marked_as_far_as_it_is_seen() -> None:
+    text = "b " + "a" * 300 + " c"
+    found = snippet(text, analyser("plain"), [WordsFrom(0, "f", "aa")])
+    assert (found.text, found.start, found.marks) == ("a" * LENGTH, 2, ((0, LENGTH),))
+
+
+def test_marks_that_touch_are_one() -> None:
+    found = snippet("x a京 b", analyser("cjk"), [Word(0, "f", "a"), Word(0, "f", "京")])
+    assert found.marks == ((2, 4),)
