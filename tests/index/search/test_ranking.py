@@ -88,8 +88,8 @@ def test_facets_count_what_was_found(random: Random, cuts: set[int], most: int) 
         for _ in range(40)
     ]
     found = [random.random() < 0.5 for _ in values]
-    facets: tuple[Facet, Facet]
-    facets = ByKeyword(0, 4), ByRange((Between(1, "n", 2.0, 5.0), Between(1, "n", 5.0, 7.0)))
+    ranges_of_it = Between(1, "n", 2.0, 5.0), Between(1, "n", 5.0, 7.0)
+    facets: list[Facet] = [ByKeyword(0, 4), ByRange(ranges_of_it)]
     keywords: Counter[str] = Counter()
     ranges = [0, 0]
     for (words, number, _), is_found in zip(values, found, strict=True):

@@ -64,4 +64,5 @@ def test_what_is_like_a_document_is_found_without_it() -> None:
     shard.apply(3, version_of(COLLECTION, "3", {"title": "a fox", "text": ""}))
     assert [each.ordinal for each in shard.search(query, 4, 10).ranked] == [1, 0, 3]
     assert [each.ordinal for each in shard.search(query, 4, 10, without="2").ranked] == [1, 0, 3]
+    assert [each.ordinal for each in shard.search(query, 4, 10, without="0").ranked] == [1, 3]
     assert [each.ordinal for each in shard.search(query, 4, 10, without="1").ranked] == [0, 3]
