@@ -79,5 +79,10 @@ def _cost(leaf: Scoring, matchings: Sequence[Matching], words_max: int) -> int:
             if len(words) > words_max:
                 do = "write more of it" if isinstance(leaf, WordsFrom) else "write it without ~"
                 raise TooCostly(f"{leaf} stands for more than {words_max:,} words: {do}", str(leaf))
-    found = (matching.postings(leaf).values() for matching in matchings)
-    return sum(postings.count for each in found for postings in each)
+    cost = 0
+    for matching in matchings:
+        found = matching.postings(leaf)
+        # The positions of a word are read for each place that it has in a phrase.
+        words_read = leaf.words if isinstance(leaf, BoundPhrase) else found
+        cost += sum(found[word].count for word in words_read if word in found)
+    return cost

@@ -42,11 +42,11 @@ def leaves(part: bound.Part) -> Iterator[Scoring]:
             yield part
 
 
-def words_read(leaf: Scoring, text: tuple[str, ...]) -> set[str]:
-    """The words of a text whose postings a leaf needs."""
+def words_read(leaf: Scoring, text: tuple[str, ...]) -> list[str]:
+    """The words of a text whose postings a leaf needs, each as often as it needs them."""
     if isinstance(leaf, BoundPhrase):
-        return set(leaf.words) & set(text)
-    return {word for word in text if frequency(leaf, (word,))}
+        return [word for word in leaf.words if word in text]
+    return [word for word in set(text) if frequency(leaf, (word,))]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -88,6 +88,7 @@ for _time, _text in enumerate(("cat cats car dog", "cat caps cut", "cat dog")):
         (Near(0, "text", "cat"), r"text:cat~ stands for more than 3 words: write it without ~"),
         (WordsFrom(0, "text", "cat"), None),
         (BoundPhrase(0, "text", ("cat", "dog"), 0), None),
+        (BoundPhrase(0, "text", ("cat", "cat", "cat"), 0), "would read 9 postings"),
         (
             BoundPhrase(0, "text", ("cat", "cats", "dog", "car"), 0),
             'read 7 postings, 7 of them for text:"cat cats dog car", and the most is 6: leave',
