@@ -105,7 +105,7 @@ class Shard:
         """How many versions a query finds as of a time, and the first `limit` behind a place.
 
         By score, or by `sort`; `without`: the id of a document that is left out. `together` and
-        and `summed` make one answer of those of several shards. Raises TooCostly.
+        `summed` make one answer of those of several shards. Raises TooCostly.
         """
         scoring = query.scoring if sort is None else ()
         scorer = Scorer(scoring, self._weights, self.statistics, time)
