@@ -326,8 +326,7 @@ class Front(Member):
 
     def _tell_drained(self) -> None:
         time = min(self._until, self._end)
-        if self._ended or time < INFINITY:  # else a stream is over, and not read to its end yet
-            self.send(MASTER, Drained(time, int(self.live is not None), int(self._ended)))
+        self.send(MASTER, Drained(time, int(self.live is not None), int(self._ended)))
 
     def _settle(self, settled: int, delivered: int) -> None:
         self.settled = max(self.settled, settled)

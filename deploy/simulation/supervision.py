@@ -2,7 +2,8 @@
 
 The command's watch is a party on a host of its own, with faults like others; what it hears is
 judged by `Silences`, as in reality. A process that is to be killed crashes, and is started again by
-the world. The command stands still with its watch.
+the world. The command stands still with its watch; it does not crash, as no run outlasts its
+command.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Supervision:
     def __init__(self, world: World) -> None:
         self._world = world
         self._silences = Silences(MISSING_AFTER_S)
-        self._host = world.add("watch", _watch, fixed={"watch"})
+        self._host = world.add("watch", _watch, fixed={"watch"}, lasts=True)
 
     def begin(self, hangs: Sequence[Hang]) -> None:
         """Let these processes hang, and look after all from now on."""

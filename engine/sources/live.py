@@ -52,7 +52,8 @@ class LiveSource:
     def stop(self) -> int:
         """Take no record any more in this process. Returns a time that all taken ones are below.
 
-        INFINITY if the source has ended.
+        Of a source that has ended it is finite, too: other sources may have to pass that time
+        before there is room to read this one to its end.
         """
         raise NotImplementedError
 
@@ -105,7 +106,7 @@ class QueueSource(LiveSource):
         return self._next
 
     def stop(self) -> int:
-        return INFINITY if self._closed else self._next
+        return self._next
 
     def trim(self, time: int) -> None:
         self.trimmed = max(self.trimmed, min(time, self._next))

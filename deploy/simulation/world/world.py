@@ -44,6 +44,8 @@ class Host:
     disk: Disk | None
     fixed: frozenset[str]
     """The parties whose address stays the same after a restart (master, consumer, intake)."""
+    lasts: bool = False
+    """Whether its process never crashes."""
     parties: dict[str, Party] = field(default_factory=dict)
     """The parties of the running process, empty if none runs; it ends when the first one has."""
     ended: Party | None = None
@@ -95,9 +97,10 @@ class World:
         disk: Disk | None = None,
         *,
         fixed: Iterable[str] = (),
+        lasts: bool = False,
     ) -> Host:
         """Add a host and start its process; `make`: process name -> the parties of the process."""
-        host = self.hosts[name] = Host(name, make, disk, frozenset(fixed))
+        host = self.hosts[name] = Host(name, make, disk, frozenset(fixed), lasts)
         self.start(host)
         return host
 
@@ -111,7 +114,12 @@ class World:
         self._spent += seconds
 
     def crash(self, host: Host, where: str) -> None:
-        """Kill a host's process, and schedule its restart. `where`: the place, for the trace."""
+        """Kill a host's process, and schedule its restart. `where`: the place, for the trace.
+
+        A host that lasts only loses what it was about to do.
+        """
+        if host.lasts:
+            return
         self.timeline.counted[f"crash {host.kind} {where}"] += 1
         self.timeline.tell(f"{host.process} crashes {where}")
         back_after = self.timeline.chance.expovariate(RESTART_RATE)

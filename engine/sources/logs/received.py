@@ -321,7 +321,10 @@ class ReceivedSource(LiveSource):
 
     def stop(self) -> int:
         self.stopped = True
-        return self._next
+        if not self.closed:
+            return self._next
+        kept = self._unread or self._read
+        return (kept[-1][0] if kept else self._evicted) + 1
 
     def trim(self, time: int) -> None:
         self._trim = self.trimmed = max(self._trim, min(time, self.durable))

@@ -18,6 +18,7 @@ from driftline.engine.wire.messages import (
     AskSnapshot,
     Committed,
     Drain,
+    Drained,
     Frame,
     Header,
     Message,
@@ -136,3 +137,15 @@ def test_a_live_front_sends_no_more_than_a_run_that_ends_beside_a_file_needs(nam
     talk.tell(Drain(talk.front.next + 3))
     talk.go()
     assert talk.front.taken == sent + 3
+
+
+def test_a_stream_that_is_over_says_its_end_though_there_is_no_room_to_read_it() -> None:
+    """Other fronts have to pass that time before there is room."""
+    talk = Sending(100, live=True, name="exactly-once")
+    assert isinstance(talk.front.source, QueueSource)
+    talk.front.source.close()
+    talk.go()
+    assert talk.front.taken < 100, "the window is full"
+    talk.front.drain()
+    said = [decode(data)[1] for _, data in talk.front.outbox]
+    assert Drained(time=101, live=1, ended=0) in said
