@@ -15,6 +15,7 @@ settings.register_profile(
     deadline=None,
     database=None,
     max_examples=60,
-    suppress_health_check=[HealthCheck.too_slow],
+    # Those who share a fixture's directory between examples empty it for each.
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("driftline")

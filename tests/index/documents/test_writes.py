@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline import FlowTest, run_reference
@@ -40,7 +40,6 @@ def outcomes(writes: list[Write]) -> list[Outcome]:
 
 
 @given(WRITES)
-@settings(deadline=None)
 def test_each_write_has_one_outcome_by_the_rules(writes: list[Write]) -> None:
     there: dict[str, int] = {}
     keys: dict[tuple[str, str], int] = {}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.index.documents.versions import Version, words_of
@@ -49,7 +49,6 @@ def words_read(leaf: Scoring, text: tuple[str, ...]) -> list[str]:
     return [word for word in set(text) if frequency(leaf, (word,))]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(histories(), QUERY, st.lists(st.integers(1, 25), max_size=4))
 def test_the_cost_is_that_of_all_postings(
     tmp_path: Path, history: tuple[Model, int], query: Bound, sealed_at: list[int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.index.query.bound import Bound
@@ -14,7 +14,6 @@ from tests.index.search.indexes import QUERY, histories, indexes
 from tests.index.search.model import Model
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     history=histories(),
     queries=st.lists(QUERY, min_size=1, max_size=4),

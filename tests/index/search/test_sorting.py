@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.index.query.bound import Between, Bound
@@ -58,7 +58,6 @@ def pages(index: Index, query: Bound, time: int, sort: Sort, limit: int) -> list
         after = page[-1].place
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     histories(),
     QUERY,
@@ -83,7 +82,6 @@ def test_sorted_pages_are_those_of_the_model(
         assert pages(index, query, at, sort, limit) == expected
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     histories(),
     QUERY,

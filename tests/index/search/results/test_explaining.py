@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.index.documents.versions import Version
@@ -17,7 +17,6 @@ from tests.index.search.indexes import QUERY, WEIGHTS, histories, indexes
 from tests.index.search.model import Model, frequency, words_of
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(histories(), QUERY, st.lists(st.integers(1, 25), max_size=4), st.data())
 def test_shares_add_up_to_the_score(
     tmp_path: Path,
