@@ -124,7 +124,7 @@ def _encode_words(field: Words) -> tuple[object, ...]:
         first = positions[0]
         if len(positions) > 1:
             numbers += map(sub, positions[1:], positions)
-    return field.length, tuple([word for word, _ in field.words]), _as_bytes(numbers)
+    return field.length, tuple([word for word, _ in field.words]), as_bytes(numbers)
 
 
 def _decode_words(field: object) -> Words:
@@ -153,7 +153,7 @@ def _decode_words(field: object) -> Words:
     return Words(_number(length), tuple(found))
 
 
-def _as_bytes(numbers: Sequence[int]) -> bytes:
+def as_bytes(numbers: Sequence[int]) -> bytes:
     """Numbers with 7 bits in a byte."""
     data = bytearray()
     for number in numbers:
@@ -165,7 +165,7 @@ def _as_bytes(numbers: Sequence[int]) -> bytes:
 
 
 def _numbers(data: bytes) -> Sequence[int]:
-    """Decode `_as_bytes`."""
+    """Decode `as_bytes`."""
     return data if data.isascii() else list(_longer_numbers(data))
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from driftline.index.documents.versions import as_bytes
 from driftline.index.postings.packing import BLOCK
 
 GROUP = 16
@@ -54,12 +55,8 @@ class DictionaryWriter:
             common = 0
         else:
             common = _common(self._before, text)
-        numbers = [common, len(text) - common]
-        for number in numbers:
-            _append(data, number)
-        data += text[common:]
-        for number in (count, postings, positions, skips)[: 4 if count > BLOCK else 3]:
-            _append(data, number)
+        sizes = (count, postings, positions, skips)[: 4 if count > BLOCK else 3]
+        data += as_bytes((common, len(text) - common)) + text[common:] + as_bytes(sizes)
         ends = self._ends
         self._ends = ends[0] + postings, ends[1] + positions, ends[2] + skips
         self._before = text
@@ -127,13 +124,6 @@ def _common(a: bytes, b: bytes) -> int:
             break
         number += 1
     return number
-
-
-def _append(data: bytearray, number: int) -> None:
-    while number > 0x7F:
-        data.append(number & 0x7F | 0x80)
-        number >>= 7
-    data.append(number)
 
 
 def _number(data: bytes | memoryview, at: int) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from driftline.index.documents.schema import (
     ValueField,
     load_schema,
 )
-from driftline.index.documents.values import Kind, value_of
+from driftline.index.documents.values import Kind, period_of
 from driftline.index.query import bound
 from driftline.index.query.binding import bind
 from driftline.index.query.errors import QueryError
@@ -41,6 +41,7 @@ from driftline.index.query.syntax import (
     Words,
 )
 from tests.index.query.trees import trees
+from tests.index.search import model
 
 ARTICLES = Collection(
     "articles",
@@ -146,39 +147,10 @@ def is_near(word: str, other: str) -> bool:
 # What an index does with the bound tree, on one document.
 
 
-class Indexed:
-    def __init__(self, document: Document) -> None:
-        self.texts = [analyser("plain").words(text) for text in (document.title, document.text)]
-        self.tags, self.year, self.day = document.tags, document.year, None
-        if document.day is not None:
-            self.day = value_of(Kind.DATE, document.day.isoformat())
-
-    def matches(self, part: bound.Part) -> bool:
-        match part:
-            case bound.AllOf():
-                return all(map(self.matches, part.parts))
-            case bound.AnyOf():
-                return any(map(self.matches, part.parts))
-            case bound.Without():
-                return not self.matches(part.part)
-            case bound.Every():
-                return True
-            case bound.Word():
-                return part.word in self.texts[part.field]
-            case bound.WordsFrom():
-                return any(word.startswith(part.prefix) for word in self.texts[part.field])
-            case bound.Near():
-                return any(is_near(word, part.word) for word in self.texts[part.field])
-            case bound.BoundPhrase():
-                return has_phrase(self.texts[part.field], part.words, part.slop)
-            case bound.Equals():
-                return part.keyword in self.tags
-            case bound.KeywordsFrom():
-                return any(tag.startswith(part.prefix) for tag in self.tags)
-            case bound.Between():
-                value = (self.tags, self.year, self.day)[part.field]
-                assert not isinstance(value, tuple)
-                return value is not None and part.low <= value <= part.high
+def indexed(document: Document) -> model.Document:
+    texts = [analyser("plain").words(text) for text in (document.title, document.text)]
+    day = None if document.day is None else period_of(document.day.isoformat())[0]
+    return model.Document(tuple(map(tuple, texts)), document.tags, document.year, day)
 
 
 WORDS = ["cat", "cats", "Cat", "at", "dog", "the"]
@@ -243,7 +215,7 @@ def test_a_bound_query_finds_what_is_meant(tree: Node, there: list[Document]) ->
             bind(query, ARTICLES)
         return
     root = bind(query, ARTICLES).root
-    assert [Indexed(document).matches(root) for document in there] == means
+    assert [model.matches(root, indexed(document)) for document in there] == means
 
 
 @given(queries)

@@ -30,7 +30,7 @@ from driftline.index.query.bound import (
 
 @dataclass(frozen=True)
 class Document:
-    """The words of each text field, its keywords, its number, its date."""
+    """The words of each text field, then the fields with values: keywords, a number, a date."""
 
     texts: tuple[tuple[str, ...], ...]
     keywords: tuple[str, ...] = ()
@@ -133,7 +133,8 @@ def matches(part: bound.Part, document: Document) -> bool:
         case KeywordsFrom():
             return any(word.startswith(part.prefix) for word in document.keywords)
         case Between():
-            return document.number is not None and part.low <= document.number <= part.high
+            value = {1: document.number, 2: document.date}[part.field]
+            return value is not None and part.low <= value <= part.high
         case Word() | BoundPhrase() | WordsFrom() | Near():
             return frequency(part, document.texts[part.field]) > 0
 
