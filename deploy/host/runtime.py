@@ -111,7 +111,7 @@ class Runtime:
         log.debug("%s listens on %s", party.name, inbox.address, extra=told)
         inbox.woken = partial(self.idle.look, False)
         self._inboxes.append(inbox)
-        self._seats.append(Seat(party))
+        self._seat(Seat(party))
         self._poller.register(inbox.socket, zmq.POLLIN)
         self._drains[inbox.socket] = inbox.take
         return inbox.address
@@ -138,10 +138,14 @@ class Runtime:
         `drain` takes the messages that have come; it is called only while there is `room`. The
         party's ticks and jobs are as usual; `carry_out`: its own store, if it has one.
         """
-        self._seats.append(Seat(party, socket, room))
+        self._seat(Seat(party, socket, room))
         self._drains[socket] = drain
         if carry_out is not None:
             self._stores[party.name] = carry_out
+
+    def _seat(self, seat: Seat) -> None:
+        seat.party.now = monotonic()  # messages may come before its first turn
+        self._seats.append(seat)
 
     def listen(self, file: int, drain: Callable[[], None]) -> None:
         """Let a file wake the loop, too: `drain` is called when there is something to read."""

@@ -152,6 +152,7 @@ def test_foreign_bytes_are_counted_logged_once_and_dropped(
         chance = Random(1)
         for _ in range(200):
             wire.socket.send(chance.randbytes(chance.randrange(1, 40)))
+        host.intake.socket.poll()  # the host's first turn finds some of them
         wire.say(Kind.RECORD, "p", 1, 1, "a")
         assert wire.hear() == (Kind.ACK, 1, 1)
     assert host.intake.malformed == len(FOREIGN) + 200
