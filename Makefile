@@ -8,7 +8,7 @@ install: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench,docs,index,spark,test]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench,client,docs,index,spark,test]'
 	touch $@
 
 bench: install  ## the latency benchmark of the paper, on real text: a table and a plot

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from driftline.engine.errors import DriftlineError
 from driftline.engine.moments import time_in_words
 
@@ -27,3 +29,19 @@ class NoLongerRetained(DriftlineError):
 
 class BadToken(DriftlineError):
     """A text is not a token that Driftline has given."""
+
+
+class Refused(DriftlineError):
+    """A question or a write that is not answered as it was meant.
+
+    Args:
+        code: Which kind of reason: "query", "costly", "retained", "absent", "invalid", "busy",
+            "unavailable", ...
+        text: Why, and what to do.
+        details: More for programs: values that travel.
+    """
+
+    def __init__(self, code: str, text: str, details: Mapping[str, object] | None = None) -> None:
+        super().__init__(text)
+        self.code = code
+        self.details = dict(details or {})

@@ -74,11 +74,16 @@ ROOMS = {
         {"errors"},
         {"journal"},
         {"views"},
+        {"gateway"},
     ),
     "index": (
         {"documents", "flow"},
         {"postings", "query"},
         {"search"},
+        {"watches"},
+        {"searcher"},
+        {"http"},
+        {"commands"},
     ),
     "bench": (
         {"measuring"},

@@ -1,0 +1,1 @@
+"""The searcher: the view that answers searches."""

@@ -1,0 +1,1 @@
+"""Stored queries: which versions of documents begin or cease to match them."""

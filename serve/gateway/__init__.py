@@ -1,0 +1,1 @@
+"""The gateway: where clients of a service come in."""

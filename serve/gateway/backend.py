@@ -1,0 +1,64 @@
+"""What the HTTP server of a service stands on: a flow that takes records, its journal, its views.
+
+All times are T as integers (`serve.views.tokens` makes texts of them). All is for one asyncio loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Protocol
+
+from driftline.engine.wire.bundles import Item
+from driftline.serve.journal import Span
+from driftline.serve.views.hosted import Answer, Question
+
+WITHIN_S = 10.0
+"""How long a question waits for a T that a view has not reached, unless it says otherwise."""
+
+
+class Backend(Protocol):
+    """A running service."""
+
+    @property
+    def time(self) -> int:
+        """T: all outputs below it have come here."""
+
+    @property
+    def oldest(self) -> int:
+        """The outputs from this time on can be read again."""
+
+    async def write(self, record: object) -> int:
+        """Hand a record to the flow's source.
+
+        Returns:
+            Its label time, once the record is durable: it will be in the outputs.
+
+        Raises:
+            Refused: "busy" (there is no room: the caller may try again), "unavailable" (it cannot
+                be stored now, as on a full disk), "invalid" (it cannot travel, or is too large).
+        """
+
+    async def passed(self, time: int, within_s: float = WITHIN_S) -> Sequence[Item]:
+        """The outputs with this label time, once the journal has passed it.
+
+        Raises Refused: "unavailable", if that takes too long.
+        """
+
+    async def ask(
+        self, view: str, question: Question, *, after: int = 0, within_s: float = WITHIN_S
+    ) -> Sequence[Answer]:
+        """The answer of each shard of a view, in the order of shards.
+
+        A shard answers once it has applied all outputs below `after`, and below `question["at"]`.
+        Raises Refused, as the view does; "unavailable" if it takes longer than `within_s`, or no
+        process of the view can be reached meanwhile. Cancelling it takes the question back.
+        """
+
+    def spans(self, since: int) -> AsyncIterator[Span]:
+        """All outputs from a time on, in order, without an end; spans may be empty.
+
+        Who reads slowly hinders nobody. Raises NoLongerRetained.
+        """
+
+    def figures(self) -> Mapping[str, Mapping[str, float]]:
+        """Figures of each part (a view's shard, the journal, the flow), by its name."""
