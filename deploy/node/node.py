@@ -90,7 +90,14 @@ class Node(Recovering):
         self._waiting_bytes = waiting_bytes
         layout = tuple(range(nodes)) if index < nodes else (index,)
         components = Components(
-            plan, policy, index, layout, new_id, dead_letters, waiting_bytes // BUNDLES_WAITING, tells
+            plan,
+            policy,
+            index,
+            layout,
+            new_id,
+            dead_letters,
+            waiting_bytes // BUNDLES_WAITING,
+            tells,
         )
         super().__init__(components, process, address, run, pace or Pace(plan))
         self.index = index

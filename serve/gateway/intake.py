@@ -53,6 +53,10 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
         """(number, label time, token) of records that are not durable yet."""
         self._outcomes: list[tuple[Token, Outcome]] = []
 
+    @property
+    def connected(self) -> int:
+        return super().connected + 1  # the gateway, which never leaves
+
     def submit(self, records: Sequence[tuple[Token, object]]) -> None:
         """Take records, each with a token for its outcome."""
         refusal = self._refusal(len(records))

@@ -41,7 +41,8 @@ class Listening:
 def bound(listening: Listening) -> tuple[socket.socket, Listening]:
     """A socket that listens there, and where that is, if the port was 0. Raises Unavailable."""
     family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
-    found = socket.socket(family)
+    # With the protocol named, asyncio sends what is written at once (TCP_NODELAY).
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((listening.host, listening.port))

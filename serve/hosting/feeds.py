@@ -195,4 +195,5 @@ class Following:
 
 
 def _span(span: Span) -> bytes:
-    return pack((_SPAN, span.since, span.time, span.items))
+    items = [(item.label, item.sink, item.value) for item in span.items]
+    return pack((_SPAN, span.since, span.time, items))
