@@ -75,6 +75,7 @@ ROOMS = {
         {"journal"},
         {"views"},
         {"gateway"},
+        {"http"},
     ),
     "index": (
         {"documents", "flow"},
@@ -119,6 +120,7 @@ DRIVERS = (
     "engine/sinks",
     "engine/sources",
     "engine/ui",
+    "serve/http",
     "serve/journal/consumer.py",
     "serve/journal/segments.py",
     "serve/views/checkpoint.py",
