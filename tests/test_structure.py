@@ -77,6 +77,7 @@ ROOMS = {
         {"hosting"},
         {"gateway"},
         {"running"},
+        {"http"},
     ),
     "index": (
         {"documents", "flow"},
@@ -126,6 +127,7 @@ DRIVERS = (
     "serve/hosting/journal_process.py",
     "serve/hosting/processes.py",
     "serve/hosting/view_process.py",
+    "serve/http",
     "serve/journal/consumer.py",
     "serve/journal/segments.py",
     "serve/running",

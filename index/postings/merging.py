@@ -70,8 +70,8 @@ def merge(parts: Sequence[Part], path: Path) -> Generator[None, None, Segment]:
             yield from _write_words(writer, parts, field, path.parent)
         for number in range(len(one.value_fields)):
             yield from _write_values(writer, parts, number)
-        count = sum(part.count for part in parts)
-        writer.publish((one.first, count, one.text_fields, tuple(one.value_fields)))
+        count, size = sum(part.count for part in parts), sum(part.size for part in parts)
+        writer.publish((one.first, count, size, one.text_fields, tuple(one.value_fields)))
     return Segment(path)
 
 

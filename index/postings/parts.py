@@ -86,6 +86,10 @@ class Part(Protocol):
         """The number of versions."""
 
     @property
+    def size(self) -> int:
+        """The number of postings, in all text fields."""
+
+    @property
     def text_fields(self) -> int:
         """How many text fields the collection has."""
 

@@ -38,13 +38,16 @@ _SLACK = 16
 
 
 class DamagedSegment(DriftlineError):
-    """A file of the index does not have the bytes that were written."""
+    """A file of the index does not have the bytes that were written; `path`: that file."""
+
+    def __init__(self, problem: str, path: Path) -> None:
+        super().__init__(problem)
+        self.path = path
 
 
 def _damaged(path: Path, where: str, what: str) -> DamagedSegment:
     return DamagedSegment(
-        f"{path}: {where} is damaged ({what}); remove the file and start again: the journal has "
-        "everything that was in it, and the index makes it anew"
+        f"{path}: {where} is damaged ({what}); the index is made anew from the journal", path
     )
 
 
@@ -88,7 +91,8 @@ class Section:
 class Sections:
     """A file of sections that is open for reading, as long as anything refers to what was read.
 
-    `about`: what its writer had to say. Raises DamagedSegment, StateMismatch, OSError.
+    `about`: what its writer had to say; `size`: of the file; `checksum`: differs if any byte of the
+    sections does. Raises DamagedSegment, StateMismatch, OSError.
     """
 
     def __init__(self, path: Path) -> None:
@@ -104,12 +108,13 @@ class Sections:
         if (magic, form) != (_MAGIC, FORMAT):
             raise StateMismatch(
                 f"{path} is not a segment that this version of Driftline reads (format {form}, not "
-                f"{FORMAT}): remove it, and the index makes it anew from the journal"
+                f"{FORMAT}); the index is made anew from the journal"
             )
         if size != offset + length:
             raise _damaged(path, "the end", f"{size} bytes, but {offset + length} were written")
         if crc32(data[offset:]) != checksum:
             raise _damaged(path, "the table", "its checksum")
+        self.size, self.checksum = size, checksum
         try:
             self.about, self._sections = _read_table(path, data, offset)
         except MalformedMessage as error:

@@ -58,7 +58,9 @@ class Segment:
     def __init__(self, path: Path) -> None:
         self.path = path
         file = Sections(path)
-        self.first, self.count, self.text_fields, self.value_fields = _about(file.about)
+        about = _about(file.about)
+        self.first, self.count, self.size, self.text_fields, self.value_fields = about
+        self.file_size, self.checksum = file.size, file.checksum
         self.times: NDArray[np.int64] = _array(file["times"], np.int64)
         self.deleted: NDArray[np.bool_] = _array(file["deleted"], np.bool_)
         self._ids = _Texts(file, "ids")
@@ -67,6 +69,16 @@ class Segment:
         self._blocks = _array(file["blocks"], np.int64).reshape(-1, 2)
         self._texts = [_TextField(file, number) for number in range(self.text_fields)]
         self._columns = [_column(file, i, kind) for i, kind in enumerate(self.value_fields)]
+
+    @property
+    def postings_bytes(self) -> int:
+        """How much the postings take, with their words, and without positions."""
+        return sum(text.postings.size + text.words_bytes for text in self._texts)
+
+    @property
+    def positions_bytes(self) -> int:
+        """How much the positions of all postings take."""
+        return sum(text.positions.size for text in self._texts)
 
     def lengths(self, field: int) -> Numbers:
         return self._texts[field].lengths
@@ -162,11 +174,13 @@ class _TextField:
 
     def __init__(self, file: Sections, number: int) -> None:
         groups = _array(file[f"groups {number}"], np.int64).reshape(-1, 4)
-        self.dictionary = Dictionary(file[f"words {number}"].whole(), groups)
+        words = file[f"words {number}"].whole()
+        self.dictionary = Dictionary(words, groups)
         self.lengths: Numbers = _array(file[f"lengths {number}"], np.uint32)
         self.postings = file[f"postings {number}"]
         self.positions = file[f"positions {number}"]
         self.skips = file[f"skips {number}"]
+        self.words_bytes = len(words) + groups.nbytes + self.skips.size
 
     def runs(self) -> Iterator[Run]:
         entries: list[Entry] = []
@@ -240,10 +254,10 @@ def _array(section: Section, kind: type[Scalar]) -> NDArray[Scalar]:
     return np.frombuffer(section.whole(), kind)
 
 
-def _about(about: object) -> tuple[int, int, int, tuple[ValueKind, ...]]:
-    """First ordinal, number of versions, text fields, value fields."""
+def _about(about: object) -> tuple[int, int, int, int, tuple[ValueKind, ...]]:
+    """First ordinal, number of versions and of postings, text fields, value fields."""
     match about:
-        case (int(first), int(count), int(text_fields), tuple(kinds)):
+        case (int(first), int(count), int(size), int(text_fields), tuple(kinds)):
             known = {str(kind): kind for kind in get_args(ValueKind)}
-            return first, count, text_fields, tuple(known[kind] for kind in kinds)
+            return first, count, size, text_fields, tuple(known[kind] for kind in kinds)
     raise TypeError("not a segment")

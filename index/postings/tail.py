@@ -62,6 +62,10 @@ class Tail:
         self.count = ordinal + 1
 
     @property
+    def size(self) -> int:
+        return sum(text.ordinals.count for text in self._texts)
+
+    @property
     def times(self) -> NDArray[np.int64]:
         return self._times.view()
 

@@ -14,8 +14,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
+
+from driftline.engine.wire.codec import pack
+from driftline.index.search.saving import Saved, of_dictionary, of_numbers
 
 TRIMMED_EVERY = 64
 """Changes of one word after which its history is trimmed."""
@@ -47,6 +50,25 @@ class History:
         """Forget what the number was before a time."""
         keep = bisect_left(self._times, since)
         del self._times[:keep], self._sums[:keep]
+
+    def save(self) -> Iterator[bytes]:
+        """The history as it is, in parts."""
+        yield from of_numbers(self._times)
+        yield from of_numbers(self._sums)
+
+    @classmethod
+    def load(cls, saved: Saved) -> History:
+        """The history that was saved. Raises SnapshotDamaged."""
+        times, sums = saved.numbers(), saved.numbers()
+        if len(sums) != len(times) + 1:
+            raise Saved.damaged()
+        return cls._of(times, sums)
+
+    @classmethod
+    def _of(cls, times: array[int], sums: array[int]) -> History:
+        history = cls.__new__(cls)
+        history._times, history._sums = times, sums
+        return history
 
     def __len__(self) -> int:
         """How many changes are retained."""
@@ -98,3 +120,37 @@ class Counts:
             count = changing.pop(word).now
             if count:
                 self._settled[word] = count
+
+    def save(self) -> Iterator[bytes]:
+        """The counts as they are, in parts."""
+        yield pack(self._since)
+        yield from of_dictionary(self._settled)
+        histories = self._changing.values()
+        yield from of_dictionary({word: len(self._changing[word]) for word in self._changing})
+        yield from of_numbers(_joined(history._times for history in histories))
+        yield from of_numbers(_joined(history._sums for history in histories))
+
+    @classmethod
+    def load(cls, saved: Saved) -> Counts:
+        """The counts that were saved. Raises SnapshotDamaged."""
+        counts = cls()
+        counts._since = saved.number()
+        counts._settled = saved.dictionary()
+        sizes = saved.dictionary()
+        times, sums = saved.numbers(), saved.numbers()
+        end = sum(sizes.values())
+        if len(times) != end or len(sums) != end + len(sizes):
+            raise Saved.damaged()
+        at = 0
+        for number, (word, size) in enumerate(sizes.items()):
+            end, first = at + size, at + number
+            counts._changing[word] = History._of(times[at:end], sums[first : first + size + 1])
+            at = end
+        return counts
+
+
+def _joined(arrays: Iterable[array[int]]) -> array[int]:
+    joined = array("q")
+    for each in arrays:
+        joined.extend(each)
+    return joined

@@ -15,6 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ from driftline.index.search.matching import Mask, Matching
 from driftline.index.search.ranking import Place, Ranked, Sort, best, best_by, together
 from driftline.index.search.results.explaining import Explanation, explain
 from driftline.index.search.results.facets import Facet, count_by
+from driftline.index.search.saving import Saved, of_dictionary, of_numbers
 from driftline.index.search.scoring import Scorer
 from driftline.index.search.statistics import Statistics
 
@@ -65,7 +67,9 @@ class Shard:
         self._weights = weights
         self._has = has
         self._budget = budget
-        self._tail = tail
+        self.tail = tail
+        self.alive = 0
+        """How many documents there are now."""
         self._times = array("q")
         self._deaths = array("q")
         """Of each version, when the next one of the same document came; INFINITY: none has."""
@@ -82,12 +86,19 @@ class Shard:
         last = self._last.get(version.id, NONE)
         if last != NONE and self._deaths[last] == INFINITY:
             self._deaths[last] = time
+            self.alive -= 1
         if not version.deleted:
+            self.alive += 1
             self._last[version.id] = len(self._times)
             self._times.append(time)
             self._deaths.append(INFINITY)
             self._before.append(last)
-            self._tail.add(time, version)
+            self.tail.add(time, version)
+
+    @property
+    def versions(self) -> int:
+        """How many versions the shard has."""
+        return len(self._times)
 
     # Reading.
 
@@ -203,4 +214,39 @@ class Shard:
 
     def replace(self, parts: Sequence[Part], tail: Tail) -> None:
         """Go on with other parts that have the same versions, and an empty tail behind them."""
-        self.parts, self._tail = [*parts, tail], tail
+        self.parts, self.tail = [*parts, tail], tail
+
+    def seal(self) -> None:
+        """Go on with an empty tail; the one that there was does not grow any more."""
+        tail = self.tail
+        if tail.count:
+            after = Tail(tail.first + tail.count, tail.text_fields, tail.value_fields)
+            self.replace(self.parts, after)
+
+    def exchange(self, parts: Sequence[Part], part: Part) -> None:
+        """Put a part that has the same versions in place of some that follow each other."""
+        at = self.parts.index(parts[0])
+        self.parts[at : at + len(parts)] = [part]
+
+    def save(self) -> Iterator[bytes]:
+        """All that is not in the parts of the shard, in parts of a checkpoint."""
+        for numbers in (self._times, self._deaths, self._before):
+            yield from of_numbers(numbers)
+        yield from of_dictionary(self._last)
+        yield from self.statistics.save()
+
+    def load(self, saved: Saved, parts: Sequence[Part]) -> None:
+        """Become the shard that was saved, with all its versions in `parts`.
+
+        Precondition: nothing was applied. Raises SnapshotDamaged.
+        """
+        self._times, self._deaths, self._before = (saved.numbers() for _ in range(3))
+        self._last = saved.dictionary()
+        self.statistics = Statistics.load(saved, self.tail.text_fields)
+        firsts = accumulate((part.count for part in parts), initial=0)
+        *begins, end = firsts
+        columns = self._times, self._deaths, self._before
+        if begins != [part.first for part in parts] or {end} != set(map(len, columns)):
+            raise Saved.damaged()
+        self.alive = self._deaths.count(INFINITY)
+        self.replace(parts, Tail(end, self.tail.text_fields, self.tail.value_fields))

@@ -8,11 +8,12 @@ that are alive as of T, whatever comes later.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from driftline.index.documents.versions import Version
 from driftline.index.search.histories import Counts, History
+from driftline.index.search.saving import Saved
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,22 @@ class Statistics:
             history.retain(since)
         for counts in self._words:
             counts.retain(since)
+
+    def save(self) -> Iterator[bytes]:
+        """The statistics as they are, in parts."""
+        for columns in zip(self._documents, self._lengths, self._words, strict=True):
+            for column in columns:
+                yield from column.save()
+
+    @classmethod
+    def load(cls, saved: Saved, text_fields: int) -> Statistics:
+        """The statistics that were saved. Raises SnapshotDamaged."""
+        statistics = cls(text_fields)
+        for field in range(text_fields):
+            statistics._documents[field] = History.load(saved)
+            statistics._lengths[field] = History.load(saved)
+            statistics._words[field] = Counts.load(saved)
+        return statistics
 
     def _add(self, time: int, field: int, sign: int, length: int, words: Sequence[str]) -> None:
         if words:

@@ -101,6 +101,8 @@ def postings_of(some: list[Row], field: int) -> dict[str, list[tuple[int, tuple[
 def check(part: Part, first: int, some: list[Row]) -> None:
     """A part has exactly these versions."""
     assert (part.first, part.count) == (first, len(some))
+    fields = [field for row in some for field in row.version.fields if field is not None]
+    assert part.size == sum(len(field.words) for field in fields)
     assert (part.text_fields, tuple(part.value_fields)) == (TEXT_FIELDS, VALUE_FIELDS)
     assert part.times.tolist() == [row.time for row in some]
     assert part.deleted.tolist() == [row.version.deleted for row in some]

@@ -1,0 +1,182 @@
+"""Answers about one collection as of a T, in the shapes that travel.
+
+Answers of several shards fit together: hits by `index.search.ranking.order`, totals and facets by
+their sums.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from driftline.index.documents.schema import Collection
+from driftline.index.documents.values import shown
+from driftline.index.query.bound import Bound
+from driftline.index.search.budget import TooCostly
+from driftline.index.search.ranking import Ranked
+from driftline.index.search.results.explaining import Explanation
+from driftline.index.search.results.similar import like
+from driftline.index.search.results.snippets import snippets
+from driftline.index.search.shard import Shard
+from driftline.index.searcher.questions import (
+    KEYWORDS_MAX,
+    Page,
+    document_of,
+    page_of,
+    query_of,
+    text_of,
+)
+from driftline.serve.errors import Refused
+from driftline.serve.views.hosted import Answer, Question
+
+
+class Asked(NamedTuple):
+    """A question about a collection, as of a time that is retained."""
+
+    question: Question
+    collection: Collection
+    shard: Shard
+    time: int
+
+
+def answer_to(asked: Asked) -> Answer:
+    """The answer. Raises Refused, DamagedSegment."""
+    what = text_of(asked.question, "what")
+    answer = _ANSWERS.get(what)
+    if answer is None:
+        there = ", ".join(_ANSWERS)
+        raise Refused("invalid", f"an index is not asked for {shown(what)}; there are {there}")
+    try:
+        return {"at": asked.time, **answer(asked)}
+    except TooCostly as error:
+        raise Refused("costly", str(error), {"leaf": error.leaf}) from None
+
+
+def _search(asked: Asked) -> Answer:
+    page = page_of(asked.question, asked.collection)
+    return _found(asked, query_of(asked.question, asked.collection), page)
+
+
+def _like(asked: Asked) -> Answer:
+    question, collection, shard, time = asked
+    id, page = text_of(question, "id"), page_of(question, collection)
+    document = document_of(question, collection)
+    if document is None:
+        document = json.loads(shard.stored(_ordinal(asked, id)))
+        assert isinstance(document, dict)
+    query = like(document, collection, shard.statistics, time)
+    if query is None:
+        return {"total": 0, "hits": (), "facets": {name: {} for name in page.facets}}
+    return _found(asked, query, page._replace(without=id))
+
+
+def _count(asked: Asked) -> Answer:
+    query = query_of(asked.question, asked.collection)
+    return {"total": asked.shard.count(query, asked.time)}
+
+
+def _get(asked: Asked) -> Answer:
+    shard = asked.shard
+    ordinal = _ordinal(asked, text_of(asked.question, "id"))
+    return {"time": shard.time_of(ordinal), "stored": shard.stored(ordinal)}
+
+
+def _explain(asked: Asked) -> Answer:
+    query = query_of(asked.question, asked.collection)
+    id = text_of(asked.question, "id")
+    explanation = asked.shard.explain(query, id, asked.time)
+    if explanation is None:
+        raise _absent(asked.collection, id)
+    return {"score": explanation.score, "tree": _tree(query, explanation)}
+
+
+_ANSWERS: Mapping[str, Callable[[Asked], Answer]] = {
+    "search": _search,
+    "count": _count,
+    "get": _get,
+    "explain": _explain,
+    "like": _like,
+}
+
+
+def _found(asked: Asked, query: Bound, page: Page) -> Answer:
+    """The hits of a query."""
+    found = asked.shard.search(
+        query,
+        asked.time,
+        page.limit,
+        page.behind,
+        sort=page.sort,
+        facets=tuple(page.facets.values()),
+        without=page.without,
+    )
+    facets = {}
+    for name, counts in zip(page.facets, found.facets, strict=True):
+        if len(counts) > KEYWORDS_MAX:
+            raise Refused(
+                "costly",
+                f"the field {name!r} has {len(counts):,} different keywords in what is found, and "
+                f"the most that are counted is {KEYWORDS_MAX:,}: look for something rarer",
+            )
+        facets[name] = dict(counts)
+    wanted = query if page.snippets else None
+    hits = tuple(_hit(asked, ranked, wanted) for ranked in found.ranked)
+    return {"total": found.total, "hits": hits, "facets": facets}
+
+
+def _hit(asked: Asked, ranked: Ranked, query: Bound | None) -> Answer:
+    """A hit; `query`: with snippets for it."""
+    place, stored = ranked.place, asked.shard.stored(ranked.ordinal)
+    pieces = {} if query is None else snippets(stored, asked.collection, query)
+    return {
+        "id": asked.shard.id(ranked.ordinal),
+        "score": place.score,
+        "time": place.time,
+        "value": place.value,
+        "stored": stored,
+        "snippets": {
+            name: {
+                "text": piece.text,
+                "start": piece.start,
+                "more": piece.more,
+                "marks": piece.marks,
+            }
+            for name, piece in pieces.items()
+        },
+    }
+
+
+def _tree(query: Bound, explanation: Explanation) -> Answer:
+    """Why a document has its score: the shares of leaves, which add up to it in their order."""
+    return {
+        "query": str(query),
+        "matches": explanation.matches,
+        "score": explanation.score,
+        "shares": tuple(
+            {
+                "leaf": str(share.leaf),
+                "score": share.score,
+                "frequency": share.frequency,
+                "length": share.length,
+                "average": share.average,
+                "documents": share.documents,
+                "having": share.having,
+                "weight": share.weight,
+                "rarity": share.rarity,
+            }
+            for share in explanation.shares
+        ),
+    }
+
+
+def _ordinal(asked: Asked, id: str) -> int:
+    """The version of a document as of T. Raises Refused."""
+    ordinal = asked.shard.find(id, asked.time)
+    if ordinal is None:
+        raise _absent(asked.collection, id)
+    return ordinal
+
+
+def _absent(collection: Collection, id: str) -> Refused:
+    return Refused("absent", f"the collection {collection.name!r} has no document {shown(id)}")

@@ -1,0 +1,127 @@
+"""A collection as a searcher has it: its shard, and the segment files that the versions are in.
+
+Sealing: the tail that is saved does not grow any more, and becomes a segment file in a copy of the
+process; as soon as that is durable, it takes the place of the tail. If it fails, the tail stays,
+and is sealed together with the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from driftline.engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch
+from driftline.engine.wire.codec import pack
+from driftline.index.documents.schema import Collection
+from driftline.index.documents.versions import Version
+from driftline.index.postings.merging import write
+from driftline.index.postings.parts import Part
+from driftline.index.postings.sections import DamagedSegment
+from driftline.index.postings.segment import Segment
+from driftline.index.postings.tail import Tail
+from driftline.index.search.budget import Budget
+from driftline.index.search.saving import Saved
+from driftline.index.search.shard import Shard
+from driftline.index.searcher.files import Files
+
+MERGED = 4
+"""Segments that are merged at least."""
+
+
+class Holding:
+    """One collection of a searcher; `has`: whether it has the document with an id."""
+
+    def __init__(
+        self, collection: Collection, files: Files, has: Callable[[str], bool], budget: Budget
+    ) -> None:
+        self.collection = collection
+        kinds = tuple(field.kind for field in collection.values)
+        weights = [field.weight for field in collection.texts]
+        self.shard = Shard(Tail(0, len(collection.texts), kinds), weights, has, budget)
+        self._files = files
+        self._sealed: list[Part] = []
+        """Tails that become a segment, if saving succeeds; `_name`: of its file."""
+        self._name = ""
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The parts that are in files; they come before all others."""
+        return [part for part in self.shard.parts if isinstance(part, Segment)]
+
+    @property
+    def names(self) -> list[str]:
+        """The files of all segments, also of the one that is going to be written."""
+        names = [segment.path.name for segment in self.segments]
+        return [*names, self._name] if self._sealed else names
+
+    def apply(self, time: int, version: Version) -> None:
+        """Take the next version of the collection. Raises MalformedMessage."""
+        fields, values = len(self.collection.texts), len(self.collection.values)
+        if (len(version.fields), len(version.values)) != (fields, values):
+            raise MalformedMessage(f"a version has not the fields of {self.collection.name!r}")
+        self.shard.apply(time, version)
+
+    # Saving.
+
+    def freeze(self) -> None:
+        """Seal the tail; tails that could not be saved before come with it."""
+        self.shard.seal()
+        self._sealed = [part for part in self.shard.parts[:-1] if not isinstance(part, Segment)]
+        self._name = self._files.new() if self._sealed else ""
+
+    def save(self) -> Iterator[bytes]:
+        """Write the sealed tails to a file; then all else, in parts. Raises OSError."""
+        segments = self.segments
+        if self._sealed:
+            segments.append(write(self._sealed, self._files.path(self._name)))
+        yield pack([(segment.path.name, segment.checksum) for segment in segments])
+        yield from self.shard.save()
+
+    def saved(self) -> None:
+        """Go on with the file in place of the tails. Raises DamagedSegment, OSError."""
+        sealed, self._sealed = self._sealed, []
+        if sealed:
+            self.shard.exchange(sealed, Segment(self._files.path(self._name)))
+
+    def load(self, saved: Saved) -> None:
+        """Become what was saved. Raises SnapshotDamaged."""
+        match saved.row():
+            case tuple(rows):
+                self.shard.load(saved, [self._open(row) for row in rows])
+            case _:
+                raise saved.damaged()
+
+    def _open(self, row: object) -> Segment:
+        """A segment that a checkpoint names. Raises SnapshotDamaged."""
+        match row:
+            case (str(name), int(checksum)):
+                path = self._files.path(name)
+            case _:
+                raise Saved.damaged()
+        try:
+            segment = Segment(path)
+        except (DamagedSegment, StateMismatch) as error:
+            raise SnapshotDamaged(str(error)) from None
+        except OSError as error:
+            problem = f"{path} cannot be read: {error.strerror}; the index is made anew"
+            raise SnapshotDamaged(f"{problem} from the journal") from None
+        if segment.checksum != checksum:
+            raise SnapshotDamaged(
+                f"{path} is not the file that the checkpoint names; the index is made anew from "
+                "the journal"
+            )
+        return segment
+
+    # Merging.
+
+    def due(self) -> Sequence[Segment]:
+        """The newest segments, if they should become one: so as not to have many.
+
+        Of those that stay each is larger than all later ones together, except for the last few: so
+        their number grows with the logarithm of the versions, and so does how often one is copied.
+        """
+        segments = self.segments
+        sizes = [segment.size + segment.count for segment in segments]
+        for first in range(len(segments) - MERGED + 1):
+            if sizes[first] <= sum(sizes[first + 1 :]):
+                return segments[first:]
+        return ()

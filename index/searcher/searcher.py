@@ -1,0 +1,244 @@
+"""The searcher: the view of an index's outputs that answers searches as of a T.
+
+Takes: the outputs of `index.documents.writes.document_flow`, in label order. Gives: answers of one
+shard, whose documents are those with certain ids; statistics are of all documents, so scores do not
+depend on how many shards there are. Invariant: as of a T that is applied and retained, every answer
+is the same for ever, to the last bit: however often the view was saved, loaded and merged.
+
+A checkpoint names segment files, which are beside it. It is the valid one until the next has been
+published: so a file goes away only after the first `saved` at which nothing needs it any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from driftline.engine.errors import MalformedMessage, SnapshotDamaged
+from driftline.engine.events import about as event
+from driftline.engine.events import log
+from driftline.engine.keygroups import group_of
+from driftline.engine.moments import time_in_words
+from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.codec import pack
+from driftline.index.documents.schema import Schema
+from driftline.index.documents.values import shown
+from driftline.index.documents.versions import Version
+from driftline.index.documents.writes import outcome_of
+from driftline.index.postings.merging import write
+from driftline.index.postings.sections import DamagedSegment
+from driftline.index.postings.segment import Segment
+from driftline.index.search.budget import BUDGET, Budget
+from driftline.index.search.saving import Saved
+from driftline.index.searcher.answers import Asked, answer_to
+from driftline.index.searcher.files import Files, set_aside
+from driftline.index.searcher.holding import Holding
+from driftline.index.searcher.questions import text_of, time_of
+from driftline.serve.errors import NoLongerRetained, Refused
+from driftline.serve.views.hosted import Answer, Question, Work
+
+_FORMAT = "searcher 1"
+
+_SINK = 0
+"""The number of the flow's only sink."""
+
+
+def shard_of(id: str, shards: int) -> int:
+    """The shard that has the document with an id."""
+    return group_of(id, shards)
+
+
+class Searcher:
+    """One shard of an index, as a `HostedView`; `directory`: its own, for segment files.
+
+    `damaged`: what is wrong with a segment, once that was found: then some answers are refused, and
+    the view has to be made anew. The file has got another name, so no checkpoint with it is loaded.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        directory: Path,
+        shard: int = 0,
+        shards: int = 1,
+        *,
+        budget: Budget = BUDGET,
+    ) -> None:
+        self.time = 0
+        self.since = 0
+        self.damaged = ""
+        self._is = (_FORMAT, schema.fingerprint(), shard, shards)
+        self._files = Files(directory)
+        self._holdings = {
+            name: Holding(collection, self._files, lambda id: shard_of(id, shards) == shard, budget)
+            for name, collection in schema.collections.items()
+        }
+        self._named: frozenset[str] = frozenset()
+        """The files that the valid checkpoint names; `_naming`: the one that is being saved."""
+        self._naming: frozenset[str] = frozenset()
+        self._merging: tuple[str, Sequence[Segment]] | None = None
+        """The name of a file that is being written, and what will be in it."""
+        self._rests = False
+        """A merge has failed: it is tried again after the next checkpoint."""
+
+    def apply(self, time: int, items: Sequence[Item]) -> None:
+        """Apply the outputs from `self.time` up to a later time, in label order."""
+        for item in items:
+            if item.sink == _SINK:
+                outcome = outcome_of(item.value)
+                if isinstance(outcome, Version):
+                    self._apply(item.label[0], outcome)
+        self.time = time
+
+    def _apply(self, time: int, version: Version) -> None:
+        holding = self._holdings.get(version.collection)
+        if holding is None:
+            raise MalformedMessage(f"the schema has no collection {shown(version.collection)}")
+        holding.apply(time, version)
+
+    # Answers.
+
+    def ask(self, question: Question) -> Answer:
+        """Answer as of `question["at"]`, by default as of now. Raises Refused."""
+        name, time = text_of(question, "collection"), time_of(question, self.time)
+        if time < self.since:
+            refused = NoLongerRetained.by("the index", self.since)
+            raise Refused("retained", str(refused), {"oldest": self.since})
+        if time > self.time:
+            raise Refused(
+                "unavailable",
+                f"the index has writes up to {time_in_words(self.time)} only: wait until it has "
+                "those that are asked for",
+            )
+        holding = self._holdings.get(name)
+        if holding is None:
+            there = ", ".join(self._holdings)
+            raise Refused("absent", f"there is no collection {shown(name)}; there are {there}")
+        try:
+            return answer_to(Asked(question, holding.collection, holding.shard, time))
+        except DamagedSegment as error:
+            self._found_damage(str(error))
+            set_aside(error.path)
+            raise Refused("unavailable", f"{error}: ask again when it is") from None
+
+    def retain(self, since: int) -> None:
+        """Give no answers as of earlier times than this any more. It is at most `self.time`."""
+        self.since = max(self.since, min(since, self.time))
+        for holding in self._holdings.values():
+            holding.shard.statistics.retain(self.since)
+
+    # Checkpoints.
+
+    def freeze(self) -> None:
+        """The view is going to be saved as it is now: `save` is called next, in a copy."""
+        for holding in self._holdings.values():
+            holding.freeze()
+        self._naming = self._in_use()
+
+    def save(self) -> Iterator[bytes]:
+        """Write what is not in files yet, then the rest in parts. Raises OSError."""
+        yield pack((*self._is, self.time, self.since))
+        for holding in self._holdings.values():
+            yield from holding.save()
+
+    def saved(self) -> None:
+        """What was frozen has been saved, durably."""
+        self._rests = False
+        self._named = self._naming
+        try:
+            for holding in self._holdings.values():
+                holding.saved()
+        except (DamagedSegment, OSError) as error:
+            told = event("checkpoint-unused", reason=str(error))
+            log.warning("%s; it is written again with the next checkpoint", error, extra=told)
+            return
+        self._files.sweep(self._named | self._in_use())
+
+    def load(self, parts: Iterable[bytes]) -> None:
+        """Become the view that was saved. Raises SnapshotDamaged."""
+        saved = Saved(parts)
+        match saved.row():
+            case (*kind, int(time), int(since)) if tuple(kind) == self._is:
+                self.time, self.since = time, since
+            case _:
+                raise SnapshotDamaged(
+                    "the checkpoint of the index is of another schema, shard or version of "
+                    "Driftline; everything is made anew from the journal"
+                )
+        for holding in self._holdings.values():
+            holding.load(saved)
+        self._named = self._in_use()
+        self._files.sweep(self._named)
+
+    def _in_use(self) -> frozenset[str]:
+        names = {name for holding in self._holdings.values() for name in holding.names}
+        return frozenset(names | {self._merging[0]} if self._merging else names)
+
+    # Tidying up.
+
+    def work(self) -> Work | None:
+        """Merging, if there are many segments."""
+        if self._merging is not None:  # it was not done: so it has failed
+            lost = [segment.path for segment in self._merging[1] if not segment.path.exists()]
+            if lost:
+                self._found_damage(f"{lost[0]} is damaged; the index is made anew from the journal")
+            self._merging, self._rests = None, True
+        if self._rests or self.damaged:
+            return None
+        for holding in self._holdings.values():
+            if segments := holding.due():
+                name = self._files.new()
+                path = self._files.path(name)
+                self._merging = name, segments
+                return Work(
+                    "merge segments of the index",
+                    partial(_merge, segments, path),
+                    partial(self._merged, holding, segments, path),
+                )
+        return None
+
+    def _merged(self, holding: Holding, segments: Sequence[Segment], path: Path) -> None:
+        self._merging = None
+        try:
+            holding.shard.exchange(segments, Segment(path))
+        except (DamagedSegment, OSError) as error:
+            self._rests = True
+            told = event("segment-unused", path=str(path), reason=str(error))
+            log.warning("%s was just written, and is not used: %s", path, error, extra=told)
+
+    def _found_damage(self, problem: str) -> None:
+        if not self.damaged:
+            self.damaged = problem
+            log.error("%s", problem, extra=event("segment-damaged", reason=problem))
+
+    def figures(self) -> Mapping[str, float]:
+        """Figures for people and metrics; postings and their bytes are those in segments."""
+        shards = [holding.shard for holding in self._holdings.values()]
+        segments = [segment for holding in self._holdings.values() for segment in holding.segments]
+        postings = sum(segment.size for segment in segments)
+        without_positions = sum(segment.postings_bytes for segment in segments)
+        size = without_positions + sum(segment.positions_bytes for segment in segments)
+        versions = sum(shard.versions for shard in shards)
+        return {
+            "documents": sum(shard.alive for shard in shards),
+            "versions": versions,
+            "segments": len(segments),
+            "segment_bytes": sum(segment.file_size for segment in segments),
+            "postings": postings,
+            "postings_bytes": size,
+            "bytes_per_posting": size / postings if postings else 0.0,
+            "bytes_per_posting_without_positions": without_positions / postings
+            if postings
+            else 0.0,
+            "tail_versions": versions - sum(segment.count for segment in segments),
+        }
+
+
+def _merge(segments: Sequence[Segment], path: Path) -> None:
+    """Write segments as one; a damaged one is set aside. Raises DamagedSegment, OSError."""
+    try:
+        write(segments, path)
+    except DamagedSegment as error:
+        set_aside(error.path)
+        raise
