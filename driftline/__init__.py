@@ -97,6 +97,7 @@ COMMANDS = {
     "keys": ("deploy.commands.keys:keys", "Make keys for hosts, producers and consumers."),
     "new": ("deploy.commands.new:new", "Make a folder with a flow of your own, and its test."),
     "run": ("deploy.commands.run:run", "Run a flow on this machine, exactly once."),
+    "serve": ("index.commands.serve:serve", "Serve a search index, or a flow's values, over HTTP."),
     "spark": ("pipeline.commands:spark", "Run and audit flows on Spark; make corpora."),
     "savepoint": ("deploy.commands.savepoint:savepoint", "Write the state of a run as files."),
     "verify": ("deploy.commands.verify:verify", "Check the outputs and the state of a run."),

@@ -86,6 +86,7 @@ ROOMS = {
         {"watches"},
         {"searcher"},
         {"http"},
+        {"serving"},
         {"commands"},
     ),
     "bench": (

@@ -1,6 +1,6 @@
 """The key-value view as a process hosts it: what it can be asked.
 
-{"what": "get", "key": key, "at"?: T} -> {"at", "time", "value"}, or refused as absent
+{"what": "value", "key": key, "at"?: T} -> {"at", "time", "value"}, or refused as absent
 {"what": "items", "prefix": text, "limit": n, "behind"?: key, "at"?: T}
     -> {"at", "items": [{"key", "time", "value"}, ...]}
 """
@@ -58,7 +58,7 @@ class HostedKeyValues:
         at = question.get("at", self.time)
         try:
             match question:
-                case {"what": "get", "key": key} if isinstance(at, int):
+                case {"what": "value", "key": key} if isinstance(at, int):
                     return {"at": at, **self._get(key, at)}
                 case {"what": "items", "prefix": str(prefix), "limit": int(limit)} if isinstance(
                     at, int

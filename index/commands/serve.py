@@ -1,0 +1,164 @@
+"""The command `driftline serve`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import click
+from rich.console import Console
+from starlette.types import ASGIApp
+
+from driftline.deploy.commands.logged import logged
+from driftline.deploy.host.logs import insist
+from driftline.deploy.run.reach import Reach
+from driftline.engine.events import about, log
+from driftline.engine.flow.loading import load_flow
+from driftline.index.serving.definition import application_of, define, views_of
+from driftline.serve.gateway.backend import Backend
+from driftline.serve.gateway.server import Listening
+from driftline.serve.hosting import keyvalues
+from driftline.serve.hosting.config import ViewSpec
+from driftline.serve.http.access import check_exposure, load_access
+from driftline.serve.http.flows import flow_application
+from driftline.serve.http.settings import Settings
+from driftline.serve.running.run import Serving, run_service
+
+STATE = "driftline-index", "driftline-service"
+"""The default of --state, for the index and for another flow."""
+
+
+class Address(click.ParamType[tuple[str, int]]):
+    """HOST:PORT."""
+
+    name = "HOST:PORT"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        if isinstance(value, tuple):
+            return value
+        host, _, port = str(value).rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65535:
+            self.fail(f"{value!r} is not HOST:PORT, as 127.0.0.1:8080", param, ctx)
+        return host.strip("[]"), int(port)
+
+
+@click.command()
+@click.argument("flow", required=False)
+@click.option("--http", default="127.0.0.1:8080", show_default=True, type=Address(),
+              metavar="HOST:PORT", help="Where HTTP clients are heard; port 0: a free one.",
+              )  # fmt: skip
+@click.option("--zmq", default="", metavar="ADDRESS",
+              help="Where producers are heard over ZeroMQ, too: tcp://127.0.0.1:5555.")  # fmt: skip
+@click.option("--state", type=click.Path(path_type=Path, resolve_path=True), metavar="DIR",
+              help="Directory of everything that has to survive.  "
+              "[default: driftline-index, with FLOW driftline-service]")  # fmt: skip
+@click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 64),
+              help="Node processes.")  # fmt: skip
+@click.option("--searchers", default=1, show_default=True, type=click.IntRange(1, 64),
+              help="Shards of the index, each a process. The number stays.")  # fmt: skip
+@click.option("--schema", type=click.Path(path_type=Path, exists=True, dir_okay=False),
+              metavar="FILE", help="The collections and their fields, as TOML.  "
+              "[default: one, with the texts title and text]")  # fmt: skip
+@click.option("--tokens", type=click.Path(path_type=Path, exists=True, dir_okay=False),
+              metavar="FILE", help="Access tokens: needed to listen where other machines reach it.",
+              )  # fmt: skip
+@click.option("--certificate", type=click.Path(exists=True, dir_okay=False),
+              metavar="FILE", help="Certificate for HTTPS, as PEM; needs --key.")  # fmt: skip
+@click.option("--key", type=click.Path(exists=True, dir_okay=False),
+              metavar="FILE", help="Its private key.")  # fmt: skip
+@click.option("--keys", type=click.Path(path_type=Path, exists=True, resolve_path=True),
+              metavar="DIR", help="Keys, as `driftline keys` makes them: only producers with a "
+              "right to the source can send to --zmq tcp://.")  # fmt: skip
+@click.option("--checkpoint-ms", default=1000, show_default=True,
+              type=click.IntRange(1, 3_600_000), help="Time between snapshots of the nodes.",
+              )  # fmt: skip
+@click.option("--retain-mb", type=click.IntRange(1),
+              help="Megabytes of the journal that stay, beyond what is needed to start again.  "
+              "[default: all]")  # fmt: skip
+@click.option("--accept-changed-code", is_flag=True,
+              help="Go on though the code of operators has changed: what is there stays.",
+              )  # fmt: skip
+@logged
+def serve(
+    console: Console,
+    flow: str | None,
+    http: tuple[str, int],
+    zmq: str,
+    state: Path | None,
+    nodes: int,
+    searchers: int,
+    schema: Path | None,
+    tokens: Path | None,
+    certificate: str | None,
+    key: str | None,
+    keys: Path | None,
+    checkpoint_ms: int,
+    retain_mb: int | None,
+    accept_changed_code: bool,
+) -> None:
+    """Serve a search index, or the latest values of any FLOW, over HTTP.
+
+    \b
+    driftline serve
+    curl -X PUT localhost:8080/documents/1 -d '{"title": "Cats", "text": "A cat sat here."}'
+    curl 'localhost:8080/search?q=cat'
+
+    A document is found some milliseconds after it was put, and exactly once, whatever process is
+    killed when. Every answer says as of which T it is; at=T repeats it.
+
+    With a FLOW, as in `driftline run`, there is POST /records for its source, GET
+    /views/SINK/KEY for the latest value of a key among the outputs of a sink, and GET /changes.
+
+    \b
+    The same command goes on after any interruption. SIGTERM ends it in good order.
+    """
+    if bool(certificate) != bool(key):
+        raise click.UsageError("--certificate and --key come together")
+    if flow is not None and (schema is not None or searchers != 1):
+        raise click.UsageError("--schema and --searchers are for the index, which has its own flow")
+    access = None if tokens is None else load_access(tokens)
+    check_exposure(http[0], access)
+    state = state or Path(STATE[flow is not None]).resolve()
+    settings = Settings(access)
+    make = _index if flow is None else partial(_flow, flow)
+    serving = Serving(
+        *make(state, schema, searchers, settings),
+        state=state,
+        listening=Listening(*http, certificate or "", key or ""),
+        producers=zmq,
+        reach=Reach(keys=keys, sources=("writes",)),
+        nodes=nodes,
+        checkpoint_s=checkpoint_ms / 1000,
+        retained_bytes=None if retain_mb is None else retain_mb << 20,
+        accept_changed_code=accept_changed_code or flow is None,
+    )
+    run_service(serving, _ready)
+    log.info("ended in good order: the same command goes on", extra=about("service-over"))
+
+
+def _ready(listening: Listening) -> None:
+    click.echo(f"ready: {listening.url}")
+
+
+_Made = tuple[str, tuple[ViewSpec, ...], Callable[[Backend], ASGIApp]]
+"""The name of the flow, its views, and what HTTP clients see."""
+
+
+def _index(state: Path, schema: Path | None, searchers: int, settings: Settings) -> _Made:
+    name = define(state, schema)
+    return name, views_of(state, searchers), application_of(state, settings)
+
+
+def _flow(flow: str, state: Path, schema: Path | None, searchers: int, settings: Settings) -> _Made:
+    loaded = load_flow(flow)
+    insist()
+    sinks = [sink.name for sink in loaded.sinks]
+    app = partial(_application, sinks, settings)
+    return flow, keyvalues.views_of(loaded), app
+
+
+def _application(sinks: list[str], settings: Settings, backend: Backend) -> ASGIApp:
+    return flow_application(backend, sinks, settings)

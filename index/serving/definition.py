@@ -1,0 +1,87 @@
+"""What an index is made of when it is served, kept in its state directory.
+
+All processes of a service load its flow by a name. The flow of an index depends on its schema: so
+the schema, and a module that makes the flow of it, are in the state directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from starlette.types import ASGIApp
+
+from driftline.engine.durable import make_directory, replace_file
+from driftline.engine.errors import StateMismatch
+from driftline.engine.sinks.directory import reported
+from driftline.index.documents.schema import DEFAULT, Schema, load_schema
+from driftline.index.http.application import application
+from driftline.index.searcher.searcher import Searcher
+from driftline.serve.gateway.backend import Backend
+from driftline.serve.hosting.config import Place, ViewSpec
+from driftline.serve.http.settings import Settings
+
+VIEW = "documents"
+
+_SCHEMA, _FLOW = "schema.toml", "index_flow.py"
+
+_MODULE = '''"""Makes the flow of the index, by its schema. Written by Driftline."""
+
+from pathlib import Path
+
+from driftline.index.documents.writes import document_flow
+from driftline.index.serving.definition import schema_in
+
+flow = document_flow(schema_in(Path(__file__).parent))
+'''
+
+
+def schema_in(state: Path) -> Schema:
+    """The schema of the index in a state directory. Raises SchemaError."""
+    path = state / _SCHEMA
+    return load_schema(path) if path.exists() else DEFAULT
+
+
+def define(state: Path, given: Path | None) -> str:
+    """Define the index of a state directory, or check that it is the one that is there.
+
+    `given`: the file of its schema; None: the one that is there, or the default. Returns the name
+    of its flow. Raises SchemaError, StateMismatch if the index has another schema, Unavailable.
+    """
+    schema = None if given is None else load_schema(given)
+    begun = (state / _FLOW).exists()
+    with reported(state):
+        if begun and schema is not None:
+            _check_same(schema, schema_in(state), given, state)
+        if not begun:
+            make_directory(state)
+            if given is not None:
+                replace_file(state / _SCHEMA, given.read_bytes())
+        if not begun or (state / _FLOW).read_text() != _MODULE:
+            replace_file(state / _FLOW, _MODULE.encode())
+    return f"{state / _FLOW}:flow"
+
+
+def _check_same(schema: Schema, before: Schema, given: Path | None, state: Path) -> None:
+    if schema.fingerprint() != before.fingerprint():
+        raise StateMismatch(
+            f"{given} is another schema than that of the index in {state}. A collection keeps its "
+            "schema: give the schema that it was begun with, or another --state, and fill the new "
+            "index from the old one's documents"
+        )
+
+
+def views_of(state: Path, searchers: int) -> tuple[ViewSpec, ...]:
+    """The view of an index, in so many shards."""
+    return (ViewSpec(VIEW, f"{__name__}:make", searchers, {"state": str(state)}),)
+
+
+def make(place: Place) -> Searcher:
+    """A shard of the view."""
+    schema = schema_in(Path(place.options["state"]))
+    return Searcher(schema, place.directory, place.shard, place.shards)
+
+
+def application_of(state: Path, settings: Settings) -> Callable[[Backend], ASGIApp]:
+    """Makes the HTTP application of the index in a state directory."""
+    return lambda backend: application(backend, schema_in(state), settings)
