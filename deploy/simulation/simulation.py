@@ -248,6 +248,7 @@ class Simulation:
                 run=self._run,
                 pace=Pace(self.plan, lambda: self.world.clock),
                 waiting_bytes=behind.waiting_bytes if behind else WAITING_BYTES,
+                tells=self.scenario.policy.ordered and not self.scenario.embedded,
             )
             node.addresses.update({"master": self._master_at, "consumer": "consumer"})
             self._introduce(node)
