@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.index.search.indexes import histories
-from tests.index.search.model import Model
-from tests.index.searcher.world import QUERIES, Replica, check, items_of
+from driftline.index.searcher import Searcher, holding
+from driftline.serve.views.checkpoint import restored, writing
+from tests.index.search.indexes import WEIGHTS, histories
+from tests.index.search.model import Document, Model, Write
+from tests.index.searcher.world import IDS, QUERIES, SCHEMA, Replica, check, items_of
 
 EVENTS = st.sampled_from(
-    ("freeze", "freeze", "save fails", "saved", "saved", "merge", "merge", "merge fails", "reopen")
+    ("save", "save", "freeze", "save fails", "saved", "merge", "merge", "merge fails", "reopen")
 )
+
+
+@pytest.fixture(autouse=True)
+def _few_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holding, "MERGED", 2)
 
 
 @settings(deadline=None)
@@ -47,3 +58,69 @@ def test_answers_stay_those_of_the_model_whatever_happens(
             searchers = [replica.searcher for replica in replicas]
             for at in {time, max(0, time - retained), max(0, time - retained // 2)}:
                 check(searchers, model, queries, at)
+
+
+def test_a_copy_of_the_process_saves_while_this_one_goes_on(tmp_path: Path) -> None:
+    """With versions, a merge and questions between; as a host does it."""
+    model, checkpoint = Model(WEIGHTS), tmp_path / "checkpoint"
+    random = Random(3)
+    searcher = Searcher(SCHEMA, tmp_path / "segments")
+    queries = ["title:a -text:b", 'text:"a b"~2 OR title:ab~', "tags:x*"]
+    for round_ in range(8):
+        write_some(model, random, 40)
+        follow(searcher, model)
+        searcher.freeze()
+        copy = in_copy(lambda: write(checkpoint, searcher))
+        frozen_at = searcher.time
+        write_some(model, random, 10)
+        follow(searcher, model)
+        check([searcher], model, queries, searcher.time)
+        assert ended_well(copy)
+        if round_ != 4:  # nobody is told of this one
+            searcher.saved()
+        check([searcher], model, queries, searcher.time)
+        again = restored(checkpoint, "me", lambda: Searcher(SCHEMA, tmp_path / "segments"))
+        assert again.time == frozen_at
+        for at in range(0, again.time, 37):
+            check([again], model, queries, at)
+        if work := searcher.work():
+            assert ended_well(in_copy(work.do))
+            work.done()
+            check([searcher], model, queries, searcher.time - 20)
+    assert searcher.figures()["segments"] <= 3
+    assert len(list((tmp_path / "segments").iterdir())) <= 8
+
+
+def write_some(model: Model, random: Random, number: int) -> None:
+    for _ in range(number):
+        time = len(model.writes) + 1
+        texts = tuple(tuple(random.choices(("a", "b", "ab", "abc"), k=5)) for _ in range(2))
+        document = Document(texts, ("x",)) if random.random() < 0.9 else None
+        model.writes.append(Write(time, random.choice(IDS), document))
+
+
+def follow(searcher: Searcher, model: Model) -> None:
+    items = items_of(model.writes)
+    new = [item for item in items if item.label[0] >= searcher.time]
+    searcher.apply(len(model.writes) + 1, new)
+
+
+def write(path: Path, searcher: Searcher) -> None:
+    for _ in writing(path, "me", searcher.save()):
+        pass
+
+
+def in_copy(do: Callable[[], None]) -> int:
+    """Do something in a copy of this process; its number."""
+    copy = os.fork()
+    if copy:
+        return copy
+    try:
+        do()
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def ended_well(copy: int) -> bool:
+    return os.waitpid(copy, 0)[1] == 0

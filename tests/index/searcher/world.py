@@ -76,11 +76,14 @@ def bound(query: str) -> Bound:
 
 
 def items_of(writes: list[Write]) -> list[Item]:
-    """The outputs of the index's flow for these writes."""
-    return [
-        Item((time, 0), 0, unpack(pack((VERSION, encode(_with_text(time, version))))))
-        for time, version in versions(writes)
-    ]
+    """The outputs of the index's flow for these writes, and others that make no version."""
+    items = []
+    for time, version in versions(writes):
+        payload = unpack(pack((VERSION, encode(_with_text(time, version)))))
+        items.append(Item((time, 0), 0, payload))
+        items.append(Item((time, 1), 0, ("changed", ("c", version.id, time))))
+        items.append(Item((time, 2), -1, payload))
+    return items
 
 
 def _with_text(time: int, version: Version) -> Version:
@@ -114,6 +117,9 @@ class Replica:
                 searcher.freeze()
                 next(searcher.save())  # perhaps with a file that nobody will need
                 self._saving = None
+            case "save":
+                self.happen("freeze", items)
+                self.happen("saved", items)
             case "saved" if self._saving is not None:
                 self.checkpoint, self._saving = self._saving, None
                 searcher.saved()
