@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -79,7 +81,8 @@ def test_a_copy_of_the_process_saves_while_this_one_goes_on(tmp_path: Path) -> N
         if round_ != 4:  # nobody is told of this one
             searcher.saved()
         check([searcher], model, queries, searcher.time)
-        again = restored(checkpoint, "me", lambda: Searcher(SCHEMA, tmp_path / "segments"))
+        other = shutil.copytree(tmp_path / "segments", tmp_path / f"segments {round_}")
+        again = restored(checkpoint, "me", partial(Searcher, SCHEMA, other))
         assert again.time == frozen_at
         for at in range(0, again.time, 37):
             check([again], model, queries, at)
