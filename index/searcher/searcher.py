@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from driftline.engine.errors import MalformedMessage, SnapshotDamaged
+from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.events import about as event
 from driftline.engine.events import log
 from driftline.engine.keygroups import group_of
@@ -87,15 +87,10 @@ class Searcher:
         for item in items:
             if item.sink == _SINK:
                 outcome = outcome_of(item.value)
-                if isinstance(outcome, Version):
-                    self._apply(item.label[0], outcome)
+                # A collection that the schema has not any more is not held.
+                if isinstance(outcome, Version) and outcome.collection in self._holdings:
+                    self._holdings[outcome.collection].apply(item.label[0], outcome)
         self.time = time
-
-    def _apply(self, time: int, version: Version) -> None:
-        holding = self._holdings.get(version.collection)
-        if holding is None:
-            raise MalformedMessage(f"the schema has no collection {shown(version.collection)}")
-        holding.apply(time, version)
 
     # Answers.
 

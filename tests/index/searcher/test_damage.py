@@ -27,7 +27,7 @@ QUERIES = ["title:a", 'text:"b c"', "tags:x", "number:[0 TO 3]"]
 def model_of(number: int) -> Model:
     model = Model([field.weight for field in COLLECTION.texts])
     for time in range(1, number + 1):
-        words = (("a", "b", "c", f"w{time}")[: time % 5], ("b", "c", "a"))
+        words = (("a", "b", "c", f"w{time}")[: time % 5], ("b", "c", "a") * (time % 50))
         document = Document(words, ("x", f"y{time}"), float(time), time)
         model.writes.append(Write(time, "pqrs"[time % 4], document))
     return model
@@ -85,7 +85,7 @@ def test_a_damaged_byte_anywhere_in_a_segment_is_never_a_wrong_answer(tmp_path: 
     good = path.read_bytes()
     refused: list[str] = []
     unused: list[str] = []
-    for at in range(0, len(good), 11):
+    for at in range(0, len(good), 17):
         path.write_bytes(flipped(good, at))
         try:
             searcher = loaded(tmp_path, parts)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from driftline.index.searcher import Searcher, holding
 from driftline.serve.views.checkpoint import restored, writing
+from driftline.serve.views.hosted import HostedView
 from tests.index.search.indexes import WEIGHTS, histories
 from tests.index.search.model import Document, Model, Write
 from tests.index.searcher.world import IDS, QUERIES, SCHEMA, Replica, check, items_of
@@ -66,7 +67,7 @@ def test_a_copy_of_the_process_saves_while_this_one_goes_on(tmp_path: Path) -> N
     """With versions, a merge and questions between; as a host does it."""
     model, checkpoint = Model(WEIGHTS), tmp_path / "checkpoint"
     random = Random(3)
-    searcher = Searcher(SCHEMA, tmp_path / "segments")
+    searcher: HostedView = Searcher(SCHEMA, tmp_path / "segments")
     queries = ["title:a -text:b", 'text:"a b"~2 OR title:ab~', "tags:x*"]
     for round_ in range(8):
         write_some(model, random, 40)
@@ -102,13 +103,13 @@ def write_some(model: Model, random: Random, number: int) -> None:
         model.writes.append(Write(time, random.choice(IDS), document))
 
 
-def follow(searcher: Searcher, model: Model) -> None:
+def follow(searcher: HostedView, model: Model) -> None:
     items = items_of(model.writes)
     new = [item for item in items if item.label[0] >= searcher.time]
     searcher.apply(len(model.writes) + 1, new)
 
 
-def write(path: Path, searcher: Searcher) -> None:
+def write(path: Path, searcher: HostedView) -> None:
     for _ in writing(path, "me", searcher.save()):
         pass
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from driftline.index.query.bound import Bound
 from driftline.index.query.parsing import parse
 from driftline.index.searcher.searcher import Searcher, shard_of
 from driftline.serve.errors import Refused
-from driftline.serve.views.hosted import Answer
+from driftline.serve.views.hosted import Answer, HostedView
 from tests.index.search.indexes import WEIGHTS, versions
 from tests.index.search.model import Hit, Model, Write
 
@@ -157,7 +157,7 @@ def hits_of(answer: Answer) -> list[Hit]:
     return found
 
 
-def pages(searchers: list[Searcher], query: str, at: int, limit: int) -> Iterator[list[Hit]]:
+def pages(searchers: Sequence[HostedView], query: str, at: int, limit: int) -> Iterator[list[Hit]]:
     """The hits of all shards together, page by page."""
     question = {"what": "search", "collection": "c", "q": query, "limit": limit, "at": at}
     behind: tuple[float, int, None] | None = None
@@ -171,7 +171,7 @@ def pages(searchers: list[Searcher], query: str, at: int, limit: int) -> Iterato
         behind = *page[-1][1:], None
 
 
-def check(searchers: list[Searcher], model: Model, queries: list[str], at: int) -> None:
+def check(searchers: Sequence[HostedView], model: Model, queries: list[str], at: int) -> None:
     """As of a T the answers of all shards together are those of the model, to the last bit."""
     for query in queries:
         expected = model.search(bound(query), at)
