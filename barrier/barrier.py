@@ -6,6 +6,10 @@ one bundle is unacknowledged, t_last grows from bundle to bundle, and no output 
 t_last is sent again: items and t_last at the consumer always belong together (Delivery,
 consistency, and determinism, section V-A2).
 
+A consumer that merges the outputs of several barriers has to know how far each of them is, also
+where it has no outputs: with `tells`, a barrier that has nothing to send gives an empty bundle when
+that has grown (`take_passed`). It needs no answer, as a later one says more.
+
 t_last counts in the unit of the barrier: times of labels, or numbers of epochs, of productions or
 of bundles. All blobs of one unit are in one bundle. A bundle of several units is bounded in bytes:
 more outputs wait for the next one.
@@ -50,6 +54,9 @@ class Barrier:
         self.groups = groups
         self.bundle_bytes = BUNDLE_BYTES
         """Bytes of blobs from which on a bundle takes no further unit."""
+        self.tells = False
+        """Whether the consumer is told how far the outputs are complete where there are none."""
+        self._told_to = NOTHING
         self.ready: deque[tuple[int, bytes, int]] = deque()
         """(time, epoch or production; blob; checksum with it) of outputs that may leave and are in
         no bundle yet."""
@@ -188,6 +195,19 @@ class Barrier:
             self.name, incarnation, self.groups, tuple(blobs), t_last, checksum
         )
         return self.outstanding
+
+    def take_passed(self, incarnation: int) -> Bundle | None:
+        """An empty bundle: there are no outputs up to its t_last but those that the consumer has.
+
+        None if that is known, is not so, or need not be told. It needs no answer.
+        """
+        if not self.tells or not self.connected or not self.empty:
+            return None
+        if self.released_to <= max(self.t_last, self._told_to):
+            return None
+        self._told_to = self.released_to
+        told = self.name, incarnation, self.groups
+        return Bundle(*told, (), self.released_to, self.checksum)
 
     def _queue(self, unit: int, blob: bytes) -> None:
         """A blob of this time, epoch, production or bundle may leave."""

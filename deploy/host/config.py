@@ -70,6 +70,8 @@ class ProcessConfig:
     """The nodes to begin with, by their numbers; (): the first `nodes`."""
     output: str = ""
     """Directory of the JSON-lines consumer; if empty, the consumer is a process of its own."""
+    journal: bool = False
+    """Whether that process merges the outputs of all nodes in label order."""
     role: str = ""
     index: int = 0
     lifeline: int = -1

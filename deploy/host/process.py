@@ -80,6 +80,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         process=process,
         dead_letters=config.dead_letters,
         run=config.run,
+        tells=config.journal,
         pace=Pace(flow_plan, monotonic, careful=config.careful, note=note),
     )
     sinks = () if config.output else tuple(sink.name for sink in flow.sinks)

@@ -46,6 +46,7 @@ class Components:
     new_id: Callable[[], int]
     dead_letters: bool = False
     bundle_bytes: int = BUNDLE_BYTES
+    tells: bool = False
 
     @property
     def place(self) -> int:
@@ -122,6 +123,7 @@ class Components:
         """The barrier as of a snapshot with these meta data, decoded."""
         barrier = self._empty_barrier(start, number, meta, same_code)
         barrier.bundle_bytes = self.bundle_bytes
+        barrier.tells = self.tells
         return barrier
 
     def _empty_barrier(self, start: int, number: int, meta: object, same_code: bool) -> Barrier:

@@ -1,7 +1,9 @@
 """Delivery: a barrier's dialogue with its consumer, in one incarnation.
 
 Takes: `LastBundle` and `BundleStored` (consumer), and the time. Gives: `FetchLast` at first, and
-again while an answer is overdue; bundles, and again each bundle that the consumer did not get.
+again while an answer is overdue; bundles, and again each bundle that the consumer did not get;
+and empty ones that need no answer, to a consumer that is told how far the outputs are. That one is
+asked once a second: it may have been started again, and lack what it was told.
 
 Another process may take the place of a consumer at any time, and messages of the earlier process
 may come late. So each question carries the number of bundles sent and stored so far, and its answer
@@ -42,7 +44,7 @@ class Delivery:
             return None
         self.ask_at = now + ASK_EVERY_S
         barrier = self.barrier
-        if barrier.connected and barrier.outstanding is None:
+        if barrier.connected and barrier.outstanding is None and not barrier.tells:
             self.unanswered = 0
             return None
         self.unanswered += 1
@@ -58,6 +60,10 @@ class Delivery:
             self.sent_at = now
             self.ask_at = now + ASK_EVERY_S
         return bundle
+
+    def passed(self) -> Bundle | None:
+        """An empty bundle to send, see `Barrier.take_passed`."""
+        return self.barrier.take_passed(self._incarnation)
 
     def stored(self, message: BundleStored) -> None:
         """The consumer has stored a bundle."""

@@ -67,8 +67,8 @@ class Node(Recovering):
     """Node `index`, with any policy; the first layout has `nodes` nodes, and the master tells of
     later ones.
 
-    `process`, `address`, `run`: see `Member`; `dead_letters`: see `Barrier`; `waiting_bytes`: see
-    `Brake`.
+    `process`, `address`, `run`: see `Member`; `dead_letters`, `tells`: see `Barrier`;
+    `waiting_bytes`: see `Brake`.
     """
 
     def __init__(
@@ -85,11 +85,19 @@ class Node(Recovering):
         run: str = "",
         pace: Pace | None = None,
         waiting_bytes: int = WAITING_BYTES,
+        tells: bool = False,
     ) -> None:
         self._waiting_bytes = waiting_bytes
         layout = tuple(range(nodes)) if index < nodes else (index,)
         components = Components(
-            plan, policy, index, layout, new_id, dead_letters, waiting_bytes // BUNDLES_WAITING
+            plan,
+            policy,
+            index,
+            layout,
+            new_id,
+            dead_letters,
+            waiting_bytes // BUNDLES_WAITING,
+            tells,
         )
         super().__init__(components, process, address, run, pace or Pace(plan))
         self.index = index
@@ -334,6 +342,8 @@ class Node(Recovering):
         bundle = self._delivery.bundle(self.now)
         if bundle is not None:
             self.send("consumer", bundle)
+        elif (passed := self._delivery.passed()) is not None:
+            self.send("consumer", passed)
         return bundle is not None
 
     def _unsaved_bytes(self) -> int:

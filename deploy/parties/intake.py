@@ -149,10 +149,15 @@ class Intake(Receiver):
 
     def turn(self) -> bool:
         more = super().turn()
-        self._presence.look(self.now, self.source.connected or 0)
+        self._presence.look(self.now, self.connected)
         if self._owed:
             self._answer()
         return more
+
+    @property
+    def connected(self) -> int:
+        """How many producers are connected."""
+        return self.source.connected or 0
 
     def close(self) -> None:
         for lines in (self._dropped, self._crowded, self._foreign, self._presence):

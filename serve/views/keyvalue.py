@@ -86,6 +86,10 @@ class KeyValueView:
                 self._superseded_of.append(history)
         self.time = time
 
+    def __len__(self) -> int:
+        """How many keys have a value."""
+        return len(self._latest)
+
     def get(self, key: object, at: int | None = None) -> Version | None:
         """The value of a key as of a T, by default the newest; None if it has none.
 

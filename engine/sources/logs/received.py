@@ -219,6 +219,11 @@ class ReceivedSource(LiveSource):
         """The number of the last record that was taken of a producer."""
         return self._accepted.get(producer, 0)
 
+    @property
+    def last_taken(self) -> int:
+        """The time of the last record that was taken. Precondition: one was, just now."""
+        return self._incoming[-1].time
+
     def acknowledged(self, producer: str) -> int:
         """The number of the last record of a producer that the log has."""
         return self._acknowledged.get(producer, 0)

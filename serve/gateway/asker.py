@@ -1,0 +1,80 @@
+"""Asking one shard of a view from an asyncio loop."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+
+import zmq
+import zmq.asyncio
+
+from driftline.engine.errors import PayloadError
+from driftline.serve.errors import Refused
+from driftline.serve.hosting.asking import Asked, TakenBack, decode_answer, encode_asked
+from driftline.serve.views.hosted import Answer, Question
+
+BEYOND_S = 1.0
+"""How much longer than the view itself the asker waits: its process may be dead."""
+
+
+class Asker:
+    """Asks the shard of a view at an address, whatever process it is that listens there."""
+
+    def __init__(self, context: zmq.asyncio.Context, name: str, address: str) -> None:
+        self.name = name
+        self._numbers = count(1)
+        self._asked: dict[int, tuple[asyncio.Future[Answer], bytes]] = {}
+        """Number of a question -> who waits for the answer, and the message."""
+        self._socket = context.socket(zmq.DEALER)
+        self._socket.set_hwm(0)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.RECONNECT_IVL, 20)
+        self._connected = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        self._socket.connect(address)
+        self._tasks = [asyncio.create_task(each) for each in (self._hear(), self._ask_again())]
+
+    async def ask(self, question: Question, after: int, within_s: float) -> Answer:
+        """The answer. Raises Refused; "unavailable" if none has come in time."""
+        number = next(self._numbers)
+        try:
+            data = encode_asked(Asked(number, question, after, within_s))
+        except PayloadError as error:
+            raise Refused("invalid", f"the question {error}") from None
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answer, data
+        try:
+            await self._socket.send(data)
+            async with asyncio.timeout(within_s + BEYOND_S):
+                return await answer
+        except TimeoutError:
+            text = f"{self.name} does not answer; it may be starting again"
+            raise Refused("unavailable", text) from None
+        finally:
+            self._asked.pop(number, None)
+            if not answer.done() or answer.cancelled():
+                await self._socket.send(encode_asked(TakenBack(number)))
+
+    def close(self) -> None:
+        """Ask nothing more."""
+        for task in self._tasks:
+            task.cancel()
+        self._socket.disable_monitor()
+        self._socket.close()
+
+    async def _hear(self) -> None:
+        while True:
+            number, answer = decode_answer(await self._socket.recv())
+            waiting, _ = self._asked.get(number, (None, b""))
+            if waiting is None or waiting.done():
+                continue
+            if isinstance(answer, Refused):
+                waiting.set_exception(answer)
+            else:
+                waiting.set_result(answer)
+
+    async def _ask_again(self) -> None:
+        """Whenever a process of the view can be reached: it may be another one than before."""
+        while True:
+            await self._connected.recv_multipart()
+            for _, data in list(self._asked.values()):
+                await self._socket.send(data)

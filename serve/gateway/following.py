@@ -1,0 +1,64 @@
+"""Following the journal from an asyncio loop."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import zmq
+import zmq.asyncio
+
+from driftline.engine.errors import Unavailable
+from driftline.serve.errors import NoLongerRetained
+from driftline.serve.hosting.feeds import FOLLOW_EVERY_S, Following, Lost, Stored
+from driftline.serve.journal import Span
+
+NOBODY = 0
+"""What a follower needs of the journal that can go on from whatever there is."""
+
+
+async def follow(
+    context: zmq.asyncio.Context, address: str, since: int, name: str = "gateway"
+) -> AsyncIterator[Span]:
+    """The spans of a journal from a time on, without an end; those that are empty, too.
+
+    Whoever takes them slowly is given them slowly. If the journal's process is started again, they
+    go on. Raises NoLongerRetained, Unavailable if they cannot be read.
+    """
+    following = Following(f"{name}-{secrets.token_hex(4)}", secrets.token_hex(8), since)
+    socket = context.socket(zmq.DEALER)
+    socket.set_hwm(0)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.RECONNECT_IVL, 20)
+    socket.connect(address)
+    saying = asyncio.create_task(_say_so(socket, following))
+    try:
+        while True:
+            heard = following.hear(await socket.recv())
+            if isinstance(heard, Lost):
+                if heard.oldest >= 0:
+                    raise NoLongerRetained(heard.reason, heard.oldest)
+                raise Unavailable(heard.reason)
+            if isinstance(heard, Stored):
+                continue
+            # The same spans may come once more, and overlap, if the journal was started again.
+            if heard.time > since:
+                items = [item for item in heard.items if item.label[0] >= since]
+                span = Span(max(since, heard.since), heard.time, items)
+                since = heard.time
+                yield span
+            if credit := following.credit():
+                await socket.send(credit)
+    finally:
+        saying.cancel()
+        with suppress(asyncio.CancelledError):
+            await saying
+        socket.close()
+
+
+async def _say_so(socket: zmq.asyncio.Socket, following: Following) -> None:
+    while True:
+        await socket.send(following.follow(NOBODY))
+        await asyncio.sleep(FOLLOW_EVERY_S)

@@ -1,0 +1,115 @@
+"""The intake of a service: takes records of its gateway beside those of producers.
+
+The gateway is in the same process, so it needs no protocol: it hands records over in lists, and is
+told the label time of each once it is durable, or why it was refused. Records wait here while there
+is no room for them, and before the next one is taken; so does whoever has sent them.
+
+Takes: `submit`. Gives: the outcome of each record, in lists, in order. Invariant: a record that was
+told of is in the log; one that was not, may be.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from driftline.deploy.host.intake_socket import IntakeSocket, Keys
+from driftline.deploy.parties.intake import Kind
+from driftline.engine.errors import PayloadError
+from driftline.engine.sources.logs.received import Receipt, ReceivedSource
+from driftline.engine.wire.senders import Voice
+from driftline.serve.errors import Refused
+
+GATEWAY = "driftline-gateway"
+"""The producer of the gateway's records, which nobody else may be."""
+
+WAITING_MAX = 20_000
+"""Records of the gateway that wait for room at most."""
+
+Token = TypeVar("Token")
+
+Outcome = int | Refused
+"""The label time of a record, or why it was not taken."""
+
+
+class ServiceIntake(IntakeSocket, Generic[Token]):
+    """The intake; `tell`: takes outcomes, each with the token that came with the record."""
+
+    def __init__(
+        self,
+        source: ReceivedSource,
+        address: str,
+        folder: Path,
+        tell: Callable[[list[tuple[Token, Outcome]]], None],
+        *,
+        keys: Keys | None = None,
+    ) -> None:
+        super().__init__(source, address, folder, name="intake-0", keys=keys)
+        self._tell = tell
+        self._waiting: deque[tuple[Token, object]] = deque()
+        self._unstored: deque[tuple[int, int, Token]] = deque()
+        """(number, label time, token) of records that are not durable yet."""
+        self._outcomes: list[tuple[Token, Outcome]] = []
+
+    @property
+    def connected(self) -> int:
+        return super().connected + 1  # the gateway, which never leaves
+
+    def submit(self, records: Sequence[tuple[Token, object]]) -> None:
+        """Take records, each with a token for its outcome."""
+        refusal = self._refusal(len(records))
+        if refusal is None:
+            self._waiting.extend(records)
+        else:
+            self._outcomes += [(token, refusal) for token, _ in records]
+
+    def turn(self) -> bool:
+        while self._waiting and self.room():
+            self._take_one(*self._waiting.popleft())
+        more = super().turn()
+        if self._outcomes:
+            self._tell(self._outcomes)
+            self._outcomes = []
+        return more
+
+    def stored(self, producers: Sequence[str]) -> None:
+        super().stored(producers)
+        last = self.source.acknowledged(GATEWAY)
+        while self._unstored and self._unstored[0][0] <= last:
+            _, time, token = self._unstored.popleft()
+            self._outcomes.append((token, time))
+
+    def _handle(
+        self, route: bytes, request: tuple[Kind, str, int, int, object], voice: Voice | None
+    ) -> None:
+        _, producer, session, number, _ = request
+        if producer == GATEWAY:
+            self._refuse(route, producer, session, number, "the id is that of the gateway itself")
+        else:
+            super()._handle(route, request, voice)
+
+    def _take_one(self, token: Token, record: object) -> None:
+        number = self.source.accepted(GATEWAY) + 1
+        try:
+            receipt = self.source.receive(GATEWAY, number, record)
+        except PayloadError as error:
+            self._outcomes.append((token, Refused("invalid", f"the record {error}")))
+            return
+        if receipt is Receipt.TAKEN:
+            self._unstored.append((number, self.source.last_taken, token))
+        else:
+            self._outcomes.append((token, Refused("unavailable", f"the input: {receipt.value}")))
+
+    def _refusal(self, count: int) -> Refused | None:
+        if self.source.stopped or self.source.closed:
+            return Refused("unavailable", "the service is ending: send it again to the next one")
+        if self.obstacles:
+            reason = next(iter(self.obstacles.values()))
+            code = "full" if "space" in reason else "unavailable"
+            return Refused(code, f"nothing can be stored now: {reason}")
+        if len(self._waiting) + count > WAITING_MAX:
+            text = f"{WAITING_MAX} records wait to be stored: send it again a little later"
+            return Refused("busy", text)
+        return None

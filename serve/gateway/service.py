@@ -1,0 +1,227 @@
+"""A running service, as its gateway sees it: the flow takes records, the journal is followed, and
+views are asked.
+
+Takes: records from the HTTP server's loop, which are handed to the loop of the front in lists, and
+outcomes from there; spans of the journal. Gives: what `Backend` promises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from heapq import heappop, heappush
+from itertools import count, takewhile
+
+import zmq.asyncio
+
+from driftline.engine.errors import DriftlineError
+from driftline.engine.events import Trouble
+from driftline.engine.wire.bundles import Item
+from driftline.serve.errors import Refused
+from driftline.serve.gateway.asker import Asker
+from driftline.serve.gateway.backend import WITHIN_S
+from driftline.serve.gateway.following import follow
+from driftline.serve.gateway.intake import Outcome
+from driftline.serve.hosting.config import JOURNAL, ServiceConfig, name_of
+from driftline.serve.hosting.host import STATUS
+from driftline.serve.journal import Span
+from driftline.serve.views.hosted import Answer, Question
+
+RECENT = 1_000
+"""Outputs that are kept, for those who ask for the outcome of a record."""
+
+LOOK_EVERY_S = 2.0
+"""How often the views are asked for their figures."""
+
+Waiting = asyncio.Future[int]
+"""Who waits for the label time of a record."""
+
+
+class Service:
+    """The backend of a service's HTTP server; it is made and used in that server's loop.
+
+    `submit`: hands records over to the loop of the front, each with a token; it is called in this
+    loop, and is told the outcomes by `told`. `since`: follow the journal from this time on.
+    """
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        submit: Callable[[list[tuple[Waiting, object]]], None],
+        figures: Callable[[], Mapping[str, float]],
+    ) -> None:
+        self.time = 0
+        self._config = config
+        self._submit = submit
+        self._figures = figures
+        self._loop = asyncio.get_running_loop()
+        self._context = zmq.asyncio.Context()
+        self._askers = {
+            view.name: [
+                Asker(self._context, name, config.address(name))
+                for name in (name_of(view.name, shard) for shard in range(view.shards))
+            ]
+            for view in config.views
+        }
+        self._records: list[tuple[Waiting, object]] = []
+        """Records that are handed over at the end of this turn of the loop."""
+        self._recent: deque[Item] = deque()
+        self._recent_from = 0
+        """All outputs from this time on are in `_recent`."""
+        self._passing: list[tuple[int, int, asyncio.Future[None]]] = []
+        """A heap of those who wait for a T."""
+        self._numbers = count()
+        self._seen: dict[str, dict[str, float]] = {}
+        self._trouble = Trouble("gateway-not-following")
+        self._following = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Wait until the journal is followed, and all views have what it has."""
+        now = max([0, *await self._views_at()])
+        self._recent_from = self.time = now
+        self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._look())]
+        await self._following.wait()
+        await self._views_at(self.time)
+
+    async def close(self) -> None:
+        """Follow and ask nothing more."""
+        for task in self._tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        for askers in self._askers.values():
+            for asker in askers:
+                asker.close()
+        self._context.destroy(linger=0)
+
+    # Records.
+
+    async def write(self, record: object) -> int:
+        if not self._records:
+            self._loop.call_soon(self._hand_over)
+        waiting: Waiting = self._loop.create_future()
+        self._records.append((waiting, record))
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                return await waiting
+        except TimeoutError:
+            text = "it is not stored yet, and may be later: send it again with the same key"
+            raise Refused("unavailable", text) from None
+
+    def told(self, outcomes: Sequence[tuple[Waiting, Outcome]]) -> None:
+        """Outcomes of records. Any thread may call this."""
+        with suppress(RuntimeError):  # the loop is over
+            self._loop.call_soon_threadsafe(_resolve, outcomes)
+
+    def _hand_over(self) -> None:
+        records, self._records = self._records, []
+        self._submit(records)
+
+    # The journal.
+
+    @property
+    def oldest(self) -> int:
+        return 0
+
+    async def passed(self, time: int, within_s: float = WITHIN_S) -> Sequence[Item]:
+        try:
+            async with asyncio.timeout(within_s):
+                await self._wait_for(time + 1)
+                if time >= self._recent_from:
+                    first = bisect_left(self._recent, time, key=_time_of)
+                    rest = (self._recent[i] for i in range(first, len(self._recent)))
+                    return list(takewhile(lambda item: item.label[0] == time, rest))
+                async for span in self.spans(time):
+                    return [item for item in span.items if item.label[0] == time]
+        except TimeoutError:
+            pass
+        raise Refused("unavailable", f"it is stored, but not worked off within {within_s:g} s")
+
+    def spans(self, since: int) -> AsyncIterator[Span]:
+        return follow(self._context, self._config.feeds, since, "subscriber")
+
+    async def _wait_for(self, time: int) -> None:
+        if self.time < time:
+            waiting = self._loop.create_future()
+            heappush(self._passing, (time, next(self._numbers), waiting))
+            await waiting
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                async for span in follow(self._context, self._config.feeds, self.time):
+                    self._take(span)
+            except DriftlineError as error:
+                now = self._loop.time()
+                self._trouble.failed(now, f"the gateway cannot follow the journal: {error}")
+                await asyncio.sleep(1.0)
+
+    def _take(self, span: Span) -> None:
+        self._recent.extend(span.items)
+        while len(self._recent) > RECENT:
+            self._recent_from = self._recent.popleft().label[0] + 1
+        self.time = span.time
+        self._following.set()
+        while self._passing and self._passing[0][0] <= span.time:
+            _, _, waiting = heappop(self._passing)
+            if not waiting.done():
+                waiting.set_result(None)
+
+    # Views.
+
+    async def ask(
+        self, view: str, question: Question, *, after: int = 0, within_s: float = WITHIN_S
+    ) -> Sequence[Answer]:
+        askers = self._askers[view]
+        if len(askers) == 1:
+            return [await askers[0].ask(question, after, within_s)]
+        asking = [asyncio.ensure_future(each.ask(question, after, within_s)) for each in askers]
+        try:
+            return await asyncio.gather(*asking)
+        finally:
+            for each in asking:
+                each.cancel()
+
+    def figures(self) -> Mapping[str, Mapping[str, float]]:
+        return {"flow": self._figures(), JOURNAL: {"time": self.time}, **self._seen}
+
+    async def _views_at(self, after: int = 0) -> list[int]:
+        """The T of each shard of each view, once it is at least some T."""
+        times: list[int] = []
+        for askers in self._askers.values():
+            for asker in askers:
+                answer = await self._status(asker, after)
+                times.append(int(answer["time"]))
+        return times
+
+    async def _status(self, asker: Asker, after: int = 0) -> dict[str, float]:
+        while True:
+            with suppress(Refused):
+                answer = await asker.ask({"what": STATUS}, after, WITHIN_S)
+                return {key: x for key, x in answer.items() if isinstance(x, int | float)}
+            await asyncio.sleep(0.1)
+
+    async def _look(self) -> None:
+        while True:
+            for askers in self._askers.values():
+                for asker in askers:
+                    self._seen[asker.name] = await self._status(asker)
+            await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _resolve(outcomes: Sequence[tuple[Waiting, Outcome]]) -> None:
+    for waiting, outcome in outcomes:
+        if waiting.done():
+            continue
+        if isinstance(outcome, Refused):
+            waiting.set_exception(outcome)
+        else:
+            waiting.set_result(outcome)
+
+
+def _time_of(item: Item) -> int:
+    return item.label[0]

@@ -1,0 +1,133 @@
+"""The children of a service beside those of its flow: the journal's process, and the views'.
+
+A child that dies is started again; one that dies again and again, with a growing pause. One that
+says why it cannot start ends the service.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+from driftline.deploy.host import child
+from driftline.deploy.host.deaths import how
+from driftline.deploy.host.exits import Exits
+from driftline.deploy.host.launched import Launched, deaf_to_interrupts
+from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.statuses import CANNOT_START
+from driftline.engine.errors import Unavailable
+from driftline.engine.events import about, log
+from driftline.serve.hosting.config import JOURNAL, ServiceConfig
+
+PAUSE_S, PAUSE_S_MAX = 0.05, 5.0
+"""Before the next start of a child; doubles with each death soon after a start."""
+
+WELL_S = 10.0
+"""A child that has lived for so long had started well."""
+
+_MODULES = "driftline.serve.hosting.journal_process", "driftline.serve.hosting.view_process"
+
+
+class Children:
+    """The journal and all views. A context manager: on leaving it they are killed, which loses
+    nothing."""
+
+    def __init__(self, config: ServiceConfig) -> None:
+        self.restarts = 0
+        self._config = config
+        self._exits = Exits()
+        self._running: dict[str, Launched] = {}
+        self._started_at: dict[str, float] = {}
+        self._start_at: dict[str, float] = {}
+        """Child that has died -> when it is started again."""
+        self._pauses: dict[str, float] = {}
+        self._roles = {JOURNAL: (JOURNAL, 0)} | {
+            replace(config, role=view.name, shard=shard).name: (view.name, shard)
+            for view in config.views
+            for shard in range(view.shards)
+        }
+
+    def __enter__(self) -> Self:
+        for name in self._roles:
+            self._start(name)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for each in self._running.values():
+            each.end()
+        self._exits.close()
+
+    @property
+    def pids(self) -> Mapping[str, int]:
+        """Process ids by name. Any thread may ask."""
+        return {name: each.pid for name, each in list(self._running.items())}
+
+    @property
+    def has_lost_one(self) -> bool:
+        """Whether a child has ended since `supervise` was called last, as far as is known."""
+        return self._exits.news
+
+    def wake(self, runtime: Runtime) -> None:
+        """Let the loop of a runtime wake up as soon as a child has ended."""
+        if (file := self._exits.fileno()) is not None:
+            runtime.listen(file, self._exits.take)
+
+    def supervise(self) -> None:
+        """Start children again that have died. Raises Unavailable if one cannot start."""
+        now = monotonic()
+        self._exits.news = False
+        for name, each in list(self._running.items()):
+            status = each.process.poll()
+            if status is not None and name not in self._start_at:
+                self._died(name, each, status, now)
+            if now >= self._start_at.get(name, now + 1):
+                del self._start_at[name]
+                each.cut()
+                self._start(name)
+                self.restarts += 1
+                pid = self.pids[name]
+                told = about("process-started", name=name, pid=pid)
+                log.info("%s is started again (pid %d)", name, pid, extra=told)
+
+    def _died(self, name: str, dead: Launched, status: int, now: float) -> None:
+        dead.hear_out()
+        if status == CANNOT_START:
+            raise Unavailable("\n".join(dead.mouth.last) or f"{name} cannot start")
+        started_well = now - self._started_at[name] > WELL_S
+        pause = PAUSE_S if started_well else min(PAUSE_S_MAX, self._pauses.get(name, 0.025) * 2)
+        self._pauses[name] = pause
+        self._start_at[name] = now + pause
+        log.warning(
+            "%s (pid %d) %s; it is started again in %.1f s",
+            *(name, dead.pid, how(status), pause),
+            extra=about("process-died", name=name, pid=dead.pid, status=status, pause=pause),
+        )
+
+    def _start(self, name: str) -> None:
+        role, shard = self._roles[name]
+        config = replace(self._config, role=role, shard=shard)
+        module = _MODULES[role != JOURNAL]
+
+        def popen(lifeline: int, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
+            with deaf_to_interrupts():
+                return subprocess.Popen(
+                    child.command(module, replace(config, lifeline=lifeline).to_json()),
+                    env=child.environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    pass_fds=[lifeline],
+                )
+
+        self._running[name] = made = Launched(name, popen)
+        self._started_at[name] = monotonic()
+        self._exits.watch(made.pid)

@@ -1,0 +1,126 @@
+"""What the processes of a service are told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+
+from driftline.deploy.host.config import ProcessConfig
+from driftline.engine.flow.flow import Flow
+from driftline.serve.journal import Retention
+from driftline.serve.views.hosted import HostedView
+
+JOURNAL = "journal"
+"""The role of the journal's process; of the others it is the name of a view."""
+
+CHECKPOINT_S = 30.0
+"""Seconds between two checkpoints of a view."""
+
+CHECKPOINT_ITEMS = 5_000
+"""So many outputs since the last checkpoint are reason for the next one: they are read again if
+the view starts again, at some 10,000 a second."""
+
+RETAIN_S = 600.0
+"""How far back views answer as of a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSpec:
+    """A view of a service: which one, how it is made, and in how many shards.
+
+    `make`: ``module:function``, which is called with a `Place`.
+    """
+
+    name: str
+    make: str
+    shards: int = 1
+    options: Mapping[str, str] | None = None
+
+    def made(self, place: Place) -> HostedView:
+        """The view, empty."""
+        module, _, function = self.make.partition(":")
+        make: Callable[[Place], HostedView] = getattr(import_module(module), function)
+        return make(place)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a view knows of where it is. `directory`: for its own files."""
+
+    flow: Flow
+    directory: Path
+    shard: int
+    shards: int
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceConfig:
+    """The configuration that all processes of a service share, and the role of this one."""
+
+    process: ProcessConfig
+    """Of the nodes and the master: who they are, where the sockets are."""
+    directory: str
+    """Of the journal and the views."""
+    views: tuple[ViewSpec, ...]
+    retained_bytes: int | None = None
+    """Bytes of the journal that stay at most, beyond what views need to begin with."""
+    retained_s: float = RETAIN_S
+    checkpoint_s: float = CHECKPOINT_S
+    checkpoint_items: int = CHECKPOINT_ITEMS
+    role: str = ""
+    shard: int = 0
+    lifeline: int = -1
+
+    def to_json(self) -> str:
+        """The argument of a process."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> ServiceConfig:
+        """Decode `to_json`."""
+        fields = json.loads(text)
+        fields["process"] = ProcessConfig.from_json(json.dumps(fields["process"]))
+        fields["views"] = tuple(ViewSpec(**each) for each in fields["views"])
+        return ServiceConfig(**fields)
+
+    @property
+    def name(self) -> str:
+        """The name of this process."""
+        return self.role if self.role == JOURNAL else name_of(self.role, self.shard)
+
+    @property
+    def view(self) -> ViewSpec:
+        """The view of this process. Precondition: its role is one."""
+        return next(view for view in self.views if view.name == self.role)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all shards of all views."""
+        return [name_of(view.name, shard) for view in self.views for shard in range(view.shards)]
+
+    @property
+    def retention(self) -> Retention:
+        """What of the journal stays in any case."""
+        return Retention(bytes=self.retained_bytes)
+
+    def path(self, name: str) -> Path:
+        """The directory of the journal or of a shard of a view."""
+        return Path(self.directory) / name
+
+    def address(self, name: str) -> str:
+        """Where a shard of a view, or the journal, is reached."""
+        return f"ipc://{self.process.sockets}/{name}.asks" if name != JOURNAL else self.feeds
+
+    @property
+    def feeds(self) -> str:
+        """Where the journal is followed."""
+        return f"ipc://{self.process.sockets}/journal.feeds"
+
+
+def name_of(view: str, shard: int) -> str:
+    """The name of a shard of a view."""
+    return f"{view}-{shard}"

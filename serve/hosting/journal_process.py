@@ -1,0 +1,116 @@
+"""The process of the journal: ``python -m driftline.serve.hosting.journal_process CONFIG``.
+
+CONFIG is the JSON form of `ServiceConfig`. The process runs until its parent ends, or kills it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from time import monotonic, time
+
+import zmq
+
+from driftline.deploy.host.runtime import Runtime
+from driftline.engine.errors import MalformedMessage, Unavailable
+from driftline.engine.events import Trouble
+from driftline.engine.flow.loading import load_flow
+from driftline.engine.labels import INFINITY
+from driftline.engine.wire.marks import Mark
+from driftline.engine.wire.party import Party
+from driftline.serve.hosting.config import JOURNAL, ServiceConfig
+from driftline.serve.hosting.feeds import Feeds
+from driftline.serve.hosting.journal_server import JournalServer
+from driftline.serve.hosting.processes import run_process
+from driftline.serve.journal import Journal, Span
+
+DROP_EVERY_S = 60.0
+"""How often the journal is looked through for what need not stay."""
+
+DRAIN = 64
+"""Messages of followers that a turn takes at most."""
+
+
+class FeedSocket(Party):
+    """The socket of the feeds, over which spans leave as soon as the journal has them."""
+
+    def __init__(self, server: JournalServer, config: ServiceConfig) -> None:
+        super().__init__("feeds")
+        self._server = server
+        self._config = config
+        self._feeds = Feeds(server.journal.read)
+        self._stored = -1
+        self._drop_at = 0.0
+        self._trouble = Trouble("journal-not-dropped")
+        self._context = zmq.Context()
+        self.socket = self._context.socket(zmq.ROUTER)
+        self.socket.set_hwm(0)  # what is under way is bounded by what followers have room for
+        self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        self.socket.bind(config.feeds)
+        server.journal.followers.append(self.forward)
+
+    def forward(self, span: Span) -> None:
+        """Send a span before it is stored."""
+        self._feeds.forward(span)
+        self._send()
+
+    def drain(self) -> None:
+        """Take the messages that have come."""
+        try:
+            for _ in range(DRAIN):
+                route, data = self.socket.recv_multipart(zmq.NOBLOCK)
+                try:
+                    self._feeds.take(route, data, monotonic())
+                except MalformedMessage:
+                    self.malformed += 1
+        except zmq.Again:
+            pass
+
+    def turn(self) -> bool:
+        if self._server.stored != self._stored:
+            self._stored = self._server.stored
+            self._feeds.stored(self._stored)
+        more = self._feeds.turn(self.now)
+        self._send()
+        if self.now >= self._drop_at:
+            self._drop_at = self.now + DROP_EVERY_S
+            self._drop()
+        return more
+
+    def close(self) -> None:
+        """Release the socket."""
+        self._context.destroy(linger=0)
+
+    def _send(self) -> None:
+        for route, data in self._feeds.outbox:
+            self.socket.send_multipart((route, data))
+        self._feeds.outbox.clear()
+
+    def _drop(self) -> None:
+        """Remove what need not stay: never what a view has to begin with."""
+        kept = self._feeds.kept
+        needed = min((kept.get(name, 0) for name in self._config.names), default=INFINITY)
+        try:
+            self._server.journal.drop(self._config.retention, time(), needed)
+        except Unavailable as error:
+            self._trouble.failed(self.now, f"the journal cannot be made smaller: {error}")
+        else:
+            self._trouble.over(self.now, "the journal can be made smaller again")
+
+
+def run_journal(config: ServiceConfig) -> None:
+    """Run the journal until the process is ended."""
+    process = config.process
+    flow = load_flow(process.flow)
+    mark = Mark(process.lineage, JOURNAL, process.session)
+    journal = Journal(Path(config.path(JOURNAL)), flow, process.identity, mark)
+    server = JournalServer(journal)
+    runtime = Runtime()
+    runtime.add(server, process.address("consumer"))
+    feeds = FeedSocket(server, config)
+    runtime.watch(feeds, feeds.socket, feeds.drain, lambda: True)
+    runtime.run(lambda: False)
+
+
+if __name__ == "__main__":
+    run_process(sys.argv[1], run_journal)

@@ -1,0 +1,110 @@
+"""The key-value view as a process hosts it: what it can be asked.
+
+{"what": "get", "key": key, "at"?: T} -> {"at", "time", "value"}, or refused as absent
+{"what": "items", "prefix": text, "limit": n, "behind"?: key, "at"?: T}
+    -> {"at", "items": [{"key", "time", "value"}, ...]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import dropwhile, islice
+
+from driftline.engine.errors import PayloadError, Unavailable
+from driftline.engine.flow.flow import Flow
+from driftline.engine.keygroups import canonical
+from driftline.engine.wire.bundles import Item
+from driftline.serve.errors import NoLongerRetained, Refused
+from driftline.serve.hosting.config import Place, ViewSpec
+from driftline.serve.views.hosted import Answer, Question, Work
+from driftline.serve.views.keyvalue import KeyValueView
+
+LIMIT = 1_000
+"""Keys of one answer, at most."""
+
+
+def views_of(flow: Flow) -> tuple[ViewSpec, ...]:
+    """A key-value view of each sink of a flow, with the sink's name."""
+    return tuple(
+        ViewSpec(sink.name, f"{__name__}:make", options={"sink": str(number)})
+        for number, sink in enumerate(flow.sinks)
+    )
+
+
+def make(place: Place) -> HostedKeyValues:
+    """The view of the sink with the number `sink` among the options."""
+    return HostedKeyValues(int(place.options["sink"]))
+
+
+class HostedKeyValues:
+    """The values of the outputs of a sink, for a process that hosts them."""
+
+    def __init__(self, sink: int) -> None:
+        self._view = KeyValueView(sink)
+
+    @property
+    def time(self) -> int:
+        return self._view.time
+
+    @property
+    def since(self) -> int:
+        return self._view.since
+
+    def apply(self, time: int, items: Sequence[Item]) -> None:
+        self._view.apply(time, items)
+
+    def ask(self, question: Question) -> Answer:
+        """Answer as the module's docstring says. Raises Refused."""
+        at = question.get("at", self.time)
+        try:
+            match question:
+                case {"what": "get", "key": key} if isinstance(at, int):
+                    return {"at": at, **self._get(key, at)}
+                case {"what": "items", "prefix": str(prefix), "limit": int(limit)} if isinstance(
+                    at, int
+                ):
+                    rows = self._items(prefix, at, question)
+                    return {"at": at, "items": list(islice(rows, max(0, min(limit, LIMIT))))}
+        except NoLongerRetained as error:
+            raise Refused("retained", str(error), {"oldest": error.oldest}) from None
+        except Unavailable as error:
+            raise Refused("unavailable", str(error)) from None
+        except (PayloadError, TypeError):
+            raise Refused("invalid", "a key is a text, a number, or a list of these") from None
+        raise Refused("invalid", "the view has no answer to such a question")
+
+    def _get(self, key: object, at: int) -> Mapping[str, object]:
+        found = self._view.get(key, at)
+        if found is None:
+            raise Refused("absent", "there is no such key", {"at": at})
+        return {"time": found.time, "value": found.value}
+
+    def _items(self, prefix: str, at: int, question: Question) -> Iterator[Mapping[str, object]]:
+        items = self._view.items(prefix, at)
+        if "behind" in question:
+            behind = canonical(question["behind"])
+            items = dropwhile(lambda item: item[0] != behind, items)
+            next(items, None)
+        for key, found in items:
+            yield {"key": key, "time": found.time, "value": found.value}
+
+    def retain(self, since: int) -> None:
+        self._view.retain(since)
+
+    def freeze(self) -> None:
+        pass
+
+    def save(self) -> Iterator[bytes]:
+        return self._view.save()
+
+    def saved(self) -> None:
+        pass
+
+    def load(self, parts: Iterable[bytes]) -> None:
+        self._view.load(parts)
+
+    def work(self) -> Work | None:
+        return None
+
+    def figures(self) -> Mapping[str, float]:
+        return {"keys": len(self._view), "without_key": self._view.without_key}

@@ -1,0 +1,40 @@
+"""The frame of each process of a service: it holds on to its parent, logs to it, and says how it
+ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+from driftline.deploy.host.lifeline import hold_on
+from driftline.deploy.host.logs import log_to_parent
+from driftline.deploy.host.statuses import CANNOT_START, DIED, STOPPED
+from driftline.engine.errors import DriftlineError
+from driftline.engine.events import about, log
+from driftline.serve.hosting.config import ServiceConfig
+
+
+def run_process(argument: str, run: Callable[[ServiceConfig], None]) -> None:
+    """Run a process, and leave it. `argument`: the JSON form of its configuration."""
+    status = _status_of(ServiceConfig.from_json(argument), run)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # at once: a thread that does not end must not keep the process
+
+
+def _status_of(config: ServiceConfig, run: Callable[[ServiceConfig], None]) -> int:
+    if config.lifeline >= 0:
+        hold_on(config.lifeline)
+    log_to_parent(config.name, config.process.log_level)
+    sys.path += [path for path in config.process.paths if path not in sys.path]
+    try:
+        run(config)
+    except DriftlineError as error:
+        log.error("%s", error, extra=about("cannot-start", error=type(error).__name__))
+        return CANNOT_START
+    except BaseException as error:
+        told = about("died", error=type(error).__name__)
+        log.critical("an unexpected error ends %s", config.name, exc_info=True, extra=told)
+        return DIED
+    return STOPPED

@@ -1,0 +1,174 @@
+"""The process of a view's shard: ``python -m driftline.serve.hosting.view_process CONFIG``.
+
+CONFIG is the JSON form of `ServiceConfig`. The process runs until its parent ends, or kills it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Callable
+from time import perf_counter
+
+import zmq
+
+from driftline.deploy.host.exits import Exits
+from driftline.deploy.host.runtime import Runtime
+from driftline.engine.errors import DriftlineError, Unavailable
+from driftline.engine.events import about, log
+from driftline.engine.flow.loading import load_flow
+from driftline.engine.moments import time_in_words
+from driftline.engine.sinks.directory import reported
+from driftline.engine.wire.party import Party
+from driftline.serve.hosting.config import JOURNAL, Place, ServiceConfig
+from driftline.serve.hosting.feeds import Following
+from driftline.serve.hosting.host import Pace, ViewHost
+from driftline.serve.hosting.processes import run_process
+from driftline.serve.views.checkpoint import restored, writing
+from driftline.serve.views.hosted import HostedView
+
+CHECKPOINT = "checkpoint"
+"""The file of the checkpoint in the directory of a view."""
+
+DRAIN = 32
+"""Messages that a turn takes at most, of each kind."""
+
+_COPY_FAILED = 1
+
+
+class JournalSocket(Party):
+    """The way to the journal."""
+
+    def __init__(self, host: ViewHost, context: zmq.Context[zmq.Socket[bytes]], to: str) -> None:
+        super().__init__("follower")
+        self._host = host
+        self.socket = context.socket(zmq.DEALER)
+        self.socket.set_hwm(0)  # bounded by the room that the journal is told of
+        self.socket.setsockopt(zmq.RECONNECT_IVL, 20)
+        self.socket.connect(to)
+
+    def drain(self) -> None:
+        """Take the messages that have come."""
+        try:
+            for _ in range(DRAIN):
+                self._host.hear(self.socket.recv(zmq.NOBLOCK))
+        except zmq.Again:
+            pass
+
+    def turn(self) -> bool:
+        for data in self._host.to_journal:
+            self.socket.send(data)
+        self._host.to_journal.clear()
+        return False
+
+
+class AskSocket(Party):
+    """Where questions come in."""
+
+    def __init__(self, host: ViewHost, context: zmq.Context[zmq.Socket[bytes]], at: str) -> None:
+        super().__init__("asks")
+        self._host = host
+        self.socket = context.socket(zmq.ROUTER)
+        self.socket.set_hwm(0)
+        self.socket.bind(at)
+
+    def drain(self) -> None:
+        """Take the messages that have come."""
+        try:
+            for _ in range(DRAIN):
+                route, data = self.socket.recv_multipart(zmq.NOBLOCK)
+                self._host.take(route, data)
+        except zmq.Again:
+            pass
+
+    def turn(self) -> bool:
+        for route, data in self._host.answers:
+            self.socket.send_multipart((route, data))
+        self._host.answers.clear()
+        return False
+
+
+class Copies(Party):
+    """Has the work of a host done by copies of this process, one after the other."""
+
+    def __init__(self, host: ViewHost, exits: Exits) -> None:
+        super().__init__("copies")
+        self._host = host
+        self._exits = exits
+        self._pid = 0
+
+    def turn(self) -> bool:
+        host = self._host
+        if self._pid:
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+            if pid:
+                self._pid = 0
+                host.worked(status == 0)
+        elif host.work is not None:
+            self._pid = _copy(host.name, host.work.do)
+            self._exits.watch(self._pid)
+        return False
+
+
+def _copy(name: str, do: Callable[[], None]) -> int:
+    """Let a copy of this process do some work. Returns its process id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.nice(10)
+        do()
+    except DriftlineError as error:
+        log.warning("%s: %s", name, error, extra=about("copy-failed", error=type(error).__name__))
+    except BaseException as error:
+        told = about("copy-failed", error=type(error).__name__)
+        log.critical("a copy of %s has failed", name, exc_info=True, extra=told)
+    else:
+        os._exit(0)
+    os._exit(_COPY_FAILED)
+
+
+def run_view(config: ServiceConfig) -> None:
+    """Run a shard of a view until the process is ended. Raises Unavailable if it has to begin
+    anew, and what it needs for that is not retained."""
+    process, spec = config.process, config.view
+    directory = config.path(config.name)
+    with reported(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    place = Place(
+        load_flow(process.flow), directory, config.shard, spec.shards, dict(spec.options or {})
+    )
+    path = directory / CHECKPOINT
+    whose = f"{config.name} of {spec.shards}\n{process.identity}\n{process.lineage}"
+    view: HostedView = restored(path, whose, lambda: spec.made(place))
+    kept = view.time
+    if kept:
+        told = about("view-restored", view=config.name, time=kept)
+        log.info("%s is restored as of %s", config.name, time_in_words(kept), extra=told)
+
+    def publish() -> None:
+        for _ in writing(path, whose, view.save()):
+            pass
+
+    pace = Pace(config.checkpoint_s, config.checkpoint_items, int(config.retained_s * 1e6))
+    following = Following(config.name, secrets.token_hex(8), kept)
+    host = ViewHost(config.name, view, following, kept, pace, publish, perf_counter)
+    runtime = Runtime()
+    runtime.add(host, f"inproc://{config.name}")
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    journal = JournalSocket(host, context, config.address(JOURNAL))
+    asks = AskSocket(host, context, config.address(config.name))
+    runtime.watch(journal, journal.socket, journal.drain, lambda: True)
+    runtime.watch(asks, asks.socket, asks.drain, lambda: True)
+    exits = Exits()
+    runtime.add(Copies(host, exits), "inproc://copies")
+    if (file := exits.fileno()) is not None:
+        runtime.listen(file, exits.take)
+    runtime.run(lambda: host.lost is not None)
+    assert host.lost is not None
+    raise Unavailable(f"{config.name} cannot follow the journal: {host.lost.reason}")
+
+
+if __name__ == "__main__":
+    run_process(sys.argv[1], run_view)

@@ -1,0 +1,1 @@
+"""Runs a service on this machine."""
