@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from driftline.engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch
+from driftline.engine.sinks.directory import reported
 from driftline.engine.wire.codec import pack
 from driftline.index.documents.schema import Collection
 from driftline.index.documents.versions import Version
@@ -69,10 +70,12 @@ class Holding:
         self._name = self._files.new() if self._sealed else ""
 
     def save(self) -> Iterator[bytes]:
-        """Write the sealed tails to a file; then all else, in parts. Raises OSError."""
+        """Write the sealed tails to a file; then all else, in parts. Raises Unavailable."""
         segments = self.segments
         if self._sealed:
-            segments.append(write(self._sealed, self._files.path(self._name)))
+            path = self._files.path(self._name)
+            with reported(path):
+                segments.append(write(self._sealed, path))
         yield pack([(segment.path.name, segment.checksum) for segment in segments])
         yield from self.shard.save()
 

@@ -15,11 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from driftline.engine.errors import SnapshotDamaged
+from driftline.engine.errors import SnapshotDamaged, Unavailable
 from driftline.engine.events import about as event
 from driftline.engine.events import log
 from driftline.engine.keygroups import group_of
 from driftline.engine.moments import time_in_words
+from driftline.engine.sinks.directory import reported
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack
 from driftline.index.documents.schema import Schema
@@ -132,7 +133,9 @@ class Searcher:
         self._naming = self._in_use()
 
     def save(self) -> Iterator[bytes]:
-        """Write what is not in files yet, then the rest in parts. Raises OSError."""
+        """Write what is not in files yet, then the rest in parts. Raises Unavailable."""
+        if self.damaged:
+            raise Unavailable(f"nothing is saved: {self.damaged}")
         yield pack((*self._is, self.time, self.since))
         for holding in self._holdings.values():
             yield from holding.save()
@@ -231,9 +234,10 @@ class Searcher:
 
 
 def _merge(segments: Sequence[Segment], path: Path) -> None:
-    """Write segments as one; a damaged one is set aside. Raises DamagedSegment, OSError."""
+    """Write segments as one; a damaged one is set aside. Raises DamagedSegment, Unavailable."""
     try:
-        write(segments, path)
+        with reported(path):
+            write(segments, path)
     except DamagedSegment as error:
         set_aside(error.path)
         raise

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from driftline.engine.errors import SnapshotDamaged
+from driftline.engine.errors import SnapshotDamaged, Unavailable
 from driftline.engine.wire.codec import pack
 from driftline.index.documents.schema import Schema
 from driftline.index.postings.sections import DamagedSegment
@@ -117,6 +117,9 @@ def test_what_is_damaged_is_told_once_and_not_loaded_again(
     # What needs nothing of that is answered; nothing is merged, as the view begins anew.
     assert searcher.ask({"what": "count", "collection": "c", "q": "tags:x"})["total"] == 4
     assert searcher.work() is None
+    searcher.freeze()
+    with pytest.raises(Unavailable, match=r"nothing is saved: .* is damaged"):
+        next(searcher.save())
     with pytest.raises(SnapshotDamaged, match=r"segment cannot be read: No such file"):
         loaded(tmp_path, parts)
 
@@ -224,3 +227,20 @@ def test_a_view_that_begins_anew_leaves_the_files_until_it_is_saved(tmp_path: Pa
 def tmp_path_of(directory: Path) -> Path:
     """A copy, which another searcher may have."""
     return Path(shutil.copytree(directory, directory.with_name("copy")))
+
+
+def test_a_file_that_cannot_be_written_is_named_and_written_later(tmp_path: Path) -> None:
+    searcher = Searcher(SCHEMA, tmp_path / "index")
+    items = items_of(MODEL.writes)
+    searcher.apply(NOW, items)
+    searcher.freeze()
+    tmp_path.joinpath("index").rmdir()  # nothing can be written there any more
+    with pytest.raises(Unavailable, match=r"00000001\.segment.*: No such file or directory"):
+        list(searcher.save())
+    check([searcher], MODEL, QUERIES, NOW)
+    tmp_path.joinpath("index").mkdir()
+    searcher.freeze()
+    parts = list(searcher.save())
+    searcher.saved()
+    check([searcher], MODEL, QUERIES, NOW)
+    check([loaded(tmp_path / "index", parts)], MODEL, QUERIES, NOW)

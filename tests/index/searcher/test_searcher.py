@@ -22,7 +22,10 @@ from tests.index.search.model import Document, Model, Write
 from tests.index.searcher.world import IDS, QUERIES, SCHEMA, Replica, check, items_of
 
 EVENTS = st.sampled_from(
-    ("save", "save", "freeze", "save fails", "saved", "merge", "merge", "merge fails", "reopen")
+    (
+        *("save", "save", "save", "freeze", "save fails", "saved"),
+        *("merge", "merge begins", "merge ends", "merge fails", "reopen"),
+    )
 )
 
 

@@ -21,7 +21,7 @@ from driftline.index.query.bound import Bound
 from driftline.index.query.parsing import parse
 from driftline.index.searcher.searcher import Searcher, shard_of
 from driftline.serve.errors import Refused
-from driftline.serve.views.hosted import Answer, HostedView
+from driftline.serve.views.hosted import Answer, HostedView, Work
 from tests.index.search.indexes import WEIGHTS, versions
 from tests.index.search.model import Hit, Model, Write
 
@@ -101,6 +101,7 @@ class Replica:
         self.checkpoint: list[bytes] | None = None
         self.searcher = self._new()
         self._saving: list[bytes] | None = None
+        self._work: Work | None = None
 
     def _new(self) -> Searcher:
         directory, shard, shards = self._about
@@ -123,14 +124,20 @@ class Replica:
             case "saved" if self._saving is not None:
                 self.checkpoint, self._saving = self._saving, None
                 searcher.saved()
-            case "merge" | "merge fails":
-                work = searcher.work()
-                if work is not None:
-                    work.do()
-                    if what == "merge":
-                        work.done()
+            case "merge":
+                self.happen("merge begins", items)
+                self.happen("merge ends", items)
+            case "merge begins" | "merge fails" if self._work is None:
+                self._work = searcher.work()
+                if self._work is not None:
+                    self._work.do()
+                if what == "merge fails":
+                    self._work = None
+            case "merge ends" if self._work is not None:
+                self._work.done()
+                self._work = None
             case "reopen":
-                self.searcher, self._saving = self._new(), None
+                self.searcher, self._saving, self._work = self._new(), None, None
                 if self.checkpoint is not None:
                     self.searcher.load(self.checkpoint)
                 self.follow(items, searcher.time)
@@ -181,6 +188,8 @@ def check(searchers: Sequence[HostedView], model: Model, queries: list[str], at:
         found = [hit for page in pages(searchers, query, at, 3) for hit in page]
         assert found == expected, query
     documents = model.documents(at)
+    if at == searchers[0].time:
+        assert sum(searcher.figures()["documents"] for searcher in searchers) == len(documents)
     for id in IDS:
         owner = searchers[shard_of(id, len(searchers))]
         for searcher in searchers:
