@@ -117,14 +117,18 @@ class Holding:
     # Merging.
 
     def due(self) -> Sequence[Segment]:
-        """The newest segments, if they should become one: so as not to have many.
-
-        Of those that stay each is larger than all later ones together, except for the last few: so
-        their number grows with the logarithm of the versions, and so does how often one is copied.
-        """
+        """The newest segments, if they should become one: so as not to have many."""
         segments = self.segments
-        sizes = [segment.size + segment.count for segment in segments]
-        for first in range(len(segments) - MERGED + 1):
-            if sizes[first] <= sum(sizes[first + 1 :]):
-                return segments[first:]
-        return ()
+        return segments[merged_from([segment.size + segment.count for segment in segments]) :]
+
+
+def merged_from(sizes: Sequence[int]) -> int:
+    """The number of the segment from which on all should become one; as many as there are: none.
+
+    Of those that stay each is larger than all later ones together, except for the last few: so
+    their number grows with the logarithm of what there is, and so does how often it is copied.
+    """
+    for first in range(len(sizes) - MERGED + 1):
+        if sizes[first] <= sum(sizes[first + 1 :]):
+            return first
+    return len(sizes)
