@@ -7,7 +7,7 @@ from math import log2
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from driftline.index.searcher import Searcher
@@ -115,6 +115,7 @@ def test_a_draft_stays_while_its_file_is_needed_and_not_there(tmp_path: Path) ->
 
 
 @given(st.lists(st.integers(1, 50), max_size=300))
+@example([1] * 300)
 def test_segments_are_few_and_each_version_is_copied_few_times(saved: list[int]) -> None:
     sizes: list[int] = []
     copied = most = 0
