@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.index.searcher import Searcher, holding
@@ -23,22 +23,25 @@ from tests.index.searcher.world import IDS, QUERIES, SCHEMA, Replica, check, ite
 
 EVENTS = st.sampled_from(
     (
-        *("save", "save", "save", "freeze", "save fails", "saved"),
-        *("merge", "merge begins", "merge ends", "merge fails", "reopen"),
+        *("save", "save", "save", "save", "freeze", "save fails", "saved"),
+        *("merge", "merge", "merge begins", "merge ends", "merge fails", "reopen"),
     )
 )
 
 
-@pytest.fixture(autouse=True)
-def _few_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holding, "MERGED", 2)
+@pytest.fixture
+def _merges_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    def merged_from(sizes: Sequence[int]) -> int:
+        return len(sizes) // 3 if len(sizes) > 1 else len(sizes)
+
+    monkeypatch.setattr(holding, "merged_from", merged_from)
 
 
-@settings(deadline=None)
+@pytest.mark.usefixtures("_merges_soon")
 @given(
     history=histories(),
     shards=st.integers(1, 2),
-    happenings=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 1), EVENTS), max_size=30),
+    happenings=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 1), EVENTS), min_size=9),
     retained=st.integers(1, 60),
     queries=st.lists(QUERIES, min_size=1, max_size=3),
 )
@@ -72,7 +75,7 @@ def test_a_copy_of_the_process_saves_while_this_one_goes_on(tmp_path: Path) -> N
     random = Random(3)
     searcher: HostedView = Searcher(SCHEMA, tmp_path / "segments")
     queries = ["title:a -text:b", 'text:"a b"~2 OR title:ab~', "tags:x*"]
-    for round_ in range(8):
+    for round_ in range(10):
         write_some(model, random, 40)
         follow(searcher, model)
         searcher.freeze()
