@@ -34,15 +34,14 @@ class History:
         self._sums = array("q", [before])
         """The sum before the first time, then after each time."""
 
-    def add(self, time: int, number: int) -> int:
-        """Add a number. Precondition: no later time was added. Returns `len(self)`."""
+    def add(self, time: int, number: int) -> None:
+        """Add a number. Precondition: no later time was added."""
         times, sums = self._times, self._sums
         if times and times[-1] == time:
             sums[-1] += number
         else:
             times.append(time)
             sums.append(sums[-1] + number)
-        return len(times)
 
     def before(self, time: int) -> int:
         """The sum of what was added at earlier times. Precondition: the time is retained."""
@@ -105,7 +104,8 @@ class Counts:
             if history is None:
                 history = History(settled.pop(word, 0))
             changing[word] = history
-            if not history.add(time, number) % TRIMMED_EVERY:  # a word that changes all the time
+            history.add(time, number)
+            if not len(history._times) % TRIMMED_EVERY:  # a word that changes again and again
                 history.retain(self._since)
 
     def before(self, word: str, time: int) -> int:

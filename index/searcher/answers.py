@@ -7,7 +7,7 @@ their sums.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from driftline.index.documents.schema import Collection
@@ -17,10 +17,12 @@ from driftline.index.search.budget import TooCostly
 from driftline.index.search.ranking import Ranked
 from driftline.index.search.results.explaining import Explanation
 from driftline.index.search.results.similar import like
-from driftline.index.search.results.snippets import snippets
+from driftline.index.search.results.snippets import READ_MAX, Snippet, snippets
 from driftline.index.search.shard import Shard
 from driftline.index.searcher.questions import (
+    BYTES_MAX,
     KEYWORDS_MAX,
+    SNIPPETS_MAX,
     Page,
     document_of,
     page_of,
@@ -120,30 +122,46 @@ def _found(asked: Asked, query: Bound, page: Page) -> Answer:
                 f"the most that are counted is {KEYWORDS_MAX:,}: look for something rarer",
             )
         facets[name] = dict(counts)
-    wanted = query if page.snippets else None
-    hits = tuple(_hit(asked, ranked, wanted) for ranked in found.ranked)
-    return {"total": found.total, "hits": hits, "facets": facets}
-
-
-def _hit(asked: Asked, ranked: Ranked, query: Bound | None) -> Answer:
-    """A hit; `query`: with snippets for it."""
-    place, stored = ranked.place, asked.shard.stored(ranked.ordinal)
-    pieces = {} if query is None else snippets(stored, asked.collection, query)
     return {
-        "id": asked.shard.id(ranked.ordinal),
-        "score": place.score,
-        "time": place.time,
-        "value": place.value,
-        "stored": stored,
-        "snippets": {
-            name: {
-                "text": piece.text,
-                "start": piece.start,
-                "more": piece.more,
-                "marks": piece.marks,
-            }
-            for name, piece in pieces.items()
-        },
+        "total": found.total,
+        "hits": tuple(_hits(asked, found.ranked, query if page.snippets else None)),
+        "facets": facets,
+    }
+
+
+def _hits(asked: Asked, found: Iterable[Ranked], query: Bound | None) -> Iterator[Answer]:
+    """Hits; `query`: with snippets for it. Raises Refused if they are too large together."""
+    size = read = 0
+    for number, ranked in enumerate(found):
+        place, ordinal = ranked.place, ranked.ordinal
+        stored = asked.shard.stored(ordinal)
+        size += len(stored)
+        if size > BYTES_MAX:
+            raise Refused(
+                "costly",
+                f"the first {number + 1} hits have more than {BYTES_MAX >> 20} MiB: ask for fewer",
+                {"limit": number},
+            )
+        pieces: Mapping[str, Snippet] = {}
+        if query is not None and read < SNIPPETS_MAX:
+            pieces = snippets(stored, asked.collection, query)
+            read += min(len(stored), READ_MAX)
+        yield {
+            "id": asked.shard.id(ordinal),
+            "score": place.score,
+            "time": place.time,
+            "value": place.value,
+            "stored": stored,
+            "snippets": {name: _piece(piece) for name, piece in pieces.items()},
+        }
+
+
+def _piece(snippet: Snippet) -> Answer:
+    return {
+        "text": snippet.text,
+        "start": snippet.start,
+        "more": snippet.more,
+        "marks": snippet.marks,
     }
 
 

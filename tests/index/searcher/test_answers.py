@@ -13,7 +13,7 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.index.documents.schema import Schema, load_schema
 from driftline.index.documents.writes import Write, document_flow
 from driftline.index.search.budget import Budget
-from driftline.index.searcher import Searcher, shard_of
+from driftline.index.searcher import Searcher, answers, shard_of
 from driftline.serve.errors import Refused
 from driftline.serve.views.hosted import Question
 
@@ -211,7 +211,6 @@ SEARCH = {"what": "search", "q": "tea", "limit": 3}
         ("invalid", "a whole number from 0 to 1000", {**SEARCH, "limit": 1001}),
         ("invalid", "a whole number from 0 to 1000", {**SEARCH, "limit": -1}),
         ("invalid", "a whole number from 0 to 1000", {**SEARCH, "limit": True}),
-        ("invalid", "from 0 to 100", {**SEARCH, "limit": 101, "snippets": True}),
         ("invalid", "snippets is 1; it has to be true or false", {**SEARCH, "snippets": 1}),
         ("invalid", "sort is 'pages'", {**SEARCH, "sort": "pages"}),
         ("invalid", "field is missing", {**SEARCH, "sort": {}}),
@@ -286,6 +285,33 @@ def test_what_is_too_costly_is_refused(tmp_path: Path, schema: Schema) -> None:
         ask(small, "count", q="text:tea")
     assert (refused.value.code, refused.value.details) == ("costly", {"leaf": "text:tea"})
     assert ask(small, "count", q="text:cup")["total"] == 1
+
+
+def test_an_answer_has_bounded_documents_and_snippets(
+    searcher: Searcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tea, oil, sea = (len(json.dumps(each, separators=(",", ":"))) for each in BOOKS.values())
+    question = {"q": "*", "limit": 3, "snippets": True}
+    monkeypatch.setattr(answers, "SNIPPETS_MAX", tea + 1)
+    hits = ask(searcher, "search", **question)["hits"]
+    assert isinstance(hits, tuple)
+    assert [bool(hit["snippets"]) for hit in hits] == [True, True, False]
+    monkeypatch.setattr(answers, "BYTES_MAX", tea + oil + sea)
+    assert ids(ask(searcher, "search", **question)) == ["tea", "oil", "sea"]
+    monkeypatch.setattr(answers, "BYTES_MAX", tea + oil + sea - 1)
+    with pytest.raises(
+        Refused, match=r"the first 3 hits have more than .*: ask for fewer"
+    ) as refused:
+        ask(searcher, "search", **question)
+    assert (refused.value.code, refused.value.details) == ("costly", {"limit": 2})
+
+
+def test_a_facet_has_bounded_keywords(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "KEYWORDS_MAX", 1)
+    assert ask(searcher, "search", q="cup", limit=1, facets=["tags"])["total"] == 1
+    with pytest.raises(Refused, match="the field 'tags' has 2 different keywords") as refused:
+        ask(searcher, "search", q="tea", limit=1, facets=["tags"])
+    assert refused.value.code == "costly"
 
 
 def saved(searcher: Searcher, directory: Path, other: Path) -> list[bytes]:
