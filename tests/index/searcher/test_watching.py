@@ -92,7 +92,7 @@ def all_events(searchers: list[Searcher], watch: str, since: int, limit: int) ->
     return found
 
 
-@settings(deadline=None)
+@settings(max_examples=150)
 @given(
     writes=WRITES,
     shards=st.integers(1, 2),
@@ -169,6 +169,8 @@ def test_what_is_asked_about_watches(watching: Searcher) -> None:
     assert before == {"at": 6, "events": (ceases,), "upto": 6}
     figures = watching.figures()
     assert (figures["watches"], figures["watch_events"]) == (2, 3)
+    watching.retain(3)
+    assert watching.figures()["watch_events"] == 2
 
 
 @pytest.mark.parametrize(
