@@ -22,13 +22,16 @@ from driftline.serve.errors import Refused
 from tests.index.search.model import Document
 from tests.index.searcher.test_damage import flipped, loaded
 from tests.index.searcher.test_searcher import EVENTS
-from tests.index.searcher.world import QUERIES, SCHEMA, Replica
+from tests.index.searcher.world import COLLECTION, QUERIES, SCHEMA, Replica
 from tests.index.watches.test_watches import BruteForce
 
 WORDS = st.lists(st.sampled_from(("a", "b", "ab", "abc", "c", "caa")), max_size=6).map(" ".join)
 DOCUMENTS = st.fixed_dictionaries(
     {"title": WORDS, "text": WORDS},
-    optional={"tags": st.lists(st.sampled_from(("x", "xy", "z")), max_size=2)},
+    optional={
+        "tags": st.lists(st.sampled_from(("x", "xy", "z")), max_size=2),
+        "number": st.sampled_from((-1.5, 2.0)),
+    },
 )
 WRITES = st.lists(
     st.builds(Write, st.just("c"), st.sampled_from("pqr"), st.none() | DOCUMENTS)
@@ -47,7 +50,7 @@ def items_of(writes: list[Write | WatchWrite]) -> list[Item]:
 
 
 def brute_force(writes: list[Write | WatchWrite]) -> BruteForce:
-    model = BruteForce()
+    model = BruteForce(COLLECTION)
     for time, write in enumerate(writes, 1):
         if isinstance(write, Write):
             model.write(time, write.id, None if write.document is None else _model(write.document))
@@ -61,9 +64,11 @@ def brute_force(writes: list[Write | WatchWrite]) -> BruteForce:
 def _model(document: object) -> Document:
     match document:
         case {"title": str(title), "text": str(text), **others}:
-            tags = others.get("tags", ())
+            tags, number = others.get("tags", ()), others.get("number")
             assert isinstance(tags, list | tuple)
-            return Document((tuple(title.split()), tuple(text.split())), tuple(tags))
+            assert number is None or isinstance(number, float)
+            texts = tuple(title.split()), tuple(text.split())
+            return Document(texts, tuple(tags), number)
     raise AssertionError(document)
 
 

@@ -67,6 +67,7 @@ STEPS = st.lists(
 class BruteForce:
     """Tries all watches on all versions."""
 
+    collection: Collection = COLLECTION
     queries: dict[str, str] = field(default_factory=dict)
     documents: dict[str, Document] = field(default_factory=dict)
     events: dict[str, list[Event]] = field(default_factory=dict)
@@ -81,10 +82,9 @@ class BruteForce:
                 change: Change = "begins" if does else "ceases"
                 self.events.setdefault(watch, []).append(Event(time, id, change))
 
-    @staticmethod
-    def _matches(query: str, document: Document | None) -> bool:
+    def _matches(self, query: str, document: Document | None) -> bool:
         try:
-            root = bind(parse(query), COLLECTION).root
+            root = bind(parse(query), self.collection).root
         except QueryError:
             return False
         return document is not None and matches(root, document)
