@@ -39,7 +39,7 @@ from driftline.serve.views.hosted import Answer, Question
 EVENTS_MAX = 10_000
 """Events of one answer."""
 
-WATCHES_MAX = 10_000
+WATCHES_MAX = 1000
 """Watches of one answer."""
 
 
