@@ -47,13 +47,15 @@ SWEPT_FROM = 10_000
 class Watch:
     """`time`: when it was put; `query`: as it was given; None: it was removed, and has events."""
 
-    __slots__ = ("events", "id", "packed", "query", "time")
+    __slots__ = ("events", "id", "packed", "query", "time", "tree")
 
     def __init__(self, id: str) -> None:
         self.id = id
         self.time = 0
         self.query: str | None = None
         self.packed = b""
+        self.tree: Part | None = None
+        """Of a query that is looked at for every version: no cache would keep it."""
         self.events: array[int] | None = None
         """None: it has had none lately."""
 
@@ -135,7 +137,7 @@ class Watches:
         begins = [watch for watch in new.certain if watch not in old.certain]
         ceases = [watch for watch in old.certain if watch not in new.certain]
         for watch in new.possible | old.possible:
-            tree = tree_in(watch.packed)
+            tree = watch.tree or tree_in(watch.packed)
             does = watch in new.possible and matches(tree, now())
             did = watch in old.possible and matches(tree, earlier())
             if does != did:
@@ -242,11 +244,16 @@ class Watches:
             self._watches[watch.id] = watch
             if about:
                 watch.time, watch.query, watch.packed = time, query, about
-                self._add(watch, _cover_in(about))
+                try:
+                    self._add(watch, cover_in(about))
+                except MalformedMessage:
+                    raise saved.damaged() from None
 
     def _add(self, watch: Watch, found: Cover | None) -> None:
         self._anchors.add(found, watch)
         self._count += 1
+        if found is None:
+            watch.tree = tree_in(watch.packed)
 
     def _read(self, query: str) -> Part:
         try:
@@ -258,7 +265,7 @@ class Watches:
         """A watch has no query any more, if it has had one."""
         if watch.query is not None:
             self._anchors.remove(cover_in(watch.packed), watch)
-            watch.time, watch.query, watch.packed = 0, None, b""
+            watch.time, watch.query, watch.packed, watch.tree = 0, None, b"", None
             self._count -= 1
 
 
@@ -270,11 +277,3 @@ def _all_bytes(row: object) -> list[bytes]:
     if len(found) < len(row):
         raise Saved.damaged()
     return found
-
-
-def _cover_in(data: bytes) -> Cover | None:
-    """Raises SnapshotDamaged."""
-    try:
-        return cover_in(data)
-    except MalformedMessage:
-        raise Saved.damaged() from None

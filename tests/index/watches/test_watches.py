@@ -238,7 +238,9 @@ def test_what_was_forgotten_and_removed_takes_no_memory() -> None:
 
 
 @pytest.mark.parametrize("number", range(8))
-@pytest.mark.parametrize("damage", [7, (7,), (), b"1234567", b"12345678", ("a", "b"), None])
+@pytest.mark.parametrize(
+    "damage", [7, (7,), (), b"1234567", b"12345678", ("a", "b"), None, (pack((None, 1)),)]
+)
 def test_damaged_parts_are_refused(number: int, damage: object) -> None:
     watching = Watches(COLLECTION)
     watching.put(1, "w", "a")
