@@ -36,11 +36,12 @@ class History:
 
     def add(self, time: int, number: int) -> None:
         """Add a number. Precondition: no later time was added."""
-        if self.changed == time:
-            self._sums[-1] += number
+        times, sums = self._times, self._sums
+        if times and times[-1] == time:
+            sums[-1] += number
         else:
-            self._times.append(time)
-            self._sums.append(self._sums[-1] + number)
+            times.append(time)
+            sums.append(sums[-1] + number)
 
     def before(self, time: int) -> int:
         """The sum of what was added at earlier times. Precondition: the time is retained."""
@@ -104,7 +105,7 @@ class Counts:
                 history = History(settled.pop(word, 0))
             changing[word] = history
             history.add(time, number)
-            if not len(history) % TRIMMED_EVERY:  # a word that changes again and again
+            if not len(history._times) % TRIMMED_EVERY:  # a word that changes again and again
                 history.retain(self._since)
 
     def before(self, word: str, time: int) -> int:

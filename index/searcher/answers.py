@@ -7,7 +7,8 @@ their sums.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from driftline.index.documents.schema import Collection
@@ -17,18 +18,29 @@ from driftline.index.search.budget import TooCostly
 from driftline.index.search.ranking import Ranked
 from driftline.index.search.results.explaining import Explanation
 from driftline.index.search.results.similar import like
-from driftline.index.search.results.snippets import snippets
+from driftline.index.search.results.snippets import READ_MAX, Snippet, snippets
 from driftline.index.search.shard import Shard
 from driftline.index.searcher.questions import (
+    BYTES_MAX,
     KEYWORDS_MAX,
+    SNIPPETS_MAX,
     Page,
     document_of,
+    limit_of,
     page_of,
     query_of,
+    since_of,
     text_of,
 )
+from driftline.index.watches.watches import Watch, Watches
 from driftline.serve.errors import Refused
 from driftline.serve.views.hosted import Answer, Question
+
+EVENTS_MAX = 10_000
+"""Events of one answer."""
+
+WATCHES_MAX = 1000
+"""Watches of one answer."""
 
 
 class Asked(NamedTuple):
@@ -37,6 +49,7 @@ class Asked(NamedTuple):
     question: Question
     collection: Collection
     shard: Shard
+    watches: Watches
     time: int
 
 
@@ -59,7 +72,7 @@ def _search(asked: Asked) -> Answer:
 
 
 def _like(asked: Asked) -> Answer:
-    question, collection, shard, time = asked
+    question, collection, shard, _, time = asked
     id, page = text_of(question, "id"), page_of(question, collection)
     document = document_of(question, collection)
     if document is None:
@@ -91,12 +104,52 @@ def _explain(asked: Asked) -> Answer:
     return {"score": explanation.score, "tree": _tree(query, explanation)}
 
 
+def _events(asked: Asked) -> Answer:
+    """Events of a watch from `since` on; `upto`: all below it are there, so one goes on from it."""
+    question, time = asked.question, asked.time
+    limit = limit_of(question, EVENTS_MAX)
+    found = asked.watches.events(text_of(question, "watch"), since_of(question, 0), limit)
+    events = [
+        {"time": event.time, "id": event.id, "event": event.change}
+        for event in found
+        if event.time < time
+    ]
+    return {"events": events, "upto": time if len(events) < limit else found[-1].time + 1}
+
+
+def _watches(asked: Asked) -> Answer:
+    """The watches as of now, by their ids; `behind`: the last one that is known."""
+    limit, behind = limit_of(asked.question, WATCHES_MAX), ""
+    if asked.question.get("behind") is not None:
+        behind = text_of(asked.question, "behind")
+    watches = asked.watches.watches()
+    some = (watch for watch in watches if watch.id > behind)
+    return {"total": len(watches), "watches": [_shown(watch) for watch in islice(some, limit)]}
+
+
+def _watch(asked: Asked) -> Answer:
+    """A watch as of now."""
+    id = text_of(asked.question, "watch")
+    watch = asked.watches.find(id)
+    if watch is None:
+        name = asked.collection.name
+        raise Refused("absent", f"the collection {name!r} has no watch {shown(id)}")
+    return _shown(watch)
+
+
+def _shown(watch: Watch) -> Answer:
+    return {"id": watch.id, "query": watch.query, "time": watch.time}
+
+
 _ANSWERS: Mapping[str, Callable[[Asked], Answer]] = {
     "search": _search,
     "count": _count,
     "get": _get,
     "explain": _explain,
     "like": _like,
+    "events": _events,
+    "watches": _watches,
+    "watch": _watch,
 }
 
 
@@ -120,30 +173,46 @@ def _found(asked: Asked, query: Bound, page: Page) -> Answer:
                 f"the most that are counted is {KEYWORDS_MAX:,}: look for something rarer",
             )
         facets[name] = dict(counts)
-    wanted = query if page.snippets else None
-    hits = tuple(_hit(asked, ranked, wanted) for ranked in found.ranked)
-    return {"total": found.total, "hits": hits, "facets": facets}
-
-
-def _hit(asked: Asked, ranked: Ranked, query: Bound | None) -> Answer:
-    """A hit; `query`: with snippets for it."""
-    place, stored = ranked.place, asked.shard.stored(ranked.ordinal)
-    pieces = {} if query is None else snippets(stored, asked.collection, query)
     return {
-        "id": asked.shard.id(ranked.ordinal),
-        "score": place.score,
-        "time": place.time,
-        "value": place.value,
-        "stored": stored,
-        "snippets": {
-            name: {
-                "text": piece.text,
-                "start": piece.start,
-                "more": piece.more,
-                "marks": piece.marks,
-            }
-            for name, piece in pieces.items()
-        },
+        "total": found.total,
+        "hits": tuple(_hits(asked, found.ranked, query if page.snippets else None)),
+        "facets": facets,
+    }
+
+
+def _hits(asked: Asked, found: Iterable[Ranked], query: Bound | None) -> Iterator[Answer]:
+    """Hits; `query`: with snippets for it. Raises Refused if they are too large together."""
+    size = read = 0
+    for number, ranked in enumerate(found):
+        place, ordinal = ranked.place, ranked.ordinal
+        stored = asked.shard.stored(ordinal)
+        size += len(stored)
+        if size > BYTES_MAX:
+            raise Refused(
+                "costly",
+                f"the first {number + 1} hits have more than {BYTES_MAX >> 20} MiB: ask for fewer",
+                {"limit": number},
+            )
+        pieces: Mapping[str, Snippet] = {}
+        if query is not None and read < SNIPPETS_MAX:
+            pieces = snippets(stored, asked.collection, query)
+            read += min(len(stored), READ_MAX)
+        yield {
+            "id": asked.shard.id(ordinal),
+            "score": place.score,
+            "time": place.time,
+            "value": place.value,
+            "stored": stored,
+            "snippets": {name: _piece(piece) for name, piece in pieces.items()},
+        }
+
+
+def _piece(snippet: Snippet) -> Answer:
+    return {
+        "text": snippet.text,
+        "start": snippet.start,
+        "more": snippet.more,
+        "marks": snippet.marks,
     }
 
 

@@ -38,10 +38,14 @@ class Files:
         return self._directory / name
 
     def sweep(self, needed: Container[str]) -> None:
-        """Remove all other segments, and drafts of them; what cannot be removed now stays."""
+        """Remove all other segments, and drafts; what cannot be removed now stays.
+
+        The draft of a file that is needed, and is not there yet, stays, too.
+        """
         with suppress(OSError):
             for found in list(self._found()):
-                if found["name"] not in needed:
+                is_draft, path = found[0] != found["name"], self.path(found["name"])
+                if found["name"] not in needed or (is_draft and path.exists()):
                     self.path(found[0]).unlink(missing_ok=True)
 
     def _found(self) -> Iterator[re.Match[str]]:

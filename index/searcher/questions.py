@@ -26,8 +26,12 @@ from driftline.serve.views.hosted import Question
 LIMIT_MAX = 1000
 """Hits of one answer."""
 
-SNIPPETS_MAX = 100
-"""Hits of one answer with snippets: to make one may take a millisecond."""
+BYTES_MAX = 32 << 20
+"""Bytes of the documents of one answer."""
+
+SNIPPETS_MAX = 2_000_000
+"""Characters in which snippets of one answer are looked for: some tenths of a second. Hits behind
+them have none."""
 
 FACETS_MAX = 16
 """Facets of one answer."""
@@ -49,14 +53,13 @@ class Page(NamedTuple):
 
 def page_of(question: Question, collection: Collection) -> Page:
     """The page that is asked for."""
-    snippets = _flag(question, "snippets")
     by, sort = _sort(question, collection)
     return Page(
-        _whole(question, "limit", SNIPPETS_MAX if snippets else LIMIT_MAX),
+        _whole(question, "limit", LIMIT_MAX),
         _behind(question, by),
         sort,
         _facets(question, collection),
-        snippets,
+        _flag(question, "snippets"),
         None if question.get("without") is None else text_of(question, "without"),
     )
 
@@ -98,6 +101,22 @@ def time_of(question: Question, now: int) -> int:
         return now
     if type(found) is not int:
         raise _invalid("at", found, "a time")
+    return found
+
+
+def since_of(question: Question, time: int) -> int:
+    """The T from which on something is asked for; `time`: by default."""
+    found = question.get("since", time)
+    if type(found) is not int:
+        raise _invalid("since", found, "a time")
+    return found
+
+
+def limit_of(question: Question, most: int) -> int:
+    """How many of something are wanted, at least 1; by default as many as can be."""
+    found = question.get("limit", most)
+    if type(found) is not int or not 1 <= found <= most:
+        raise _invalid("limit", found, f"a whole number from 1 to {most}")
     return found
 
 

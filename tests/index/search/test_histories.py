@@ -6,19 +6,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.index.search.histories import TRIMMED_EVERY, Counts
+from driftline.index.search.saving import Saved
 
 CHANGES = st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab"), st.sampled_from((-1, 1))))
 
 
-@given(CHANGES, st.integers(0, 200), st.integers(0, 200))
+@given(CHANGES, st.integers(0, 200), st.integers(0, 200), st.integers(0, 200))
 def test_counts_are_the_sums_of_all_earlier_changes(
-    changes: list[tuple[int, str, int]], moment: int, since: int
+    changes: list[tuple[int, str, int]], moment: int, since: int, saved: int
 ) -> None:
     counts, time, all_changes = Counts(), 0, []
     for number, (step, word, change) in enumerate(changes):
         time += step
         if number == moment:
             counts.retain(min(since, time))
+        if number == saved:
+            counts = Counts.load(Saved(list(counts.save())))
         counts.add(time, [word], change)
         all_changes.append((time, word, change))
     for word in "ab":
@@ -35,3 +38,7 @@ def test_what_is_not_retained_takes_no_memory() -> None:
     assert len(counts._changing) <= 8
     assert len(counts._changing["often"]) <= TRIMMED_EVERY + 5
     assert counts.before("often", 10 * TRIMMED_EVERY) == 10 * TRIMMED_EVERY
+    loaded = Counts.load(Saved(list(counts.save())))
+    assert loaded._since == counts._since
+    loaded.retain(10 * TRIMMED_EVERY)
+    assert not loaded._changing

@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.index.search.indexes import histories
-from tests.index.search.model import Model
-from tests.index.searcher.world import QUERIES, Replica, check, items_of
+from driftline.index.searcher import Searcher, holding
+from driftline.serve.views.checkpoint import restored, writing
+from driftline.serve.views.hosted import HostedView
+from tests.index.search.indexes import WEIGHTS, histories
+from tests.index.search.model import Document, Model, Write
+from tests.index.searcher.world import IDS, QUERIES, SCHEMA, Replica, check, items_of
 
 EVENTS = st.sampled_from(
-    ("freeze", "freeze", "save fails", "saved", "saved", "merge", "merge", "merge fails", "reopen")
+    (
+        *("save", "save", "save", "save", "freeze", "save fails", "saved"),
+        *("merge", "merge", "merge begins", "merge ends", "merge fails", "reopen"),
+    )
 )
 
 
-@settings(deadline=None)
+@pytest.fixture
+def _merges_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    def merged_from(sizes: Sequence[int]) -> int:
+        return len(sizes) // 3 if len(sizes) > 1 else len(sizes)
+
+    monkeypatch.setattr(holding, "merged_from", merged_from)
+
+
+@pytest.mark.usefixtures("_merges_soon")
 @given(
     history=histories(),
     shards=st.integers(1, 2),
-    happenings=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 1), EVENTS), max_size=30),
+    happenings=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 1), EVENTS), min_size=9),
     retained=st.integers(1, 60),
     queries=st.lists(QUERIES, min_size=1, max_size=3),
 )
@@ -47,3 +67,70 @@ def test_answers_stay_those_of_the_model_whatever_happens(
             searchers = [replica.searcher for replica in replicas]
             for at in {time, max(0, time - retained), max(0, time - retained // 2)}:
                 check(searchers, model, queries, at)
+
+
+def test_a_copy_of_the_process_saves_while_this_one_goes_on(tmp_path: Path) -> None:
+    """With versions, a merge and questions between; as a host does it."""
+    model, checkpoint = Model(WEIGHTS), tmp_path / "checkpoint"
+    random = Random(3)
+    searcher: HostedView = Searcher(SCHEMA, tmp_path / "segments")
+    queries = ["title:a -text:b", 'text:"a b"~2 OR title:ab~', "tags:x*"]
+    for round_ in range(10):
+        write_some(model, random, 40)
+        follow(searcher, model)
+        searcher.freeze()
+        copy = in_copy(lambda: write(checkpoint, searcher))
+        frozen_at = searcher.time
+        write_some(model, random, 10)
+        follow(searcher, model)
+        check([searcher], model, queries, searcher.time)
+        assert ended_well(copy)
+        if round_ != 4:  # nobody is told of this one
+            searcher.saved()
+        check([searcher], model, queries, searcher.time)
+        other = shutil.copytree(tmp_path / "segments", tmp_path / f"segments {round_}")
+        again = restored(checkpoint, "me", partial(Searcher, SCHEMA, other))
+        assert again.time == frozen_at
+        for at in range(0, again.time, 37):
+            check([again], model, queries, at)
+        if work := searcher.work():
+            assert ended_well(in_copy(work.do))
+            work.done()
+            check([searcher], model, queries, searcher.time - 20)
+    assert searcher.figures()["segments"] <= 3
+    assert len(list((tmp_path / "segments").iterdir())) <= 8
+
+
+def write_some(model: Model, random: Random, number: int) -> None:
+    for _ in range(number):
+        time = len(model.writes) + 1
+        texts = tuple(tuple(random.choices(("a", "b", "ab", "abc"), k=5)) for _ in range(2))
+        document = Document(texts, ("x",)) if random.random() < 0.9 else None
+        model.writes.append(Write(time, random.choice(IDS), document))
+
+
+def follow(searcher: HostedView, model: Model) -> None:
+    items = items_of(model.writes)
+    new = [item for item in items if item.label[0] >= searcher.time]
+    searcher.apply(len(model.writes) + 1, new)
+
+
+def write(path: Path, searcher: HostedView) -> None:
+    for _ in writing(path, "me", searcher.save()):
+        pass
+
+
+def in_copy(do: Callable[[], None]) -> int:
+    """Do something in a copy of this process; its number."""
+    copy = os.fork()
+    if copy:
+        return copy
+    try:
+        do()
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def ended_well(copy: int) -> bool:
+    return os.waitpid(copy, 0)[1] == 0

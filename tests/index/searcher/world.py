@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from driftline.index.query.bound import Bound
 from driftline.index.query.parsing import parse
 from driftline.index.searcher.searcher import Searcher, shard_of
 from driftline.serve.errors import Refused
-from driftline.serve.views.hosted import Answer
+from driftline.serve.views.hosted import Answer, HostedView, Work
 from tests.index.search.indexes import WEIGHTS, versions
 from tests.index.search.model import Hit, Model, Write
 
@@ -76,11 +76,14 @@ def bound(query: str) -> Bound:
 
 
 def items_of(writes: list[Write]) -> list[Item]:
-    """The outputs of the index's flow for these writes."""
-    return [
-        Item((time, 0), 0, unpack(pack((VERSION, encode(_with_text(time, version))))))
-        for time, version in versions(writes)
-    ]
+    """The outputs of the index's flow for these writes, and others that make no version."""
+    items = []
+    for time, version in versions(writes):
+        payload = unpack(pack((VERSION, encode(_with_text(time, version)))))
+        items.append(Item((time, 0), 0, payload))
+        items.append(Item((time, 1), 0, ("changed", ("c", version.id, time))))
+        items.append(Item((time, 2), -1, payload))
+    return items
 
 
 def _with_text(time: int, version: Version) -> Version:
@@ -98,6 +101,7 @@ class Replica:
         self.checkpoint: list[bytes] | None = None
         self.searcher = self._new()
         self._saving: list[bytes] | None = None
+        self._work: Work | None = None
 
     def _new(self) -> Searcher:
         directory, shard, shards = self._about
@@ -114,17 +118,26 @@ class Replica:
                 searcher.freeze()
                 next(searcher.save())  # perhaps with a file that nobody will need
                 self._saving = None
+            case "save":
+                self.happen("freeze", items)
+                self.happen("saved", items)
             case "saved" if self._saving is not None:
                 self.checkpoint, self._saving = self._saving, None
                 searcher.saved()
-            case "merge" | "merge fails":
-                work = searcher.work()
-                if work is not None:
-                    work.do()
-                    if what == "merge":
-                        work.done()
+            case "merge":
+                self.happen("merge begins", items)
+                self.happen("merge ends", items)
+            case "merge begins" | "merge fails" if self._work is None:
+                self._work = searcher.work()
+                if self._work is not None:
+                    self._work.do()
+                if what == "merge fails":
+                    self._work = None
+            case "merge ends" if self._work is not None:
+                self._work.done()
+                self._work = None
             case "reopen":
-                self.searcher, self._saving = self._new(), None
+                self.searcher, self._saving, self._work = self._new(), None, None
                 if self.checkpoint is not None:
                     self.searcher.load(self.checkpoint)
                 self.follow(items, searcher.time)
@@ -151,7 +164,7 @@ def hits_of(answer: Answer) -> list[Hit]:
     return found
 
 
-def pages(searchers: list[Searcher], query: str, at: int, limit: int) -> Iterator[list[Hit]]:
+def pages(searchers: Sequence[HostedView], query: str, at: int, limit: int) -> Iterator[list[Hit]]:
     """The hits of all shards together, page by page."""
     question = {"what": "search", "collection": "c", "q": query, "limit": limit, "at": at}
     behind: tuple[float, int, None] | None = None
@@ -165,7 +178,7 @@ def pages(searchers: list[Searcher], query: str, at: int, limit: int) -> Iterato
         behind = *page[-1][1:], None
 
 
-def check(searchers: list[Searcher], model: Model, queries: list[str], at: int) -> None:
+def check(searchers: Sequence[HostedView], model: Model, queries: list[str], at: int) -> None:
     """As of a T the answers of all shards together are those of the model, to the last bit."""
     for query in queries:
         expected = model.search(bound(query), at)
@@ -175,6 +188,8 @@ def check(searchers: list[Searcher], model: Model, queries: list[str], at: int) 
         found = [hit for page in pages(searchers, query, at, 3) for hit in page]
         assert found == expected, query
     documents = model.documents(at)
+    if at == searchers[0].time:
+        assert sum(searcher.figures()["documents"] for searcher in searchers) == len(documents)
     for id in IDS:
         owner = searchers[shard_of(id, len(searchers))]
         for searcher in searchers:

@@ -1,0 +1,334 @@
+"""The shapes of questions and answers, and what is refused, for documents that come by the flow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from driftline import run_reference
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.wire.codec import pack, unpack
+from driftline.index.documents.schema import Schema, load_schema
+from driftline.index.documents.writes import Write, document_flow
+from driftline.index.search.budget import Budget
+from driftline.index.searcher import Searcher, answers, shard_of
+from driftline.serve.errors import Refused
+from driftline.serve.views.hosted import Question
+
+TOML = """
+[collections.books]
+others = "stored"
+[collections.books.fields]
+title = {kind = "text", weight = 2.0}
+text = {kind = "text"}
+tags = {kind = "keyword"}
+pages = {kind = "number"}
+printed = {kind = "date"}
+[collections.notes.fields]
+text = {kind = "text"}
+"""
+
+BOOKS: dict[str, dict[str, object]] = {
+    "tea": {"title": "Tea", "text": "a cup of tea", "tags": ["drink"], "pages": 12},
+    "oil": {"title": "Oil", "text": "oil, for tea and cars", "tags": ["fuel", "drink"]},
+    "sea": {"title": "Sea", "text": "sea of tea", "pages": 7, "printed": "1970-01-02", "more": 1},
+}
+"""Written at the times 1, 2, 3; at 4 there is another version of the first, at 5 it is deleted."""
+
+WRITES = [
+    *(Write("books", id, document) for id, document in BOOKS.items()),
+    Write("books", "tea", {"title": "No tea"}, 1),
+    Write("books", "tea", None),
+]
+
+
+@pytest.fixture
+def schema(tmp_path: Path) -> Schema:
+    (tmp_path / "schema.toml").write_text(TOML)
+    return load_schema(tmp_path / "schema.toml")
+
+
+@pytest.fixture
+def searcher(tmp_path: Path, schema: Schema) -> Searcher:
+    return searcher_of(schema, tmp_path)
+
+
+def searcher_of(schema: Schema, directory: Path, shard: int = 0, shards: int = 1) -> Searcher:
+    items = [*run_reference(document_flow(schema), [[write.record() for write in WRITES]])]
+    searcher = Searcher(schema, directory / f"{shard} of {shards}", shard, shards)
+    searcher.apply(len(WRITES) + 1, items)
+    return searcher
+
+
+def ask(searcher: Searcher, what: str, **others: object) -> dict[str, object]:
+    """An answer, as it arrives in another process; of the collection `books` as of 4."""
+    question = {"what": what, "collection": "books", "at": 4, **others}
+    asked = unpack(pack(question))
+    assert isinstance(asked, dict)
+    answer = unpack(pack(searcher.ask(asked)))
+    assert isinstance(answer, dict)
+    return answer
+
+
+def ids(answer: dict[str, object]) -> list[str]:
+    hits = answer["hits"]
+    assert isinstance(hits, tuple)
+    return [hit["id"] for hit in hits]
+
+
+def test_a_search(searcher: Searcher) -> None:
+    answer = ask(searcher, "search", q="title:tea", limit=5, snippets=True)
+    assert ask(searcher, "explain", q="title:tea", id="tea")["score"] == pytest.approx(1.96, 0.01)
+    score = ask(searcher, "explain", q="title:tea", id="tea")["score"]
+    assert answer == {
+        "at": 4,
+        "total": 1,
+        "hits": (
+            {
+                "id": "tea",
+                "score": score,
+                "time": 1,
+                "value": None,
+                "stored": json.dumps(BOOKS["tea"], sort_keys=True, separators=(",", ":")).encode(),
+                "snippets": {
+                    "title": {"text": "Tea", "start": 0, "more": False, "marks": ((0, 3),)},
+                    "text": {"text": "a cup of tea", "start": 0, "more": False, "marks": ()},
+                },
+            },
+        ),
+        "facets": {},
+    }
+    found = ask(searcher, "search", q="tea", limit=5, without="oil", facets=["tags"])
+    assert (ids(found), found["total"]) == (["tea", "sea"], 2)
+    assert found["facets"] == {"tags": {"drink": 1}}
+    everything = ask(searcher, "search", q="", limit=0, facets=["tags"])
+    assert (everything["total"], everything["hits"]) == (3, ())
+    assert everything["facets"] == {"tags": {"drink": 2, "fuel": 1}}
+
+
+@pytest.mark.parametrize(
+    ("field", "descending", "expected"),
+    [
+        ("pages", False, [("sea", 7.0), ("tea", 12.0), ("oil", None)]),
+        ("pages", True, [("tea", 12.0), ("sea", 7.0), ("oil", None)]),
+        ("tags", False, [("tea", "drink"), ("oil", "fuel"), ("sea", None)]),
+        ("printed", True, [("sea", 86_400_000_000), ("tea", None), ("oil", None)]),
+    ],
+)
+def test_pages_in_the_order_of_a_field(
+    searcher: Searcher, field: str, descending: bool, expected: list[tuple[str, object]]
+) -> None:
+    found, behind = [], None
+    sort = {"field": field, "descending": descending}
+    for _ in range(4):
+        answer = ask(searcher, "search", q="*", limit=1, sort=sort, behind=behind)
+        assert answer["total"] == 3
+        hits = answer["hits"]
+        assert isinstance(hits, tuple)
+        for hit in hits:
+            found.append((hit["id"], hit["value"]))
+            behind = hit["score"], hit["time"], hit["value"]
+    assert found == expected
+
+
+def test_as_of_each_time_a_document_is_what_it_was(searcher: Searcher) -> None:
+    versions = {2: BOOKS["tea"], 4: BOOKS["tea"], 5: {"title": "No tea"}}
+    for at, document in versions.items():
+        answer = ask(searcher, "get", id="tea", at=at)
+        stored = answer["stored"]
+        assert isinstance(stored, bytes)
+        assert json.loads(stored) == document
+        assert (answer["at"], answer["time"]) == (at, 4 if at == 5 else 1)
+    for never in (1, 6, None):
+        with pytest.raises(Refused, match="the collection 'books' has no document 'tea'"):
+            ask(searcher, "get", id="tea", at=never)
+    assert [ask(searcher, "count", q="tea", at=at)["total"] for at in range(7)] == [
+        0, 0, 1, 2, 3, 3, 2
+    ]  # fmt: skip
+
+
+def test_an_explanation(searcher: Searcher) -> None:
+    answer = ask(searcher, "explain", q="tea -title:sea", id="oil")
+    tree = answer["tree"]
+    assert isinstance(tree, dict)
+    assert (tree["query"], tree["matches"]) == ("(title:tea OR text:tea) -title:sea", True)
+    title, text = tree["shares"]
+    assert (title["leaf"], title["frequency"], title["score"]) == ("title:tea", 0, 0.0)
+    assert (text["leaf"], text["frequency"], text["length"]) == ("text:tea", 1, 5)
+    assert (text["documents"], text["having"], text["average"]) == (3, (3,), 4.0)
+    assert answer["score"] == tree["score"] == text["score"] > 0
+
+
+def test_what_is_like_a_document_on_any_shard(tmp_path: Path, schema: Schema) -> None:
+    whole = searcher_of(schema, tmp_path)
+    expected = ask(whole, "like", id="tea", limit=5)
+    assert ids(expected) == ["sea", "oil"]
+    shards = [searcher_of(schema, tmp_path, number, 2) for number in range(2)]
+    owner = shard_of("tea", 2)
+    stored = ask(shards[owner], "get", id="tea")["stored"]
+    assert isinstance(stored, bytes)
+    with pytest.raises(Refused, match="has no document 'tea'"):
+        ask(shards[1 - owner], "like", id="tea", limit=5)
+    given = {"id": "tea", "limit": 5, "document": json.loads(stored)}
+    hits = expected["hits"]
+    assert isinstance(hits, tuple)
+    answers = [ask(shard, "like", **given) for shard in shards]
+    for hit, id in zip(hits, ids(expected), strict=True):
+        assert answers[shard_of(id, 2)]["hits"] == (hit,)
+    nothing = {"title": "no word of it is elsewhere"}
+    found = ask(whole, "like", id="x", limit=5, document=nothing, facets=["tags"])
+    assert found == {"at": 4, "total": 0, "hits": (), "facets": {"tags": {}}}
+
+
+def test_only_retained_times_are_answered(searcher: Searcher) -> None:
+    searcher.retain(3)
+    searcher.retain(2)
+    assert searcher.since == 3
+    assert ask(searcher, "count", q="tea", at=3)["total"] == 2
+    with pytest.raises(Refused, match="nothing as of a time before record 3 any more") as refused:
+        ask(searcher, "count", q="tea", at=2)
+    assert (refused.value.code, refused.value.details) == ("retained", {"oldest": 3})
+    with pytest.raises(Refused, match="has writes up to record 6 only") as refused:
+        ask(searcher, "count", q="tea", at=7)
+    assert refused.value.code == "unavailable"
+
+
+SEARCH = {"what": "search", "q": "tea", "limit": 3}
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "question"),
+    [
+        ("invalid", "what is missing: it is a text", {}),
+        ("invalid", "an index is not asked for 'find'; there are search, count", {"what": "find"}),
+        ("absent", "no collection 'films'; there are books, notes", {"collection": "films"}),
+        ("invalid", "collection is 7; it has to be a text", {"collection": 7}),
+        ("invalid", "at is '3'; it has to be a time", {**SEARCH, "at": "3"}),
+        ("invalid", "q is missing", {"what": "count"}),
+        ("invalid", "limit is missing", {"what": "search", "q": "tea"}),
+        ("invalid", "a whole number from 0 to 1000", {**SEARCH, "limit": 1001}),
+        ("invalid", "a whole number from 0 to 1000", {**SEARCH, "limit": -1}),
+        ("invalid", "a whole number from 0 to 1000", {**SEARCH, "limit": True}),
+        ("invalid", "snippets is 1; it has to be true or false", {**SEARCH, "snippets": 1}),
+        ("invalid", "sort is 'pages'", {**SEARCH, "sort": "pages"}),
+        ("invalid", "field is missing", {**SEARCH, "sort": {}}),
+        (
+            "invalid",
+            r"'page' is no field .* \(did you mean 'pages'\?\); there are tags, pages, printed",
+            {**SEARCH, "sort": {"field": "page", "descending": True}},
+        ),
+        (
+            "invalid",
+            "descending is 'no'",
+            {**SEARCH, "sort": {"field": "tags", "descending": "no"}},
+        ),
+        ("invalid", "'pages' is no field .* there are tags", {**SEARCH, "facets": ["pages"]}),
+        ("invalid", "a list of at most 16 fields", {**SEARCH, "facets": "tags"}),
+        ("invalid", "the name of a field", {**SEARCH, "facets": [["tags"]]}),
+        ("invalid", "score, time and value of a hit", {**SEARCH, "behind": 3}),
+        ("invalid", "score, time and value", {**SEARCH, "behind": (0.5, 3)}),
+        ("invalid", "score, time and value", {**SEARCH, "behind": (0.5, 3, "a")}),
+        ("invalid", "score, time and value", {**SEARCH, "behind": ("x", 3, None)}),
+        ("invalid", "score, time and value", {**SEARCH, "behind": (float("nan"), 3, None)}),
+        ("invalid", "score, time and value", {**SEARCH, "behind": (0.5, 2**63, None)}),
+        (
+            "invalid",
+            "score, time and value",
+            {**SEARCH, "behind": (0.0, 3, "a"), "sort": {"field": "pages"}},
+        ),
+        (
+            "invalid",
+            "score, time and value",
+            {**SEARCH, "behind": (0.0, 3, 2**63), "sort": {"field": "printed"}},
+        ),
+        ("invalid", "without is 7", {**SEARCH, "without": 7}),
+        ("query", "there is no field 'titel'", {**SEARCH, "q": "cat titel:dog"}),
+        ("query", "\\)", {"what": "count", "q": "(tea"}),
+        ("absent", "the collection 'books' has no document 'x'", {"what": "get", "id": "x"}),
+        ("absent", "no document 'x'", {"what": "explain", "q": "tea", "id": "x"}),
+        ("absent", "no document 'x'", {"what": "like", "id": "x", "limit": 3}),
+        ("invalid", "id is missing", {"what": "get"}),
+        (
+            "invalid",
+            "field 'title': 7 is no text",
+            {"what": "like", "id": "x", "limit": 3, "document": {"title": 7}},
+        ),
+        (
+            "invalid",
+            "is no document",
+            {"what": "like", "id": "x", "limit": 3, "document": "tea"},
+        ),
+    ],
+)
+def test_what_is_refused(searcher: Searcher, code: str, text: str, question: Question) -> None:
+    with pytest.raises(Refused, match=text) as refused:
+        searcher.ask(unpack(pack({"collection": "books", **question})))  # type: ignore[arg-type]
+    assert refused.value.code == code
+    pack(refused.value.details)
+
+
+def test_where_a_query_is_wrong_is_shown(searcher: Searcher) -> None:
+    with pytest.raises(Refused, match=r"^there is no field 'titel'.*, at character 5$") as refused:
+        ask(searcher, "count", q="cat titel:dog")
+    picture = "  cat titel:dog\n      ^^^^^"
+    assert refused.value.details["position"] == 4
+    assert str(refused.value.details["picture"]).startswith(picture)
+
+
+def test_what_is_too_costly_is_refused(tmp_path: Path, schema: Schema) -> None:
+    searcher = searcher_of(schema, tmp_path)
+    small = Searcher(schema, tmp_path / "small", budget=Budget(postings=2))
+    small.load(saved(searcher, tmp_path / "0 of 1", tmp_path / "small"))
+    with pytest.raises(Refused, match="the query would read 3 postings") as refused:
+        ask(small, "count", q="text:tea")
+    assert (refused.value.code, refused.value.details) == ("costly", {"leaf": "text:tea"})
+    assert ask(small, "count", q="text:cup")["total"] == 1
+
+
+def test_an_answer_has_bounded_documents_and_snippets(
+    searcher: Searcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tea, oil, sea = (len(json.dumps(each, separators=(",", ":"))) for each in BOOKS.values())
+    question = {"q": "*", "limit": 3, "snippets": True}
+    monkeypatch.setattr(answers, "SNIPPETS_MAX", tea + 1)
+    hits = ask(searcher, "search", **question)["hits"]
+    assert isinstance(hits, tuple)
+    assert [bool(hit["snippets"]) for hit in hits] == [True, True, False]
+    monkeypatch.setattr(answers, "BYTES_MAX", tea + oil + sea)
+    assert ids(ask(searcher, "search", **question)) == ["tea", "oil", "sea"]
+    monkeypatch.setattr(answers, "BYTES_MAX", tea + oil + sea - 1)
+    with pytest.raises(
+        Refused, match=r"the first 3 hits have more than .*: ask for fewer"
+    ) as refused:
+        ask(searcher, "search", **question)
+    assert (refused.value.code, refused.value.details) == ("costly", {"limit": 2})
+
+
+def test_a_facet_has_bounded_keywords(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "KEYWORDS_MAX", 1)
+    assert ask(searcher, "search", q="cup", limit=1, facets=["tags"])["total"] == 1
+    with pytest.raises(Refused, match="the field 'tags' has 2 different keywords") as refused:
+        ask(searcher, "search", q="tea", limit=1, facets=["tags"])
+    assert refused.value.code == "costly"
+
+
+def saved(searcher: Searcher, directory: Path, other: Path) -> list[bytes]:
+    """A checkpoint; its files are copied to another directory."""
+    searcher.freeze()
+    parts = list(searcher.save())
+    for path in directory.iterdir():
+        (other / path.name).write_bytes(path.read_bytes())
+    return parts
+
+
+def test_a_collection_that_there_is_no_more_is_passed_over(tmp_path: Path, schema: Schema) -> None:
+    items = [*run_reference(document_flow(schema), [[write.record() for write in WRITES]])]
+    rest = Schema({"notes": schema.collections["notes"]})
+    searcher = Searcher(rest, tmp_path / "rest")
+    searcher.apply(len(WRITES) + 1, items)
+    assert searcher.figures()["versions"] == 0
+    others = Schema({"books": schema.collections["notes"]})
+    with pytest.raises(MalformedMessage, match="a version has not the fields of 'notes'"):
+        Searcher(others, tmp_path / "others").apply(len(WRITES) + 1, items)

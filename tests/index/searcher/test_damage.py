@@ -1,0 +1,246 @@
+"""What is damaged or missing is told of, and never gives a wrong answer."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from driftline.engine.errors import SnapshotDamaged, Unavailable
+from driftline.engine.wire.codec import pack
+from driftline.index.documents.schema import Schema
+from driftline.index.postings.sections import DamagedSegment
+from driftline.index.postings.segment import Segment
+from driftline.index.searcher import Searcher
+from driftline.index.searcher.holding import MERGED
+from driftline.serve.errors import Refused
+from tests.index.search.model import Document, Model, Write
+from tests.index.searcher.world import COLLECTION, SCHEMA, check, items_of
+
+QUERIES = ["title:a", 'text:"b c"', "tags:x", "number:[0 TO 3]"]
+
+
+def model_of(number: int) -> Model:
+    model = Model([field.weight for field in COLLECTION.texts])
+    for time in range(1, number + 1):
+        words = (("a", "b", "c", f"w{time}")[: time % 5], ("b", "c", "a") * (time % 50))
+        document = Document(words, ("x", f"y{time}"), float(time), time)
+        model.writes.append(Write(time, "pqrs"[time % 4], document))
+    return model
+
+
+MODEL = model_of(30)
+NOW = len(MODEL.writes) + 1
+
+
+def saved(directory: Path, saves: int = 3) -> list[bytes]:
+    """A checkpoint with some segments beside it."""
+    searcher, items = Searcher(SCHEMA, directory), items_of(MODEL.writes)
+    parts: list[bytes] = []
+    for number in range(1, saves + 1):
+        until = NOW * number // saves
+        new = [item for item in items if searcher.time <= item.label[0] < until]
+        searcher.apply(until, new)
+        searcher.freeze()
+        parts = list(searcher.save())
+        searcher.saved()
+    return parts
+
+
+def loaded(directory: Path, parts: list[bytes]) -> Searcher:
+    searcher = Searcher(SCHEMA, directory)
+    searcher.load(parts)
+    return searcher
+
+
+def segments(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.segment"))
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :]
+
+
+def damage_postings(path: Path) -> None:
+    """Change a byte that is read first when a word of the second text is looked for."""
+    good = path.read_bytes()
+    for at in range(len(good)):
+        path.write_bytes(flipped(good, at))
+        with suppress(DamagedSegment):
+            postings = Segment(path).postings(1, "b")
+            assert postings is not None
+            try:
+                assert postings.ordinals is not None
+            except DamagedSegment:
+                return
+
+
+def test_a_damaged_byte_anywhere_in_a_segment_is_never_a_wrong_answer(tmp_path: Path) -> None:
+    parts = saved(tmp_path)
+    path = segments(tmp_path)[1]
+    good = path.read_bytes()
+    refused: list[str] = []
+    unused: list[str] = []
+    for at in range(0, len(good), 17):
+        path.write_bytes(flipped(good, at))
+        try:
+            searcher = loaded(tmp_path, parts)
+            check([searcher], MODEL, QUERIES, NOW)
+        except SnapshotDamaged as error:
+            unused.append(str(error))
+        except Refused as error:
+            refused.append(f"{error.code}: {searcher.damaged}")
+        path.write_bytes(good)
+    assert len(unused) > 20
+    assert all(str(path) in each and "made anew from the journal" in each for each in unused)
+    assert len(refused) > 2
+    assert all(each.startswith(f"unavailable: {path}") for each in refused)
+
+
+def test_what_is_damaged_is_told_once_and_not_loaded_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = saved(tmp_path)
+    path = segments(tmp_path)[0]
+    damage_postings(path)
+    searcher = loaded(tmp_path, parts)
+    for _ in range(2):
+        with pytest.raises(Refused, match="section 'postings 1' is damaged") as refused:
+            searcher.ask({"what": "count", "collection": "c", "q": "text:b"})
+        assert refused.value.code == "unavailable"
+    assert len(caplog.records) == 1
+    assert "section 'postings 1' is damaged" in searcher.damaged
+    # What needs nothing of that is answered; nothing is merged, as the view begins anew.
+    assert searcher.ask({"what": "count", "collection": "c", "q": "tags:x"})["total"] == 4
+    assert searcher.work() is None
+    searcher.freeze()
+    with pytest.raises(Unavailable, match=r"nothing is saved: .* is damaged"):
+        next(searcher.save())
+    with pytest.raises(SnapshotDamaged, match=r"segment cannot be read: No such file"):
+        loaded(tmp_path, parts)
+
+
+def test_damage_that_a_merge_finds_is_known_here(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = saved(tmp_path, saves=MERGED)
+    path = segments(tmp_path)[1]
+    damage_postings(path)
+    searcher = loaded(tmp_path, parts)
+    work = searcher.work()
+    assert work is not None
+    with pytest.raises(DamagedSegment):
+        work.do()  # in a copy: the searcher does not see it
+    with caplog.at_level(logging.ERROR):
+        assert searcher.work() is None
+    assert str(path) in searcher.damaged
+    assert str(path) in caplog.text
+    with pytest.raises(SnapshotDamaged):
+        loaded(tmp_path, parts)
+
+
+def test_a_merge_that_has_failed_is_tried_again_after_the_next_checkpoint(tmp_path: Path) -> None:
+    searcher = loaded(tmp_path, saved(tmp_path, saves=MERGED))
+    assert searcher.work() is not None
+    assert searcher.work() is None
+    searcher.freeze()
+    list(searcher.save())
+    searcher.saved()
+    work = searcher.work()
+    assert work is not None
+    work.do()
+    work.done()
+    assert searcher.figures()["segments"] == 1
+    check([searcher], MODEL, QUERIES, NOW)
+
+
+def test_a_missing_or_a_foreign_segment(tmp_path: Path) -> None:
+    parts = saved(tmp_path)
+    first, second, _ = segments(tmp_path)
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    with pytest.raises(SnapshotDamaged, match="is not the file that the checkpoint names"):
+        loaded(tmp_path, parts)
+    first.write_bytes(content[:-1])
+    with pytest.raises(SnapshotDamaged, match="made anew"):
+        loaded(tmp_path, parts)
+    first.unlink()
+    with pytest.raises(SnapshotDamaged, match=f"{first} cannot be read: No such file"):
+        loaded(tmp_path, parts)
+
+
+def test_a_checkpoint_of_another_index_is_refused(tmp_path: Path) -> None:
+    parts = saved(tmp_path)
+    other = Schema({"c": replace(COLLECTION, others="refused")})
+    for searcher in (
+        Searcher(other, tmp_path),
+        Searcher(Schema({"d": COLLECTION}), tmp_path),
+        Searcher(SCHEMA, tmp_path, 1, 2),
+        Searcher(SCHEMA, tmp_path, 0, 2),
+    ):
+        with pytest.raises(SnapshotDamaged, match="of another schema, shard or version"):
+            searcher.load(parts)
+    assert len(segments(tmp_path)) == 3  # these had no right to remove any
+    check([loaded(tmp_path, parts)], MODEL, QUERIES, NOW)
+
+
+def test_a_checkpoint_with_other_parts_is_refused(tmp_path: Path) -> None:
+    parts = saved(tmp_path)
+    for number in range(len(parts)):
+        for wrong in ([], [pack(None)], [pack((1, "2"))], [b"\xc1"], [pack(b"12345678")]):
+            if wrong != [parts[number]]:
+                with pytest.raises(SnapshotDamaged):
+                    loaded(tmp_path, [*parts[:number], *wrong, *parts[number + 1 :]])
+
+
+def test_what_no_checkpoint_names_is_removed(tmp_path: Path) -> None:
+    parts = saved(tmp_path)
+    named = segments(tmp_path)
+    kept = tmp_path / "notes"
+    left = ["00000099.segment", ".00000098.segment.123", f".{named[0].name}.7"]
+    for path in (kept, *(tmp_path / name for name in left)):
+        path.write_text("something")
+    searcher = Searcher(SCHEMA, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 7, "nobody knows yet what is needed"
+    searcher.load(parts)
+    assert sorted(tmp_path.iterdir()) == [*named, kept]
+
+
+def test_a_view_that_begins_anew_leaves_the_files_until_it_is_saved(tmp_path: Path) -> None:
+    parts = saved(tmp_path)
+    before = segments(tmp_path)
+    searcher = Searcher(SCHEMA, tmp_path)
+    searcher.apply(NOW, items_of(MODEL.writes))
+    searcher.freeze()
+    new_parts = list(searcher.save())
+    check([loaded(tmp_path_of(tmp_path), parts)], MODEL, QUERIES, NOW)
+    searcher.saved()
+    assert len(segments(tmp_path)) == 1
+    assert not set(segments(tmp_path)) & set(before)
+    check([loaded(tmp_path, new_parts)], MODEL, QUERIES, NOW)
+
+
+def tmp_path_of(directory: Path) -> Path:
+    """A copy, which another searcher may have."""
+    return Path(shutil.copytree(directory, directory.with_name("copy")))
+
+
+def test_a_file_that_cannot_be_written_is_named_and_written_later(tmp_path: Path) -> None:
+    searcher = Searcher(SCHEMA, tmp_path / "index")
+    items = items_of(MODEL.writes)
+    searcher.apply(NOW, items)
+    searcher.freeze()
+    tmp_path.joinpath("index").rmdir()  # nothing can be written there any more
+    with pytest.raises(Unavailable, match=r"00000001\.segment.*: No such file or directory"):
+        list(searcher.save())
+    check([searcher], MODEL, QUERIES, NOW)
+    tmp_path.joinpath("index").mkdir()
+    searcher.freeze()
+    parts = list(searcher.save())
+    searcher.saved()
+    check([searcher], MODEL, QUERIES, NOW)
+    check([loaded(tmp_path / "index", parts)], MODEL, QUERIES, NOW)

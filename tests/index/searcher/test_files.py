@@ -1,0 +1,138 @@
+"""Which segment files there are: those that are needed, and few."""
+
+from __future__ import annotations
+
+import shutil
+from math import log2
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from driftline.index.searcher import Searcher
+from driftline.index.searcher.files import Files
+from driftline.index.searcher.holding import MERGED, merged_from
+from tests.index.search.model import Document, Model, Write
+from tests.index.searcher.world import SCHEMA, check, items_of
+
+MODEL = Model([2.0, 1.0])
+MODEL.writes += [Write(time, "pq"[time % 2], Document((("a", "b"), ()))) for time in range(1, 40)]
+ITEMS = items_of(MODEL.writes)
+QUERIES = ["title:a"]
+
+
+def freeze(searcher: Searcher) -> list[bytes]:
+    """With a new version."""
+    time = searcher.time + 1
+    searcher.apply(time, [item for item in ITEMS if item.label[0] == searcher.time])
+    searcher.freeze()
+    return list(searcher.save())
+
+
+@pytest.fixture
+def searcher(tmp_path: Path) -> Searcher:
+    """A searcher with as many segments as are merged."""
+    searcher = Searcher(SCHEMA, tmp_path / "index")
+    searcher.apply(1, [])
+    for _ in range(MERGED):
+        freeze(searcher)
+        searcher.saved()
+    return searcher
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def check_loaded(directory: Path, parts: list[bytes]) -> None:
+    """A checkpoint is good, with the files that there are now."""
+    other = shutil.copytree(directory, directory.with_name("copy"), dirs_exist_ok=False)
+    searcher = Searcher(SCHEMA, other)
+    searcher.load(parts)
+    check([searcher], MODEL, QUERIES, searcher.time)
+    shutil.rmtree(other)
+
+
+def test_what_the_valid_checkpoint_names_stays_until_the_next_one(
+    tmp_path: Path, searcher: Searcher
+) -> None:
+    """Also what was merged while it was written."""
+    directory = tmp_path / "index"
+    work = searcher.work()
+    assert work is not None
+    before = names(directory)
+    parts = freeze(searcher)
+    work.do()
+    work.done()
+    searcher.saved()
+    assert set(before) < set(names(directory))
+    check_loaded(directory, parts)
+    next_parts = freeze(searcher)
+    check_loaded(directory, parts)
+    check_loaded(directory, next_parts)
+    searcher.saved()
+    check_loaded(directory, next_parts)
+    assert len(names(directory)) == searcher.figures()["segments"] == 3
+
+
+def test_what_is_being_merged_stays(tmp_path: Path, searcher: Searcher) -> None:
+    work = searcher.work()
+    assert work is not None
+    work.do()
+    for _ in range(2):
+        freeze(searcher)
+        searcher.saved()
+    work.done()
+    check([searcher], MODEL, QUERIES, searcher.time)
+    parts = freeze(searcher)
+    searcher.saved()
+    check_loaded(tmp_path / "index", parts)
+    assert len(names(tmp_path / "index")) == searcher.figures()["segments"] == 4
+
+
+def test_a_merge_that_cannot_be_used_changes_nothing(tmp_path: Path, searcher: Searcher) -> None:
+    work = searcher.work()
+    assert work is not None
+    work.done()  # without a file
+    check([searcher], MODEL, QUERIES, searcher.time)
+    assert searcher.work() is None
+    assert searcher.figures()["segments"] == MERGED
+
+
+def test_a_draft_stays_while_its_file_is_needed_and_not_there(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    name = files.new()
+    draft = tmp_path / f".{name}.77"
+    draft.touch()
+    files.sweep({name})
+    assert names(tmp_path) == [draft.name]
+    (tmp_path / name).touch()
+    files.sweep({name})
+    assert names(tmp_path) == [name]
+    files.sweep(())
+    assert names(tmp_path) == []
+
+
+@given(st.lists(st.integers(1, 50), max_size=300))
+@example([1] * 300)
+def test_segments_are_few_and_each_version_is_copied_few_times(saved: list[int]) -> None:
+    sizes: list[int] = []
+    copied = most = 0
+    for size in saved:
+        sizes.append(size)
+        most = max(most, len(sizes))
+        if run := sizes[merged_from(sizes) :]:
+            assert len(run) >= MERGED
+            copied += sum(run)
+            sizes[-len(run) :] = [sum(run)]
+    doublings = log2(sum(saved) + 1)
+    assert sum(sizes) == sum(saved)
+    assert most <= MERGED + doublings
+    assert copied <= sum(saved) * doublings
+
+
+def test_what_is_no_longer_retained_is_not_saved(searcher: Searcher) -> None:
+    full = sum(map(len, freeze(searcher)))
+    searcher.retain(searcher.time)
+    assert sum(map(len, freeze(searcher))) < full - 4 * 8
