@@ -11,6 +11,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 
+import numpy as np
+
 from driftline.engine.errors import MalformedMessage, SnapshotDamaged
 from driftline.engine.wire.codec import pack, unpack
 
@@ -20,11 +22,18 @@ NUMBERS = 1 << 17
 TEXTS = 1 << 13
 """Texts in a part."""
 
+_GREATEST = np.iinfo(np.int64).max
+
 
 def of_numbers(numbers: array[int]) -> Iterator[bytes]:
-    """Numbers of 64 bits."""
+    """Numbers of 64 bits: in each part by how much they are above the least of them, in as many
+    bytes as that takes."""
     for at in range(0, len(numbers) + 1, NUMBERS):
-        yield pack(numbers[at : at + NUMBERS].tobytes())
+        some = np.array(numbers[at : at + NUMBERS], np.int64)
+        least = some.min(initial=_GREATEST)
+        above = some.view(np.uint64) - least.view(np.uint64)
+        kind = np.min_scalar_type(above.max(initial=0))
+        yield pack((int(least), above.astype(kind).tobytes(), kind.itemsize))
 
 
 def of_texts(texts: Iterable[str]) -> Iterator[bytes]:
@@ -57,11 +66,13 @@ class Saved:
         """What `of_numbers` was given."""
         found = array("q")
         while True:
-            part = self.row()
-            if not isinstance(part, bytes) or len(part) % found.itemsize:
-                raise self.damaged()
-            found.frombytes(part)
-            if len(part) < NUMBERS * found.itemsize:
+            match self.row():
+                case (int(least), bytes(data), 1 | 2 | 4 | 8 as size) if not len(data) % size:
+                    above = np.frombuffer(data, f"u{size}").astype(np.uint64)
+                case _:
+                    raise self.damaged()
+            found.frombytes((above + np.int64(least).view(np.uint64)).tobytes())
+            if len(above) < NUMBERS:
                 return found
 
     def texts(self) -> list[str]:

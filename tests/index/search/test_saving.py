@@ -5,6 +5,8 @@ from __future__ import annotations
 from array import array
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from driftline.engine.errors import SnapshotDamaged
 from driftline.index.search.saving import NUMBERS, TEXTS, Saved, of_dictionary, of_numbers
@@ -28,3 +30,16 @@ def test_dictionaries(count: int) -> None:
     saved = Saved(parts)
     assert list(saved.dictionary().items()) == list(dictionary.items())
     assert saved.dictionary() == {}
+
+
+@given(st.lists(st.one_of(*(st.integers(-(2**bits), 2**bits - 1) for bits in (7, 8, 16, 32, 63)))))
+def test_any_numbers(numbers: list[int]) -> None:
+    assert Saved(list(of_numbers(array("q", numbers)))).numbers().tolist() == numbers
+
+
+def test_small_numbers_take_few_bytes() -> None:
+    far = 2**62
+    for width, above in ((1, 255), (2, 256), (4, 2**32 - 1), (8, 2**32)):
+        numbers = array("q", [far, far + above] * 1000)
+        (part,) = of_numbers(numbers)
+        assert 2000 * width < len(part) < 2000 * width + 20
