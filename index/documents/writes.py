@@ -4,6 +4,10 @@ A write is first analysed, which depends on itself alone; then, in label order a
 its document, it becomes a version, or not: its condition may not hold, its key may be that of a
 write before, or there may be nothing to delete. Whoever waits for a write finds its outcome under
 the label of the write.
+
+A watch, which is a stored query, is put and removed by the same flow: so it has a place in the
+order of all writes. Nothing is decided about it, and its text is not read here: the outcome is the
+write.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ KEYS_KEPT = 8
 """So many writes of a document with a key are known by it when they come again."""
 
 VERSION: Literal["version"] = "version"
+WATCHED: Literal["watched"] = "watched"
 
 Reason = Literal["changed", "repeated", "absent"]
 
@@ -64,6 +69,34 @@ class Write:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class WatchWrite:
+    """That a watch is put, or replaced; `query`: None: it is to be removed.
+
+    Watches have ids of their own: a document may have the same.
+    """
+
+    collection: str
+    id: str
+    query: str | None
+
+    def record(self) -> dict[str, object]:
+        """As a record of the flow's source. It has no "id", and that of a `Write` no "watch"."""
+        return {"collection": self.collection, "watch": self.id, "query": self.query}
+
+
+class Watched(NamedTuple):
+    """A watch has this query from now on; `query`: None: there is no such watch any more.
+
+    It comes also if nothing has changed by it. The query is as it was given: whoever follows reads
+    it, and has to expect one that cannot be read.
+    """
+
+    collection: str
+    id: str
+    query: str | None
+
+
 class NotWritten(NamedTuple):
     """A write that made no version.
 
@@ -77,7 +110,7 @@ class NotWritten(NamedTuple):
     time: int
 
 
-Outcome = Version | NotWritten
+Outcome = Version | NotWritten | Watched
 
 Away = tuple[Replaced | None, ...]
 """What goes away with a version."""
@@ -89,14 +122,17 @@ the last writes with a key."""
 Analysed = tuple[tuple[object, ...], Away, int | None, str]
 """(an encoded version that replaces nothing yet, what goes away with it, `expected`, `key`)"""
 
+Ordered = Analysed | Watched
+"""What is in label order by its key; a watch arrives as a tuple of three."""
+
 
 def document_flow(schema: Schema) -> Flow:
-    """Source `writes`, with records of `Write.record`; sink `documents`, with outcomes."""
+    """Source `writes`: records of `Write` and `WatchWrite`; sink `documents`: outcomes."""
     flow = Flow("index")
     (
         flow.source("writes", of=dict[str, object])
         .map(_analysis(schema), name="analyse")
-        .key_by(lambda write: write[0][:2])
+        .key_by(_key)
         .process(_decide, ValueState[Kept]("document"), name="document")
         .sink(SINK)
     )
@@ -110,15 +146,21 @@ def outcome_of(payload: object) -> Outcome:
         if kind == VERSION:
             return decode(found)
         match found:
+            case (str(collection), str(id), (str() | None) as query) if kind == WATCHED:
+                return Watched(collection, id, query)
             case (str(collection), str(id), int(time)) if kind in get_args(Reason):
                 return NotWritten(collection, id, kind, time)
     raise MalformedMessage("not an outcome of a write")
 
 
-def _analysis(schema: Schema) -> Callable[[dict[str, object]], Analysed]:
+def _analysis(schema: Schema) -> Callable[[dict[str, object]], Ordered]:
     """The function that analyses writes for the collections of a schema."""
 
-    def analyse(record: dict[str, object]) -> Analysed:
+    def analyse(record: dict[str, object]) -> Ordered:
+        if "watch" in record:
+            query = record["query"]
+            assert query is None or isinstance(query, str)
+            return Watched(str(record["collection"]), str(record["watch"]), query)
         name, id, document = record["collection"], record["id"], record["document"]
         collection = schema.collections[str(name)]
         version = deletion(collection, str(id))
@@ -159,10 +201,18 @@ def _value(field: ValueField, value: object) -> Value | None:
     return None if value is None else value_of(field.kind, value)
 
 
+def _key(write: Ordered) -> tuple[object, ...]:
+    """What is in order by itself: a document, or a watch."""
+    return (WATCHED, *write[:2]) if len(write) == 3 else write[0][:2]
+
+
 def _decide(
-    context: Context, write: Analysed, document: ValueState[Kept]
+    context: Context, write: Ordered, document: ValueState[Kept]
 ) -> Iterator[tuple[str, tuple[object, ...]]]:
     """What becomes of a write, after all earlier ones of its document."""
+    if len(write) == 3:
+        yield WATCHED, write
+        return
     encoded, away, expected, key = write
     collection, id, *_, deleted, _ = encoded
     time, before, keys = document.get((0, None, ()))

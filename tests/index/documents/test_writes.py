@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,38 +16,46 @@ from driftline.index.documents.writes import (
     SINK,
     NotWritten,
     Outcome,
+    Watched,
+    WatchWrite,
     Write,
     document_flow,
     outcome_of,
 )
 
 TEXTS = st.sampled_from(("", "a cat", "a dog, a cat"))
-WRITES = st.lists(
-    st.builds(
-        Write,
-        st.just("documents"),
-        st.sampled_from(("p", "q")),
-        st.none() | st.fixed_dictionaries({"title": TEXTS, "more": st.integers(0, 3)}),
-        st.none() | st.integers(0, 6),
-        st.sampled_from(("", "", "k1", "k2")),
-    ),
-    max_size=12,
+WRITE = st.builds(
+    Write,
+    st.just("documents"),
+    st.sampled_from(("p", "q")),
+    st.none() | st.fixed_dictionaries({"title": TEXTS, "more": st.integers(0, 3)}),
+    st.none() | st.integers(0, 6),
+    st.sampled_from(("", "", "k1", "k2")),
+)
+WATCH = st.builds(
+    WatchWrite,
+    st.sampled_from(("documents", "no collection")),
+    st.sampled_from(("p", "w")),  # a document may have the same id
+    st.sampled_from((None, "cat", "((")),
 )
 
 
-def outcomes(writes: list[Write]) -> list[Outcome]:
+def outcomes(writes: Sequence[Write | WatchWrite]) -> list[Outcome]:
     records = [write.record() for write in writes]
     return [outcome_of(item.value) for item in run_reference(document_flow(DEFAULT), [records])]
 
 
-@given(WRITES)
-def test_each_write_has_one_outcome_by_the_rules(writes: list[Write]) -> None:
+@given(st.lists(WRITE | WATCH, max_size=14))
+def test_each_write_has_one_outcome_by_the_rules(writes: list[Write | WatchWrite]) -> None:
     there: dict[str, int] = {}
     keys: dict[tuple[str, str], int] = {}
     last: dict[str, Version] = {}
     found = outcomes(writes)
     assert len(found) == len(writes)
     for time, (write, outcome) in enumerate(zip(writes, found, strict=True), 1):
+        if isinstance(write, WatchWrite):
+            assert outcome == Watched(write.collection, write.id, write.query)
+            continue
         id, before = write.id, there.get(write.id, 0)
         about = write.collection, id
         if write.key and (id, write.key) in keys:
@@ -85,13 +94,17 @@ def test_only_the_last_keys_of_a_document_are_known() -> None:
 
 def test_outcomes_are_the_same_after_kills() -> None:
     writes = [
-        Write("documents", id, {"title": f"{id} {number}"}, expected)
+        write
         for number in range(4)
-        for id, expected in (("p", None), ("q", 2 * number))
+        for write in (
+            Write("documents", "p", {"title": f"p {number}"}),
+            Write("documents", "q", {"title": f"q {number}"}, 3 * number and 3 * number - 1),
+            WatchWrite("documents", "p", f"cat {number}" if number % 2 else None),
+        )
     ]
     with FlowTest(document_flow(DEFAULT), nodes=2) as test:
         for number, write in enumerate(writes):
-            if number % 3 == 2:
+            if number % 4 == 2:
                 test.kill(f"node-{number % 2}")
             test.send("writes", write.record())
         assert sorted(map(repr, map(outcome_of, test.outputs(SINK)))) == sorted(
