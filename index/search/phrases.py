@@ -97,10 +97,12 @@ class Group(NamedTuple):
     """One of the different words of a phrase: its numbers there, and its positions in a text."""
 
     numbers: list[int]
-    positions: list[int]
+    positions: Sequence[int]
 
 
-def in_text(words: Sequence[str], slop: int, positions: Mapping[str, list[int]]) -> frozenset[int]:
+def in_text(
+    words: Sequence[str], slop: int, positions: Mapping[str, Sequence[int]]
+) -> frozenset[int]:
     """The positions in a text at which a word of a phrase is part of a match.
 
     Of the matches that begin in one place it is one. `positions`: of each word of the text.

@@ -1,0 +1,269 @@
+"""The watches of a collection: stored queries, each an element of the order of all writes.
+
+Takes: watches that are put and removed, and versions, all in label order. Gives: for each watch an
+event for each version that begins or ceases to match it: the version matches its query and the
+document's version before does not, or the other way round. A version that matches as the one before
+it did is no event, whatever has changed in it.
+
+A query holds from the label of its watch on, for the version before, too. So to put a watch is no
+event: a document that it finds already can only cease to match; whoever needs those asks for them
+as of the label of the watch. A watch that is put again has another query from there on, and its
+events so far stay; those of one that was removed, too, as long as they are retained. A query that
+cannot be read, which a gateway refuses, matches nothing.
+
+Invariant: the events are a function of what was taken, however it was saved and loaded meanwhile.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from itertools import islice
+
+from driftline.engine.errors import MalformedMessage, SnapshotDamaged
+from driftline.engine.wire.codec import pack, unpack
+from driftline.index.documents.schema import Collection
+from driftline.index.documents.versions import Version
+from driftline.index.query.binding import bind
+from driftline.index.query.bound import AnyOf, Part
+from driftline.index.query.errors import QueryError
+from driftline.index.query.parsing import parse
+from driftline.index.watches.anchors import Anchors, Found, Frequency, cover
+from driftline.index.watches.evaluating import Contents, matches
+from driftline.index.watches.events import Changes, Event
+from driftline.index.watches.packing import cover_in, packed, tree_in
+
+NOTHING = AnyOf(())
+"""What a query that cannot be read finds."""
+
+ROWS = 4096
+"""Watches, or versions, in a part that is saved."""
+
+SWEPT_FROM = 10_000
+"""Forgotten events that may be in the way before they are swept away."""
+
+
+class Watch:
+    """`time`: when it was put; `query`: as it was given; None: it was removed, and has events."""
+
+    __slots__ = ("events", "id", "packed", "query", "time")
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.time = 0
+        self.query: str | None = None
+        self.packed = b""
+        self.events: array[int] | None = None
+        """None: it has had none lately."""
+
+    def add(self, event: int) -> None:
+        """Add the next event."""
+        if self.events is None:
+            self.events = array("q")
+        self.events.append(event)
+
+
+NONE: Found[Watch] = Found({}, {})
+"""For no version."""
+
+
+class Watches:
+    """The watches of one collection; `frequency`: of words, where a watch is put."""
+
+    def __init__(
+        self, collection: Collection, frequency: Frequency = lambda field, word: 0
+    ) -> None:
+        self._collection = collection
+        self._frequency = frequency
+        self._watches: dict[str, Watch] = {}
+        """Also those that were removed and have events."""
+        self._anchors: Anchors[Watch] = Anchors()
+        self._changes = Changes()
+        self._count = 0
+        """Of the watches that there are."""
+        self._events = 0
+        """Of all watches, those that are retained."""
+        self._stale = 0
+        """Those that are not, and still in the way."""
+
+    # What is taken.
+
+    def put(self, time: int, id: str, query: str) -> None:
+        """A watch has this query from now on."""
+        watch = self._watches.get(id)
+        if watch is None:
+            watch = self._watches[id] = Watch(id)
+        self._forget(watch)
+        root = self._read(query)
+        found = cover(root, self._frequency)
+        watch.time, watch.query, watch.packed = time, query, packed(found, root)
+        self._anchors.add(found, watch)
+        self._count += 1
+
+    def remove(self, time: int, id: str) -> None:
+        """There is no such watch any more; perhaps there was none before."""
+        watch = self._watches.get(id)
+        if watch is not None:
+            self._forget(watch)
+            if watch.events is None:
+                del self._watches[id]
+
+    def apply(self, time: int, version: Version, before: Callable[[], Version | None]) -> None:
+        """The next version; `before`: gives the one before it, with its words and values.
+
+        It is called only if that is needed, and not if there is none.
+        """
+        if not self._count:
+            return
+
+        @cache
+        def now() -> Contents:
+            return Contents(version)
+
+        @cache
+        def earlier() -> Contents:
+            found = before()
+            assert found is not None
+            return Contents(found)
+
+        find, new, old = self._anchors.find, NONE, NONE
+        if not version.deleted:
+            new = find(now().words, lambda: version.values)
+        if version.before is not None:
+            words = [() if field is None else field.words for field in version.before]
+            old = find(words, lambda: earlier().values)
+        begins = [watch for watch in new.certain if watch not in old.certain]
+        ceases = [watch for watch in old.certain if watch not in new.certain]
+        for watch in new.possible | old.possible:
+            tree = tree_in(watch.packed)
+            does = watch in new.possible and matches(tree, now())
+            did = watch in old.possible and matches(tree, earlier())
+            if does != did:
+                (begins if does else ceases).append(watch)
+        self._append(time, version.id, begins, ceases)
+
+    def _append(self, time: int, id: str, begins: list[Watch], ceases: list[Watch]) -> None:
+        count = len(begins) + len(ceases)
+        if not count:
+            return
+        event = 2 * self._changes.add(time, id, count)
+        self._events += count
+        for watch in ceases:
+            watch.add(event)
+        for watch in begins:
+            watch.add(event + 1)
+
+    def retain(self, since: int) -> None:
+        """Forget the events before a time."""
+        forgotten = self._changes.retain(since)
+        self._events -= forgotten
+        self._stale += forgotten
+        if self._stale > max(SWEPT_FROM, self._events):
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Give back the memory of what was forgotten."""
+        self._stale = 0
+        for watch in list(self._watches.values()):
+            if watch.events is not None:
+                watch.events = self._changes.swept(watch.events) or None
+            if watch.events is None and watch.query is None:
+                del self._watches[watch.id]
+
+    # Reading.
+
+    def events(self, id: str, since: int, limit: int) -> list[Event]:
+        """The first events of a watch from a time on, in label order.
+
+        Also of one that was removed; none of one that never was. Precondition: the time is
+        retained.
+        """
+        watch = self._watches.get(id)
+        return [] if watch is None else self._changes.read(watch.events or array("q"), since, limit)
+
+    def find(self, id: str) -> Watch | None:
+        """A watch as of now; None: there is none."""
+        watch = self._watches.get(id)
+        return None if watch is None or watch.query is None else watch
+
+    def watches(self) -> list[Watch]:
+        """All watches as of now, by their ids."""
+        there = (watch for watch in self._watches.values() if watch.query is not None)
+        return sorted(there, key=lambda watch: watch.id)
+
+    def figures(self) -> Mapping[str, float]:
+        """Figures for people and metrics, by name."""
+        return {
+            "watches": self._count,
+            "watches_always_looked_at": len(self._anchors.without),
+            "events": self._events,
+        }
+
+    # Saving.
+
+    def save(self) -> Iterator[bytes]:
+        """All of it, in parts. Nothing must be taken meanwhile."""
+        changes = self._changes
+        for at in range(0, len(changes.ids), ROWS):
+            some = slice(at, at + ROWS)
+            yield pack(("versions", changes.times[some].tolist(), changes.ids[some]))
+        watches = iter(self._watches.values())
+        while rows := [self._row(watch) for watch in islice(watches, ROWS)]:
+            yield pack(("watches", rows))
+
+    def _row(self, watch: Watch) -> tuple[object, ...]:
+        first, events = 2 * self._changes.first, watch.events or array("q")
+        events = self._changes.swept(events)
+        return watch.id, watch.time, watch.query, watch.packed, [each - first for each in events]
+
+    def load(self, parts: Iterable[bytes]) -> None:
+        """Become what was saved. Precondition: nothing has been taken. Raises SnapshotDamaged."""
+        try:
+            for part in parts:
+                match unpack(part):
+                    case ("versions", times, (*ids,)):
+                        for time, id in zip(_numbers(times), map(str, ids), strict=True):
+                            self._changes.add(time, id, 0)
+                    case ("watches", (*rows,)):
+                        for row in rows:
+                            self._load(row)
+                    case _:
+                        raise MalformedMessage("neither watches nor versions")
+        except (MalformedMessage, ValueError, TypeError, LookupError) as error:
+            raise SnapshotDamaged(f"the watches of {self._collection.name}: {error}") from None
+
+    def _load(self, row: object) -> None:
+        match row:
+            case (str(id), int(time), (str() | None) as query, bytes(data), found):
+                watch = self._watches[id] = Watch(id)
+                watch.time, watch.query, watch.packed = time, query, data
+                events = _numbers(found)
+                watch.events = array("q", events) or None
+                for event in events:
+                    self._changes.counts[event // 2] += 1
+                self._events += len(events)
+                if query is not None:
+                    self._anchors.add(cover_in(data), watch)
+                    self._count += 1
+            case _:
+                raise MalformedMessage("not a watch")
+
+    def _read(self, query: str) -> Part:
+        try:
+            return bind(parse(query), self._collection).root
+        except QueryError:
+            return NOTHING
+
+    def _forget(self, watch: Watch) -> None:
+        """A watch has no query any more, if it has had one."""
+        if watch.query is not None:
+            self._anchors.remove(cover_in(watch.packed), watch)
+            watch.query, watch.packed = None, b""
+            self._count -= 1
+
+
+def _numbers(found: object) -> tuple[int, ...]:
+    if not isinstance(found, tuple) or not set(map(type, found)) <= {int}:
+        raise MalformedMessage("numbers are missing")
+    return found

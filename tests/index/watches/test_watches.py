@@ -1,0 +1,202 @@
+"""Events against trying all watches on all versions, however the watches are saved meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driftline.engine.errors import SnapshotDamaged
+from driftline.engine.wire.codec import pack
+from driftline.index.documents.analysis import analyser
+from driftline.index.documents.schema import Collection, TextField, ValueField
+from driftline.index.documents.values import Kind
+from driftline.index.documents.versions import Version
+from driftline.index.query.binding import bind
+from driftline.index.query.errors import QueryError
+from driftline.index.query.parsing import parse
+from driftline.index.watches import watches
+from driftline.index.watches.events import Change, Event
+from driftline.index.watches.watches import Watches
+from tests.index.search.indexes import DOCUMENT, versions
+from tests.index.search.model import Document, Write, matches
+
+COLLECTION = Collection(
+    "c",
+    (
+        TextField("title", 0, analyser("plain"), 2.0),
+        TextField("text", 1, analyser("plain"), 1.0),
+        ValueField("tags", 0, Kind.KEYWORD),
+        ValueField("year", 1, Kind.NUMBER),
+        ValueField("day", 2, Kind.DATE),
+    ),
+    "stored",
+)
+
+IN_TEXTS = ("a", "abc", "title:ab", '"a b"', 'title:"b a a"~2', "ab*", "title:c*", "ab~", "-a")
+IN_VALUES = ("tags:x", "tags:x*", "year:>=0", "day:[* TO 1970-01-01]", "-tags:z")
+LEAVES = (*IN_TEXTS, *IN_VALUES, "*", "", "((", "none:a")
+
+
+def both(queries: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    two = st.tuples(queries, queries)
+    return two.map(lambda each: "({}) ({})".format(*each)) | two.map(
+        lambda each: "({}) OR ({})".format(*each)
+    )
+
+
+QUERIES = st.recursive(st.sampled_from(LEAVES), both, max_leaves=3)
+
+PUT = st.tuples(st.just("put"), st.sampled_from("vwxyz"), QUERIES)
+REMOVE = st.tuples(st.just("remove"), st.sampled_from("vwxyz"), st.none())
+WRITE = st.tuples(st.just("write"), st.sampled_from("pq"), st.none() | DOCUMENT)
+RETAIN = st.tuples(st.just("retain"), st.just(""), st.integers(0, 6))
+SAVE = st.tuples(st.just("save"), st.just(""), st.none())
+STEPS = st.lists(
+    st.tuples(PUT | PUT | WRITE | WRITE | WRITE | REMOVE | RETAIN | SAVE, st.integers(1, 2)),
+    max_size=40,
+)
+
+
+@dataclass
+class BruteForce:
+    """Tries all watches on all versions."""
+
+    queries: dict[str, str] = field(default_factory=dict)
+    documents: dict[str, Document] = field(default_factory=dict)
+    events: dict[str, list[Event]] = field(default_factory=dict)
+
+    def write(self, time: int, id: str, document: Document | None) -> None:
+        before = self.documents.pop(id, None)
+        if document is not None:
+            self.documents[id] = document
+        for watch, query in self.queries.items():
+            does, did = self._matches(query, document), self._matches(query, before)
+            if does != did:
+                change: Change = "begins" if does else "ceases"
+                self.events.setdefault(watch, []).append(Event(time, id, change))
+
+    @staticmethod
+    def _matches(query: str, document: Document | None) -> bool:
+        try:
+            root = bind(parse(query), COLLECTION).root
+        except QueryError:
+            return False
+        return document is not None and matches(root, document)
+
+
+def before_of(last: Version | None) -> Callable[[], Version | None]:
+    def before() -> Version | None:
+        assert last is not None, "asked for what is not there"
+        return last
+
+    return before
+
+
+@given(steps=STEPS, rows=st.integers(1, 3), swept_from=st.integers(0, 3), limit=st.integers(1, 4))
+def test_events_are_those_of_trying_everything(
+    steps: list[tuple[tuple[str, str, object], int]],
+    rows: int,
+    swept_from: int,
+    limit: int,
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(watches, "ROWS", rows)
+        patch.setattr(watches, "SWEPT_FROM", swept_from)
+        go(steps, limit)
+
+
+def go(steps: list[tuple[tuple[str, str, object], int]], limit: int) -> None:
+    expected, found, writes, since, time = BruteForce(), Watches(COLLECTION), [], 0, 0
+    last: dict[str, Version] = {}
+    for (what, id, value), step in steps:
+        time += step
+        match what, value:
+            case "put", str():
+                expected.queries[id] = value
+                found.put(time, id, value)
+            case "remove", _:
+                expected.queries.pop(id, None)
+                found.remove(time, id)
+            case "write", Document() | None:
+                writes.append(Write(time, id, value))
+                for at, version in list(versions(writes))[-1:]:
+                    if at == time:
+                        found.apply(time, version, before_of(last.get(id)))
+                        last[id] = version
+                expected.write(time, id, value)
+            case "retain", int():
+                since = max(since, time - value)
+                found.retain(since)
+            case _:
+                parts = list(found.save())
+                found = Watches(COLLECTION)
+                found.load(parts)
+                assert list(found.save()) == parts
+        check(found, expected, since, limit)
+
+
+def check(found: Watches, expected: BruteForce, since: int, limit: int) -> None:
+    there = {watch.id: watch.query for watch in found.watches()}
+    assert there == dict(sorted(expected.queries.items()))
+    count = 0
+    for watch in "vwxyz":
+        happened = [each for each in expected.events.get(watch, ()) if each.time >= since]
+        count += len(happened)
+        assert found.events(watch, since, 1000) == happened
+        for each in happened[:3]:
+            later = [other for other in happened if other.time >= each.time]
+            assert found.events(watch, each.time, limit) == later[:limit]
+        known = found.find(watch)
+        assert (known.query if known else None) == expected.queries.get(watch)
+    assert found.figures()["events"] == count
+    assert found.figures()["watches"] == len(expected.queries)
+
+
+def test_the_version_before_is_asked_for_only_if_it_matters() -> None:
+    watching = Watches(COLLECTION)
+    watching.put(1, "w", "title:a")
+    watching.put(2, "v", "title:b title:c")
+    writes = [
+        Write(3, "p", Document((("a", "x"), ()))),
+        Write(4, "p", Document((("a", "y"), ()))),
+        Write(5, "p", None),
+    ]
+    for time, version in versions(writes):
+        watching.apply(time, version, before_of(None))
+    assert watching.events("w", 0, 9) == [Event(3, "p", "begins"), Event(5, "p", "ceases")]
+
+
+def test_what_was_forgotten_and_removed_takes_no_memory() -> None:
+    watching = Watches(COLLECTION)
+    for number in range(0, 30_000, 3):
+        watching.put(number, str(number), "a")
+    writes = [Write(30_000, "p", Document((("a",), ()))), Write(30_001, "p", None)]
+    for time, version in versions(writes):
+        watching.apply(time, version, before_of(None))
+    for number in range(0, 30_000, 3):
+        watching.remove(40_000, str(number))
+    assert sum(map(len, watching.save())) > 100_000
+    watching.retain(40_000)
+    assert list(watching.save()) == []
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        pack(("versions", (1, 2), ("p",))),
+        pack(("versions", ("1",), ("p",))),
+        pack(("watches", (("w", 1, "a", b""),))),
+        pack(("watches", (("w", 1, "a", b"", ()),))),
+        pack(("watches", (("w", 1, "a", pack((((9, 0, "a"),), ())), ()),))),
+        pack(("watches", (("w", 1, None, b"", (2,)),))),
+        pack("watches"),
+        b"\xc1",
+    ],
+)
+def test_damaged_parts_are_refused(part: bytes) -> None:
+    with pytest.raises(SnapshotDamaged, match="watches of c"):
+        Watches(COLLECTION).load([part])
