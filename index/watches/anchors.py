@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
+from itertools import pairwise
+from sys import maxsize
 from typing import Generic, NamedTuple, TypeVar, assert_never
 
-from driftline.index.documents.values import Value
 from driftline.index.query.bound import (
     AllOf,
     AnyOf,
@@ -31,10 +32,13 @@ from driftline.index.query.bound import (
     Word,
     WordsFrom,
 )
-from driftline.index.watches.evaluating import keywords
+from driftline.index.watches.evaluating import Contents, pair
 
 Frequency = Callable[[int, str], int]
 """(number of a text field, word) -> in how many documents the word is."""
+
+PAIR_RARER = 16
+"""About so many times rarer than its words is a pair of them."""
 
 LETTERS_MAX = 32
 """Of a near word that is anchored: longer ones would have too many anchors."""
@@ -44,15 +48,14 @@ class Kind(IntEnum):
     """What of a version an anchor is; that with fewer versions, as a rule, comes first."""
 
     WORD = 0
-    KEYWORD = 1
-    NEAR = 2
+    PAIR = 1
+    """A word and the next one."""
+    KEYWORD = 2
+    NEAR = 3
     """A word, or one of which a letter was left out."""
-    BEGINNING = 3
+    BEGINNING = 4
     """Of a word."""
-    KEYWORD_BEGINNING = 4
-
-
-_OF_TEXTS = (Kind.WORD, Kind.NEAR, Kind.BEGINNING)
+    KEYWORD_BEGINNING = 5
 
 
 class Anchor(NamedTuple):
@@ -76,8 +79,7 @@ def cover(part: Part, frequency: Frequency) -> Cover | None:
         case Word():
             return _one(Kind.WORD, part.field, part.word)
         case BoundPhrase():
-            words = (Cover((Anchor(Kind.WORD, part.field, word),), False) for word in part.words)
-            return min(words, key=lambda found: _cost(found, frequency))
+            return min(_in_phrase(part), key=lambda found: _cost(found, frequency))
         case WordsFrom():
             return _one(Kind.BEGINNING, part.field, part.prefix)
         case Near():
@@ -106,17 +108,33 @@ def cover(part: Part, frequency: Frequency) -> Cover | None:
     assert_never(part)
 
 
-def _one(kind: Kind, field: int, text: str) -> Cover:
-    return Cover((Anchor(kind, field, text),), True)
+def _one(kind: Kind, field: int, text: str, exact: bool = True) -> Cover:
+    return Cover((Anchor(kind, field, text),), exact)
+
+
+def _in_phrase(phrase: BoundPhrase) -> Iterator[Cover]:
+    """All that has the phrase has each of these."""
+    words = phrase.words
+    if phrase.slop:
+        for word in words:
+            yield _one(Kind.WORD, phrase.field, word, exact=False)
+    else:
+        for two in pairwise(words):
+            yield _one(Kind.PAIR, phrase.field, pair(*two), exact=len(words) == 2)
 
 
 def _cost(found: Cover, frequency: Frequency) -> tuple[int, int, int]:
     """Smaller where fewer versions have an anchor, as far as one knows: long texts are rarer."""
-    kind = max((anchor.kind for anchor in found.anchors), default=Kind.WORD)
-    often = sum(
-        frequency(anchor.field, anchor.text) for anchor in found.anchors if anchor.kind is Kind.WORD
-    )
-    return kind, often, -min((len(anchor.text) for anchor in found.anchors), default=0)
+    rank, often, shortest = 0, 0, maxsize
+    for kind, field, text in found.anchors:
+        words = text.split(" ") if kind is Kind.PAIR else [text]
+        shortest = min(shortest, max(map(len, words)))
+        if kind in (Kind.WORD, Kind.PAIR):
+            rarest = min(frequency(field, word) for word in words)
+            often += rarest if kind is Kind.WORD else rarest // PAIR_RARER
+        else:
+            rank = max(rank, kind)
+    return rank, often, -shortest
 
 
 def _shortened(word: str) -> Iterator[str]:
@@ -135,26 +153,27 @@ class _Table(Generic[W]):
     """The watches of the anchors of one kind in one field."""
 
     def __init__(self) -> None:
-        self.watches: dict[str, list[W]] = {}
+        self.certain: dict[str, list[W]] = {}
+        """Those whose anchors are exact."""
+        self.possible: dict[str, list[W]] = {}
         self._lengths: Counter[int] = Counter()
-        """Of the texts."""
+        """How often a text of a watch has so many letters."""
 
-    def add(self, text: str, watch: W) -> None:
-        watches = self.watches.get(text)
-        if watches is None:
-            self.watches[text] = [watch]
-            self._lengths[len(text)] += 1
-        else:
-            watches.append(watch)
+    def __bool__(self) -> bool:
+        return bool(self.certain or self.possible)
 
-    def remove(self, text: str, watch: W) -> None:
-        watches = self.watches[text]
-        watches.remove(watch)
-        if not watches:
-            del self.watches[text]
-            self._lengths[len(text)] -= 1
-            if not self._lengths[len(text)]:
-                del self._lengths[len(text)]
+    def add(self, exact: bool, text: str, watch: W) -> None:
+        (self.certain if exact else self.possible).setdefault(text, []).append(watch)
+        self._lengths[len(text)] += 1
+
+    def remove(self, exact: bool, text: str, watch: W) -> None:
+        table = self.certain if exact else self.possible
+        table[text].remove(watch)
+        if not table[text]:
+            del table[text]
+        self._lengths[len(text)] -= 1
+        if not self._lengths[len(text)]:
+            del self._lengths[len(text)]
 
     def beginnings(self, texts: Iterable[str]) -> Iterable[str]:
         """The beginnings of texts, as long as those that are watched; each once."""
@@ -177,10 +196,13 @@ class Anchors(Generic[W]):
     """The watches of one collection by their anchors. Invariant: `find` finds all that match."""
 
     def __init__(self) -> None:
-        self._tables: dict[tuple[bool, Kind, int], _Table[W]] = {}
-        """(of watches whose anchors are exact, kind, field) -> its watches."""
+        self._tables: dict[tuple[Kind, int], _Table[W]] = {}
+        """(kind, field) -> its watches."""
         self.without: dict[W, None] = {}
         """Watches without anchors."""
+
+    def __bool__(self) -> bool:
+        return bool(self._tables or self.without)
 
     def add(self, found: Cover | None, watch: W) -> None:
         """Add a watch, which is not there yet."""
@@ -188,11 +210,10 @@ class Anchors(Generic[W]):
             self.without[watch] = None
             return
         for kind, field, text in found.anchors:
-            at = found.exact, kind, field
-            table = self._tables.get(at)
+            table = self._tables.get((kind, field))
             if table is None:
-                table = self._tables[at] = _Table()
-            table.add(text, watch)
+                table = self._tables[kind, field] = _Table()
+            table.add(found.exact, text, watch)
 
     def remove(self, found: Cover | None, watch: W) -> None:
         """Remove a watch that was added with this cover."""
@@ -200,29 +221,34 @@ class Anchors(Generic[W]):
             del self.without[watch]
             return
         for kind, field, text in found.anchors:
-            table = self._tables[found.exact, kind, field]
-            table.remove(text, watch)
-            if not table.watches:
-                del self._tables[found.exact, kind, field]
+            table = self._tables[kind, field]
+            table.remove(found.exact, text, watch)
+            if not table:
+                del self._tables[kind, field]
 
-    def find(
-        self, words: Sequence[Iterable[str]], values: Callable[[], Sequence[Value | None]]
-    ) -> Found[W]:
+    def find(self, words: Sequence[Iterable[str]], contents: Callable[[], Contents]) -> Found[W]:
         """The watches that may match a version.
 
-        `words`: of each text field, each once; `values`: gives those of the other fields; it is not
-        called if they do not matter.
+        `words`: of each text field, each once; `contents`: gives all of the version; it is not
+        called if the words are enough.
         """
         found: Found[W] = Found({}, dict(self.without))
-        for (exact, kind, field), table in self._tables.items():
-            into = found.certain if exact else found.possible
-            texts = words[field] if kind in _OF_TEXTS else keywords(values()[field])
-            if kind is Kind.NEAR:
-                texts = (shorter for text in texts for shorter in _shortened(text))
-            elif kind in (Kind.BEGINNING, Kind.KEYWORD_BEGINNING):
-                texts = table.beginnings(texts)
-            get = table.watches.get
-            for watches in map(get, texts):
-                if watches is not None:
-                    into.update(dict.fromkeys(watches))
+        for (kind, field), table in self._tables.items():
+            match kind:
+                case Kind.WORD:
+                    texts = words[field]
+                case Kind.PAIR:
+                    texts = contents().pairs(field)
+                case Kind.KEYWORD:
+                    texts = contents().keywords(field)
+                case Kind.NEAR:
+                    texts = [shorter for word in words[field] for shorter in _shortened(word)]
+                case Kind.BEGINNING:
+                    texts = table.beginnings(words[field])
+                case Kind.KEYWORD_BEGINNING:
+                    texts = table.beginnings(contents().keywords(field))
+            for into, by_text in zip(found, (table.certain, table.possible), strict=True):
+                if by_text:
+                    for watches in filter(None, map(by_text.get, texts)):
+                        into.update(dict.fromkeys(watches))
         return found

@@ -5,10 +5,10 @@ Here a version is what the flow puts out: no posting lists are made of it (`inde
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import assert_never
 
-from driftline.index.documents.values import Value
 from driftline.index.documents.versions import Version
 from driftline.index.query.bound import (
     AllOf,
@@ -31,12 +31,32 @@ from driftline.index.search.phrases import in_text
 class Contents:
     """What queries look at of a version that is no deletion."""
 
-    __slots__ = ("values", "words")
+    __slots__ = ("_pairs", "values", "words")
 
     def __init__(self, version: Version) -> None:
         self.words = tuple({} if field is None else dict(field.words) for field in version.fields)
         """Per text field: each word with its positions."""
         self.values = version.values
+        self._pairs: dict[int, dict[str, None]] = {}
+
+    def keywords(self, field: int) -> tuple[str, ...]:
+        """The keywords that a field has."""
+        value = self.values[field]
+        return value if isinstance(value, tuple) else ()
+
+    def pairs(self, field: int) -> Mapping[str, None]:
+        """Each word of a text with the next one."""
+        pairs = self._pairs.get(field)
+        if pairs is None:
+            words = {at: word for word, found in self.words[field].items() for at in found}
+            both = (pair(word, words[at + 1]) for at, word in words.items() if at + 1 in words)
+            pairs = self._pairs[field] = dict.fromkeys(both)
+        return pairs
+
+
+def pair(word: str, after: str) -> str:
+    """Two words, one after the other: no word has a space."""
+    return f"{word} {after}"
 
 
 def matches(part: Part, contents: Contents) -> bool:
@@ -49,7 +69,7 @@ def matches(part: Part, contents: Contents) -> bool:
         case AnyOf():
             return any(matches(each, contents) for each in part.parts)
         case BoundPhrase():
-            return bool(in_text(part.words, part.slop, contents.words[part.field]))
+            return _has_phrase(part, contents)
         case Without():
             return not matches(part.part, contents)
         case WordsFrom():
@@ -57,9 +77,9 @@ def matches(part: Part, contents: Contents) -> bool:
         case Near():
             return any(is_near(part.word, word) for word in contents.words[part.field])
         case Equals():
-            return part.keyword in keywords(contents.values[part.field])
+            return part.keyword in contents.keywords(part.field)
         case KeywordsFrom():
-            return _begins(keywords(contents.values[part.field]), part.prefix)
+            return _begins(contents.keywords(part.field), part.prefix)
         case Between():
             value = contents.values[part.field]
             return isinstance(value, float | int) and part.low <= value <= part.high
@@ -68,9 +88,15 @@ def matches(part: Part, contents: Contents) -> bool:
     assert_never(part)
 
 
-def keywords(value: Value | None) -> tuple[str, ...]:
-    """The keywords that a field has."""
-    return value if isinstance(value, tuple) else ()
+def _has_phrase(phrase: BoundPhrase, contents: Contents) -> bool:
+    words, field = phrase.words, phrase.field
+    if not phrase.slop:
+        pairs = contents.pairs(field)
+        if any(pair(*two) not in pairs for two in pairwise(words)):
+            return False
+        if len(words) == 2:
+            return True
+    return bool(in_text(words, phrase.slop, contents.words[field]))
 
 
 def _begins(texts: Iterable[str], prefix: str) -> bool:

@@ -129,10 +129,10 @@ class Watches:
 
         find, new, old = self._anchors.find, NONE, NONE
         if not version.deleted:
-            new = find(now().words, lambda: version.values)
+            new = find(now().words, now)
         if version.before is not None:
             words = [() if field is None else field.words for field in version.before]
-            old = find(words, lambda: earlier().values)
+            old = find(words, earlier)
         begins = [watch for watch in new.certain if watch not in old.certain]
         ceases = [watch for watch in old.certain if watch not in new.certain]
         for watch in new.possible | old.possible:
