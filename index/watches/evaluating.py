@@ -6,7 +6,6 @@ Here a version is what the flow puts out: no posting lists are made of it (`inde
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
 from typing import assert_never
 
 from driftline.index.documents.versions import Version
@@ -31,27 +30,32 @@ from driftline.index.search.phrases import in_text
 class Contents:
     """What queries look at of a version that is no deletion."""
 
-    __slots__ = ("_pairs", "values", "words")
+    __slots__ = ("_at", "values", "words")
 
     def __init__(self, version: Version) -> None:
         self.words = tuple({} if field is None else dict(field.words) for field in version.fields)
         """Per text field: each word with its positions."""
         self.values = version.values
-        self._pairs: dict[int, dict[str, None]] = {}
+        self._at: dict[int, dict[int, str]] = {}
 
     def keywords(self, field: int) -> tuple[str, ...]:
         """The keywords that a field has."""
         value = self.values[field]
         return value if isinstance(value, tuple) else ()
 
-    def pairs(self, field: int) -> Mapping[str, None]:
-        """Each word of a text with the next one."""
-        pairs = self._pairs.get(field)
-        if pairs is None:
+    def at(self, field: int) -> Mapping[int, str]:
+        """The words of a text by their positions."""
+        words = self._at.get(field)
+        if words is None:
             words = {at: word for word, found in self.words[field].items() for at in found}
-            both = (pair(word, words[at + 1]) for at, word in words.items() if at + 1 in words)
-            pairs = self._pairs[field] = dict.fromkeys(both)
-        return pairs
+            self._at[field] = words
+        return words
+
+    def pairs(self, field: int) -> Iterable[str]:
+        """Each word of a text with the next one, each pair once."""
+        words = self.at(field)
+        both = (pair(word, words[at + 1]) for at, word in words.items() if at + 1 in words)
+        return dict.fromkeys(both)
 
 
 def pair(word: str, after: str) -> str:
@@ -89,14 +93,14 @@ def matches(part: Part, contents: Contents) -> bool:
 
 
 def _has_phrase(phrase: BoundPhrase, contents: Contents) -> bool:
-    words, field = phrase.words, phrase.field
-    if not phrase.slop:
-        pairs = contents.pairs(field)
-        if any(pair(*two) not in pairs for two in pairwise(words)):
-            return False
-        if len(words) == 2:
+    words, positions = phrase.words, contents.words[phrase.field]
+    if phrase.slop:
+        return bool(in_text(words, phrase.slop, positions))
+    at = contents.at(phrase.field).get
+    for start in positions.get(words[0], ()):
+        if all(at(number) == word for number, word in enumerate(words, start)):
             return True
-    return bool(in_text(words, phrase.slop, contents.words[field]))
+    return False
 
 
 def _begins(texts: Iterable[str], prefix: str) -> bool:
