@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 Change = Literal["begins", "ceases"]
@@ -25,38 +27,43 @@ class Event(NamedTuple):
 class Changes:
     """The versions that made events, as far back as they are retained."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, times: Iterable[int] = (), ids: Iterable[str] = (), events: Iterable[int] = ()
+    ) -> None:
         self.first = 0
         """The number of the first version."""
-        self.times = array("q")
-        self.ids: list[str] = []
-        self.counts = array("q")
+        self.times = array("q", times)
+        self.ids = list(ids)
+        of_each = Counter(event // 2 for event in events)
+        self._counts = array("q", [of_each[number] for number in range(len(self.ids))])
         """How many events each has."""
 
     def add(self, time: int, id: str, count: int) -> int:
         """The number of the next version. Precondition: no later one was added."""
         self.times.append(time)
         self.ids.append(id)
-        self.counts.append(count)
+        self._counts.append(count)
         return self.first + len(self.times) - 1
 
     def retain(self, since: int) -> int:
         """Forget versions before a time; gives how many events they had."""
         forgotten = bisect_left(self.times, since)
-        count = sum(self.counts[:forgotten])
-        del self.times[:forgotten], self.ids[:forgotten], self.counts[:forgotten]
+        count = sum(self._counts[:forgotten])
+        del self.times[:forgotten], self.ids[:forgotten], self._counts[:forgotten]
         self.first += forgotten
         return count
 
-    def swept(self, events: array[int]) -> array[int]:
-        """The events of a watch that are retained."""
+    def retained(self, events: array[int] | None) -> array[int]:
+        """The events of a watch that are retained; None: it has none."""
+        if events is None:
+            return array("q")
         return events[bisect_left(events, 2 * self.first) :]
 
-    def read(self, events: array[int], since: int, limit: int) -> list[Event]:
+    def read(self, events: array[int] | None, since: int, limit: int) -> list[Event]:
         """The first events of a watch from a time on."""
-        begin = bisect_left(events, 2 * (self.first + bisect_left(self.times, since)))
+        retained, first = self.retained(events), self.first
+        begin = bisect_left(retained, 2 * (first + bisect_left(self.times, since)))
         return [
-            Event(self.times[number], self.ids[number], CHANGES[event & 1])
-            for event in events[begin : begin + limit]
-            for number in (event // 2 - self.first,)
+            Event(self.times[event // 2 - first], self.ids[event // 2 - first], CHANGES[event & 1])
+            for event in retained[begin : begin + limit]
         ]

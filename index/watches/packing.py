@@ -27,6 +27,8 @@ from driftline.index.query.bound import (
 )
 from driftline.index.watches.anchors import Anchor, Cover, Kind
 
+_KINDS = {kind.value: kind for kind in Kind}
+
 CACHED = 1 << 14
 """Trees of watches that are looked at often."""
 
@@ -57,8 +59,8 @@ def tree_in(data: bytes) -> Part:
 
 def _anchor(found: object) -> Anchor:
     match found:
-        case (int(kind), int(field), str(text)):
-            return Anchor(Kind(kind), field, text)
+        case (int(kind), int(field), str(text)) if kind in _KINDS:
+            return Anchor(_KINDS[kind], field, text)
     raise MalformedMessage("not the anchor of a watch")
 
 

@@ -17,19 +17,19 @@ Invariant: the events are a function of what was taken, however it was saved and
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from itertools import islice
 
-from driftline.engine.errors import MalformedMessage, SnapshotDamaged
-from driftline.engine.wire.codec import pack, unpack
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.wire.codec import pack
 from driftline.index.documents.schema import Collection
 from driftline.index.documents.versions import Version
 from driftline.index.query.binding import bind
 from driftline.index.query.bound import AnyOf, Part
 from driftline.index.query.errors import QueryError
 from driftline.index.query.parsing import parse
-from driftline.index.watches.anchors import Anchors, Found, Frequency, cover
+from driftline.index.search.saving import Saved, of_numbers, of_texts
+from driftline.index.watches.anchors import Anchors, Cover, Found, Frequency, cover
 from driftline.index.watches.evaluating import Contents, matches
 from driftline.index.watches.events import Changes, Event
 from driftline.index.watches.packing import cover_in, packed, tree_in
@@ -38,7 +38,7 @@ NOTHING = AnyOf(())
 """What a query that cannot be read finds."""
 
 ROWS = 4096
-"""Watches, or versions, in a part that is saved."""
+"""Watches in a part that is saved."""
 
 SWEPT_FROM = 10_000
 """Forgotten events that may be in the way before they are swept away."""
@@ -98,8 +98,7 @@ class Watches:
         root = self._read(query)
         found = cover(root, self._frequency)
         watch.time, watch.query, watch.packed = time, query, packed(found, root)
-        self._anchors.add(found, watch)
-        self._count += 1
+        self._add(watch, found)
 
     def remove(self, time: int, id: str) -> None:
         """There is no such watch any more; perhaps there was none before."""
@@ -166,8 +165,7 @@ class Watches:
         """Give back the memory of what was forgotten."""
         self._stale = 0
         for watch in list(self._watches.values()):
-            if watch.events is not None:
-                watch.events = self._changes.swept(watch.events) or None
+            watch.events = self._changes.retained(watch.events) or None
             if watch.events is None and watch.query is None:
                 del self._watches[watch.id]
 
@@ -180,7 +178,7 @@ class Watches:
         retained.
         """
         watch = self._watches.get(id)
-        return [] if watch is None else self._changes.read(watch.events or array("q"), since, limit)
+        return [] if watch is None else self._changes.read(watch.events, since, limit)
 
     def find(self, id: str) -> Watch | None:
         """A watch as of now; None: there is none."""
@@ -203,51 +201,52 @@ class Watches:
     # Saving.
 
     def save(self) -> Iterator[bytes]:
-        """All of it, in parts. Nothing must be taken meanwhile."""
-        changes = self._changes
-        for at in range(0, len(changes.ids), ROWS):
-            some = slice(at, at + ROWS)
-            yield pack(("versions", changes.times[some].tolist(), changes.ids[some]))
-        watches = iter(self._watches.values())
-        while rows := [self._row(watch) for watch in islice(watches, ROWS)]:
-            yield pack(("watches", rows))
+        """All of it, in parts, for `index.search.saving.Saved`."""
+        yield from of_numbers(self._changes.times)
+        yield from of_texts(self._changes.ids)
+        watches = list(self._watches.values())
+        yield from of_texts(watch.id for watch in watches)
+        yield from of_texts(watch.query or "" for watch in watches)
+        yield from of_numbers(array("q", [watch.time for watch in watches]))
+        for at in range(0, len(watches), ROWS):
+            yield pack([watch.packed for watch in watches[at : at + ROWS]])
+        counts, events, first = array("q"), array("q"), 2 * self._changes.first
+        for watch in watches:
+            retained = self._changes.retained(watch.events)
+            counts.append(len(retained))
+            events.extend([event - first for event in retained])
+        yield from of_numbers(counts)
+        yield from of_numbers(events)
 
-    def _row(self, watch: Watch) -> tuple[object, ...]:
-        first, events = 2 * self._changes.first, watch.events or array("q")
-        events = self._changes.swept(events)
-        return watch.id, watch.time, watch.query, watch.packed, [each - first for each in events]
-
-    def load(self, parts: Iterable[bytes]) -> None:
+    def load(self, saved: Saved) -> None:
         """Become what was saved. Precondition: nothing has been taken. Raises SnapshotDamaged."""
-        try:
-            for part in parts:
-                match unpack(part):
-                    case ("versions", times, (*ids,)):
-                        for time, id in zip(_numbers(times), map(str, ids), strict=True):
-                            self._changes.add(time, id, 0)
-                    case ("watches", (*rows,)):
-                        for row in rows:
-                            self._load(row)
-                    case _:
-                        raise MalformedMessage("neither watches nor versions")
-        except (MalformedMessage, ValueError, TypeError, LookupError) as error:
-            raise SnapshotDamaged(f"the watches of {self._collection.name}: {error}") from None
+        times, versions = saved.numbers(), saved.texts()
+        ids, queries, put_at = saved.texts(), saved.texts(), saved.numbers()
+        data: list[bytes] = []
+        while len(data) < len(ids):
+            data += _all_bytes(saved.row())
+        counts, events = saved.numbers(), saved.numbers()
+        if len({len(ids), len(queries), len(put_at), len(data), len(counts)}) > 1:
+            raise saved.damaged()
+        if len(times) != len(versions) or len(events) != sum(counts):
+            raise saved.damaged()
+        if events and not 0 <= min(events) <= max(events) < 2 * len(times):
+            raise saved.damaged()
+        self._changes = Changes(times, versions, events)
+        self._events = len(events)
+        at = 0
+        for watch, query, time, about, count in zip(
+            map(Watch, ids), queries, put_at, data, counts, strict=True
+        ):
+            watch.events, at = events[at : at + count] or None, at + count
+            self._watches[watch.id] = watch
+            if about:
+                watch.time, watch.query, watch.packed = time, query, about
+                self._add(watch, _cover_in(about))
 
-    def _load(self, row: object) -> None:
-        match row:
-            case (str(id), int(time), (str() | None) as query, bytes(data), found):
-                watch = self._watches[id] = Watch(id)
-                watch.time, watch.query, watch.packed = time, query, data
-                events = _numbers(found)
-                watch.events = array("q", events) or None
-                for event in events:
-                    self._changes.counts[event // 2] += 1
-                self._events += len(events)
-                if query is not None:
-                    self._anchors.add(cover_in(data), watch)
-                    self._count += 1
-            case _:
-                raise MalformedMessage("not a watch")
+    def _add(self, watch: Watch, found: Cover | None) -> None:
+        self._anchors.add(found, watch)
+        self._count += 1
 
     def _read(self, query: str) -> Part:
         try:
@@ -259,11 +258,23 @@ class Watches:
         """A watch has no query any more, if it has had one."""
         if watch.query is not None:
             self._anchors.remove(cover_in(watch.packed), watch)
-            watch.query, watch.packed = None, b""
+            watch.time, watch.query, watch.packed = 0, None, b""
             self._count -= 1
 
 
-def _numbers(found: object) -> tuple[int, ...]:
-    if not isinstance(found, tuple) or not set(map(type, found)) <= {int}:
-        raise MalformedMessage("numbers are missing")
+def _all_bytes(row: object) -> list[bytes]:
+    """Raises SnapshotDamaged."""
+    if not isinstance(row, tuple) or not row:
+        raise Saved.damaged()
+    found = [each for each in row if isinstance(each, bytes)]
+    if len(found) < len(row):
+        raise Saved.damaged()
     return found
+
+
+def _cover_in(data: bytes) -> Cover | None:
+    """Raises SnapshotDamaged."""
+    try:
+        return cover_in(data)
+    except MalformedMessage:
+        raise Saved.damaged() from None

