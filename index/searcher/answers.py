@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from driftline.index.documents.schema import Collection
@@ -23,12 +24,21 @@ from driftline.index.searcher.questions import (
     KEYWORDS_MAX,
     Page,
     document_of,
+    limit_of,
     page_of,
     query_of,
+    since_of,
     text_of,
 )
+from driftline.index.watches.watches import Watch, Watches
 from driftline.serve.errors import Refused
 from driftline.serve.views.hosted import Answer, Question
+
+EVENTS_MAX = 10_000
+"""Events of one answer."""
+
+WATCHES_MAX = 10_000
+"""Watches of one answer."""
 
 
 class Asked(NamedTuple):
@@ -37,6 +47,7 @@ class Asked(NamedTuple):
     question: Question
     collection: Collection
     shard: Shard
+    watches: Watches
     time: int
 
 
@@ -59,7 +70,7 @@ def _search(asked: Asked) -> Answer:
 
 
 def _like(asked: Asked) -> Answer:
-    question, collection, shard, time = asked
+    question, collection, shard, _, time = asked
     id, page = text_of(question, "id"), page_of(question, collection)
     document = document_of(question, collection)
     if document is None:
@@ -91,12 +102,52 @@ def _explain(asked: Asked) -> Answer:
     return {"score": explanation.score, "tree": _tree(query, explanation)}
 
 
+def _events(asked: Asked) -> Answer:
+    """Events of a watch from `since` on; `upto`: all below it are there, so one goes on from it."""
+    question, time = asked.question, asked.time
+    limit = limit_of(question, EVENTS_MAX)
+    found = asked.watches.events(text_of(question, "watch"), since_of(question, 0), limit)
+    events = [
+        {"time": event.time, "id": event.id, "event": event.change}
+        for event in found
+        if event.time < time
+    ]
+    return {"events": events, "upto": time if len(events) < limit else found[-1].time + 1}
+
+
+def _watches(asked: Asked) -> Answer:
+    """The watches as of now, by their ids; `behind`: the last one that is known."""
+    limit, behind = limit_of(asked.question, WATCHES_MAX), ""
+    if asked.question.get("behind") is not None:
+        behind = text_of(asked.question, "behind")
+    watches = asked.watches.watches()
+    some = (watch for watch in watches if watch.id > behind)
+    return {"total": len(watches), "watches": [_shown(watch) for watch in islice(some, limit)]}
+
+
+def _watch(asked: Asked) -> Answer:
+    """A watch as of now."""
+    id = text_of(asked.question, "watch")
+    watch = asked.watches.find(id)
+    if watch is None:
+        name = asked.collection.name
+        raise Refused("absent", f"the collection {name!r} has no watch {shown(id)}")
+    return _shown(watch)
+
+
+def _shown(watch: Watch) -> Answer:
+    return {"id": watch.id, "query": watch.query, "time": watch.time}
+
+
 _ANSWERS: Mapping[str, Callable[[Asked], Answer]] = {
     "search": _search,
     "count": _count,
     "get": _get,
     "explain": _explain,
     "like": _like,
+    "events": _events,
+    "watches": _watches,
+    "watch": _watch,
 }
 
 

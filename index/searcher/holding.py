@@ -1,4 +1,5 @@
-"""A collection as a searcher has it: its shard, and the segment files that the versions are in.
+"""A collection as a searcher has it: its shard, the segment files that the versions are in, and the
+watches. Every shard has all watches, and the events of its own documents.
 
 Sealing: the tail that is saved does not grow any more, and becomes a segment file in a copy of the
 process; as soon as that is durable, it takes the place of the tail. If it fails, the tail stays,
@@ -7,13 +8,17 @@ and is sealed together with the next one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from driftline.engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch
+from driftline.engine.labels import INFINITY
 from driftline.engine.sinks.directory import reported
 from driftline.engine.wire.codec import pack
 from driftline.index.documents.schema import Collection
 from driftline.index.documents.versions import Version
+from driftline.index.documents.writes import Watched, version_of
 from driftline.index.postings.merging import write
 from driftline.index.postings.parts import Part
 from driftline.index.postings.sections import DamagedSegment
@@ -23,6 +28,7 @@ from driftline.index.search.budget import Budget
 from driftline.index.search.saving import Saved
 from driftline.index.search.shard import Shard
 from driftline.index.searcher.files import Files
+from driftline.index.watches.watches import Watches
 
 MERGED = 4
 """Segments that are merged at least."""
@@ -38,6 +44,11 @@ class Holding:
         kinds = tuple(field.kind for field in collection.values)
         weights = [field.weight for field in collection.texts]
         self.shard = Shard(Tail(0, len(collection.texts), kinds), weights, has, budget)
+        self.watches = Watches(
+            collection,
+            lambda field, word: self.shard.statistics.documents_with(field, word, INFINITY),
+        )
+        self._has = has
         self._files = files
         self._sealed: list[Part] = []
         """Tails that become a segment, if saving succeeds; `_name`: of its file."""
@@ -55,11 +66,35 @@ class Holding:
         return [*names, self._name] if self._sealed else names
 
     def apply(self, time: int, version: Version) -> None:
-        """Take the next version of the collection. Raises MalformedMessage."""
+        """Take the next version of the collection. Raises MalformedMessage, DamagedSegment.
+
+        It has been taken also if there is damage; but events may be missing.
+        """
         fields, values = len(self.collection.texts), len(self.collection.values)
         if (len(version.fields), len(version.values)) != (fields, values):
             raise MalformedMessage(f"a version has not the fields of {self.collection.name!r}")
         self.shard.apply(time, version)
+        if self._has(version.id):
+            self.watches.apply(time, version, partial(self._before, time, version.id))
+
+    def _before(self, time: int, id: str) -> Version | None:
+        """The version of a document as of a time, but for what it replaced."""
+        ordinal = self.shard.find(id, time)
+        if ordinal is None:
+            return None
+        return version_of(self.collection, id, json.loads(self.shard.stored(ordinal)))
+
+    def watch(self, time: int, watched: Watched) -> None:
+        """Put a watch, or remove it."""
+        if watched.query is None:
+            self.watches.remove(time, watched.id)
+        else:
+            self.watches.put(time, watched.id, watched.query)
+
+    def retain(self, since: int) -> None:
+        """Forget what is only needed for answers as of earlier times."""
+        self.shard.statistics.retain(since)
+        self.watches.retain(since)
 
     # Saving.
 
@@ -78,6 +113,7 @@ class Holding:
                 segments.append(write(self._sealed, path))
         yield pack([(segment.path.name, segment.checksum) for segment in segments])
         yield from self.shard.save()
+        yield from self.watches.save()
 
     def saved(self) -> None:
         """Go on with the file in place of the tails. Raises DamagedSegment, OSError."""
@@ -90,6 +126,7 @@ class Holding:
         match saved.row():
             case tuple(rows):
                 self.shard.load(saved, [self._open(row) for row in rows])
+                self.watches.load(saved)
             case _:
                 raise saved.damaged()
 

@@ -101,6 +101,22 @@ def time_of(question: Question, now: int) -> int:
     return found
 
 
+def since_of(question: Question, time: int) -> int:
+    """The T from which on something is asked for; `time`: by default."""
+    found = question.get("since", time)
+    if type(found) is not int:
+        raise _invalid("since", found, "a time")
+    return found
+
+
+def limit_of(question: Question, most: int) -> int:
+    """How many of something are wanted, at least 1; by default as many as can be."""
+    found = question.get("limit", most)
+    if type(found) is not int or not 1 <= found <= most:
+        raise _invalid("limit", found, f"a whole number from 1 to {most}")
+    return found
+
+
 def _whole(question: Question, name: str, most: int) -> int:
     found = question.get(name)
     if type(found) is not int or not 0 <= found <= most:

@@ -11,6 +11,7 @@ published: so a file goes away only after the first `saved` at which nothing nee
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from driftline.engine.wire.codec import pack
 from driftline.index.documents.schema import Schema
 from driftline.index.documents.values import shown
 from driftline.index.documents.versions import Version
-from driftline.index.documents.writes import outcome_of
+from driftline.index.documents.writes import NotWritten, Outcome, Watched, outcome_of
 from driftline.index.postings.merging import write
 from driftline.index.postings.sections import DamagedSegment
 from driftline.index.postings.segment import Segment
@@ -35,7 +36,7 @@ from driftline.index.search.saving import Saved
 from driftline.index.searcher.answers import Asked, answer_to
 from driftline.index.searcher.files import Files, set_aside
 from driftline.index.searcher.holding import Holding
-from driftline.index.searcher.questions import text_of, time_of
+from driftline.index.searcher.questions import since_of, text_of, time_of
 from driftline.serve.errors import NoLongerRetained, Refused
 from driftline.serve.views.hosted import Answer, Question, Work
 
@@ -89,16 +90,30 @@ class Searcher:
             if item.sink == _SINK:
                 outcome = outcome_of(item.value)
                 # A collection that the schema has not any more is not held.
-                if isinstance(outcome, Version) and outcome.collection in self._holdings:
-                    self._holdings[outcome.collection].apply(item.label[0], outcome)
+                holding = self._holdings.get(outcome.collection)
+                if holding is not None:
+                    self._take(holding, item.label[0], outcome)
         self.time = time
+
+    def _take(self, holding: Holding, time: int, outcome: Outcome) -> None:
+        match outcome:
+            case Version():
+                try:
+                    holding.apply(time, outcome)
+                except DamagedSegment as error:
+                    self._found_damage(str(error))
+                    set_aside(error.path)
+            case Watched():
+                holding.watch(time, outcome)
+            case NotWritten():
+                pass
 
     # Answers.
 
     def ask(self, question: Question) -> Answer:
         """Answer as of `question["at"]`, by default as of now. Raises Refused."""
         name, time = text_of(question, "collection"), time_of(question, self.time)
-        if time < self.since:
+        if min(time, since_of(question, time)) < self.since:
             refused = NoLongerRetained.by("the index", self.since)
             raise Refused("retained", str(refused), {"oldest": self.since})
         if time > self.time:
@@ -111,8 +126,11 @@ class Searcher:
         if holding is None:
             there = ", ".join(self._holdings)
             raise Refused("absent", f"there is no collection {shown(name)}; there are {there}")
+        if self.damaged and question.get("what") == "events":
+            raise Refused("unavailable", f"{self.damaged}: ask again when it is")
         try:
-            return answer_to(Asked(question, holding.collection, holding.shard, time))
+            about = holding.collection, holding.shard, holding.watches
+            return answer_to(Asked(question, *about, time))
         except DamagedSegment as error:
             self._found_damage(str(error))
             set_aside(error.path)
@@ -122,7 +140,7 @@ class Searcher:
         """Give no answers as of earlier times than this any more. It is at most `self.time`."""
         self.since = max(self.since, min(since, self.time))
         for holding in self._holdings.values():
-            holding.shard.statistics.retain(self.since)
+            holding.retain(self.since)
 
     # Checkpoints.
 
@@ -229,8 +247,16 @@ class Searcher:
             "bytes_per_posting_without_positions": without_positions / postings
             if postings
             else 0.0,
+            **_summed(holding.watches.figures() for holding in self._holdings.values()),
             "tail_versions": versions - sum(segment.count for segment in segments),
         }
+
+
+def _summed(some: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    summed: Counter[str] = Counter()
+    for each in some:
+        summed.update(each)
+    return dict(summed)
 
 
 def _merge(segments: Sequence[Segment], path: Path) -> None:

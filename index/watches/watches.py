@@ -195,7 +195,7 @@ class Watches:
         return {
             "watches": self._count,
             "watches_always_looked_at": len(self._anchors.without),
-            "events": self._events,
+            "watch_events": self._events,
         }
 
     # Saving.

@@ -153,7 +153,7 @@ def check(found: Watches, expected: BruteForce, since: int, limit: int) -> None:
             assert found.events(watch, each.time, limit) == later[:limit]
         known = found.find(watch)
         assert (known.query if known else None) == expected.queries.get(watch)
-    assert found.figures()["events"] == count
+    assert found.figures()["watch_events"] == count
     assert found.figures()["watches"] == len(expected.queries)
 
 

@@ -1,0 +1,219 @@
+"""Events of watches in searchers that are saved, merged and opened again at any moment, against
+trying every watch on every version."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftline import run_reference
+from driftline.engine.errors import SnapshotDamaged
+from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.codec import pack, unpack
+from driftline.index.documents.writes import WatchWrite, Write, document_flow
+from driftline.index.searcher import Searcher, holding
+from driftline.index.watches.events import Event
+from driftline.serve.errors import Refused
+from tests.index.search.model import Document
+from tests.index.searcher.test_damage import flipped, loaded
+from tests.index.searcher.test_searcher import EVENTS
+from tests.index.searcher.world import QUERIES, SCHEMA, Replica
+from tests.index.watches.test_watches import BruteForce
+
+WORDS = st.lists(st.sampled_from(("a", "b", "ab", "abc", "c", "caa")), max_size=6).map(" ".join)
+DOCUMENTS = st.fixed_dictionaries(
+    {"title": WORDS, "text": WORDS},
+    optional={"tags": st.lists(st.sampled_from(("x", "xy", "z")), max_size=2)},
+)
+WRITES = st.lists(
+    st.builds(Write, st.just("c"), st.sampled_from("pqr"), st.none() | DOCUMENTS)
+    | st.builds(WatchWrite, st.just("c"), st.sampled_from("vw"), st.none() | QUERIES),
+    max_size=25,
+)
+
+
+@pytest.fixture(autouse=True)
+def _few_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holding, "MERGED", 2)
+
+
+def items_of(writes: list[Write | WatchWrite]) -> list[Item]:
+    return list(run_reference(document_flow(SCHEMA), [[write.record() for write in writes]]))
+
+
+def brute_force(writes: list[Write | WatchWrite]) -> BruteForce:
+    model = BruteForce()
+    for time, write in enumerate(writes, 1):
+        if isinstance(write, Write):
+            model.write(time, write.id, None if write.document is None else _model(write.document))
+        elif write.query is None:
+            model.queries.pop(write.id, None)
+        else:
+            model.queries[write.id] = write.query
+    return model
+
+
+def _model(document: object) -> Document:
+    match document:
+        case {"title": str(title), "text": str(text), **others}:
+            tags = others.get("tags", ())
+            assert isinstance(tags, list | tuple)
+            return Document((tuple(title.split()), tuple(text.split())), tuple(tags))
+    raise AssertionError(document)
+
+
+def ask(searcher: Searcher, what: str, **others: object) -> dict[str, object]:
+    """An answer, as it arrives in another process."""
+    answer = unpack(pack(searcher.ask({"what": what, "collection": "c", **others})))
+    assert isinstance(answer, dict)
+    return answer
+
+
+def all_events(searchers: list[Searcher], watch: str, since: int, limit: int) -> list[Event]:
+    """The events of all shards, as somebody reads them who goes on from `upto`."""
+    found: list[Event] = []
+    while since < searchers[0].time:
+        about = {"watch": watch, "since": since, "limit": limit}
+        answers = [ask(searcher, "events", **about) for searcher in searchers]
+        upto = min(time for answer in answers if isinstance(time := answer["upto"], int))
+        assert upto > since
+        some = []
+        for answer in answers:
+            events = answer["events"]
+            assert isinstance(events, tuple)
+            some += [Event(each["time"], each["id"], each["event"]) for each in events]
+        found += sorted(event for event in some if event.time < upto)
+        since = upto
+    return found
+
+
+@settings(deadline=None)
+@given(
+    writes=WRITES,
+    shards=st.integers(1, 2),
+    happenings=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 1), EVENTS), max_size=20),
+    retained=st.integers(1, 40),
+    limit=st.integers(1, 3),
+)
+def test_events_are_those_of_trying_everything_whatever_happens(
+    writes: list[Write | WatchWrite],
+    shards: int,
+    happenings: list[tuple[int, int, str]],
+    retained: int,
+    limit: int,
+) -> None:
+    items = items_of(writes)
+    with TemporaryDirectory() as directory:
+        replicas = [Replica(Path(directory, str(i)), i, shards) for i in range(shards)]
+        time = 0
+        for step, number, what in [*happenings, (len(writes) + 1, 0, "reopen")]:
+            time = min(time + step, len(writes) + 1)
+            for replica in replicas:
+                replica.follow(items, time)
+            replicas[number % shards].happen(what, items)
+            for replica in replicas:
+                replica.searcher.retain(time - retained)
+            since = max(0, time - retained)
+            expected = brute_force(writes[: max(0, time - 1)])
+            searchers = [replica.searcher for replica in replicas]
+            for watch in "vw":
+                later = [e for e in expected.events.get(watch, []) if e.time >= since]
+                assert all_events(searchers, watch, since, limit) == later
+            for searcher in searchers:
+                there = ask(searcher, "watches")
+                assert there["total"] == len(expected.queries)
+                rows = there["watches"]
+                assert isinstance(rows, tuple)
+                assert {row["id"]: row["query"] for row in rows} == expected.queries
+
+
+@pytest.fixture
+def watching(tmp_path: Path) -> Searcher:
+    searcher = Searcher(SCHEMA, tmp_path)
+    searcher.apply(
+        7,
+        items_of(
+            [
+                WatchWrite("c", "w", "title:a"),
+                Write("c", "p", {"title": "a"}),
+                WatchWrite("c", "v", "a ("),
+                Write("c", "p", {"title": "b"}),
+                WatchWrite("nowhere", "w", "b"),
+                Write("c", "q", {"title": "a"}),
+            ]
+        ),
+    )
+    return searcher
+
+
+def test_what_is_asked_about_watches(watching: Searcher) -> None:
+    watch = {"id": "w", "query": "title:a", "time": 1}
+    other = {"id": "v", "query": "a (", "time": 3}
+    assert ask(watching, "watch", watch="w") == {"at": 7, **watch}
+    assert ask(watching, "watches") == {"at": 7, "total": 2, "watches": (other, watch)}
+    last = ask(watching, "watches", behind="v", limit=1)
+    assert last == {"at": 7, "total": 2, "watches": (watch,)}
+    begins = {"time": 2, "id": "p", "event": "begins"}
+    ceases = {"time": 4, "id": "p", "event": "ceases"}
+    again = {"time": 6, "id": "q", "event": "begins"}
+    found = ask(watching, "events", watch="w", since=0)
+    assert found == {"at": 7, "events": (begins, ceases, again), "upto": 7}
+    some = ask(watching, "events", watch="w", since=0, limit=2)
+    assert some == {"at": 7, "events": (begins, ceases), "upto": 5}
+    before = ask(watching, "events", watch="w", since=3, at=6)
+    assert before == {"at": 6, "events": (ceases,), "upto": 6}
+    figures = watching.figures()
+    assert (figures["watches"], figures["watch_events"]) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "question"),
+    [
+        ("absent", "no watch 'x'", {"what": "watch", "watch": "x"}),
+        ("invalid", "watch is missing", {"what": "watch"}),
+        ("invalid", "since is 'x'; it has to be a time", {"what": "events", "since": "x"}),
+        ("invalid", "limit is 0", {"what": "events", "watch": "w", "since": 3, "limit": 0}),
+        ("invalid", "limit is 10001", {"what": "watches", "limit": 10_001}),
+        ("retained", "the index", {"what": "events", "watch": "w", "since": 2}),
+    ],
+)
+def test_what_is_refused_about_watches(
+    watching: Searcher, code: str, text: str, question: dict[str, object]
+) -> None:
+    watching.retain(3)
+    with pytest.raises(Refused, match=text) as refused:
+        watching.ask({"collection": "c", **question})
+    assert refused.value.code == code
+
+
+def test_after_damage_no_wrong_events_are_told(tmp_path: Path) -> None:
+    items = items_of(
+        [
+            WatchWrite("c", "w", '"a b"'),
+            Write("c", "p", {"title": "a b"}),
+            Write("c", "p", {"title": "b a"}),
+        ]
+    )
+    replica = Replica(tmp_path, 0, 1)
+    replica.follow(items, 3)
+    replica.happen("save", items)
+    [path] = tmp_path.glob("*.segment")
+    good, refused = path.read_bytes(), list[str]()
+    for at in range(0, len(good), 5):
+        path.write_bytes(flipped(good, at))
+        try:
+            searcher = loaded(tmp_path, replica.checkpoint or [])
+            searcher.apply(4, items[-1:])
+            assert len(all_events([searcher], "w", 0, 9)) == 2
+        except SnapshotDamaged:
+            pass
+        except Refused as error:
+            refused.append(f"{error.code}: {error}, {path.exists()}")
+        path.write_bytes(good)
+    assert len(refused) > 2
+    assert all(re.fullmatch("unavailable: .*is damaged.*, False", each) for each in refused)
