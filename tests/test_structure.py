@@ -76,6 +76,7 @@ ROOMS = {
         {"views"},
         {"hosting"},
         {"gateway"},
+        {"http"},
         {"running"},
     ),
     "index": (
@@ -126,6 +127,7 @@ DRIVERS = (
     "serve/hosting/journal_process.py",
     "serve/hosting/processes.py",
     "serve/hosting/view_process.py",
+    "serve/http",
     "serve/journal/consumer.py",
     "serve/journal/segments.py",
     "serve/running",

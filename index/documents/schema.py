@@ -70,6 +70,10 @@ class DocumentRefused(DriftlineError):
         self.field = field
 
 
+class DocumentTooLarge(DocumentRefused):
+    """A document has more bytes than one may have."""
+
+
 @dataclass(frozen=True, slots=True)
 class TextField:
     """A text that is searched by its words. `number`: its place among the text fields."""
@@ -144,7 +148,7 @@ class Collection:
             except ValueError as error:
                 raise DocumentRefused(str(error), name) from None
         if size > DOCUMENT_BYTES_MAX:
-            raise DocumentRefused(
+            raise DocumentTooLarge(
                 f"the document has {size} bytes; the most is {DOCUMENT_BYTES_MAX}: "
                 "make several of it"
             )

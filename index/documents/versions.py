@@ -83,6 +83,23 @@ def replaced(version: Version) -> tuple[Replaced | None, ...]:
     )
 
 
+class Told(NamedTuple):
+    """What is told of a version to whoever does not index it."""
+
+    collection: str
+    id: str
+    stored: bytes
+    deleted: bool
+
+
+def told(payload: object) -> Told:
+    """What is told of an encoded version. Raises MalformedMessage for what cannot be one."""
+    match payload:
+        case (str(collection), str(id), _, _, bytes(stored), (0 | 1) as deleted, _):
+            return Told(collection, id, stored, bool(deleted))
+    raise MalformedMessage("not a version of a document")
+
+
 def encode(version: Version) -> tuple[object, ...]:
     """The payload of a version."""
     before = version.before

@@ -50,8 +50,10 @@ class Backend(Protocol):
         """The answer of each shard of a view, in the order of shards.
 
         A shard answers once it has applied all outputs below `after`, and below `question["at"]`.
-        Raises Refused, as the view does; "unavailable" if it takes longer than `within_s`, or no
-        process of the view can be reached meanwhile. Cancelling it takes the question back.
+        One that refuses as "absent" has no answer here, if another one answers.
+        Raises Refused, as the view does, "absent" if all shards do; "unavailable" if it takes
+        longer than `within_s`, or no process of the view can be reached meanwhile. Cancelling it
+        takes the question back.
         """
 
     def spans(self, since: int) -> AsyncIterator[Span]:

@@ -1,0 +1,83 @@
+"""What the routes of an index share: the collections, and how a request names one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from driftline.engine.ui.near import did_you_mean
+from driftline.index.documents.schema import ID_BYTES_MAX, Collection, Schema
+from driftline.serve.errors import Refused
+from driftline.serve.gateway.backend import Backend
+from driftline.serve.http.jsons import Json
+from driftline.serve.http.operations import Call
+from driftline.serve.http.parameters import Parameter, within
+from driftline.serve.http.settings import Settings
+from driftline.serve.views.hosted import Answer, Question
+
+VIEW = "documents"
+"""The view that answers about all collections."""
+
+DEFAULT_NAME = "documents"
+"""The collection that is meant where a path names none; or the only one."""
+
+COLLECTION = Parameter(
+    "collection", within(64), "", "The collection.", {"type": "string"}, True, "path"
+)
+
+ID_SCHEMA: dict[str, Json] = {"type": "string", "minLength": 1, "maxLength": ID_BYTES_MAX}
+ID = Parameter(
+    "id",
+    within(ID_BYTES_MAX),
+    "",
+    "The id: 1 to 512 bytes of UTF-8, percent-encoded; a slash is %2F.",
+    ID_SCHEMA,
+    True,
+    "path",
+)
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index that is served."""
+
+    backend: Backend
+    schema: Schema
+    settings: Settings
+
+    @property
+    def default(self) -> str:
+        """The name of the collection that is meant where a path names none; it may be missing."""
+        collections = self.schema.collections
+        return DEFAULT_NAME if len(collections) > 1 else next(iter(collections))
+
+    def collection(self, call: Call) -> Collection:
+        """The collection that a request is about. Raises Refused."""
+        collections = self.schema.collections
+        name = call[COLLECTION] or self.default
+        found = collections.get(name)
+        if found is None:
+            raise Refused(
+                "absent",
+                f"there is no collection {name!r}{did_you_mean(name, collections)}; "
+                f"there is {', '.join(collections)}",
+            )
+        return found
+
+    async def ask(self, question: Question, after: int, within_s: float) -> list[Answer]:
+        """The answers of all shards that have one. Raises Refused."""
+        return list(await self.backend.ask(VIEW, question, after=after, within_s=within_s))
+
+    async def ask_one(self, question: Question, after: int, within_s: float) -> Answer:
+        """The answer of the shard that has the document. Raises Refused: "absent"."""
+        for answer in await self.ask(question, after, within_s):
+            return answer
+        raise Refused("absent", "there is no such document")
+
+    async def visible(self, collection: Collection, time: int, within_s: float) -> None:
+        """Wait until all shards answer as of a T."""
+        question = {"what": "count", "collection": collection.name, "q": NOTHING, "at": time}
+        await self.ask(question, time, within_s)
+
+
+NOTHING = "-*"
+"""A query that finds nothing and costs nothing."""

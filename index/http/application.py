@@ -1,0 +1,84 @@
+"""The HTTP application of an index service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from driftline.index.documents.schema import Collection, Schema, StoredField, TextField
+from driftline.index.http.about import COLLECTION, Index
+from driftline.index.http.bulk import bulk_operation
+from driftline.index.http.changes import change_operation
+from driftline.index.http.reading import read_operations
+from driftline.index.http.writing import write_operations
+from driftline.serve.gateway.backend import Backend
+from driftline.serve.http.application import build
+from driftline.serve.http.jsons import Json, dumps
+from driftline.serve.http.operations import Body, Call, Operation, json_answer
+from driftline.serve.http.settings import Settings
+
+TEXT = (
+    "A search index whose answers are as of a T. A write answers with a label; `after=LABEL` reads "
+    "what was written, `at=T` repeats a read exactly, `from=T` resumes a stream."
+)
+
+READY_S = 2.0
+"""So long the views may take to have caught up."""
+
+
+def application(
+    backend: Backend,
+    schema: Schema,
+    settings: Settings | None = None,
+    pages: Iterable[BaseRoute] = (),
+) -> Starlette:
+    """The application. `pages`: further routes, as of a page for people."""
+    settings = settings or Settings()
+    index = Index(backend, schema, settings)
+    own = operations(index)
+
+    async def ready() -> None:
+        for collection in schema.collections.values():
+            await index.visible(collection, backend.time, READY_S)
+
+    below = [each.below("/collections/{collection}", COLLECTION) for each in own]
+    every = [*own, *below, _collections(schema)]
+    return build("Driftline index", TEXT, every, backend, ready, settings, pages)
+
+
+def operations(index: Index) -> list[Operation]:
+    """What can be done with a collection."""
+    return [
+        *read_operations(index),
+        *write_operations(index),
+        bulk_operation(index),
+        change_operation(index),
+    ]
+
+
+def _collections(schema: Schema) -> Operation:
+    told = dumps({"collections": [_told(each) for each in schema.collections.values()]})
+
+    async def does(call: Call) -> Response:
+        return json_answer(told)
+
+    shape: dict[str, Json] = {"type": "object", "required": ["collections"]}
+    text = "The collections and their fields."
+    return Operation("GET", "/collections", does, "collections", text, answer=Body(shape))
+
+
+def _told(collection: Collection) -> Json:
+    fields: list[Json] = []
+    for field in collection.fields:
+        match field:
+            case TextField():
+                of_text: dict[str, Json] = {"analyser": field.analyser.name, "weight": field.weight}
+                fields.append({"name": field.name, "kind": "text", **of_text})
+            case StoredField():
+                fields.append({"name": field.name, "kind": "stored"})
+            case _:
+                fields.append({"name": field.name, "kind": str(field.kind)})
+    return {"name": collection.name, "others": collection.others, "fields": fields}

@@ -1,0 +1,236 @@
+"""Reads of an index: search, count, explain, more like this, and documents, each as of a T."""
+
+from __future__ import annotations
+
+import json
+
+from starlette.responses import Response
+
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.wire.codec import pack
+from driftline.index.documents.schema import Collection
+from driftline.index.http import shapes
+from driftline.index.http.about import ID, Index
+from driftline.index.http.cursors import LENGTH_MAX, Cursor, decode, encode
+from driftline.index.http.hits import Found, shown, together, total
+from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
+from driftline.index.search.ranking import Sort
+from driftline.serve.errors import Refused
+from driftline.serve.http.changes import plain
+from driftline.serve.http.jsons import Json, dumps
+from driftline.serve.http.operations import Call, Operation, json_answer
+from driftline.serve.http.parameters import AFTER, AT, Parameter, Several, flag, whole, within
+from driftline.serve.http.times import as_of
+from driftline.serve.views.hosted import Answer
+from driftline.serve.views.tokens import token_of
+
+LIMIT_MAX, SNIPPETS_MAX = 1000, 100
+"""Hits of one answer; and of one with snippets."""
+
+Q = Parameter[str](
+    "q",
+    within(QUERY_LENGTH_MAX),
+    "",
+    'The query: tea "green tea" -black tea* te~ title:tea (a OR b) year:[1990 TO 2000].',
+    {"type": "string", "maxLength": QUERY_LENGTH_MAX},
+    required=True,
+    example="tea",
+)
+LIMIT = Parameter[int](
+    "limit",
+    whole(1, LIMIT_MAX),
+    10,
+    "How many hits; with snippets at most 100.",
+    {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": 10},
+)
+CURSOR = Parameter[str](
+    "cursor",
+    within(LENGTH_MAX),
+    "",
+    "Go on where an answer to the same query ended, as of the same T.",
+    {"type": "string", "maxLength": LENGTH_MAX},
+)
+SORT = Parameter[str](
+    "sort",
+    within(200),
+    "",
+    "A keyword, number or date field by which hits are sorted; -field: descending.",
+    {"type": "string"},
+)
+FACET = Several("facet", "A keyword field whose values are counted in all that is found.")
+FIELD = Several("field", "A field of the documents found that is wanted in the answer.")
+SNIPPETS = Parameter[bool](
+    "snippets",
+    flag,
+    True,
+    "Whether hits have a snippet: HTML, in which <mark> is the only markup.",
+    {"type": "integer", "enum": [0, 1], "default": 1},
+)
+
+
+def read_operations(index: Index) -> list[Operation]:
+    """All reads."""
+    reads = _Reads(index)
+    refused = 404, 410, 503
+    queried = *refused, 422
+    times = AT, AFTER
+    return [
+        Operation(
+            "GET", "/search", reads.search, "search", "Search documents.",
+            (Q, LIMIT, CURSOR, SORT, FACET, FIELD, SNIPPETS, *times),
+            answer=shapes.SEARCH, refusals=queried, tag="search",
+        ),
+        Operation(
+            "GET", "/count", reads.count, "count", "How many documents a query finds.",
+            (Q, *times), answer=shapes.COUNT, refusals=queried, tag="search",
+        ),
+        Operation(
+            "GET", "/explain", reads.explain, "explain", "Why a document has its score.",
+            (Q, EXPLAINED, *times), answer=shapes.EXPLAINED, refusals=queried, tag="search",
+        ),
+        Operation(
+            "GET", "/documents/{id:path}/like", reads.like, "like", "Documents like this one.",
+            (ID, LIMIT, FIELD, SNIPPETS, *times),
+            answer=shapes.LIKE, refusals=queried, tag="search",
+        ),
+        Operation(
+            "GET", "/documents/{id:path}", reads.get, "get_document", "A document.",
+            (ID, *times), answer=shapes.GOT, refusals=refused, tag="documents",
+        ),
+    ]  # fmt: skip
+
+
+EXPLAINED = Parameter[str](
+    "id", ID.read, "", "The id of the document.", ID.schema, required=True, example="1"
+)
+
+
+class _Reads:
+    def __init__(self, index: Index) -> None:
+        self._index = index
+
+    async def search(self, call: Call) -> Response:
+        collection = self._index.collection(call)
+        sort, field = _sort(call[SORT])
+        query = pack((collection.name, collection.fingerprint(), call[Q], call[SORT]))
+        cursor = decode(call[CURSOR], query) if call[CURSOR] else None
+        if cursor is None:
+            time = as_of(self._index.backend, call)
+        elif call[AT] not in (None, cursor.time):
+            raise Refused("invalid", "at is not the T of the cursor: leave it out")
+        else:
+            time = cursor.time
+        question = {
+            **_page(call),
+            "what": "search",
+            "collection": collection.name,
+            "q": call[Q],
+            "at": time,
+            "facets": tuple(dict.fromkeys(call[FACET])),
+        }
+        if sort is not None:
+            question["sort"] = {"field": field, "descending": sort.descending}
+        if cursor is not None:
+            question["behind"] = (cursor.score, cursor.label_time, cursor.value)
+        found = together(await self._ask(call, question), call[LIMIT], sort)
+        answer = _found(found, call, time)
+        seen = (0 if cursor is None else cursor.seen) + len(found.hits)
+        answer["cursor"] = None
+        if found.hits and seen < found.total:
+            place = found.hits[-1].place
+            after = Cursor(time, seen, place.score, place.time, place.value)
+            answer["cursor"] = encode(after, query)
+        return json_answer(dumps(answer))
+
+    async def count(self, call: Call) -> Response:
+        collection, time = self._index.collection(call), as_of(self._index.backend, call)
+        question = {"what": "count", "collection": collection.name, "q": call[Q], "at": time}
+        found = total(await self._ask(call, question))
+        return json_answer(dumps({"at": token_of(time), "total": found}))
+
+    async def explain(self, call: Call) -> Response:
+        collection, time = self._index.collection(call), as_of(self._index.backend, call)
+        id = call[EXPLAINED]
+        question = {
+            "what": "explain",
+            "collection": collection.name,
+            "q": call[Q],
+            "id": id,
+            "at": time,
+        }
+        answer = await self._ask_one(call, question)
+        told = {
+            "at": token_of(time),
+            "id": id,
+            "score": plain(answer["score"]),
+            "tree": plain(answer["tree"]),
+        }
+        return json_answer(dumps(told))
+
+    async def like(self, call: Call) -> Response:
+        collection, time = self._index.collection(call), as_of(self._index.backend, call)
+        _, stored = await self._document(call, collection, time)
+        question = {
+            **_page(call),
+            "what": "like",
+            "collection": collection.name,
+            "id": call[ID],
+            "document": json.loads(stored),
+            "at": time,
+        }
+        found = together(await self._ask(call, question), call[LIMIT])
+        return json_answer(dumps(_found(found, call, time)))
+
+    async def get(self, call: Call) -> Response:
+        collection, time = self._index.collection(call), as_of(self._index.backend, call)
+        written, stored = await self._document(call, collection, time)
+        label = token_of(written + 1)
+        told = dumps({"id": call[ID], "label": label, "at": token_of(time)})
+        return json_answer(told[:-1] + b',"document":' + stored + b"}", {"ETag": f'"{label}"'})
+
+    async def _document(self, call: Call, collection: Collection, time: int) -> tuple[int, bytes]:
+        """The label time of a document, and its text. Raises Refused."""
+        question = {"what": "get", "collection": collection.name, "id": call[ID], "at": time}
+        match await self._ask_one(call, question):
+            case {"time": int(written), "stored": bytes(stored)}:
+                return written, stored
+        raise MalformedMessage("a searcher has answered something else")
+
+    async def _ask(self, call: Call, question: dict[str, object]) -> list[Answer]:
+        return await self._index.ask(question, call[AFTER], call.settings.within_s)
+
+    async def _ask_one(self, call: Call, question: dict[str, object]) -> Answer:
+        return await self._index.ask_one(question, call[AFTER], call.settings.within_s)
+
+
+def _page(call: Call) -> dict[str, object]:
+    """What is asked of the hits. Raises Refused."""
+    if call[SNIPPETS] and call[LIMIT] > SNIPPETS_MAX:
+        raise Refused(
+            "invalid",
+            f"the most hits with snippets are {SNIPPETS_MAX}: give snippets=0, or a smaller limit",
+            {"parameter": "limit"},
+        )
+    return {"limit": call[LIMIT], "snippets": call[SNIPPETS]}
+
+
+def _found(found: Found, call: Call, time: int) -> dict[str, Json]:
+    answer: dict[str, Json] = {
+        "at": token_of(time),
+        "total": found.total,
+        "hits": [shown(hit, call[FIELD], call[SNIPPETS]) for hit in found.hits],
+    }
+    if found.facets:
+        answer["facets"] = {
+            name: [{"value": value, "count": count} for value, count in values]
+            for name, values in found.facets.items()
+        }
+    return answer
+
+
+def _sort(text: str) -> tuple[Sort | None, str]:
+    """How hits are sorted, and by which field."""
+    if not text:
+        return None, ""
+    descending = text.startswith("-")
+    return Sort(0, descending), text[descending:]

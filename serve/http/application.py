@@ -1,0 +1,148 @@
+"""The application of a service: its operations, and those that every service has."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from driftline.serve.errors import Refused
+from driftline.serve.gateway.backend import Backend
+from driftline.serve.http.jsons import Json, dumps
+from driftline.serve.http.measured import Measured
+from driftline.serve.http.openapi import description
+from driftline.serve.http.operations import Body, Call, Ground, Operation, json_answer, routes
+from driftline.serve.http.parameters import TOKEN
+from driftline.serve.http.problems import INTERNAL, STATUS, problem
+from driftline.serve.http.settings import Settings
+from driftline.serve.views.tokens import token_of
+
+VERSION = "1"
+"""Of the interface."""
+
+Ready = Callable[[], Awaitable[None]]
+"""Returns if the views have caught up. Raises Refused."""
+
+_OK = Body({"type": "object", "properties": {"at": TOKEN}, "required": ["at"]})
+
+
+def build(
+    title: str,
+    text: str,
+    operations: Sequence[Operation],
+    backend: Backend,
+    ready: Ready,
+    settings: Settings,
+    pages: Iterable[BaseRoute] = (),
+) -> Starlette:
+    """The application. `pages`: routes that are no operations, as of a page for people."""
+    registry = CollectorRegistry()
+    registry.register(_Figures(backend))
+    all_of_it = [*_common(backend, ready, registry), *operations]
+    described = dumps(description(title, text, VERSION, all_of_it))
+
+    async def openapi(call: Call) -> Response:
+        return json_answer(described)
+
+    served = Operation("GET", "/openapi.json", openapi, "openapi", "This description.", right=None)
+    return Starlette(
+        routes=[*routes([*all_of_it, served], Ground(settings)), *pages],
+        middleware=[Middleware(Measured, registry=registry)],
+        exception_handlers={HTTPException: _no_route, Exception: _failed},  # type: ignore[dict-item]
+    )
+
+
+def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list[Operation]:
+    async def health(call: Call) -> Response:
+        return json_answer(dumps({"at": token_of(backend.time)}))
+
+    async def is_ready(call: Call) -> Response:
+        await ready()
+        return json_answer(dumps({"at": token_of(backend.time)}))
+
+    async def metrics(call: Call) -> Response:
+        return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")
+
+    async def figures(call: Call) -> Response:
+        told: dict[str, Json] = {name: dict(each) for name, each in backend.figures().items()}
+        return json_answer(dumps({"at": token_of(backend.time), "figures": told}))
+
+    return [
+        Operation("GET", "/healthz", health, "health", "The server runs.", right=None, answer=_OK),
+        Operation(
+            "GET",
+            "/readyz",
+            is_ready,
+            "ready",
+            "The views have caught up.",
+            right=None,
+            answer=_OK,
+            refusals=(503,),
+        ),
+        Operation(
+            "GET",
+            "/metrics",
+            metrics,
+            "metrics",
+            "Metrics, for Prometheus.",
+            answer=Body({"type": "string"}, "text/plain; version=0.0.4"),
+        ),
+        Operation(
+            "GET",
+            "/figures",
+            figures,
+            "figures",
+            "Figures of the flow, the journal and the views.",
+            answer=Body(
+                {
+                    "type": "object",
+                    "required": ["at", "figures"],
+                    "properties": {"at": TOKEN, "figures": {"type": "object"}},
+                }
+            ),
+        ),
+    ]
+
+
+async def _no_route(request: Request, error: HTTPException) -> Response:
+    text = f"there is nothing at {request.scope['path'][:200]!r}: see /openapi.json"
+    return problem(Refused("path" if error.status_code == STATUS["path"] else "invalid", text))
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return problem(INTERNAL)
+
+
+class _Figures(Collector):
+    """The figures of a backend, as they are when they are asked for."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        families: dict[str, GaugeMetricFamily] = {}
+        for part, figures in self._backend.figures().items():
+            for name, value in figures.items():
+                of_prometheus = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
+                family = families.get(of_prometheus)
+                if family is None:
+                    told = f"The figure {name!r} of a part of the service."
+                    family = GaugeMetricFamily(
+                        f"driftline_service_{of_prometheus}", told, labels=["part"]
+                    )
+                    families[of_prometheus] = family
+                family.add_metric([part], value)
+        time = GaugeMetricFamily("driftline_service_time", "T: all outputs below it are here.")
+        time.add_metric([], self._backend.time)
+        return iter([*families.values(), time])

@@ -1,0 +1,149 @@
+"""The journal as server-sent events: each output once, in order, from any retained T on.
+
+An event is for all outputs of one time, and its id is the token of the T behind them: so a client
+that comes again with the last id that it has misses nothing and gets nothing twice. While there are
+none, `time` events say how far the stream is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from itertools import groupby
+from typing import TypeVar
+
+from driftline.engine.wire.bundles import Item
+from driftline.serve.errors import NoLongerRetained, Refused
+from driftline.serve.gateway.backend import Backend
+from driftline.serve.http.jsons import Json
+from driftline.serve.http.openapi import EVENTS
+from driftline.serve.http.operations import Call, Operation
+from driftline.serve.http.parameters import FROM
+from driftline.serve.http.problems import described, refusal_of
+from driftline.serve.http.streams import Streamed, event
+from driftline.serve.views.tokens import time_of, token_of
+
+T = TypeVar("T")
+
+Told = Callable[[Sequence[Item]], "dict[str, Json] | None"]
+"""What is told of the outputs of one time; None: nothing."""
+
+
+def since_of(call: Call, backend: Backend) -> int:
+    """The T from which on a client wants events. Raises Refused, BadToken, NoLongerRetained."""
+    last = call.headers.get("last-event-id")
+    since = call[FROM]
+    if last:  # sent by a browser that comes again, to the same address
+        since = time_of(last)
+    if since is None:
+        return backend.time
+    if since < backend.oldest:
+        raise NoLongerRetained.by("the journal", backend.oldest)
+    return since
+
+
+def streamed(parts: AsyncGenerator[bytes, None], call: Call) -> Streamed:
+    """A stream of events."""
+    return Streamed(parts, "text/event-stream", call.settings.idle_s)
+
+
+async def changes(
+    backend: Backend, since: int, told: Told, heartbeat_s: float
+) -> AsyncGenerator[bytes, None]:
+    """The events from a T on."""
+    reached = since
+    try:
+        async for span in with_pauses(backend.spans(since), heartbeat_s):
+            parts = []
+            for time, items in groupby(span.items if span else (), lambda item: item.label[0]):
+                if time >= reached and (data := told(list(items))) is not None:
+                    parts.append(event({**data, "label": token_of(time + 1)}, token_of(time + 1)))
+            if span:
+                reached = max(reached, span.time)
+            if parts:
+                yield b"".join(parts)
+            elif span is None:
+                yield moment(reached)
+    except (NoLongerRetained, Refused) as error:
+        yield event(described(refusal_of(error)), name="error")
+
+
+def moment(time: int) -> bytes:
+    """The event that says how far a stream is."""
+    return event({"at": token_of(time)}, token_of(time), "time")
+
+
+async def with_pauses(source: AsyncIterator[T], pause_s: float) -> AsyncIterator[T | None]:
+    """What there is, and None at least after each pause; what is there is not lost by it."""
+    coming: asyncio.Task[T] | None = None
+    try:
+        last = asyncio.get_running_loop().time()
+        while True:
+            if coming is None:
+                coming = asyncio.ensure_future(_next(source))
+            rest = last + pause_s - asyncio.get_running_loop().time()
+            done, _ = await asyncio.wait((coming,), timeout=max(0.0, rest))
+            if done:
+                found, coming = coming, None
+                try:
+                    yield found.result()
+                except StopAsyncIteration:
+                    return
+            if asyncio.get_running_loop().time() >= last + pause_s:
+                last = asyncio.get_running_loop().time()
+                yield None
+    finally:
+        if coming is not None:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+        close = getattr(source, "aclose", None)
+        if close is not None:
+            await close()
+
+
+async def _next(source: AsyncIterator[T]) -> T:
+    return await anext(source)
+
+
+def journal_operation(backend: Backend, sinks: Sequence[str]) -> Operation:
+    """`GET /changes` of any flow: its outputs, each with the name of its sink and its payload."""
+
+    def told(items: Sequence[Item]) -> dict[str, Json]:
+        names = (sinks[item.sink] if item.sink >= 0 else "failures" for item in items)
+        outputs = [
+            {"sink": name, "value": plain(item.value)}
+            for name, item in zip(names, items, strict=True)
+        ]
+        return {"outputs": outputs}
+
+    async def does(call: Call) -> Streamed:
+        since = since_of(call, backend)
+        return streamed(changes(backend, since, told, call.settings.heartbeat_s), call)
+
+    return Operation(
+        "GET",
+        "/changes",
+        does,
+        "changes",
+        "The outputs of the flow, as server-sent events.",
+        (FROM,),
+        answer=EVENTS,
+        refusals=(410,),
+        streams=True,
+    )
+
+
+def plain(value: object) -> Json:
+    """A payload as JSON: bytes are texts of hexadecimal digits, keys are texts."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if value - value == 0 else str(value)  # JSON has no NaN
+        case bytes():
+            return value.hex()
+        case tuple() | list():
+            return [plain(each) for each in value]
+        case dict():
+            return {str(key): plain(each) for key, each in value.items()}
+    return str(value)

@@ -1,0 +1,54 @@
+"""How much is at work at one time, and how often one client may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from driftline.serve.errors import Refused
+
+CLIENTS_MAX = 10_000
+"""Clients of which is known how often they have asked."""
+
+
+class Places:
+    """A number of places; `what` is in them."""
+
+    def __init__(self, most: int, what: str) -> None:
+        self.taken = 0
+        self._most = most
+        self._what = what
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Take a place. Raises Refused if there is none."""
+        if self.taken >= self._most:
+            raise Refused("busy", f"there are {self.taken} {self._what} already: try again later")
+        self.taken += 1
+        try:
+            yield
+        finally:
+            self.taken -= 1
+
+
+class Rates:
+    """How often each client asks. `per_s`: so often it may, on average; 0: as often as it likes."""
+
+    def __init__(self, per_s: float) -> None:
+        self._per_s = per_s
+        self._free: dict[str, float] = {}
+        """When each client has used up nothing of what it may save; the earliest may be first."""
+
+    def ask(self, client: str, now: float) -> None:
+        """A client asks; `now`: seconds, monotonic. Raises Refused if it does so too often."""
+        if not self._per_s:
+            return
+        free = max(self._free.pop(client, now), now)
+        most = max(1.0, self._per_s) / self._per_s  # a second's, and at least one
+        refused = free - now > most - 1 / self._per_s + 1e-9
+        self._free[client] = free if refused else free + 1 / self._per_s
+        if len(self._free) > CLIENTS_MAX:
+            del self._free[next(iter(self._free))]
+        if refused:
+            text = f"more than {self._per_s:g} requests a second of one client: ask less often"
+            raise Refused("busy", text)

@@ -1,0 +1,124 @@
+"""Around all requests: their path in one form, how long they take, what the log and metrics say."""
+
+from __future__ import annotations
+
+import logging
+import re
+from time import monotonic
+from urllib.parse import quote, unquote_to_bytes
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from driftline.engine.events import Trouble, about, log
+from driftline.serve.errors import Refused
+from driftline.serve.http.operations import TOLD, Told
+from driftline.serve.http.problems import problem
+from driftline.serve.http.streams import ABORT
+
+_BUCKETS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.5, 1, 2, 5, 10)
+
+
+class Measured:
+    """An application that tells of its requests."""
+
+    def __init__(self, app: ASGIApp, registry: CollectorRegistry) -> None:
+        self._app = app
+        self._trouble = Trouble("requests-failed")
+        self._seconds = Histogram(
+            "driftline_http_request_seconds",
+            "Time from a request to the end of its answer; of a stream: to its beginning.",
+            ["operation"],
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        self._requests = Counter(
+            "driftline_http_requests",
+            "Requests that have been answered.",
+            ["operation", "status"],
+            registry=registry,
+        )
+        self._open = Gauge(
+            "driftline_http_open_requests", "Requests and streams at work.", registry=registry
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        told = scope[TOLD] = Told()
+        transport = getattr(getattr(send, "__self__", None), "transport", None)
+        if transport is not None:  # ASGI has no way to say this; uvicorn's `send` knows it
+            scope[ABORT] = transport.abort
+        began = monotonic()
+        status = size = 0
+        first = 0.0
+
+        async def told_send(message: Message) -> None:
+            nonlocal status, size, first
+            if message["type"] == "http.response.start":
+                status, first = message["status"], monotonic()
+            else:
+                size += len(message.get("body", b""))
+            await send(message)
+
+        self._open.inc()
+        try:
+            path = in_one_form(scope)
+            if path is None:
+                bad = Refused("invalid", "the path is not UTF-8, percent-encoded")
+                await problem(bad)(scope, receive, told_send)
+            else:
+                scope["path"] = path
+                await self._app(scope, receive, told_send)
+        finally:
+            self._open.dec()
+            ended = monotonic()
+            self._tell(scope, told, status, size, ended - began, first - began, ended)
+
+    def _tell(
+        self,
+        scope: Scope,
+        told: Told,
+        status: int,
+        size: int,
+        seconds: float,
+        until_first: float,
+        now: float,
+    ) -> None:
+        name = told.operation or "none"
+        self._requests.labels(name, str(status)).inc()
+        if status:
+            self._seconds.labels(name).observe(until_first)
+        if log.isEnabledFor(logging.DEBUG):
+            text, path = "%s %s: %d in %.1f ms", str(scope["path"])[:200]
+            fields = about(
+                "request",
+                method=scope["method"],
+                path=path,
+                operation=told.operation,
+                status=status,
+                code=told.code,
+                client=told.client,
+                seconds=seconds,
+                bytes=size,
+            )
+            log.debug(text, scope["method"], path, status, seconds * 1000, extra=fields)
+        if status >= 500:
+            self._trouble.failed(now, f"a request was answered {status}, {told.code}: {name}")
+        elif status and self._trouble.count:
+            self._trouble.over(now, "requests are answered")
+
+
+def in_one_form(scope: Scope) -> str | None:
+    """The path, in which only the characters of a segment that would be taken for others are
+    encoded: `%` and `/`. None: it cannot be decoded.
+    """
+    raw = scope.get("raw_path")
+    if raw is None:
+        return str(scope["path"]).replace("%", "%25")
+    try:
+        segments = [unquote_to_bytes(segment).decode() for segment in raw.split(b"/")]
+    except UnicodeDecodeError:
+        return None
+    return "/".join(re.sub("[%/]", lambda found: quote(found[0], safe=""), s) for s in segments)

@@ -1,0 +1,238 @@
+"""Operations: what a route takes, does and gives; how a request gets to it, and what it meets.
+
+A request is for one operation. It needs the operation's right, a place among those at work, and
+parameters that can be read. Whatever is refused on the way is answered as a problem.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from driftline.engine.errors import DriftlineError
+from driftline.engine.events import log
+from driftline.serve.errors import Refused
+from driftline.serve.http.access import Right
+from driftline.serve.http.jsons import Json
+from driftline.serve.http.limits import Places, Rates
+from driftline.serve.http.parameters import Given, Parameter, path_of, query_of
+from driftline.serve.http.problems import INTERNAL, problem, refusal_of
+from driftline.serve.http.settings import Settings
+from driftline.serve.http.streams import ClientLeft, Sender, while_there
+
+T = TypeVar("T")
+
+TOLD = "driftline.told"
+"""In the scope of a request: what is told of it, a `Told`."""
+
+
+@dataclass(slots=True)
+class Told:
+    """What the log and the metrics say of a request."""
+
+    operation: str = ""
+    client: str = ""
+    code: str = ""
+
+
+class Call:
+    """A request for an operation; `call[PARAMETER]` is the value of a parameter."""
+
+    def __init__(self, request: Request, given: Given, settings: Settings) -> None:
+        self.settings = settings
+        self.headers = request.headers
+        self._request = request
+        self._given = given
+
+    def __getitem__(self, parameter: Parameter[T]) -> T:
+        return self._given[parameter]
+
+    async def body(self) -> bytes:
+        """The body. Raises Refused if it is too large, or does not come."""
+        most = self.settings.body_bytes_max
+        data = bytearray()
+        while True:
+            message = await received(self._request.receive, self.settings.idle_s)
+            data += message.get("body", b"")
+            if len(data) > most:
+                raise Refused("large", f"the body has more than {most} bytes")
+            if not message.get("more_body", False):
+                return bytes(data)
+
+
+Does = Callable[[Call], Awaitable[ASGIApp]]
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The body of a request or an answer, for the description."""
+
+    schema: Mapping[str, Json]
+    media_type: str = "application/json"
+    example: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A method of a path.
+
+    `path`: as in Starlette, where `{id:path}` may have slashes; `right`: None: everybody may;
+    `streams`: the answer goes on for as long as the client likes. `refusals`: the statuses of
+    problems besides those that any request may meet.
+    """
+
+    method: str
+    path: str
+    does: Does
+    name: str
+    summary: str
+    parameters: tuple[Parameter[Any], ...] = ()
+    right: Right | None = "read"
+    body: Body | None = None
+    answer: Body | None = None
+    refusals: tuple[int, ...] = ()
+    streams: bool = False
+    tag: str = "service"
+
+    def below(self, prefix: str, parameter: Parameter[Any]) -> Operation:
+        """The same operation below a prefix, which has a parameter."""
+        return replace(
+            self, path=prefix + self.path, name=f"{self.name}_of",
+            parameters=(parameter, *self.parameters),
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Ground:
+    """What all operations of a service share."""
+
+    settings: Settings
+    requests: Places = field(init=False)
+    streams: Places = field(init=False)
+    rates: Rates = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.requests = Places(self.settings.requests_max, "requests at work")
+        self.streams = Places(self.settings.streams_max, "streams")
+        self.rates = Rates(self.settings.requests_per_s)
+
+
+def routes(operations: Sequence[Operation], ground: Ground) -> list[Route]:
+    """The routes of operations, in their order."""
+    by_path: dict[str, dict[str, Operation]] = {}
+    for operation in operations:
+        by_path.setdefault(operation.path, {})[operation.method] = operation
+    return [Route(path, _Methods(methods, ground)) for path, methods in by_path.items()]
+
+
+class _Methods:
+    """What is at a path."""
+
+    def __init__(self, methods: Mapping[str, Operation], ground: Ground) -> None:
+        self._methods = dict(methods)
+        self._ground = ground
+        get = methods.get("GET")
+        if get is not None and not get.streams:
+            self._methods.setdefault("HEAD", get)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        told: Told = scope.setdefault(TOLD, Told())
+        has_begun = False
+
+        async def told_send(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            with ExitStack() as places:
+                answer = await self._answer(scope, receive, told, places)
+                await answer(scope, receive, told_send)
+                return
+        except ClientLeft:
+            told.code = "left"
+            return
+        except DriftlineError as error:
+            refused = refusal_of(error)
+        except Exception:
+            log.exception("a request has failed: %s %s", scope["method"], scope["path"])
+            refused = INTERNAL
+        told.code = refused.code
+        if has_begun:  # the client must not take what it has for the whole answer
+            await Sender(scope, send, 0).cut_off()
+            return
+        headers = {"Allow": ", ".join(self._methods)} if refused.code == "method" else {}
+        await problem(refused, headers, self._ground.settings.retry_s)(scope, receive, send)
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, told: Told, places: ExitStack
+    ) -> ASGIApp:
+        operation = self._methods.get(scope["method"])
+        if operation is None:
+            raise Refused("method", f"here one can {', '.join(self._methods)}")
+        told.operation = operation.name
+        request = Request(scope, receive)
+        told.client = _client(request, operation, self._ground.settings)
+        self._ground.rates.ask(told.client, monotonic())
+        ground = self._ground
+        places.enter_context((ground.streams if operation.streams else ground.requests).one())
+        in_path = [(name, unquote(text)) for name, text in request.path_params.items()]
+        given = path_of(in_path, operation.parameters) | query_of(
+            scope["query_string"], operation.parameters
+        )
+        answer = operation.does(Call(request, given, ground.settings))
+        if operation.method == "GET" and not operation.streams:
+            return await while_there(receive, answer)
+        return await answer
+
+
+def _client(request: Request, operation: Operation, settings: Settings) -> str:
+    """Who asks. Raises Refused if it may not."""
+    address = request.client.host if request.client is not None else ""
+    if operation.right is None:
+        return address
+    if request.method not in ("GET", "HEAD"):
+        _check_origin(request)
+    if settings.access is None:
+        return address
+    holder = settings.access.holder(request.headers.get("authorization", ""))
+    if not holder.may(operation.right):
+        raise Refused(
+            "right", f"this token may {holder.right}, and this needs the right {operation.right}"
+        )
+    return holder.name
+
+
+def _check_origin(request: Request) -> None:
+    """Raises Refused for what a page of another site has a browser send."""
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("host", ""):
+        raise Refused("right", f"a page of {origin[:100]!r} may not write here")
+
+
+async def received(receive: Receive, idle_s: float) -> Mapping[str, Any]:
+    """The next message of a request's body. Raises Refused, and ClientLeft."""
+    try:
+        async with asyncio.timeout(idle_s):
+            message = await receive()
+    except TimeoutError:
+        raise Refused("slow", f"nothing has come for {idle_s:g} s") from None
+    if message["type"] == "http.disconnect":
+        raise ClientLeft
+    return message
+
+
+def json_answer(data: bytes, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer of JSON, which is not to be kept: the next one may be as of a later time."""
+    more = {"Cache-Control": "no-store", **(headers or {})}
+    return Response(data, 200, more, "application/json")

@@ -1,0 +1,191 @@
+"""Parameters of requests: how each is read, and how it is described.
+
+A parameter is declared once. The server reads by it, and refuses any other; the description of the
+service shows it.
+
+>>> LIMIT = Parameter("limit", whole(1, 100), 10, "How many.", {"type": "integer"})
+>>> given = query_of(b"limit=20", [LIMIT])
+>>> given[LIMIT]
+20
+>>> query_of(b"limt=20", [LIMIT])
+Traceback (most recent call last):
+...
+driftline.serve.errors.Refused: there is no parameter 'limt' (did you mean 'limit'?); there is limit
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar, cast
+from urllib.parse import parse_qsl
+
+from driftline.engine.ui.near import did_you_mean
+from driftline.serve.errors import BadToken, Refused
+from driftline.serve.http.jsons import Json
+from driftline.serve.views.tokens import time_of
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+VALUES_MAX = 64
+"""Parameters in one request."""
+
+
+@dataclass(frozen=True, eq=False)
+class Parameter(Generic[T_co]):
+    """A parameter of a request.
+
+    `read`: its value from a text; raises ValueError or BadToken, in words. `default`: without it.
+    `schema`: of the text, as in JSON Schema.
+    """
+
+    name: str
+    read: Callable[[str], T_co]
+    default: T_co
+    description: str
+    schema: dict[str, Json]
+    required: bool = False
+    place: Literal["query", "path"] = "query"
+    example: Json = None
+
+
+class Several(Parameter[tuple[str, ...]]):
+    """A parameter that may be there several times; its value is a tuple of texts."""
+
+    def __init__(self, name: str, description: str) -> None:
+        schema: dict[str, Json] = {"type": "array", "items": {"type": "string"}, "maxItems": 32}
+        super().__init__(name, lambda text: (text,), (), description, schema)
+
+
+class Given:
+    """The values of the parameters of a request."""
+
+    def __init__(self, values: dict[str, object]) -> None:
+        self._values = values
+
+    def __getitem__(self, parameter: Parameter[T]) -> T:
+        return cast(T, self._values.get(parameter.name, parameter.default))  # as it was read
+
+    def __or__(self, other: Given) -> Given:
+        return Given(self._values | other._values)
+
+
+def query_of(query: bytes, parameters: Sequence[Parameter[object]]) -> Given:
+    """The values in the query of an URL. Raises Refused."""
+    return _read(_pairs(query), [each for each in parameters if each.place == "query"])
+
+
+def path_of(values: Iterable[tuple[str, str]], parameters: Sequence[Parameter[object]]) -> Given:
+    """The values in a path. Raises Refused."""
+    return _read(values, [each for each in parameters if each.place == "path"])
+
+
+def _read(pairs: Iterable[tuple[str, str]], parameters: Sequence[Parameter[object]]) -> Given:
+    known = {parameter.name: parameter for parameter in parameters}
+    values: dict[str, object] = {}
+    for name, text in pairs:
+        parameter = known.get(name)
+        if parameter is None:
+            there = f"there is {', '.join(known)}" if known else "there is none here"
+            raise Refused(
+                "invalid",
+                f"there is no parameter {name[:64]!r}{did_you_mean(name[:64], known)}; {there}",
+                {"parameter": name[:64]},
+            )
+        value = _value(parameter, text)
+        if isinstance(parameter, Several):
+            before = values.get(name, ())
+            assert isinstance(before, tuple)
+            values[name] = (*before, text)
+        elif name in values:
+            raise Refused("invalid", f"{name} is there twice", {"parameter": name})
+        else:
+            values[name] = value
+    for parameter in parameters:
+        if parameter.required and parameter.name not in values:
+            text = f"{parameter.name} is missing: {parameter.description}"
+            raise Refused("invalid", text, {"parameter": parameter.name})
+    return Given(values)
+
+
+def _value(parameter: Parameter[object], text: str) -> object:
+    try:
+        return parameter.read(text)
+    except (ValueError, BadToken) as error:
+        told = f"{parameter.name}: {error}"
+        raise Refused("invalid", told, {"parameter": parameter.name}) from None
+
+
+def _pairs(query: bytes) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(
+            query.decode(), keep_blank_values=True, errors="strict", max_num_fields=VALUES_MAX
+        )
+    except UnicodeDecodeError:
+        raise Refused("invalid", "the parameters are not UTF-8, percent-encoded") from None
+    except ValueError:
+        raise Refused("invalid", f"there are more than {VALUES_MAX} parameters") from None
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Reads a whole number within bounds."""
+
+    def read(text: str) -> int:
+        if re.fullmatch("[0-9]{1,12}", text) is None or not least <= int(text) <= most:
+            raise ValueError(f"{text[:40]!r} is no whole number from {least} to {most}")
+        return int(text)
+
+    return read
+
+
+def flag(text: str) -> bool:
+    """Reads 0 or 1."""
+    if text not in ("0", "1"):
+        raise ValueError(f"{text[:40]!r} is neither 0 nor 1")
+    return text == "1"
+
+
+def choice(*texts: str) -> Callable[[str], str]:
+    """Reads one of some texts."""
+
+    def read(text: str) -> str:
+        if text not in texts:
+            raise ValueError(f"{text[:40]!r} is not {' or '.join(texts)}")
+        return text
+
+    return read
+
+
+def within(length_max: int) -> Callable[[str], str]:
+    """Reads a text that is not too long."""
+
+    def read(text: str) -> str:
+        if len(text) > length_max:
+            raise ValueError(f"it has {len(text)} characters; the most is {length_max}")
+        return text
+
+    return read
+
+
+TOKEN: dict[str, Json] = {"type": "string", "pattern": "^[0-9a-hjkmnp-tv-z]{14}$"}
+"""The schema of a token."""
+
+AT = Parameter[int | None](
+    "at",
+    time_of,
+    None,
+    "As of this token, which an answer has given; the newest without it.",
+    TOKEN,
+)
+AFTER = Parameter[int](
+    "after",
+    time_of,
+    0,
+    "Wait until the write with this label (or all before it) can be seen.",
+    TOKEN,
+)
+FROM = Parameter[int | None](
+    "from", time_of, None, "All events from this token on; without it, those from now on.", TOKEN
+)

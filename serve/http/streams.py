@@ -1,0 +1,115 @@
+"""Answers that go on: sent as fast as the client reads them, and no faster.
+
+Who reads slowly holds back only the generator of its own answer. Who does not read at all for a
+while is cut off. Who has left ends the generator, wherever it waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Mapping
+from contextlib import aclosing
+from typing import TypeVar
+
+from starlette.types import Receive, Scope, Send
+
+from driftline.serve.http.jsons import Json, dumps
+
+T = TypeVar("T")
+
+ABORT = "driftline.abort"
+"""In the scope of a request: ends its connection at once."""
+
+
+class ClientLeft(Exception):
+    """The client does not wait for the answer any more."""
+
+
+class Sender:
+    """Sends the parts of an answer."""
+
+    def __init__(self, scope: Scope, send: Send, idle_s: float) -> None:
+        self._scope = scope
+        self._send = send
+        self._idle_s = idle_s
+
+    async def start(self, media_type: str) -> None:
+        """Send the beginning of the answer."""
+        headers = {
+            "content-type": media_type,
+            "cache-control": "no-store",
+            "x-accel-buffering": "no",  # a proxy is not to collect it
+        }
+        pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await self._send({"type": "http.response.start", "status": 200, "headers": pairs})
+
+    async def part(self, data: bytes, more: bool = True) -> None:
+        """Send a part, when there is room. Raises ClientLeft if there is none for too long."""
+        message = {"type": "http.response.body", "body": data, "more_body": more}
+        try:
+            async with asyncio.timeout(self._idle_s):
+                await self._send(message)
+        except TimeoutError:
+            await self.cut_off()
+            raise ClientLeft from None
+
+    async def cut_off(self) -> None:
+        """End the connection: what it is sent has no room, so it cannot be told anything."""
+        self._scope.get(ABORT, _nothing)()
+        await asyncio.sleep(0.01)  # the server of HTTP hears of it, and complains of nothing
+
+
+def _nothing() -> None:
+    pass
+
+
+class Streamed:
+    """An answer whose parts a generator makes, until the client leaves."""
+
+    def __init__(self, parts: AsyncGenerator[bytes, None], media_type: str, idle_s: float) -> None:
+        self._parts = parts
+        self._media_type = media_type
+        self._idle_s = idle_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sender = Sender(scope, send, self._idle_s)
+        await while_there(receive, self._sent(sender))
+
+    async def _sent(self, sender: Sender) -> None:
+        async with aclosing(self._parts) as parts:
+            await sender.start(self._media_type)
+            await sender.part(b"")
+            async for data in parts:
+                await sender.part(data)
+        await sender.part(b"", more=False)
+
+
+async def while_there(receive: Receive, answer: Awaitable[T]) -> T:
+    """The answer, which is cancelled when the client leaves. Raises ClientLeft.
+
+    Precondition: the body of the request has been read, or is of no interest.
+    """
+    working = asyncio.ensure_future(answer)
+    leaving = asyncio.ensure_future(_left(receive))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientLeft
+        return working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def event(data: Mapping[str, Json], id: str = "", name: str = "") -> bytes:
+    """A server-sent event."""
+    lines = [b"event: " + name.encode() + b"\n"] if name else []
+    if id:
+        lines.append(b"id: " + id.encode() + b"\n")
+    return b"".join((*lines, b"data: ", dumps(data), b"\n\n"))

@@ -1,0 +1,21 @@
+"""As of which T a read is."""
+
+from __future__ import annotations
+
+from driftline.serve.errors import Refused
+from driftline.serve.gateway.backend import Backend
+from driftline.serve.http.operations import Call
+from driftline.serve.http.parameters import AFTER, AT
+
+
+def as_of(backend: Backend, call: Call) -> int:
+    """The T that a read asks for; by default the newest that the service has.
+
+    So all shards answer as of one T, and each waits until it has that. Raises Refused.
+    """
+    at, after = call[AT], call[AFTER]
+    if at is None:
+        return max(backend.time, after)
+    if at < after:
+        raise Refused("invalid", "at is before after: as of at, that write cannot be seen")
+    return at
