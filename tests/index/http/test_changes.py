@@ -17,6 +17,8 @@ from tests.index.http.serving import served
 Event = tuple[str, str, dict[str, Any]]
 """Name, id, data."""
 
+BEGINNING = "00000000000000"
+
 
 async def events(answer: httpx.Response) -> AsyncIterator[Event]:
     name = id = ""
@@ -34,10 +36,11 @@ async def events(answer: httpx.Response) -> AsyncIterator[Event]:
 
 
 async def read(
-    client: httpx.AsyncClient, count: int, headers: dict[str, str] | None = None, **query: str
+    client: httpx.AsyncClient, count: int, since: str, headers: dict[str, str] | None = None
 ) -> list[Event]:
     """The first events of a new stream."""
     found: list[Event] = []
+    query = {"from": since}
     async with client.stream("GET", "/changes", params=query, headers=headers) as answer:
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/event-stream")
@@ -57,16 +60,16 @@ def test_every_change_comes_once_in_order_wherever_the_stream_is_resumed(tmp_pat
                 labels.append(answer.json()["label"])
                 await client.put("/documents/0", json={"n": n}, params={"if_label": "none"})
             labels.append((await client.delete("/documents/1")).json()["label"])
-            found = await read(client, 7, **{"from": "00000000000000"})
+            found = await read(client, 7, BEGINNING)
             assert [id for _, id, _ in found] == labels
             assert [data for *_, data in found] == [
                 {"id": str(n % 2), "document": {"n": n}, "label": labels[n]} for n in range(6)
             ] + [{"id": "1", "deleted": True, "label": labels[6]}]
             for number, label in enumerate(labels[:-1], 1):
                 rest = found[number:]
-                assert await read(client, len(rest), **{"from": label}) == rest
+                assert await read(client, len(rest), label) == rest
                 resumed = {"Last-Event-ID": label}
-                assert await read(client, len(rest), resumed, **{"from": labels[0]}) == rest
+                assert await read(client, len(rest), labels[0], resumed) == rest
 
     asyncio.run(drive())
 
@@ -102,7 +105,7 @@ def test_who_does_not_read_is_cut_off_and_nobody_else_notices(tmp_path: Path) ->
             text = "a" * 500_000
             for n in range(40):
                 await client.put(f"/documents/{n}", json={"text": text})
-            found = await read(client, 40, **{"from": "00000000000000"})
+            found = await read(client, 40, BEGINNING)
             assert [data["id"] for *_, data in found] == [str(n) for n in range(40)]
             figure = "driftline_http_open_requests"
             while True:

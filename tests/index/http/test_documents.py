@@ -62,7 +62,7 @@ def test_a_condition_decides_and_says_what_is_there(tmp_path: Path) -> None:
     async def drive() -> None:
         async with client_of(Service(tmp_path)) as client:
 
-            async def put(condition: str) -> tuple[int, dict[str, str]]:
+            async def put(condition: str) -> tuple[int, dict[str, str | None]]:
                 answer = await client.put("/documents/1", json=TEA, params={"if_label": condition})
                 told = answer.json()
                 return answer.status_code, told.get("error", told)
@@ -71,10 +71,12 @@ def test_a_condition_decides_and_says_what_is_there(tmp_path: Path) -> None:
             assert status == 200
             status, refused = await put("none")
             assert (status, refused["code"], refused["label"]) == (409, "changed", first["label"])
+            assert first["label"]
             status, second = await put(first["label"])
             assert status == 200
             status, refused = await put(first["label"])
             assert (status, refused["label"]) == (409, second["label"])
+            assert second["label"]
             gone = await client.delete("/documents/1", params={"if_label": second["label"]})
             assert gone.status_code == 200
             status, refused = await put(second["label"])

@@ -144,7 +144,8 @@ def test_a_cursor_is_for_its_query_only(tmp_path: Path) -> None:
         service = Service(tmp_path, schema_of(tmp_path))
         async with client_of(service) as client:
             await filled(client, 12)
-            path, query = "/collections/teas/search", {"q": "tea", "limit": 2}
+            path = "/collections/teas/search"
+            query = {"q": "tea", "limit": "2"}
             cursor = (await client.get(path, params=query)).json()["cursor"]
             damaged = "AB"[cursor[8] == "A"].join((cursor[:8], cursor[9:]))
             for where, more in (
