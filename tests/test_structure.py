@@ -76,6 +76,7 @@ ROOMS = {
         {"views"},
         {"hosting"},
         {"gateway"},
+        {"http"},
         {"running"},
         {"http"},
     ),

@@ -13,6 +13,7 @@ from driftline.index.http.about import COLLECTION, Index
 from driftline.index.http.bulk import bulk_operation
 from driftline.index.http.changes import change_operation
 from driftline.index.http.reading import read_operations
+from driftline.index.http.watching import watch_operations
 from driftline.index.http.writing import write_operations
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.application import build
@@ -56,6 +57,7 @@ def operations(index: Index) -> list[Operation]:
         *write_operations(index),
         bulk_operation(index),
         change_operation(index),
+        *watch_operations(index),
     ]
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import merge
 from html import escape
-from itertools import islice
 from typing import NamedTuple
 
 from driftline.engine.errors import MalformedMessage
-from driftline.index.search.ranking import Order, Place, Sort, order
+from driftline.index.search.ranking import Place, Sort, order
 from driftline.serve.http.jsons import Json
 from driftline.serve.views.hosted import Answer
 from driftline.serve.views.tokens import token_of
@@ -49,23 +47,19 @@ class Found(NamedTuple):
 def together(answers: Iterable[Answer], limit: int, sort: Sort | None = None) -> Found:
     """The answers of shards as one. Raises MalformedMessage."""
     total = 0
-    lists: list[list[Hit]] = []
+    hits: list[Hit] = []
     counts: dict[str, Counter[str]] = {}
     for answer in answers:
         match answer:
-            case {"total": int(number), "hits": (*hits,), "facets": {**facets}}:
+            case {"total": int(number), "hits": (*ranked,), "facets": {**facets}}:
                 total += number
-                lists.append(list(map(_hit, hits)))
+                hits += map(_hit, ranked)
                 for name, found in facets.items():
                     counts.setdefault(str(name), Counter()).update(_counts(found))
             case _:
                 raise MalformedMessage("a searcher has answered something else")
-
-    def place(hit: Hit) -> Order:
-        return order(hit.place, sort)
-
-    hits = list(islice(merge(*lists, key=place), limit))
-    return Found(total, hits, {name: _most(found) for name, found in counts.items()})
+    hits.sort(key=lambda hit: order(hit.place, sort))  # of lists that are sorted: a merge
+    return Found(total, hits[:limit], {name: _most(found) for name, found in counts.items()})
 
 
 def total(answers: Iterable[Answer]) -> int:

@@ -89,3 +89,7 @@ SEARCH = Body(
 COUNT = _answer(at=TOKEN, total=_TOTAL)
 EXPLAINED = _answer(at=TOKEN, id=ID_SCHEMA, score={"type": "number"}, tree={"type": "object"})
 GOT = _answer(id=ID_SCHEMA, label=TOKEN, at=TOKEN, document={"type": "object"})
+WATCHED = _answer(id=ID_SCHEMA, label=TOKEN)
+_WATCH: dict[str, Json] = {"id": ID_SCHEMA, "q": {"type": "string"}, "label": TOKEN}
+WATCH = _answer(**_WATCH)
+WATCHES = _answer(total=_TOTAL, watches={"type": "array", "items": WATCH.schema})

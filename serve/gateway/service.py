@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import count, takewhile
@@ -179,9 +179,16 @@ class Service:
         askers = self._askers[view]
         if len(askers) == 1:
             return [await askers[0].ask(question, after, within_s)]
-        asking = [asyncio.ensure_future(each.ask(question, after, within_s)) for each in askers]
+        asking = [
+            asyncio.ensure_future(_unless_absent(each.ask(question, after, within_s)))
+            for each in askers
+        ]
         try:
-            return await asyncio.gather(*asking)
+            found = await asyncio.gather(*asking)
+            answers = [each for each in found if not isinstance(each, Refused)]
+            if not answers and isinstance(found[0], Refused):
+                raise found[0]
+            return answers
         finally:
             for each in asking:
                 each.cancel()
@@ -211,6 +218,16 @@ class Service:
                 for asker in askers:
                     self._seen[asker.name] = await self._status(asker)
             await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _unless_absent(answer: Awaitable[Answer]) -> Answer | Refused:
+    """The answer, or that this shard has not what was asked for. Raises Refused for the rest."""
+    try:
+        return await answer
+    except Refused as error:
+        if error.code == "absent":
+            return error
+        raise
 
 
 def _resolve(outcomes: Sequence[tuple[Waiting, Outcome]]) -> None:

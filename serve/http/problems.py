@@ -74,8 +74,10 @@ def _detail(name: str, value: object) -> Json:
     if name == "oldest" and isinstance(value, int):
         return token_of(value)
     match value:
-        case None | bool() | int() | float() | str():
+        case None | bool() | int() | float():
             return value
+        case str():
+            return value.encode("utf-8", "replace").decode()  # half a character cannot be told
         case list() | tuple():
             return [_detail("", each) for each in value]
         case Mapping():

@@ -1,7 +1,7 @@
-"""`GET /views/{name}/{key}`: the value of a key of a key-value view, as of a T.
+"""Key-value views over HTTP: the value of a key, and keys in order, as of a T.
 
-The question is `{"what": "value", "key": ..., "at": T}`, the answer of the shard that has the key
-`{"at": T, "time": label time, "value": ...}`; one that has it not refuses it as "absent".
+`GET /views/{name}/{key}?at=&after=` and `GET /views/{name}?prefix=&limit=&behind=`. What is asked
+of a view is what `serve.hosting.keyvalues` answers.
 """
 
 from __future__ import annotations
@@ -10,81 +10,134 @@ from collections.abc import Sequence
 
 from starlette.responses import Response
 
+from driftline.engine.errors import MalformedMessage
 from driftline.engine.ui.near import did_you_mean
 from driftline.serve.errors import Refused
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.changes import plain
-from driftline.serve.http.jsons import dumps
+from driftline.serve.http.jsons import Json, dumps, loads
 from driftline.serve.http.operations import Body, Call, Operation, json_answer
-from driftline.serve.http.parameters import AFTER, AT, TOKEN, Parameter, choice, within
+from driftline.serve.http.parameters import (
+    AFTER,
+    AT,
+    TOKEN,
+    Parameter,
+    choice,
+    whole,
+    within,
+)
 from driftline.serve.http.times import as_of
+from driftline.serve.views.hosted import Answer
 from driftline.serve.views.tokens import token_of
 
-NAME = Parameter("name", within(200), "", "The view.", {"type": "string"}, True, "path")
-KEY = Parameter("key", within(4096), "", "The key.", {"type": "string"}, True, "path")
-KIND = Parameter(
-    "kind",
-    choice("text", "number"),
-    "text",
-    "What the key is.",
-    {"type": "string", "enum": ["text", "number"], "default": "text"},
-)
+LIMIT_MAX = 1_000
 
-_ANSWER = Body(
+_TEXT: dict[str, Json] = {"type": "string"}
+NAME = Parameter[str]("name", within(200), "", "The view: a sink's name.", _TEXT, True, "path")
+KEY = Parameter[str]("key", within(4096), "", "The key.", _TEXT, True, "path")
+KIND = Parameter[str](
+    "kind",
+    choice("text", "json"),
+    "text",
+    "How a key is written: as the text that it is, or as JSON (a number, or a list).",
+    {"type": "string", "enum": ["text", "json"], "default": "text"},
+)
+PREFIX = Parameter[str]("prefix", within(4096), "", "Only texts that begin with this.", _TEXT)
+LIMIT = Parameter[int](
+    "limit",
+    whole(1, LIMIT_MAX),
+    100,
+    "How many keys.",
+    {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": 100},
+)
+BEHIND = Parameter[str | None]("behind", within(4096), None, "Go on behind this key.", _TEXT)
+
+_ROW: dict[str, Json] = {"key": {}, "label": TOKEN, "value": {}}
+_ANY: Json = {"type": "object", "required": ["key", "label", "value"], "properties": _ROW}
+_VALUE = Body(
     {
         "type": "object",
         "required": ["at", "key", "label", "value"],
-        "properties": {"at": TOKEN, "key": {}, "label": TOKEN, "value": {}},
+        "properties": {"at": TOKEN, **_ROW},
+    }
+)
+_VALUES = Body(
+    {
+        "type": "object",
+        "required": ["at", "items"],
+        "properties": {"at": TOKEN, "items": {"type": "array", "items": _ANY}},
     }
 )
 
 
-def value_operation(backend: Backend, views: Sequence[str]) -> Operation:
-    """The operation for the views with these names."""
+def value_operations(backend: Backend, views: Sequence[str]) -> list[Operation]:
+    """The operations on the views with these names."""
+    values = _Values(backend, views)
+    refusals = 404, 410, 503
+    return [
+        Operation(
+            "GET",
+            "/views/{name}",
+            values.list,
+            "values",
+            "The keys of a view in order, and their values.",
+            (NAME, KIND, PREFIX, LIMIT, BEHIND, AT, AFTER),
+            answer=_VALUES,
+            refusals=refusals,
+        ),
+        Operation(
+            "GET",
+            "/views/{name}/{key:path}",
+            values.get,
+            "value",
+            "The value of a key.",
+            (NAME, KEY, KIND, AT, AFTER),
+            answer=_VALUE,
+            refusals=refusals,
+        ),
+    ]
 
-    async def does(call: Call) -> Response:
-        name, key, time = call[NAME], _key(call), as_of(backend, call)
-        if name not in views:
-            there = f"there is {', '.join(views)}" if views else "there is none"
-            raise Refused(
-                "absent", f"there is no view {name!r}{did_you_mean(name, views)}; {there}"
-            )
-        question = {"what": "value", "key": key, "at": time}
+
+class _Values:
+    def __init__(self, backend: Backend, views: Sequence[str]) -> None:
+        self._backend = backend
+        self._views = views
+
+    async def get(self, call: Call) -> Response:
+        key, time = _key(call, call[KEY]), as_of(self._backend, call)
+        for answer in await self._ask(call, {"what": "get", "key": key, "at": time}):
+            return json_answer(dumps({"at": token_of(time), **_row({**answer, "key": key})}))
+        raise Refused("absent", "there is no such key")
+
+    async def list(self, call: Call) -> Response:
+        time = as_of(self._backend, call)
+        question = {"what": "items", "prefix": call[PREFIX], "limit": call[LIMIT], "at": time}
+        behind = call[BEHIND]
+        if behind is not None:
+            question["behind"] = _key(call, behind)
+        rows: list[Json] = []
+        for answer in await self._ask(call, question):  # it has one shard
+            match answer.get("items"):
+                case (*items,):
+                    rows += map(_row, items)
+        return json_answer(dumps({"at": token_of(time), "items": rows}))
+
+    async def _ask(self, call: Call, question: dict[str, object]) -> Sequence[Answer]:
+        name = call[NAME]
+        if name not in self._views:
+            there = f"there is {', '.join(self._views)}" if self._views else "there is none"
+            near = did_you_mean(name, self._views)
+            raise Refused("absent", f"there is no view {name!r}{near}; {there}")
         within_s = call.settings.within_s
-        answers = await backend.ask(name, question, after=call[AFTER], within_s=within_s)
-        for answer in answers:
-            found = answer["time"]
-            assert isinstance(found, int)
-            told = {
-                "at": token_of(time),
-                "key": key,
-                "label": token_of(found + 1),
-                "value": plain(answer["value"]),
-            }
-            return json_answer(dumps(told))
-        raise Refused("absent", f"{name} has no value of {key!r} as of then")
-
-    return Operation(
-        "GET",
-        "/views/{name}/{key:path}",
-        does,
-        "value",
-        "The value of a key.",
-        (NAME, KEY, KIND, AT, AFTER),
-        answer=_ANSWER,
-        refusals=(404, 410, 503),
-    )
+        return await self._backend.ask(name, question, after=call[AFTER], within_s=within_s)
 
 
-def _key(call: Call) -> str | int | float:
-    text = call[KEY]
-    if call[KIND] == "text":
-        return text
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        raise Refused("invalid", f"{text[:40]!r} is no number", {"parameter": "key"}) from None
+def _row(answer: object) -> dict[str, Json]:
+    match answer:
+        case {"key": key, "time": int(time), "value": value}:
+            return {"key": plain(key), "label": token_of(time + 1), "value": plain(value)}
+    raise MalformedMessage("a view has answered something else")
+
+
+def _key(call: Call, text: str) -> object:
+    return text if call[KIND] == "text" else loads(text.encode())

@@ -1,0 +1,220 @@
+"""Watches over HTTP: stored queries, and the events of each as a stream.
+
+A watch is a write like any other, so "from its label on" has an exact meaning. Its query is checked
+before it gets into the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from heapq import merge
+from operator import itemgetter
+
+from starlette.responses import Response
+
+from driftline.engine.errors import DriftlineError, MalformedMessage
+from driftline.index.documents.schema import Collection
+from driftline.index.documents.writes import WatchWrite
+from driftline.index.http import shapes
+from driftline.index.http.about import ID_SCHEMA, Index
+from driftline.index.http.writing import WAIT, checked
+from driftline.index.query.binding import bind
+from driftline.index.query.errors import QueryError
+from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
+from driftline.index.query.parsing import parse
+from driftline.serve.errors import Refused
+from driftline.serve.http.changes import moment, since_of, streamed, with_pauses
+from driftline.serve.http.jsons import Json, dumps, loads
+from driftline.serve.http.openapi import EVENTS
+from driftline.serve.http.operations import Body, Call, Operation, json_answer
+from driftline.serve.http.parameters import AFTER, FROM, Parameter, whole, within
+from driftline.serve.http.problems import described, refusal_of
+from driftline.serve.http.streams import Streamed, event
+from driftline.serve.views.tokens import token_of
+
+AT_ONCE = 1_000
+"""Events that are asked for at one time."""
+
+ID = Parameter[str]("id", within(512), "", "The id of the watch.", ID_SCHEMA, True, "path")
+LIMIT = Parameter[int](
+    "limit",
+    whole(1, 10_000),
+    100,
+    "How many watches.",
+    {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100},
+)
+BEHIND = Parameter[str](
+    "behind", within(512), "", "Only watches whose ids come after this one.", {"type": "string"}
+)
+
+_BODY = Body(
+    {
+        "type": "object",
+        "required": ["q"],
+        "properties": {"q": {"type": "string", "maxLength": QUERY_LENGTH_MAX}},
+        "additionalProperties": False,
+    },
+    example={"q": "tea -black"},
+)
+
+Told = tuple[int, str, str]
+"""Label time of a version, id of its document, "begins" or "ceases"."""
+
+
+def watch_operations(index: Index) -> list[Operation]:
+    """All that can be done with watches."""
+    watching = _Watching(index)
+    path = "/watches/{id:path}"
+    return [
+        Operation(
+            "GET", path + "/events", watching.events, "watch_events",
+            "Each version of a document that begins or ceases to match, as server-sent events.",
+            (ID, FROM), answer=EVENTS, refusals=(404, 410, 503), streams=True, tag="watches",
+        ),
+        Operation(
+            "PUT", path, watching.put, "put_watch", "Store a query, in place of what is there.",
+            (ID, WAIT), "write", _BODY, shapes.WATCHED, (404, 408, 413, 503, 507), tag="watches",
+        ),
+        Operation(
+            "DELETE", path, watching.delete, "delete_watch", "Remove a stored query.",
+            (ID, WAIT), "write", None, shapes.WATCHED, (404, 503, 507), tag="watches",
+        ),
+        Operation(
+            "GET", path, watching.get, "get_watch", "A stored query, as of now.",
+            (ID, AFTER), answer=shapes.WATCH, refusals=(404, 503), tag="watches",
+        ),
+        Operation(
+            "GET", "/watches", watching.some, "watches", "Stored queries as of now, by their ids.",
+            (LIMIT, BEHIND, AFTER), answer=shapes.WATCHES, refusals=(404, 503), tag="watches",
+        ),
+    ]  # fmt: skip
+
+
+class _Watching:
+    def __init__(self, index: Index) -> None:
+        self._index = index
+
+    async def put(self, call: Call) -> Response:
+        collection = self._index.collection(call)
+        match loads(await call.body()):
+            case {"q": str(query), **rest} if not rest:
+                _check_query(query, collection)
+                return await self._write(call, collection, query)
+        raise Refused("invalid", 'a watch is {"q": QUERY}, and this is not')
+
+    async def delete(self, call: Call) -> Response:
+        return await self._write(call, self._index.collection(call), None)
+
+    async def _write(self, call: Call, collection: Collection, query: str | None) -> Response:
+        checked(collection, call[ID], None)
+        write = WatchWrite(collection.name, call[ID], query)
+        time = await self._index.backend.write(write.record()) + 1
+        if call[WAIT] == "visible":
+            await self._index.visible(collection, time, call.settings.within_s)
+        return json_answer(dumps({"id": call[ID], "label": token_of(time)}))
+
+    async def get(self, call: Call) -> Response:
+        collection = self._index.collection(call)
+        after = max(call[AFTER], self._index.backend.time)
+        return json_answer(dumps(await self._watch(call, collection, after)))
+
+    async def some(self, call: Call) -> Response:
+        collection = self._index.collection(call)
+        question = {"what": "watches", "collection": collection.name, "limit": call[LIMIT]}
+        if call[BEHIND]:
+            question["behind"] = call[BEHIND]
+        after = max(call[AFTER], self._index.backend.time)
+        answer = await self._index.ask_one(question, after, call.settings.within_s)
+        match answer:  # of any shard: all have all watches
+            case {"total": int(total), "watches": (*found,)}:
+                return json_answer(dumps({"total": total, "watches": list(map(_shown, found))}))
+        raise MalformedMessage("a searcher has answered something else")
+
+    async def _watch(self, call: Call, collection: Collection, after: int) -> Json:
+        question = {"what": "watch", "collection": collection.name, "watch": call[ID]}
+        return _shown(await self._index.ask_one(question, after, call.settings.within_s))
+
+    async def events(self, call: Call) -> Streamed:
+        collection, since = self._index.collection(call), since_of(call, self._index.backend)
+        await self._watch(call, collection, max(since, self._index.backend.time))
+        first = await self._found(call, collection, since, since)
+        return streamed(self._events(call, collection, *first), call)
+
+    async def _events(
+        self, call: Call, collection: Collection, events: Sequence[Told], reached: int
+    ) -> AsyncGenerator[bytes, None]:
+        watch = call[ID]
+        try:
+            yield _as_events(watch, events)
+            spans = self._index.backend.spans(max(reached, self._index.backend.time))
+            wanted = max(reached, self._index.backend.time)
+            async for span in with_pauses(spans, call.settings.heartbeat_s):
+                if span is not None and span.items:
+                    wanted = max(wanted, span.time)
+                elif span is not None and reached >= span.since:  # so nothing has happened
+                    wanted = reached = max(reached, span.time)
+                while reached < wanted:
+                    events, reached = await self._found(call, collection, reached, wanted)
+                    if events:
+                        yield _as_events(watch, events)
+                if span is None:
+                    yield moment(reached)
+        except DriftlineError as error:
+            yield event(described(refusal_of(error)), name="error")
+
+    async def _found(
+        self, call: Call, collection: Collection, since: int, after: int
+    ) -> tuple[list[Told], int]:
+        """Events from a T on, and up to which T they are all, of all shards.
+
+        It may be that there are more; `after`: the shards have applied all outputs below it.
+        """
+        question = {
+            "what": "events",
+            "collection": collection.name,
+            "watch": call[ID],
+            "since": since,
+            "limit": AT_ONCE,
+        }
+        upto, found = [], []
+        for answer in await self._index.ask(question, after, call.settings.within_s):
+            match answer:
+                case {"events": (*events,), "upto": int(until)}:
+                    upto.append(until)
+                    found.append(list(map(_told, events)))
+                case _:
+                    raise MalformedMessage("a searcher has answered something else")
+        reached = min(upto)
+        return [each for each in merge(*found, key=itemgetter(0)) if each[0] < reached], reached
+
+
+def _check_query(query: str, collection: Collection) -> None:
+    """Raises Refused for a query that cannot be read."""
+    try:
+        bind(parse(query), collection)
+    except QueryError as error:
+        text = str(error).partition("\n")[0]
+        details = {"position": error.position, "picture": error.picture}
+        raise Refused("query", text, details) from None
+
+
+def _as_events(watch: str, events: Sequence[Told]) -> bytes:
+    parts = []
+    for time, id, change in events:
+        label = token_of(time + 1)
+        parts.append(event({"watch": watch, "id": id, "event": change, "label": label}, label))
+    return b"".join(parts)
+
+
+def _told(found: object) -> Told:
+    match found:
+        case {"time": int(time), "id": str(id), "event": str(change)}:
+            return time, id, change
+    raise MalformedMessage("a searcher has answered something else")
+
+
+def _shown(found: object) -> dict[str, Json]:
+    match found:
+        case {"id": str(id), "query": str(query), "time": int(time)}:
+            return {"id": id, "q": query, "label": token_of(time + 1)}
+    raise MalformedMessage("a searcher has answered something else")

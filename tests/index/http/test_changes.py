@@ -1,0 +1,125 @@
+"""The stream of changes: once, in order, resumable, and at the speed of who reads it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from driftline.serve.http.settings import Settings
+from tests.index.http.service import Service
+from tests.index.http.serving import served
+
+Event = tuple[str, str, dict[str, Any]]
+"""Name, id, data."""
+
+BEGINNING = "00000000000000"
+
+
+async def events(answer: httpx.Response) -> AsyncIterator[Event]:
+    name = id = ""
+    async for line in answer.aiter_lines():
+        field, _, value = line.partition(": ")
+        match field:
+            case "event":
+                name = value
+            case "id":
+                id = value
+            case "data":
+                yield name, id, json.loads(value)
+            case "":
+                name = id = ""
+
+
+async def read(
+    client: httpx.AsyncClient, count: int, since: str, headers: dict[str, str] | None = None
+) -> list[Event]:
+    """The first events of a new stream."""
+    found: list[Event] = []
+    query = {"from": since}
+    async with client.stream("GET", "/changes", params=query, headers=headers) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        async for event in events(answer):
+            found.append(event)
+            if len(found) == count:
+                break
+    return found
+
+
+def test_every_change_comes_once_in_order_wherever_the_stream_is_resumed(tmp_path: Path) -> None:
+    async def drive() -> None:
+        async with served(Service(tmp_path), Settings(heartbeat_s=60)) as client:
+            labels = []
+            for n in range(6):
+                answer = await client.put(f"/documents/{n % 2}", json={"n": n})
+                labels.append(answer.json()["label"])
+                await client.put("/documents/0", json={"n": n}, params={"if_label": "none"})
+            labels.append((await client.delete("/documents/1")).json()["label"])
+            found = await read(client, 7, BEGINNING)
+            assert [id for _, id, _ in found] == labels
+            assert [data for *_, data in found] == [
+                {"id": str(n % 2), "document": {"n": n}, "label": labels[n]} for n in range(6)
+            ] + [{"id": "1", "deleted": True, "label": labels[6]}]
+            for number, label in enumerate(labels[:-1], 1):
+                rest = found[number:]
+                assert await read(client, len(rest), label) == rest
+                resumed = {"Last-Event-ID": label}
+                assert await read(client, len(rest), labels[0], resumed) == rest
+
+    asyncio.run(drive())
+
+
+def test_what_comes_later_is_told_and_silence_says_how_far_it_is(tmp_path: Path) -> None:
+    async def drive() -> None:
+        service = Service(tmp_path)
+        async with served(service, Settings(heartbeat_s=0.05)) as client:
+            await client.put("/documents/1", json={})
+            async with client.stream("GET", "/changes") as answer:
+                stream = events(answer)
+                name, id, data = await anext(stream)
+                assert (name, data) == ("time", {"at": id})
+                label = (await client.put("/documents/2", json={})).json()["label"]
+                told = [await anext(stream)]
+                while told[-1][0]:
+                    told.append(await anext(stream))
+                assert told[-1] == ("", label, {"id": "2", "document": {}, "label": label})
+                later = await anext(stream)
+                assert later[0] == "time"
+                assert later[1] >= label
+
+    asyncio.run(drive())
+
+
+def test_who_does_not_read_is_cut_off_and_nobody_else_notices(tmp_path: Path) -> None:
+    async def drive() -> None:
+        service = Service(tmp_path)
+        async with served(service, Settings(idle_s=0.3)) as client:
+            url = client.base_url
+            reader, writer = await asyncio.open_connection(url.host, url.port, limit=1000)
+            writer.write(b"GET /changes?from=00000000000000 HTTP/1.1\r\nHost: x\r\n\r\n")
+            text = "a" * 500_000
+            for n in range(40):
+                await client.put(f"/documents/{n}", json={"text": text})
+            found = await read(client, 40, BEGINNING)
+            assert [data["id"] for *_, data in found] == [str(n) for n in range(40)]
+            figure = "driftline_http_open_requests"
+            while True:
+                metrics = (await client.get("/metrics")).text
+                (line,) = [each for each in metrics.splitlines() if each.startswith(figure)]
+                if float(line.split()[1]) == 1:  # this one
+                    break
+            received = 0
+            try:
+                while data := await reader.read(1 << 20):
+                    received += len(data)
+            except ConnectionError:
+                pass
+            assert received < 40 * len(text)
+            writer.close()
+
+    asyncio.run(drive())

@@ -1,0 +1,235 @@
+"""Documents over HTTP: writes and reads, conditions, keys, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from driftline.serve.errors import Refused
+from driftline.serve.http.settings import Settings
+from tests.index.http.service import Service, client_of
+
+TEA = {"title": "Tea", "text": "Tea is made of leaves.", "shelf": 7}
+
+
+def test_a_document_is_written_read_replaced_and_deleted(tmp_path: Path) -> None:
+    async def drive() -> None:
+        async with client_of(Service(tmp_path)) as client:
+            first = (await client.put("/documents/1", json=TEA)).json()
+            second = (await client.put("/documents/1", json={"title": "Coffee"})).json()
+            gone = (await client.delete("/documents/1")).json()
+            assert first["id"] == "1"
+            assert first["label"] < second["label"] < gone["label"]
+            as_of_first = await client.get("/documents/1", params={"at": first["label"]})
+            assert as_of_first.json() == {
+                "id": "1",
+                "label": first["label"],
+                "at": first["label"],
+                "document": TEA,
+            }
+            found = (await client.get("/documents/1", params={"at": second["label"]})).json()
+            assert found["document"] == {"title": "Coffee"}
+            assert found["label"] == second["label"]
+            for query in ({}, {"after": gone["label"]}, {"at": gone["label"]}):
+                answer = await client.get("/documents/1", params=query)
+                assert answer.status_code == 404
+                assert answer.json()["error"]["code"] == "absent"
+
+    asyncio.run(drive())
+
+
+@pytest.mark.parametrize(
+    "id", ["a/b", "a/like", "100%", "%2F", "ä ö", "a?b#c", "日本", "x:y", "a+b"]
+)
+def test_any_id_can_be_written_and_read(tmp_path: Path, id: str) -> None:
+    async def drive() -> None:
+        async with client_of(Service(tmp_path)) as client:
+            path = f"/documents/{quote(id, safe='')}"
+            assert (await client.put(path, json=TEA)).json()["id"] == id
+            found = await client.get(path)
+            assert found.json()["id"] == id
+            assert found.json()["document"] == TEA
+            hits = (await client.get("/search", params={"q": "tea"})).json()["hits"]
+            assert [hit["id"] for hit in hits] == [id]
+
+    asyncio.run(drive())
+
+
+def test_a_condition_decides_and_says_what_is_there(tmp_path: Path) -> None:
+    async def drive() -> None:
+        async with client_of(Service(tmp_path)) as client:
+
+            async def put(condition: str) -> tuple[int, dict[str, str | None]]:
+                answer = await client.put("/documents/1", json=TEA, params={"if_label": condition})
+                told = answer.json()
+                return answer.status_code, told.get("error", told)
+
+            status, first = await put("none")
+            assert status == 200
+            status, refused = await put("none")
+            assert (status, refused["code"], refused["label"]) == (409, "changed", first["label"])
+            assert first["label"]
+            status, second = await put(first["label"])
+            assert status == 200
+            status, refused = await put(first["label"])
+            assert (status, refused["label"]) == (409, second["label"])
+            assert second["label"]
+            gone = await client.delete("/documents/1", params={"if_label": second["label"]})
+            assert gone.status_code == 200
+            status, refused = await put(second["label"])
+            assert (status, refused["label"]) == (409, None)
+
+    asyncio.run(drive())
+
+
+def test_a_write_with_a_key_is_done_once(tmp_path: Path) -> None:
+    async def drive() -> None:
+        service = Service(tmp_path)
+        async with client_of(service) as client:
+            first = await client.put("/documents/1", json=TEA, params={"key": "k"})
+            await client.put("/documents/1", json={"title": "Coffee"})
+            again = await client.put("/documents/1", json=TEA, params={"key": "k"})
+            assert again.json() == {**first.json(), "repeated": True}
+            assert (await client.get("/documents/1")).json()["document"] == {"title": "Coffee"}
+            absent = await client.delete("/documents/2", params={"key": "k"})
+            assert absent.json()["absent"] is True
+
+    asyncio.run(drive())
+
+
+def test_an_answer_comes_when_the_write_is_durable_or_visible_as_wanted(tmp_path: Path) -> None:
+    async def drive() -> None:
+        service = Service(tmp_path)
+        service.holds = True
+        async with client_of(service, Settings(within_s=0.2)) as client:
+            label = (await client.put("/documents/1", json=TEA)).json()["label"]
+            assert (await client.get("/documents/1")).status_code == 404
+            assert (await client.get("/documents/1", params={"after": label})).status_code == 503
+            late = await client.put("/documents/1", json=TEA, params={"wait": "visible"})
+            assert late.status_code == 503
+        async with client_of(service) as client:
+            waiting = asyncio.ensure_future(
+                client.put("/documents/2", json=TEA, params={"wait": "visible"})
+            )
+            reading = asyncio.ensure_future(client.get("/documents/1", params={"after": label}))
+            done, _ = await asyncio.wait((waiting, reading), timeout=0.1)
+            assert not done
+            await service.pass_all()
+            assert (await waiting).status_code == (await reading).status_code == 200
+
+    asyncio.run(drive())
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        (b"{", 400, "no JSON"),
+        (b"", 400, "no JSON"),
+        (b"[1]", 400, "no document"),
+        (b"null", 400, "no document"),
+        (b'{"title": NaN}', 400, "NaN"),
+        (b'{"n": 1e999}', 400, "finite"),
+        (b'{"title": 1}', 400, "'title'"),
+        (b'{"title": "a", "title": "b"}', 400, "twice"),
+        (b'{"title": "\\ud800"}', 400, "half a character"),
+        (b'{"\\ud800": 1}', 400, "half a character"),
+        (b'{"title": "\xff"}', 400, "UTF-8"),
+        (b'{"id": "2"}', 400, "id is no field"),
+        (b'{"n": 99999999999999999999}', 400, "64 bits"),
+        (b'{"n": ' + b"9" * 5000 + b"}", 400, "no JSON"),
+        (b'{"n": ' + b"[" * 100_000 + b"}", 400, "nested"),
+        (b'{"n": ' + b"[" * 40 + b"]" * 40 + b"}", 400, "nested"),
+        (b'{"text": "' + b"a" * (1 << 20) + b'"}', 413, "bytes"),
+        (b" " * 9_000_000, 413, "bytes"),
+    ],
+)
+def test_a_bad_document_never_gets_into_the_log(
+    tmp_path: Path, body: bytes, status: int, says: str
+) -> None:
+    async def drive() -> None:
+        service = Service(tmp_path)
+        async with client_of(service) as client:
+            answer = await client.put("/documents/1", content=body)
+            error = answer.json()["error"]
+            assert answer.status_code == status
+            assert says in error["message"]
+            assert service.time == 0
+
+    asyncio.run(drive())
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "says"),
+    [
+        ("GET", "/documents/1?att=5", 400, "did you mean 'at'"),
+        ("GET", "/documents/1?at=5", 400, "is not a token"),
+        ("GET", "/documents/1?at=00000000000000&at=00000000000000", 400, "twice"),
+        ("GET", "/documents/1?at=%FF", 400, "UTF-8"),
+        ("GET", "/documents/%FF", 400, "UTF-8"),
+        ("DELETE", "/documents/a%00b", 400, "control character"),
+        ("DELETE", "/documents/" + "a" * 513, 400, "513"),
+        ("DELETE", "/documents/" + "%C3%A4" * 300, 400, "600 bytes"),
+        ("DELETE", "/documents/1?if_label=00000000000000", 400, "none"),
+        ("DELETE", "/documents/1?wait=long", 400, "durable or visible"),
+        ("POST", "/documents/1", 405, "GET, PUT, DELETE"),
+        ("PUT", "/documents/1/like", 405, "GET"),
+        ("GET", "/documents/", 404, "no document"),
+        ("GET", "/nothing", 404, "openapi"),
+        ("GET", "/collections/documens/count?q=a", 404, "did you mean 'documents'"),
+        ("GET", "/search", 400, "q is missing"),
+        ("GET", "/search?q=" + "a" * 5000, 400, "4096"),
+        ("GET", "/search?q=(a", 400, "character"),
+        ("GET", "/search?q=a&limit=0", 400, "1 to 1000"),
+        ("GET", "/search?q=a&limit=500", 400, "snippets=0"),
+        ("GET", "/search?q=a&sort=title", 400, "title"),
+        ("GET", "/search?q=a&facet=title", 400, "title"),
+        ("GET", "/search?q=a&cursor=abc", 400, "cursor"),
+        ("GET", "/changes?from=abc", 400, "not a token"),
+    ],
+)
+def test_bad_requests_are_told_what_is_wrong(
+    tmp_path: Path, method: str, path: str, status: int, says: str
+) -> None:
+    async def drive() -> None:
+        async with client_of(Service(tmp_path)) as client:
+            answer = await client.request(method, path)
+            assert answer.status_code == status, answer.text
+            assert says in answer.json()["error"]["message"]
+
+    asyncio.run(drive())
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [("busy", 429), ("unavailable", 503), ("full", 507), ("invalid", 400)]
+)
+def test_a_write_that_is_refused_says_so(tmp_path: Path, code: str, status: int) -> None:
+    async def drive() -> None:
+        service = Service(tmp_path)
+        service.refuses.append(Refused(code, "not now"))
+        async with client_of(service) as client:
+            answer = await client.put("/documents/1", json=TEA)
+            assert answer.status_code == status
+            assert answer.json() == {"error": {"code": code, "message": "not now"}}
+            assert ("retry-after" in answer.headers) == (status in (429, 503))
+
+    asyncio.run(drive())
+
+
+def test_what_is_no_longer_retained_says_what_is(tmp_path: Path) -> None:
+    async def drive() -> None:
+        service = Service(tmp_path)
+        async with client_of(service) as client:
+            labels = [
+                (await client.put("/documents/1", json=TEA)).json()["label"] for _ in range(3)
+            ]
+            service.retain(21)
+            for path in ("/documents/1?at=", "/search?q=tea&at=", "/changes?from="):
+                answer = await client.get(path + labels[0])
+                assert answer.status_code == 410
+                assert answer.json()["error"]["oldest"] == labels[1]
+            assert (await client.get("/documents/1?at=" + labels[1])).status_code == 200
+
+    asyncio.run(drive())

@@ -1,0 +1,203 @@
+"""Searches over HTTP: answers of several shards are one, and pages fit together."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from driftline.index.documents.schema import Schema, load_schema
+from driftline.index.http.hits import Piece, marked
+from tests.index.http.service import Service, client_of
+
+SCHEMA = """
+[collections.teas]
+others = "stored"
+[collections.teas.fields]
+title = {kind = "text"}
+text = {kind = "text"}
+tags = {kind = "keyword"}
+year = {kind = "number"}
+picked = {kind = "date"}
+[collections.empty.fields]
+title = {kind = "text"}
+"""
+
+
+def schema_of(directory: Path) -> Schema:
+    path = directory / "schema.toml"
+    path.write_text(SCHEMA)
+    return load_schema(path)
+
+
+def tea(number: int) -> dict[str, object]:
+    return {
+        "title": f"Tea number{number}",
+        "text": "tea " * (number % 5) + "leaves <b> & water",
+        "tags": ["green", "cheap"] if number % 3 else "black",
+        "year": 1990 + number % 4,
+        **({"picked": f"2020-01-{number % 9 + 1:02}"} if number % 2 else {}),
+    }
+
+
+async def filled(client: httpx.AsyncClient, count: int = 40) -> None:
+    lines = [json.dumps({"id": f"t{n}", **tea(n)}) for n in range(count)]
+    await client.post("/collections/teas/documents:bulk", content="\n".join(lines).encode())
+
+
+async def pages(client: httpx.AsyncClient, **query: Any) -> tuple[list[dict[str, Any]], list[str]]:
+    """All hits of a query, page by page, and the tokens of the pages."""
+    hits: list[dict[str, Any]] = []
+    tokens = []
+    while True:
+        answer = await client.get("/collections/teas/search", params=query)
+        assert answer.status_code == 200, answer.text
+        found = answer.json()
+        hits += found["hits"]
+        tokens.append(found["at"])
+        if found["cursor"] is None:
+            assert len(hits) == found["total"]
+            return hits, tokens
+        query["cursor"] = found["cursor"]
+        # Something changes between two pages.
+        changed = {"title": "tea tea tea", "tags": ["green"]}
+        await client.put(f"/collections/teas/documents/t{len(hits)}", json=changed)
+
+
+@pytest.mark.parametrize("sort", [None, "year", "-year", "tags", "-tags", "picked", "-picked"])
+def test_pages_are_those_of_one_shard_as_of_one_time(tmp_path: Path, sort: str | None) -> None:
+    async def drive() -> None:
+        query = {"q": "tea OR leaves", "snippets": 0, **({"sort": sort} if sort else {})}
+        schema = schema_of(tmp_path)
+        several, one = (Service(tmp_path / str(n), schema, n) for n in (3, 1))
+        async with client_of(one) as client:
+            await filled(client)
+            expected, _ = await pages(client, limit=1000, **query)
+        async with client_of(several) as client:
+            await filled(client)
+            hits, tokens = await pages(client, limit=7, **query)
+        assert hits == expected
+        assert len(hits) == 40
+        assert len(tokens) == 6
+        assert len(set(tokens)) == 1
+
+    asyncio.run(drive())
+
+
+def test_counts_facets_fields_and_snippets(tmp_path: Path) -> None:
+    async def drive() -> None:
+        service = Service(tmp_path, schema_of(tmp_path), 3)
+        async with client_of(service) as client:
+            await filled(client, 12)
+            query = {"q": "number7 water", "facet": "tags", "field": ["year", "none"]}
+            found = (await client.get("/collections/teas/search", params=query)).json()
+            assert found["total"] == 1
+            assert found["facets"] == {
+                "tags": [{"value": "cheap", "count": 1}, {"value": "green", "count": 1}]
+            }
+            (hit,) = found["hits"]
+            assert hit["id"] == "t7"
+            assert hit["fields"] == {"year": 1993}
+            assert hit["snippet"] == "tea tea leaves &lt;b&gt; &amp; <mark>water</mark>"
+            many = (
+                await client.get("/collections/teas/search", params={"q": "*", "facet": "tags"})
+            ).json()
+            assert many["facets"]["tags"] == [
+                {"value": "cheap", "count": 8},
+                {"value": "green", "count": 8},
+                {"value": "black", "count": 4},
+            ]
+            count = await client.get("/collections/teas/count", params={"q": "tags:black"})
+            assert count.json()["total"] == 4
+
+    asyncio.run(drive())
+
+
+def test_a_score_is_explained_and_documents_like_one_are_found(tmp_path: Path) -> None:
+    async def drive() -> None:
+        service = Service(tmp_path, schema_of(tmp_path), 3)
+        async with client_of(service) as client:
+            await filled(client, 12)
+            base = "/collections/teas"
+            hits = (await client.get(f"{base}/search", params={"q": "tea"})).json()["hits"]
+            for hit in hits:
+                query = {"q": "tea", "id": hit["id"]}
+                told = (await client.get(f"{base}/explain", params=query)).json()
+                assert told["score"] == hit["score"]
+                assert sum(share["score"] for share in told["tree"]["shares"]) == hit["score"]
+            absent = await client.get(f"{base}/explain", params={"q": "tea", "id": "x"})
+            assert absent.status_code == 404
+            like = (await client.get(f"{base}/documents/t4/like", params={"limit": 3})).json()
+            assert len(like["hits"]) == 3
+            assert "t4" not in [hit["id"] for hit in like["hits"]]
+            assert (await client.get(f"{base}/documents/x/like")).status_code == 404
+
+    asyncio.run(drive())
+
+
+def test_a_cursor_is_for_its_query_only(tmp_path: Path) -> None:
+    async def drive() -> None:
+        service = Service(tmp_path, schema_of(tmp_path))
+        async with client_of(service) as client:
+            await filled(client, 12)
+            path = "/collections/teas/search"
+            query = {"q": "tea", "limit": "2"}
+            cursor = (await client.get(path, params=query)).json()["cursor"]
+            damaged = "AB"[cursor[8] == "A"].join((cursor[:8], cursor[9:]))
+            for where, more in (
+                (path, {"cursor": damaged}),
+                (path, {"cursor": cursor[:-1]}),
+                (path, {"cursor": cursor, "q": "leaves"}),
+                (path, {"cursor": cursor, "sort": "year"}),
+                (path, {"cursor": cursor, "at": "00000000000000"}),
+                ("/collections/empty/search", {"cursor": cursor}),
+            ):
+                answer = await client.get(where, params=query | more)
+                assert answer.status_code == 400
+            good = await client.get("/collections/teas/search", params=query | {"cursor": cursor})
+            assert good.status_code == 200
+            assert (await client.get("/search", params={"q": "a"})).status_code == 404
+
+    asyncio.run(drive())
+
+
+def test_a_query_that_costs_too_much_is_refused(tmp_path: Path) -> None:
+    async def drive() -> None:
+        service = Service(tmp_path)
+        async with client_of(service) as client:
+            words = " ".join(f"a{n}" for n in range(1_001))
+            await client.put("/documents/1", json={"text": words})
+            answer = await client.get("/search", params={"q": "a*"})
+            assert answer.status_code == 422
+            assert answer.json()["error"]["code"] == "costly"
+
+    asyncio.run(drive())
+
+
+def test_a_read_repeats_exactly_as_of_its_token(tmp_path: Path) -> None:
+    async def drive() -> None:
+        service = Service(tmp_path, schema_of(tmp_path))
+        async with client_of(service) as client:
+            await filled(client, 12)
+            path, query = "/collections/teas/search", {"q": "tea", "facet": "tags"}
+            first = (await client.get(path, params=query)).content
+            at = json.loads(first)["at"]
+            for number in range(12):
+                await client.delete(f"/collections/teas/documents/t{number}")
+            assert (await client.get(path, params=query)).json()["total"] == 0
+            assert (await client.get(path, params={**query, "at": at})).content == first
+
+    asyncio.run(drive())
+
+
+def test_a_snippet_is_html_of_the_field_with_most_marks() -> None:
+    title = Piece("Cats & <dogs>", 0, False, ((0, 4),))
+    text = Piece("of cats & <dogs>", 5, True, ((3, 7), (11, 15)))
+    assert marked({"title": title}) == "<mark>Cats</mark> &amp; &lt;dogs&gt;"
+    expected = "…of <mark>cats</mark> &amp; &lt;<mark>dogs</mark>&gt;…"
+    assert marked({"title": title, "text": text}) == expected
+    assert marked({}) == ""

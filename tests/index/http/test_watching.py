@@ -1,0 +1,134 @@
+"""Watches over HTTP: stored, shown, and followed from any label on."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+
+from driftline.index.http import watching
+from driftline.serve.http.settings import Settings
+from tests.index.http.service import Service, client_of
+from tests.index.http.serving import served
+from tests.index.http.test_changes import Event, events
+
+
+async def label_of(answer: httpx.Response) -> str:
+    assert answer.status_code == 200, answer.text
+    label = answer.json()["label"]
+    assert isinstance(label, str)
+    return label
+
+
+async def read(client: httpx.AsyncClient, count: int, since: str) -> list[Event]:
+    path, query = "/watches/w%2F1/events", {"from": since}
+    found: list[Event] = []
+    async with client.stream("GET", path, params=query) as answer:
+        assert answer.status_code == 200, await answer.aread()
+        async for event in events(answer):
+            found.append(event)
+            if len(found) == count:
+                break
+    return found
+
+
+def test_events_come_once_in_order_from_any_label_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "AT_ONCE", 2)
+
+    async def drive() -> None:
+        async with served(Service(tmp_path, shards=3), Settings(heartbeat_s=60)) as client:
+            await client.put("/documents/0", json={"title": "tea"})
+            since = await label_of(await client.put("/watches/w%2F1", json={"q": "tea -black"}))
+            expected: list[tuple[str, str, str]] = []
+            for n in range(12):
+                path, there = f"/documents/{n % 6}", n < 6
+                title = {"title": "green tea" if there else "black tea"}
+                label = await label_of(await client.put(path, json=title))
+                if n:  # the first one matched before
+                    expected.append((label, str(n % 6), "begins" if there else "ceases"))
+            await client.put("/documents/9", json={"title": "coffee"})
+            expected_events = [
+                ("", label, {"watch": "w/1", "id": id, "event": change, "label": label})
+                for label, id, change in expected
+            ]
+            assert await read(client, 11, since) == expected_events
+            for number, (label, _, _) in enumerate(expected[:-1], 1):
+                rest = expected_events[number:]
+                assert await read(client, len(rest), label) == rest
+
+            # What comes later is told, too.
+            following = asyncio.ensure_future(read(client, 12, since))
+            label = await label_of(await client.put("/documents/9", json={"text": "tea"}))
+            told = await following
+            assert told[:11] == expected_events
+            assert told[11][1:] == (
+                label,
+                {"watch": "w/1", "id": "9", "event": "begins", "label": label},
+            )
+
+    asyncio.run(drive())
+
+
+def test_a_stream_without_events_says_how_far_it_is(tmp_path: Path) -> None:
+    async def drive() -> None:
+        async with served(Service(tmp_path), Settings(heartbeat_s=0.02)) as client:
+            since = await label_of(await client.put("/watches/w%2F1", json={"q": "tea"}))
+            label = await label_of(await client.put("/documents/1", json={"title": "coffee"}))
+            async with client.stream("GET", "/watches/w%2F1/events?from=" + since) as answer:
+                async for name, id, data in events(answer):
+                    assert (name, data) == ("time", {"at": id})
+                    if id >= label:
+                        break
+
+    asyncio.run(drive())
+
+
+def test_watches_are_put_shown_and_removed(tmp_path: Path) -> None:
+    async def drive() -> None:
+        async with client_of(Service(tmp_path)) as client:
+            labels = {
+                id: await label_of(await client.put(f"/watches/{id}", json={"q": f"tea {id}"}))
+                for id in ("b", "a", "c")
+            }
+            shown = (await client.get("/watches/a")).json()
+            assert shown == {"id": "a", "q": "tea a", "label": labels["a"]}
+            listed = (await client.get("/watches?limit=2")).json()
+            assert (listed["total"], [each["id"] for each in listed["watches"]]) == (3, ["a", "b"])
+            rest = (await client.get("/watches?behind=b")).json()["watches"]
+            assert [each["id"] for each in rest] == ["c"]
+            await client.delete("/watches/a", params={"wait": "visible"})
+            assert (await client.get("/watches/a")).status_code == 404
+            assert (await client.get("/watches/a/events")).status_code == 404
+
+    asyncio.run(drive())
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code", "says"),
+    [
+        ("/watches/1", b'{"q": "(tea"}', "query", "character"),
+        ("/watches/1", b'{"q": "titel:tea"}', "query", "titel"),
+        ("/watches/1", b'{"q": 1}', "invalid", "QUERY"),
+        ("/watches/1", b'{"q": "tea", "more": 1}', "invalid", "QUERY"),
+        ("/watches/1", b'{"q": "\\ud800"}', "query", "half a character"),
+        ("/watches/1", b"[", "invalid", "no JSON"),
+        ("/watches/a%00", b'{"q": "tea"}', "invalid", "control character"),
+    ],
+)
+def test_a_bad_watch_never_gets_into_the_log(
+    tmp_path: Path, path: str, body: bytes, code: str, says: str
+) -> None:
+    async def drive() -> None:
+        service = Service(tmp_path)
+        async with client_of(service) as client:
+            answer = await client.put(path, content=body)
+            assert answer.status_code == 400
+            assert answer.json()["error"]["code"] == code
+            assert says in answer.json()["error"]["message"]
+            assert service.time == 0
+
+    asyncio.run(drive())

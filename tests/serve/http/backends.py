@@ -1,0 +1,140 @@
+"""A service in this process: a flow element by element, and real views that are asked directly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+
+from driftline.engine.flow.flow import Flow
+from driftline.engine.reference import interpret
+from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.codec import travelled
+from driftline.serve.errors import NoLongerRetained, Refused
+from driftline.serve.gateway.backend import WITHIN_S
+from driftline.serve.journal import Span
+from driftline.serve.views.hosted import Answer, HostedView, Question
+
+
+class FlowBackend:
+    """A `Backend` of a flow with one source, of which each record makes one output.
+
+    Writes have the times 10, 20, 30, ...; T is behind the last of them. `views`: shards by name.
+    `holds`: outputs wait until `pass_all`, as in a flow that is busy. `refuses`: each write takes
+    the first one of these, and is refused; None: it is taken.
+    """
+
+    def __init__(self, flow: Flow, views: Mapping[str, Sequence[HostedView]]) -> None:
+        self.views = views
+        self.oldest = 0
+        self.time = 0
+        self.holds = False
+        self.refuses: deque[Refused | None] = deque()
+        self.asking = 0
+        """Questions that wait for their T."""
+        self.cancelled = 0
+        """Questions that were taken back."""
+        self.writes_at_once = 0
+        """The most that were under way at one time."""
+        self._under_way = 0
+        self._now = 0
+        self._records: deque[tuple[int, object]] = deque()
+        self._outputs = interpret(flow, [self._taken()])
+        self._items: list[Item] = []
+        self._waiting: list[Item] = []
+        self._moved = asyncio.Condition()
+
+    def _taken(self) -> Iterator[tuple[int, object]]:
+        while True:
+            yield self._records.popleft()
+
+    async def write(self, record: object) -> int:
+        self._under_way += 1
+        self.writes_at_once = max(self.writes_at_once, self._under_way)
+        try:
+            await asyncio.sleep(0)
+            if self.refuses and (refused := self.refuses.popleft()) is not None:
+                raise refused
+            self._now += 10
+            self._records.append((self._now, travelled(record)))
+            self._waiting.append(next(self._outputs))
+            if not self.holds:
+                await self.pass_all()
+            return self._now
+        finally:
+            self._under_way -= 1
+
+    async def pass_all(self) -> None:
+        """Let all outputs pass."""
+        passed, self._waiting = self._waiting, []
+        self._items += passed
+        self.time = self._now + 1
+        for shards in self.views.values():
+            for view in shards:
+                view.apply(self.time, passed)
+        async with self._moved:
+            self._moved.notify_all()
+
+    async def passed(self, time: int, within_s: float = WITHIN_S) -> Sequence[Item]:
+        await self._reached(time + 1, within_s)
+        return [item for item in self._items if item.label[0] == time]
+
+    async def ask(
+        self, view: str, question: Question, *, after: int = 0, within_s: float = WITHIN_S
+    ) -> Sequence[Answer]:
+        at = question.get("at")
+        self.asking += 1
+        try:
+            await self._reached(max(after, at if isinstance(at, int) else 0), within_s)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        finally:
+            self.asking -= 1
+        asked = travelled(question)
+        assert isinstance(asked, dict)
+        answers, absent = [], None
+        for each in self.views[view]:
+            try:
+                answer = travelled(each.ask(asked))
+                assert isinstance(answer, dict)
+                answers.append(answer)
+            except Refused as error:
+                if error.code != "absent":
+                    raise
+                absent = error
+        if absent is not None and not answers:
+            raise absent
+        return answers
+
+    async def spans(self, since: int) -> AsyncIterator[Span]:
+        if since < self.oldest:
+            raise NoLongerRetained.by("the journal", self.oldest)
+        while True:
+            if self.time > since:
+                items = [item for item in self._items if since <= item.label[0]]
+                span = Span(since, self.time, items)
+                since = self.time
+                yield span
+            await self._reached(since + 1, None)
+
+    def figures(self) -> Mapping[str, Mapping[str, float]]:
+        return {
+            f"{name}-{number}": view.figures()
+            for name, shards in self.views.items()
+            for number, view in enumerate(shards)
+        }
+
+    def retain(self, since: int) -> None:
+        """Forget what was before a time."""
+        self.oldest = since
+        for shards in self.views.values():
+            for view in shards:
+                view.retain(since)
+
+    async def _reached(self, time: int, within_s: float | None) -> None:
+        try:
+            async with asyncio.timeout(within_s), self._moved:
+                await self._moved.wait_for(lambda: self.time >= time)
+        except TimeoutError:
+            raise Refused("unavailable", "it takes too long") from None

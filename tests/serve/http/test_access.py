@@ -1,0 +1,87 @@
+"""Access tokens: who may do what, and what is asked of the file."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from driftline.engine.errors import DriftlineError, NotPermitted
+from driftline.serve.http.access import Right, check_exposure, load_access, new_token
+from driftline.serve.http.settings import Settings
+from tests.index.http.service import Service, client_of
+
+
+def test_each_right_has_those_before_it(tmp_path: Path) -> None:
+    rights: tuple[Right, ...] = ("read", "write", "admin")
+    made = {right: new_token(right, f"the {right}er") for right in rights}
+    path = tmp_path / "tokens"
+    path.write_text("# who may what\n\n" + "\n".join(line for _, line in made.values()) + "\n")
+    access = load_access(path)
+    assert all(token not in path.read_text() for token, _ in made.values())
+
+    async def drive() -> None:
+        async with client_of(Service(tmp_path), Settings(access)) as client:
+
+            async def status(method: str, path: str, authorization: str | None) -> int:
+                headers = {} if authorization is None else {"Authorization": authorization}
+                content = b"{}" if method == "PUT" else None
+                answer = await client.request(method, path, headers=headers, content=content)
+                if answer.status_code == 401:
+                    assert answer.headers["www-authenticate"] == "Bearer"
+                return answer.status_code
+
+            for right, (token, _) in made.items():
+                may_write = 403 if right == "read" else 200
+                assert await status("PUT", "/documents/1", f"Bearer {token}") == may_write
+                assert await status("GET", "/search?q=a", f"bearer {token}") == 200
+                assert await status("GET", "/metrics", f"Bearer {token}") == 200
+            token = made["read"][0]
+            for wrong in (None, "", "Bearer", f"Basic {token}", f"Bearer {token}x"):
+                assert await status("GET", "/search?q=a", wrong) == 401
+            assert await status("GET", "/healthz", None) == 200
+            assert await status("GET", "/openapi.json", None) == 200
+
+    asyncio.run(drive())
+
+
+@pytest.mark.parametrize(
+    "line", ["all " + "0" * 64 + " x", "read abc x", "read", "write " + "z" * 64]
+)
+def test_a_file_that_cannot_be_used_says_where(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "tokens"
+    path.write_text(f"# tokens\n{line}\n")
+    with pytest.raises(DriftlineError, match="tokens, line 2: this is no access token"):
+        load_access(path)
+
+
+def test_a_file_without_tokens_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_text("# none\n")
+    with pytest.raises(DriftlineError, match="no access token"):
+        load_access(path)
+    with pytest.raises(DriftlineError, match="nothing"):
+        load_access(tmp_path / "nothing")
+
+
+def test_others_are_let_in_with_tokens_only(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_text(new_token("read", "x")[1])
+    for host in ("127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost"):
+        check_exposure(host, None)
+    for host in ("0.0.0.0", "::", "192.168.1.5", "example.org", ""):
+        check_exposure(host, load_access(path))
+        with pytest.raises(NotPermitted, match="token"):
+            check_exposure(host, None)
+
+
+def test_a_page_of_another_site_may_not_write(tmp_path: Path) -> None:
+    async def drive() -> None:
+        async with client_of(Service(tmp_path)) as client:
+            for origin, expected in (("http://evil", 403), ("null", 403), ("http://index", 200)):
+                headers = {"Origin": origin}
+                answer = await client.post("/documents:bulk", content=b"", headers=headers)
+                assert answer.status_code == expected
+
+    asyncio.run(drive())

@@ -1,0 +1,130 @@
+"""Limits: of what is at work, of how often one asks; and clients that leave."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from driftline.index.documents.writes import Write
+from driftline.serve.errors import Refused
+from driftline.serve.http.limits import Rates
+from driftline.serve.http.settings import Settings
+from driftline.serve.views.tokens import token_of
+from tests.index.http.service import Service, client_of
+from tests.index.http.serving import served
+
+LATER = token_of(21)
+"""It is reached with the second write."""
+
+
+def test_rates_are_kept_for_each_client() -> None:
+    rates = Rates(2.0)
+
+    def asked(client: str, now: float) -> bool:
+        with suppress(Refused):
+            rates.ask(client, now)
+            return True
+        return False
+
+    assert [asked("a", 10.0) for _ in range(3)] == [True, True, False]
+    assert asked("b", 10.0)
+    assert [asked("a", 10.6) for _ in range(2)] == [True, False]
+    assert [asked("a", 99.0) for _ in range(3)] == [True, True, False]
+    for n in range(20_000):
+        rates.ask(str(n), 100.0)
+    Rates(0.0).ask("a", 0.0)
+    slow = Rates(0.1)
+    slow.ask("a", 0.0)
+    with pytest.raises(Refused):
+        slow.ask("a", 9.0)
+    slow.ask("a", 10.0)
+
+
+def test_too_many_requests_at_one_time_are_refused_and_places_are_given_back(
+    tmp_path: Path,
+) -> None:
+    async def drive() -> None:
+        service = Service(tmp_path)
+        async with client_of(service, Settings(requests_max=2)) as client:
+            waiting = []
+            for number in (1, 2):
+                asked = client.get("/count", params={"q": "a", "after": LATER})
+                waiting.append(asyncio.ensure_future(asked))
+                while service.asking < number:
+                    await asyncio.sleep(0)
+            refused = await client.get("/count?q=a")
+            assert refused.status_code == 429
+            assert int(refused.headers["retry-after"]) >= 1
+            for _ in range(2):
+                await service.write(Write("documents", "1", {}).record())
+            assert [(await each).status_code for each in waiting] == [200, 200]
+            assert (await client.get("/count?q=a")).status_code == 200
+
+    asyncio.run(drive())
+
+
+def test_a_question_is_taken_back_when_its_client_leaves(tmp_path: Path) -> None:
+    async def drive() -> None:
+        service = Service(tmp_path)
+        async with served(service) as client:
+            url = client.base_url
+            _, writer = await asyncio.open_connection(url.host, url.port)
+            writer.write(f"GET /count?q=a&after={LATER} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            while not service.asking:
+                await asyncio.sleep(0.005)
+            assert service.cancelled == 0
+            writer.transport.abort()
+            while not service.cancelled:
+                await asyncio.sleep(0.005)
+
+    asyncio.run(drive())
+
+
+def test_a_failure_is_told_to_the_log_and_not_to_the_client(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def drive() -> None:
+        service = Service(tmp_path)
+
+        async def broken(record: object) -> int:
+            raise ZeroDivisionError("secret")
+
+        monkeypatch.setattr(service, "write", broken)
+        async with client_of(service) as client:
+            answer = await client.put("/documents/1", json={})
+            assert answer.status_code == 500
+            assert answer.json()["error"]["code"] == "internal"
+            assert "secret" not in answer.text
+
+    with caplog.at_level(logging.DEBUG, "driftline"):
+        asyncio.run(drive())
+    assert "secret" in caplog.text
+    fields = [getattr(each, "fields", {}) for each in caplog.records]
+    (told,) = [each for each in fields if each.get("event") == "request"]
+    assert (told["method"], told["status"], told["operation"]) == ("PUT", 500, "put_document")
+
+
+def test_requests_are_counted_and_figures_shown(tmp_path: Path) -> None:
+    async def drive() -> None:
+        async with client_of(Service(tmp_path)) as client:
+            await client.put("/documents/1", json={"title": "tea"})
+            assert (await client.head("/documents/1")).status_code == 200
+            await client.get("/documents/2")
+            metrics = (await client.get("/metrics")).text
+            for line in (
+                'driftline_http_requests_total{operation="put_document",status="200"} 1.0',
+                'driftline_http_requests_total{operation="get_document",status="404"} 1.0',
+                'driftline_http_request_seconds_count{operation="put_document"} 1.0',
+                'driftline_service_documents{part="documents-0"}',
+                "driftline_service_time 11.0",
+            ):
+                assert line in metrics
+            figures = (await client.get("/figures")).json()["figures"]
+            assert sum(figures[f"documents-{n}"]["documents"] for n in (0, 1)) == 1
+            assert (await client.get("/readyz")).status_code == 200
+
+    asyncio.run(drive())
