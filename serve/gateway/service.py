@@ -136,7 +136,8 @@ class Service:
                     rest = (self._recent[i] for i in range(first, len(self._recent)))
                     return list(takewhile(lambda item: item.label[0] == time, rest))
                 async for span in self.spans(time):
-                    return [item for item in span.items if item.label[0] == time]
+                    if span.time > time:
+                        return [item for item in span.items if item.label[0] == time]
         except TimeoutError:
             pass
         raise Refused("unavailable", f"it is stored, but not worked off within {within_s:g} s")
@@ -177,14 +178,17 @@ class Service:
         self, view: str, question: Question, *, after: int = 0, within_s: float = WITHIN_S
     ) -> Sequence[Answer]:
         askers = self._askers[view]
-        if len(askers) == 1:
-            return [await askers[0].ask(question, after, within_s)]
-        asking = [asyncio.ensure_future(each.ask(question, after, within_s)) for each in askers]
+        asking = [asyncio.ensure_future(_ask(each, question, after, within_s)) for each in askers]
         try:
-            return await asyncio.gather(*asking)
+            found = await asyncio.gather(*asking)
         finally:
             for each in asking:
                 each.cancel()
+        answers = [answer for answer in found if not isinstance(answer, Refused)]
+        for answer in found:
+            if isinstance(answer, Refused) and not answers:
+                raise answer
+        return answers
 
     def figures(self) -> Mapping[str, Mapping[str, float]]:
         return {"flow": self._figures(), JOURNAL: {"time": self.time}, **self._seen}
@@ -211,6 +215,16 @@ class Service:
                 for asker in askers:
                     self._seen[asker.name] = await self._status(asker)
             await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _ask(asker: Asker, question: Question, after: int, within_s: float) -> Answer | Refused:
+    """The answer of a shard, or that what is asked for is not there: it may be in another one."""
+    try:
+        return await asker.ask(question, after, within_s)
+    except Refused as refused:
+        if refused.code != "absent":
+            raise
+        return refused
 
 
 def _resolve(outcomes: Sequence[tuple[Waiting, Outcome]]) -> None:
