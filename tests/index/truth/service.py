@@ -88,8 +88,9 @@ def _name(command: Sequence[str]) -> str:
     if not command or not command[-1].startswith("{"):
         return ""
     about = json.loads(command[-1])
-    role = about["role"]
-    return f"{role}-{about['shard']}" if role == "documents" else str(role)
+    role = str(about["role"])
+    number = {"documents": "shard", "node": "index"}.get(role)
+    return f"{role}-{about[number]}" if number else role
 
 
 class Killer(Running):
