@@ -28,6 +28,9 @@ OWN, SHARED = 25, 15
 PAST = 200
 """So many T are remembered, to read as of them again."""
 
+BEGINNING = 10**12
+"""Before the first write T is less than this; it is not retained once there are later ones."""
+
 COME_AGAIN = 429, 503
 
 
@@ -245,7 +248,8 @@ class Client(Running):
             "search", label_of(at), query, sort, begin, limit, total, places, counts
         )
         self._notes.answered.append(answered)
-        self._past.append(answered.at)
+        if answered.at > BEGINNING:
+            self._past.append(answered.at)
 
     def _note_count(self, found: Mapping[str, object], query: str) -> None:
         total = found["total"]
