@@ -48,6 +48,8 @@ class Client(Running):
         self._label = 0
         """Of its last write."""
         self._past: deque[int] = deque(maxlen=PAST)
+        self._newest = 0
+        """T of its last read that did not ask for another one."""
         self._labels: dict[str, int] = {}
         """Of documents: a label that was theirs once."""
 
@@ -277,6 +279,10 @@ class Client(Running):
 
     def _check_after(self, given: Mapping[str, str | int], found: Mapping[str, object]) -> None:
         at = label_of(found["at"])
+        if not {"at", "cursor"} & given.keys():
+            if at < self._newest:
+                self._notes.wrong.append(f"as of {at}, though {self._newest} was to be seen before")
+            self._newest = at
         if at < label_of(given.get("after", token_of(0))):
             self._notes.wrong.append(f"{given} is answered as of an earlier T: {found['at']}")
         if given.get("at", found["at"]) != found["at"]:
