@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import count, takewhile
@@ -198,17 +198,21 @@ class Service:
         self, view: str, question: Question, *, after: int = 0, within_s: float = WITHIN_S
     ) -> Sequence[Answer]:
         askers = self._askers[view]
-        asking = [asyncio.ensure_future(_ask(each, question, after, within_s)) for each in askers]
+        if len(askers) == 1:
+            return [await askers[0].ask(question, after, within_s)]
+        asking = [
+            asyncio.ensure_future(_unless_absent(each.ask(question, after, within_s)))
+            for each in askers
+        ]
         try:
             found = await asyncio.gather(*asking)
+            answers = [each for each in found if not isinstance(each, Refused)]
+            if not answers and isinstance(found[0], Refused):
+                raise found[0]
+            return answers
         finally:
             for each in asking:
                 each.cancel()
-        answers = [answer for answer in found if not isinstance(answer, Refused)]
-        for answer in found:
-            if isinstance(answer, Refused) and not answers:
-                raise answer
-        return answers
 
     def figures(self) -> Mapping[str, Mapping[str, float]]:
         return {"flow": self._figures(), JOURNAL: {"time": self._time}, **self._seen}
@@ -237,14 +241,14 @@ class Service:
             await asyncio.sleep(LOOK_EVERY_S)
 
 
-async def _ask(asker: Asker, question: Question, after: int, within_s: float) -> Answer | Refused:
-    """The answer of a shard, or that what is asked for is not there: it may be in another one."""
+async def _unless_absent(answer: Awaitable[Answer]) -> Answer | Refused:
+    """The answer, or that this shard has not what was asked for. Raises Refused for the rest."""
     try:
-        return await asker.ask(question, after, within_s)
-    except Refused as refused:
-        if refused.code != "absent":
-            raise
-        return refused
+        return await answer
+    except Refused as error:
+        if error.code == "absent":
+            return error
+        raise
 
 
 def _resolve(outcomes: Sequence[tuple[Waiting, Outcome]]) -> None:
