@@ -18,7 +18,7 @@ from itertools import count, takewhile
 import zmq.asyncio
 
 from driftline.engine.errors import DriftlineError
-from driftline.engine.events import Trouble
+from driftline.engine.events import Trouble, about, log
 from driftline.engine.wire.bundles import Item
 from driftline.serve.errors import Refused
 from driftline.serve.gateway.asker import Asker
@@ -33,6 +33,10 @@ from driftline.serve.views.hosted import Answer, Question
 RECENT = 1_000
 """Outputs that are kept, for those who ask for the outcome of a record."""
 
+CATCHES_UP_S = 20.0
+"""So long nothing is read at first, if what was taken before is not worked off sooner: who has read
+it would find it gone."""
+
 LOOK_EVERY_S = 2.0
 """How often the views are asked for their figures."""
 
@@ -44,7 +48,8 @@ class Service:
     """The backend of a service's HTTP server; it is made and used in that server's loop.
 
     `submit`: hands records over to the loop of the front, each with a token; it is called in this
-    loop, and is told the outcomes by `told`. `since`: follow the journal from this time on.
+    loop, and is told the outcomes by `told`. `taken`: as of this T there is everything that was
+    taken before this session began.
     """
 
     def __init__(
@@ -52,8 +57,11 @@ class Service:
         config: ServiceConfig,
         submit: Callable[[list[tuple[Waiting, object]]], None],
         figures: Callable[[], Mapping[str, float]],
+        taken: int = 0,
     ) -> None:
-        self.time = 0
+        self._time = 0
+        self._taken = taken
+        self._started = False
         self._config = config
         self._submit = submit
         self._figures = figures
@@ -80,12 +88,20 @@ class Service:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Wait until the journal is followed, and all views have what it has."""
+        """Wait until all views have what there was when the session before ended."""
         now = max([0, *await self._views_at()])
-        self._recent_from = self.time = now
+        self._recent_from = self._time = now
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._look())]
         await self._following.wait()
-        await self._views_at(self.time)
+        try:
+            async with asyncio.timeout(CATCHES_UP_S):
+                await self._wait_for(self._taken)
+        except TimeoutError:
+            told = about("not-caught-up", within_s=CATCHES_UP_S)
+            text = "after %g s not all is worked off that was taken before: reads are as of before"
+            log.warning(text, CATCHES_UP_S, extra=told)
+        await self._views_at(self._time)
+        self._started = True
 
     async def close(self) -> None:
         """Follow and ask nothing more."""
@@ -124,6 +140,10 @@ class Service:
     # The journal.
 
     @property
+    def time(self) -> int:
+        return self._time if self._started else 0
+
+    @property
     def oldest(self) -> int:
         return 0
 
@@ -136,7 +156,8 @@ class Service:
                     rest = (self._recent[i] for i in range(first, len(self._recent)))
                     return list(takewhile(lambda item: item.label[0] == time, rest))
                 async for span in self.spans(time):
-                    return [item for item in span.items if item.label[0] == time]
+                    if span.time > time:
+                        return [item for item in span.items if item.label[0] == time]
         except TimeoutError:
             pass
         raise Refused("unavailable", f"it is stored, but not worked off within {within_s:g} s")
@@ -145,7 +166,7 @@ class Service:
         return follow(self._context, self._config.feeds, since, "subscriber")
 
     async def _wait_for(self, time: int) -> None:
-        if self.time < time:
+        if self._time < time:
             waiting = self._loop.create_future()
             heappush(self._passing, (time, next(self._numbers), waiting))
             await waiting
@@ -153,7 +174,7 @@ class Service:
     async def _follow(self) -> None:
         while True:
             try:
-                async for span in follow(self._context, self._config.feeds, self.time):
+                async for span in follow(self._context, self._config.feeds, self._time):
                     self._take(span)
             except DriftlineError as error:
                 now = self._loop.time()
@@ -164,7 +185,7 @@ class Service:
         self._recent.extend(span.items)
         while len(self._recent) > RECENT:
             self._recent_from = self._recent.popleft().label[0] + 1
-        self.time = span.time
+        self._time = span.time
         self._following.set()
         while self._passing and self._passing[0][0] <= span.time:
             _, _, waiting = heappop(self._passing)
@@ -194,7 +215,7 @@ class Service:
                 each.cancel()
 
     def figures(self) -> Mapping[str, Mapping[str, float]]:
-        return {"flow": self._figures(), JOURNAL: {"time": self.time}, **self._seen}
+        return {"flow": self._figures(), JOURNAL: {"time": self._time}, **self._seen}
 
     async def _views_at(self, after: int = 0) -> list[int]:
         """The T of each shard of each view, once it is at least some T."""

@@ -2,6 +2,7 @@
 
 from driftline.barrier.barrier import NOTHING
 from driftline.barrier.ordered import OrderedBarrier
+from tests.barrier.barriers import connected, ordered
 
 
 def barrier(tells: bool = True) -> OrderedBarrier:
@@ -68,3 +69,18 @@ def test_what_it_has_told_is_where_a_replay_is_compared() -> None:
     after = replay.take_bundle(2)
     assert after is not None
     assert len(after.blobs) == 1
+
+
+def test_what_it_was_told_before_it_came_back_it_is_told_again() -> None:
+    found = connected(ordered())
+    found.tells = True
+    found.advance(6)
+    told = found.take_passed(1)
+    assert told is not None
+    assert told.blobs == ()
+    assert told.t_last == 5
+    assert found.take_passed(1) is None
+    found.last(3, 0, ())
+    assert found.take_passed(1) == told
+    found.last(5, 0, ())
+    assert found.take_passed(1) is None, "it knows"
