@@ -203,12 +203,26 @@ class Service:
     ) -> Sequence[Answer]:
         if len(askers) == 1:
             return [await askers[0].ask(question, after, within_s)]
-        asking = [asyncio.ensure_future(each.ask(question, after, within_s)) for each in askers]
+
+        async def answer(asker: Asker) -> Answer | Refused:
+            try:
+                return await asker.ask(question, after, within_s)
+            except Refused as refused:
+                if refused.code != "absent":
+                    raise
+                return refused  # another shard may have it
+
+        asking = [asyncio.ensure_future(answer(each)) for each in askers]
         try:
-            return await asyncio.gather(*asking)
+            told = await asyncio.gather(*asking)
         finally:
             for each in asking:
                 each.cancel()
+        answers = [each for each in told if not isinstance(each, Refused)]
+        for refused in told:
+            if not answers and isinstance(refused, Refused):
+                raise refused
+        return answers
 
     def figures(self) -> Mapping[str, Mapping[str, float]]:
         now = self._loop.time()

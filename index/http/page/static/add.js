@@ -19,7 +19,7 @@ export class Add {
   /** The form of a collection's fields. */
   use(collection) {
     this.collection = collection;
-    this.id = make("input", { id: "add-id", placeholder: "made up, if empty", maxlength: 512, spellcheck: "false" });
+    this.id = make("input", { id: "document-id", placeholder: "made up, if empty", maxlength: 512, spellcheck: "false" });
     this.fields = collection.fields.map((field) => ({ ...field, input: input(field, collection) }));
     const row = (text, input) => make("div", { class: "field" }, make("label", { for: input.id }, text), input);
     byId("fields").replaceChildren(row("id", this.id), ...this.fields.map(({ name, input }) => row(name, input)));
@@ -60,7 +60,7 @@ export class Add {
 }
 
 function input({ name, kind }, collection) {
-  const id = `add-${name}`;
+  const id = `field-${name}`;
   if (kind === "text" && name !== collection.titleField) return make("textarea", { id, rows: 3 });
   if (kind === "number") return make("input", { id, type: "number", step: "any" });
   if (kind === "date") return make("input", { id, type: "date" });

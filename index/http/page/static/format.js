@@ -44,4 +44,4 @@ export function figure(name, value) {
   return count(value);
 }
 
-export const words = (name) => name.replace(/_s$/, "").replaceAll("_", " ");
+export const words = (name) => name.replace(/_s$/, "_time").replaceAll("_", " ");

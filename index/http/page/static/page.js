@@ -45,7 +45,7 @@ function titleOf({ fields }) {
 }
 
 function answers(yes, error) {
-  const text = yes ? (error ? error.message : "in touch") : "no answer; trying again";
+  const text = yes ? (error ? error.message : "connected") : "no answer; trying again";
   byId("dot").classList.toggle("good", yes && !error);
   byId("dot").classList.toggle("bad", !yes);
   if (byId("state").textContent !== text) byId("state").textContent = text;
@@ -65,9 +65,11 @@ async function begin() {
 
 const dialog = byId("token-dialog");
 
+let isDeclined = false; // whoever has cancelled is not asked again and again
+
 access.needed = () => {
   byId("ask-token").hidden = false;
-  if (dialog.open) return;
+  if (dialog.open || isDeclined) return;
   byId("token-text").textContent = access.token
     ? "The service does not know this token. Another one is kept until this tab is closed."
     : "This service answers those who have a token. It is kept until this tab is closed.";
@@ -76,10 +78,12 @@ access.needed = () => {
 
 byId("ask-token").addEventListener("click", () => dialog.showModal());
 byId("ask-token").hidden = !access.token;
+dialog.addEventListener("cancel", () => (isDeclined = true));
 byId("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
+  isDeclined = event.submitter?.value === "cancel";
   dialog.close();
-  if (event.submitter?.value === "cancel") return;
+  if (isDeclined) return;
   access.token = byId("token").value.trim();
   byId("token").value = "";
   begin();

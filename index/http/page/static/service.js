@@ -3,7 +3,7 @@
 import { request } from "./api.js";
 import { Chart, linear, logarithmic } from "./charts.js";
 import { byId, make } from "./dom.js";
-import { clock, count, duration, figure, words } from "./format.js";
+import { clock, count, duration, figure, several, words } from "./format.js";
 
 const EVERY_MS = 2000;
 const MINE = "this page";
@@ -60,14 +60,16 @@ export class Service {
     }
     for (const chart of [this.freshness, this.latency, this.rate]) chart.draw(now);
     const documents = Object.values(figures).map((part) => part.documents).filter((n) => n !== undefined);
-    const both = (name) => gateway[`${name}_p50_s`] === undefined ? "–" : [50, 99].map((p) => duration(gateway[`${name}_p${p}_s`] * 1000)).join(" · ");
+    const both = (name) => {
+      const [median, most] = [50, 99].map((p) => gateway[`${name}_p${p}_s`]);
+      return median === undefined ? ["–"] : [duration(median * 1000), `99 %: ${duration(most * 1000)}`];
+    };
     tiles({
-      Documents: documents.length ? count(documents.reduce((a, b) => a + b)) : "–",
-      "Written a second": rate === null ? "–" : count(Math.round(rate * 10) / 10),
-      "Freshness, median · 99 %": both("delay"),
-      "Queries, median · 99 %": both("answer"),
-      "T, the frontier": journal.time ? clock(journal.time) : "–",
-      "Waiting to be worked off": count(flow.waiting ?? 0),
+      Documents: [documents.length ? count(documents.reduce((a, b) => a + b)) : "–"],
+      "Written a second": [rate === null ? "–" : count(Math.round(rate * 10) / 10), `${count(flow.waiting ?? 0)} waiting`],
+      Freshness: both("delay"),
+      Queries: both("answer"),
+      "T, the frontier": [journal.time ? clock(journal.time) : "–", "everything before it is here"],
     });
     parts(figures);
   }
@@ -81,7 +83,8 @@ export class Service {
 }
 
 function tiles(values) {
-  byId("tiles").replaceChildren(...Object.entries(values).map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+  byId("tiles").replaceChildren(...Object.entries(values).map(([name, value]) => make("div", {},
+    make("dt", {}, name), ...value.map((text, i) => make("dd", { class: i ? "faint" : null }, text)))));
 }
 
 function parts(figures) {
@@ -101,8 +104,8 @@ function parts(figures) {
 
 function brief({ time, settled, documents, nodes }) {
   const said = [];
-  if (nodes !== undefined) said.push(`${count(nodes)} nodes`);
-  if (documents !== undefined) said.push(`${count(documents)} documents`);
+  if (nodes !== undefined) said.push(several(nodes, "node"));
+  if (documents !== undefined) said.push(several(documents, "document"));
   if (time || settled) said.push(`T ${clock(time || settled)}`);
   return said.join(" · ");
 }

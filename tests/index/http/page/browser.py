@@ -67,7 +67,7 @@ class Chromium:
     def until(self, expression: str) -> None:
         """Wait until an expression holds."""
         end = monotonic() + WITHIN_S
-        while not self.value(expression):
+        while not self.value(f"!!({expression})"):
             seen = self.value("document.body.innerText")
             assert monotonic() < end, f"{expression} does not hold; {self.problems}\n{seen}"
             sleep(0.02)
