@@ -6,6 +6,7 @@ import { clock, timeOf } from "./format.js";
 
 const SHOWN = 12;
 const DRAW_MS = 200;
+const FORGET_MS = 60_000; // who was away for longer begins anew
 const [AGAIN_MS, AGAIN_MS_MAX] = [500, 8000];
 
 /** `state`: is told whether the stream is open; `changed`: of each change. */
@@ -17,6 +18,12 @@ export class Changes {
     this.drawing = 0;
     this.paused = false;
     this.following = null;
+    this.from = undefined; // the last label
+    this.leftAt = 0;
+    // A browser has few connections to one server: a page that nobody sees holds none.
+    document.addEventListener("visibilitychange", () => (document.hidden ? this.leave() : this.come()));
+    window.addEventListener("pagehide", () => this.leave());
+    window.addEventListener("pageshow", () => this.come());
     byId("pause").addEventListener("click", () => {
       this.paused = !this.paused;
       byId("pause").setAttribute("aria-pressed", this.paused);
@@ -25,24 +32,45 @@ export class Changes {
   }
 
   /** Follow a collection, in place of the one before. */
-  async use(collection) {
-    this.following?.abort();
-    const following = (this.following = new AbortController());
+  use(collection) {
+    this.leave();
     this.collection = collection;
+    this.forget();
+    if (!document.hidden) this.come();
+  }
+
+  leave() {
+    this.following?.abort();
+    this.following = null;
+    this.leftAt = Date.now();
+  }
+
+  come() {
+    if (this.following || !this.collection) return;
+    if (Date.now() > this.leftAt + FORGET_MS) this.forget();
+    this.follow((this.following = new AbortController()));
+  }
+
+  forget() {
+    this.from = undefined;
     this.latest = [];
     this.draw();
-    let [from, pause] = [undefined, AGAIN_MS];
+  }
+
+  async follow(following) {
+    let pause = AGAIN_MS;
     while (!following.signal.aborted) {
       try {
-        const stream = events(within(collection.name, "changes"), { query: { from }, signal: following.signal });
+        const stream = events(within(this.collection.name, "changes"), { query: { from: this.from }, signal: following.signal });
         for await (const { id, name, data } of stream) {
-          [from, pause] = [id || from, AGAIN_MS];
+          if (following.signal.aborted) return;
+          [this.from, pause] = [id || this.from, AGAIN_MS];
           this.state(true);
           if (name === "message") this.take(data);
-          else if (name === "error" && data.error.code === "retained") from = undefined;
+          else if (name === "error" && data.error.code === "retained") this.from = undefined;
         }
       } catch (error) {
-        if (error.status === 410) from = undefined; // what is missing is not there any more
+        if (error.status === 410) this.from = undefined; // what is missing is not there any more
         if (error.status === 401 || error.status === 403) return;
       }
       if (following.signal.aborted) return;

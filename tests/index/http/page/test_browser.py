@@ -55,7 +55,7 @@ IDS = "[...document.querySelectorAll('#hits > li')].map(each => each.dataset.id)
 
 def test_an_address_has_the_query(page: Chromium, service: str) -> None:
     page.show(f"{service}/?q=cat")
-    page.until(f"{IDS} === '1,2,a/b?c=<i>'")
+    page.until(f"{IDS} === 'a/b?c=<i>,1,2'")
     assert page.text("#summary") == "3 documents"
     assert "ms of it in the service" in page.text("#timing")
     assert page.value("document.querySelector('#hits mark').textContent") == "cat"
