@@ -91,7 +91,8 @@ class Service:
 
     async def start(self) -> None:
         """Wait until the journal is followed, and all views have what it has."""
-        now = max([0, *await self._views_at()])
+        # From a bit before on: so the journal has something to say, though nothing happens.
+        now = max([1, *await self._views_at()]) - 1
         self._recent_from = self.time = now
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._look())]
         await self._following.wait()
