@@ -68,7 +68,7 @@ class Chromium:
         """Wait until an expression holds."""
         end = monotonic() + WITHIN_S
         while not self.value(f"!!({expression})"):
-            seen = self.value("document.querySelector('.search').innerText")
+            seen = self.value("document.querySelector('.search')?.innerText")
             assert monotonic() < end, f"{expression} does not hold; {self.problems}: {seen}"
             sleep(0.02)
 
