@@ -15,6 +15,10 @@ from tests.index.http.page.served import served
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium: `make browser`")
 
+IDS = "[...document.querySelectorAll('#hits > li')].map(each => each.dataset.id).join()"
+TILES = "document.querySelectorAll('#tiles dd').length"
+GOOD = "document.querySelector('#dot.good')"
+
 WILD = '<img src=x onerror="document.title=1"> & <b>"wild"</b> \'cat\''
 
 CATS = {
@@ -45,12 +49,9 @@ def page(browser: Chromium, service: str) -> Iterator[Chromium]:
     browser.problems.clear()
     browser.resize(1280, 900)
     browser.show(service)
-    browser.until("document.querySelector('#dot.good')")
+    browser.until(GOOD)
     yield browser
     assert browser.problems == []
-
-
-IDS = "[...document.querySelectorAll('#hits > li')].map(each => each.dataset.id).join()"
 
 
 def test_an_address_has_the_query(page: Chromium, service: str) -> None:
@@ -176,9 +177,6 @@ def test_it_fits_and_can_be_looked_at(
     assert parts == list(figures)
 
 
-TILES = "document.querySelectorAll('#tiles dd').length"
-
-
 def test_a_token_is_asked_for_and_kept(browser: Chromium, tmp_path: Path) -> None:
     token, line = new_token("write", "page")
     (tmp_path / "tokens").write_text(line + "\n")
@@ -187,9 +185,9 @@ def test_a_token_is_asked_for_and_kept(browser: Chromium, tmp_path: Path) -> Non
         browser.until("document.getElementById('token-dialog').open")
         browser.type(token)
         browser.press("Enter")
-        browser.until("document.querySelector('#dot.good') && document.getElementById('field-text')")
+        browser.until(f"{GOOD} && document.getElementById('field-text')")
         browser.show(url)
-        browser.until("document.querySelector('#dot.good') && document.getElementById('field-text')")
+        browser.until(f"{GOOD} && document.getElementById('field-text')")
         assert browser.value("document.getElementById('token-dialog').open") is False
         assert token not in str(browser.value("document.URL + document.cookie"))
     browser.problems.clear()
