@@ -80,6 +80,7 @@ class Service:
         """A heap of those who wait for a T."""
         self._numbers = count()
         self._seen: dict[str, dict[str, float]] = {}
+        self._began_us = time_ns() // 1000
         self._outputs = 0
         self._delays = Lately("delay")
         """From the time that a record is given to the output of it here."""
@@ -177,7 +178,8 @@ class Service:
         if span.items:
             now, here = time_ns() // 1000, self._loop.time()
             for item in span.items[-MEASURED:]:
-                self._delays.add(here, max(0, now - item.label[0]) / 1e6)
+                if item.label[0] >= self._began_us:  # others were given while nobody was here
+                    self._delays.add(here, max(0, now - item.label[0]) / 1e6)
         while len(self._recent) > RECENT:
             self._recent_from = self._recent.popleft().label[0] + 1
         self.time = span.time

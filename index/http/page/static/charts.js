@@ -70,11 +70,12 @@ function path(values, x, y) {
   }).join("");
 }
 
-/** Milliseconds, from a half upwards, by their logarithm. */
+/** Milliseconds, from a tenth upwards, by their logarithm. */
 export function logarithmic(most) {
   const last = Math.max(2, Math.ceil(Math.log10(most || 1)));
   const first = -1;
-  const ticks = Array.from({ length: last - first + 1 }, (_, i) => 10 ** (first + i));
+  const step = Math.ceil((last - first) / 5);
+  const ticks = Array.from({ length: Math.floor((last - first) / step) + 1 }, (_, i) => 10 ** (first + i * step));
   return { place: (value) => (Math.log10(Math.max(value, 1e-9)) - first) / (last - first), ticks };
 }
 

@@ -191,3 +191,20 @@ def test_a_token_is_asked_for_and_kept(browser: Chromium, tmp_path: Path) -> Non
         assert browser.value("document.getElementById('token-dialog').open") is False
         assert token not in str(browser.value("document.URL + document.cookie"))
     browser.problems.clear()
+
+
+def test_a_service_that_was_away_is_followed_from_where_it_was(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    shown = "[...document.querySelectorAll('#changes code')].map(each => each.textContent).join()"
+    browser.resize(1280, 900)
+    with served(tmp_path) as url:
+        browser.show(url)
+        browser.until(GOOD)
+        httpx.put(f"{url}/documents/1?wait=visible", json={"title": "one"}).raise_for_status()
+        browser.until(f"{shown} === '1'")
+    browser.until("document.querySelector('#dot.bad')")
+    with served(tmp_path, "--http", url.removeprefix("http://")):
+        httpx.put(f"{url}/documents/2?wait=visible", json={"title": "two"}).raise_for_status()
+        browser.until(f"{shown} === '2,1' && {GOOD}")
+    browser.problems.clear()
