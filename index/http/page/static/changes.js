@@ -9,11 +9,10 @@ const DRAW_MS = 200;
 const FORGET_MS = 60_000; // who was away for longer begins anew
 const [AGAIN_MS, AGAIN_MS_MAX] = [500, 8000];
 
-/** `state`: is told whether the stream is open; `changed`: of each change. */
+/** `state`: is told whether the stream is open. */
 export class Changes {
-  constructor(state, changed) {
+  constructor(state) {
     this.state = state;
-    this.changed = changed;
     this.latest = [];
     this.drawing = 0;
     this.paused = false;
@@ -83,7 +82,6 @@ export class Changes {
   take(change) {
     this.latest.unshift(change);
     this.latest.length = Math.min(this.latest.length, SHOWN);
-    this.changed(change);
     this.drawing ||= setTimeout(() => this.draw(), DRAW_MS);
   }
 

@@ -8,7 +8,7 @@ const HEIGHT = 150;
 const [LEFT, RIGHT, TOP, BOTTOM] = [46, 8, 8, 20];
 const GAP_MS = 8000; // a line is not drawn over a longer time without a value
 
-/** `series`: {name: "line" or "dots"}; `show`: a value as text; `ticks`: the values with a line, a function of the largest. */
+/** `series`: {name: "line" or "dots"}; `show`: a value as text; `scale`: of the largest value, where values are and which have a line. */
 export class Chart {
   constructor(figure, { title, series, show, scale, note }) {
     this.title = title;

@@ -12,7 +12,7 @@ const AGAIN_MS = 2000;
 const service = new Service(answers);
 const search = new Search((found) => service.searched(found));
 const add = new Add(search, (ms) => service.added(ms));
-const changes = new Changes((open) => open && answers(true), () => {});
+const changes = new Changes((open) => open && answers(true));
 
 let isRunning = false;
 
