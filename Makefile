@@ -31,7 +31,7 @@ check: docs
 docs: install  ## the documentation, in out/docs; a reference or link that leads nowhere is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-soak: install  ## an hour and a half: thousands of seeds, kills, strangers, half an hour of a live run
+soak: install  ## two hours: thousands of seeds, kills, strangers, half an hour of a live run, and of an index
 	$(BIN)/driftline simulate --all --seeds 20000
 	$(BIN)/pytest -m soak
 

@@ -162,6 +162,7 @@ class Barrier:
                 f"(t_last {t_last} instead of {self.t_last}): restore the outputs"
             )
         self.t_last = max(self.t_last, t_last)
+        self._told_to = t_last  # what it was told without an answer may be lost with its process
         self.connected = True
         bundle, self.outstanding = self.outstanding, None
         if bundle is not None and bundle.t_last > self.t_last:

@@ -19,6 +19,7 @@ from driftline.serve.http.application import build
 from driftline.serve.http.jsons import Json, dumps
 from driftline.serve.http.operations import Body, Call, Operation, json_answer
 from driftline.serve.http.settings import Settings
+from driftline.serve.http.times import now
 
 TEXT = (
     "A search index whose answers are as of a T. A write answers with a label; `after=LABEL` reads "
@@ -42,7 +43,7 @@ def application(
 
     async def ready() -> None:
         for collection in schema.collections.values():
-            await index.visible(collection, backend.time, READY_S)
+            await index.visible(collection, now(backend), READY_S)
 
     below = [each.below("/collections/{collection}", COLLECTION) for each in own]
     every = [*own, *below, _collections(schema)]

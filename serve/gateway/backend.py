@@ -21,7 +21,7 @@ class Backend(Protocol):
 
     @property
     def time(self) -> int:
-        """T: all outputs below it have come here."""
+        """T: all outputs below it have come here. 0 while the service starts."""
 
     @property
     def oldest(self) -> int:

@@ -24,8 +24,9 @@ async def follow(
 ) -> AsyncIterator[Span]:
     """The spans of a journal from a time on, without an end; those that are empty, too.
 
-    Whoever takes them slowly is given them slowly. If the journal's process is started again, they
-    go on. Raises NoLongerRetained, Unavailable if they cannot be read.
+    One that ends where it begins says that there is no more for now. Whoever takes them slowly is
+    given them slowly. If the journal's process is started again, they go on.
+    Raises NoLongerRetained, Unavailable if they cannot be read.
     """
     following = Following(f"{name}-{secrets.token_hex(4)}", secrets.token_hex(8), since)
     socket = context.socket(zmq.DEALER)
@@ -42,6 +43,7 @@ async def follow(
                     raise NoLongerRetained(heard.reason, heard.oldest)
                 raise Unavailable(heard.reason)
             if isinstance(heard, Stored):
+                yield Span(since, since, [])
                 continue
             # The same spans may come once more, and overlap, if the journal was started again.
             if heard.time > since:

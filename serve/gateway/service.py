@@ -19,7 +19,7 @@ from time import time_ns
 import zmq.asyncio
 
 from driftline.engine.errors import DriftlineError
-from driftline.engine.events import Trouble
+from driftline.engine.events import Trouble, about, log
 from driftline.engine.wire.bundles import Item
 from driftline.serve.errors import Refused
 from driftline.serve.gateway.asker import Asker
@@ -38,6 +38,10 @@ RECENT = 1_000
 MEASURED = 16
 """Of so many outputs that come at one time it is measured how long they took."""
 
+CATCHES_UP_S = 20.0
+"""So long nothing is read at first, if what was taken before is not worked off sooner: who has read
+it would find it gone."""
+
 LOOK_EVERY_S = 2.0
 """How often the views are asked for their figures."""
 
@@ -49,7 +53,8 @@ class Service:
     """The backend of a service's HTTP server; it is made and used in that server's loop.
 
     `submit`: hands records over to the loop of the front, each with a token; it is called in this
-    loop, and is told the outcomes by `told`. `since`: follow the journal from this time on.
+    loop, and is told the outcomes by `told`. `taken`: as of this T there is everything that was
+    taken before this session began.
     """
 
     def __init__(
@@ -57,8 +62,11 @@ class Service:
         config: ServiceConfig,
         submit: Callable[[list[tuple[Waiting, object]]], None],
         figures: Callable[[], Mapping[str, float]],
+        taken: int = 0,
     ) -> None:
-        self.time = 0
+        self._time = 0
+        self._taken = taken
+        self._started = False
         self._config = config
         self._submit = submit
         self._figures = figures
@@ -91,13 +99,20 @@ class Service:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Wait until the journal is followed, and all views have what it has."""
-        # From a bit before on: so the journal has something to say, though nothing happens.
-        now = max([1, *await self._views_at()]) - 1
-        self._recent_from = self.time = now
+        """Wait until all views have what there was when the session before ended."""
+        now = max([0, *await self._views_at()])
+        self._recent_from = self._time = now
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._look())]
         await self._following.wait()
-        await self._views_at(self.time)
+        try:
+            async with asyncio.timeout(CATCHES_UP_S):
+                await self._wait_for(self._taken)
+        except TimeoutError:
+            told = about("not-caught-up", within_s=CATCHES_UP_S)
+            text = "after %g s not all is worked off that was taken before: reads are as of before"
+            log.warning(text, CATCHES_UP_S, extra=told)
+        await self._views_at(self._time)
+        self._started = True
 
     async def close(self) -> None:
         """Follow and ask nothing more."""
@@ -136,6 +151,10 @@ class Service:
     # The journal.
 
     @property
+    def time(self) -> int:
+        return self._time if self._started else 0
+
+    @property
     def oldest(self) -> int:
         return 0
 
@@ -148,7 +167,8 @@ class Service:
                     rest = (self._recent[i] for i in range(first, len(self._recent)))
                     return list(takewhile(lambda item: item.label[0] == time, rest))
                 async for span in self.spans(time):
-                    return [item for item in span.items if item.label[0] == time]
+                    if span.time > time:
+                        return [item for item in span.items if item.label[0] == time]
         except TimeoutError:
             pass
         raise Refused("unavailable", f"it is stored, but not worked off within {within_s:g} s")
@@ -157,7 +177,7 @@ class Service:
         return follow(self._context, self._config.feeds, since, "subscriber")
 
     async def _wait_for(self, time: int) -> None:
-        if self.time < time:
+        if self._time < time:
             waiting = self._loop.create_future()
             heappush(self._passing, (time, next(self._numbers), waiting))
             await waiting
@@ -165,7 +185,7 @@ class Service:
     async def _follow(self) -> None:
         while True:
             try:
-                async for span in follow(self._context, self._config.feeds, self.time):
+                async for span in follow(self._context, self._config.feeds, self._time):
                     self._take(span)
             except DriftlineError as error:
                 now = self._loop.time()
@@ -182,7 +202,7 @@ class Service:
                     self._delays.add(here, max(0, now - item.label[0]) / 1e6)
         while len(self._recent) > RECENT:
             self._recent_from = self._recent.popleft().label[0] + 1
-        self.time = span.time
+        self._time = span.time
         self._following.set()
         while self._passing and self._passing[0][0] <= span.time:
             _, _, waiting = heappop(self._passing)
@@ -195,36 +215,20 @@ class Service:
         self, view: str, question: Question, *, after: int = 0, within_s: float = WITHIN_S
     ) -> Sequence[Answer]:
         began, waits = self._loop.time(), after > self.time
-        answers = await self._ask_all(self._askers[view], question, after, within_s)
-        if not waits:
-            ended = self._loop.time()
-            self._answers.add(ended, ended - began)
-        return answers
-
-    async def _ask_all(
-        self, askers: Sequence[Asker], question: Question, after: int, within_s: float
-    ) -> Sequence[Answer]:
-        if len(askers) == 1:
-            return [await askers[0].ask(question, after, within_s)]
-
-        async def answer(asker: Asker) -> Answer | Refused:
-            try:
-                return await asker.ask(question, after, within_s)
-            except Refused as refused:
-                if refused.code != "absent":
-                    raise
-                return refused  # another shard may have it
-
-        asking = [asyncio.ensure_future(answer(each)) for each in askers]
+        askers = self._askers[view]
+        asking = [asyncio.ensure_future(_ask(each, question, after, within_s)) for each in askers]
         try:
-            told = await asyncio.gather(*asking)
+            found = await asyncio.gather(*asking)
         finally:
             for each in asking:
                 each.cancel()
-        answers = [each for each in told if not isinstance(each, Refused)]
-        for refused in told:
-            if not answers and isinstance(refused, Refused):
-                raise refused
+        if not waits:
+            ended = self._loop.time()
+            self._answers.add(ended, ended - began)
+        answers = [answer for answer in found if not isinstance(answer, Refused)]
+        for answer in found:
+            if isinstance(answer, Refused) and not answers:
+                raise answer
         return answers
 
     def figures(self) -> Mapping[str, Mapping[str, float]]:
@@ -234,7 +238,7 @@ class Service:
             **self._delays.figures(now),
             **self._answers.figures(now),
         }
-        parts = {"flow": self._figures(), "gateway": gateway, JOURNAL: {"time": self.time}}
+        parts = {"flow": self._figures(), "gateway": gateway, JOURNAL: {"time": self._time}}
         return {**parts, **self._seen}
 
     async def _views_at(self, after: int = 0) -> list[int]:
@@ -259,6 +263,16 @@ class Service:
                 for asker in askers:
                     self._seen[asker.name] = await self._status(asker)
             await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _ask(asker: Asker, question: Question, after: int, within_s: float) -> Answer | Refused:
+    """The answer of a shard, or that what is asked for is not there: it may be in another one."""
+    try:
+        return await asker.ask(question, after, within_s)
+    except Refused as refused:
+        if refused.code != "absent":
+            raise
+        return refused
 
 
 def _resolve(outcomes: Sequence[tuple[Waiting, Outcome]]) -> None:

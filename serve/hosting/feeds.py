@@ -8,8 +8,9 @@ for. No more bytes are under way to a follower than it has room for: one that is
 up, and the journal keeps nothing for it but a place to read on from.
 
 A feed is *live* while it has had every span: it is given each new one before that is stored. One
-that is behind is given what is stored, until there is no more of it. Messages may be lost with
-either process: a follower says `follow` again and again, and begins anew if that is news.
+that is behind is given what is stored, until there is no more of it; then it is told what is
+durable, as all that are live are. Messages may be lost with either process: a follower says
+`follow` again and again, and begins anew if that is news.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Feeds:
         """Name of a follower -> it can begin from this time, if it has to begin anew."""
         self._read = read
         self._feeds: dict[bytes, _Feed] = {}
+        self._stored = 0
 
     def take(self, route: bytes, data: bytes, now: float) -> None:
         """Take a message of a follower. Raises MalformedMessage."""
@@ -94,6 +96,7 @@ class Feeds:
 
     def stored(self, time: int) -> None:
         """All spans up to this time are durable."""
+        self._stored = time
         data = pack((_STORED, time))
         for route, feed in self._feeds.items():
             if feed.reading is None:
@@ -118,6 +121,8 @@ class Feeds:
                 span = next(feed.reading, None)
                 if span is None:
                     feed.reading = None
+                    # So one that lacks nothing hears from us, too.
+                    self.outbox.append((route, pack((_STORED, self._stored))))
                     return False
                 self._give(route, feed, span, _span(span))
         except NoLongerRetained as error:

@@ -21,6 +21,7 @@ from driftline.serve.http.operations import Call, Operation
 from driftline.serve.http.parameters import FROM
 from driftline.serve.http.problems import described, refusal_of
 from driftline.serve.http.streams import Streamed, event
+from driftline.serve.http.times import now
 from driftline.serve.views.tokens import time_of, token_of
 
 T = TypeVar("T")
@@ -36,7 +37,7 @@ def since_of(call: Call, backend: Backend) -> int:
     if last:  # sent by a browser that comes again, to the same address
         since = time_of(last)
     if since is None:
-        return backend.time
+        return now(backend)
     if since < backend.oldest:
         raise NoLongerRetained.by("the journal", backend.oldest)
     return since

@@ -15,6 +15,7 @@ from driftline.serve.http.jsons import dumps, loads
 from driftline.serve.http.operations import Body, Call, Operation, json_answer
 from driftline.serve.http.parameters import TOKEN
 from driftline.serve.http.settings import Settings
+from driftline.serve.http.times import now
 from driftline.serve.http.values import value_operation
 from driftline.serve.views.tokens import token_of
 
@@ -36,7 +37,7 @@ def flow_application(
     async def ready() -> None:
         for sink in sinks:
             question = {"what": "items", "prefix": "", "limit": 0}
-            await backend.ask(sink, question, after=backend.time, within_s=READY_S)
+            await backend.ask(sink, question, after=now(backend), within_s=READY_S)
 
     operations = [
         record_operation(backend),

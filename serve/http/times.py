@@ -15,7 +15,14 @@ def as_of(backend: Backend, call: Call) -> int:
     """
     at, after = call[AT], call[AFTER]
     if at is None:
-        return max(backend.time, after)
+        return max(now(backend), after)
     if at < after:
         raise Refused("invalid", "at is before after: as of at, that write cannot be seen")
     return at
+
+
+def now(backend: Backend) -> int:
+    """The newest T that the service has. Raises Refused while it starts: it may have later ones."""
+    if not backend.time:
+        raise Refused("unavailable", "the service is starting: ask again a little later")
+    return backend.time

@@ -147,7 +147,7 @@ class _Run:
 
     def service(self) -> Service:
         """The backend of the HTTP server; called in its loop."""
-        service = Service(self._config, self._submit, self._figures)
+        service = Service(self._config, self._submit, self._figures, self._taken)
         self._told = service.told
         return service
 
@@ -199,6 +199,7 @@ class _Run:
         mark = Mark(self._process.lineage, "input-0", self._process.session)
         input_log = InputLog(serving.state / mark.role, f"{serving.flow} 0", mark)
         self._stack.callback(input_log.close)
+        self._taken = input_log.last_time and input_log.last_time + 1
         address = serving.producers or f"ipc://{self._process.sockets}/producers"
         source = ReceivedSource(input_log, _now_us, name="records", ages=Ages(_now_us, monotonic))
         keys = serving.reach.keys_of(0, address) if serving.producers else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -106,3 +107,21 @@ def _mixed(chance: Random, ways: list[list[Bundle]]) -> list[Bundle]:
 def opened(path: Path, segment_bytes: int = 1 << 26, identity: str = "me") -> Journal:
     """The journal of such a run."""
     return Journal(path, FLOW, identity, segment_bytes=segment_bytes)
+
+
+def after_crash(journal: Journal, path: Path, copy: Path, chance: Random) -> Path:
+    """The directory as a power cut may leave it."""
+    segments = journal._segments
+    durable, length = segments._durable, segments._length
+    journal.close()
+    shutil.copytree(path, copy)
+    file = copy / f"segment-{segments.last:08}"
+    data = bytearray(file.read_bytes())
+    assert len(data) == length
+    for _ in range(chance.choice((0, 0, 1, 3))):
+        if durable < length:
+            at = chance.randrange(durable, length)
+            until = chance.randrange(at, length)
+            data[at:until] = bytes(until - at)
+    file.write_bytes(data[: chance.randint(durable, length)])
+    return copy

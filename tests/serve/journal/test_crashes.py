@@ -2,7 +2,6 @@
 
 import errno
 import os
-import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -18,7 +17,7 @@ from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Bundle
 from driftline.serve.journal import Journal, Span
 from tests.engine.sinks.disk import Disk, PowerLoss
-from tests.serve.journal.runs import Run, chances, opened, run_of
+from tests.serve.journal.runs import Run, after_crash, chances, opened, run_of
 
 
 @dataclass
@@ -93,7 +92,7 @@ def test_a_file_that_ends_anywhere(chance: Random, segment_bytes: int) -> None:
                     under_way.clear()
                 if chance.random() < 0.1:
                     break
-            path = _after_crash(journal, path, Path(directory) / str(crash), chance)
+            path = after_crash(journal, path, Path(directory) / str(crash), chance)
             journal = opened(path, segment_bytes)
             check_stored(journal, run, stored, under_way)
             journal.followers.append(follower.take)
@@ -107,24 +106,6 @@ def test_a_file_that_ends_anywhere(chance: Random, segment_bytes: int) -> None:
         assert follower.items == run.items
         assert [item for span in journal.read(0) for item in span.items] == run.items
         journal.close()
-
-
-def _after_crash(journal: Journal, path: Path, copy: Path, chance: Random) -> Path:
-    """The directory as a power cut may leave it."""
-    segments = journal._segments
-    durable, length = segments._durable, segments._length
-    journal.close()
-    shutil.copytree(path, copy)
-    file = copy / f"segment-{segments.last:08}"
-    data = bytearray(file.read_bytes())
-    assert len(data) == length
-    for _ in range(chance.choice((0, 0, 1, 3))):
-        if durable < length:
-            at = chance.randrange(durable, length)
-            until = chance.randrange(at, length)
-            data[at:until] = bytes(until - at)
-    file.write_bytes(data[: chance.randint(durable, length)])
-    return copy
 
 
 @settings(max_examples=150, deadline=None)

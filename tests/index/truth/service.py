@@ -1,0 +1,145 @@
+"""`driftline serve` as a process, its parts by name, and whoever kills them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from threading import Event
+from time import monotonic
+
+import psutil
+
+from tests.index.truth.running import Running
+
+ROOT = Path(__file__).resolve().parents[3]
+
+READY_S = 60.0
+
+PARTS = "node-0", "node-1", "master", "journal", "documents-0", "documents-1"
+
+
+class Service:
+    """The command with a state directory; it may be started again and again, at one address."""
+
+    def __init__(self, state: Path, *options: str) -> None:
+        self.url = ""
+        self.log = state.parent / f"{state.name}.log"
+        self._state = state
+        self._options = options
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> float:
+        """Start it, and wait until it is ready. Returns how many seconds that took."""
+        http = self.url.removeprefix("http://") or "127.0.0.1:0"
+        command = [sys.executable, "-m", "driftline", "serve", "--state", str(self._state)]
+        began = monotonic()
+        with self.log.open("a") as log:
+            self._process = subprocess.Popen(
+                [*command, "--http", http, *self._options],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line.startswith("ready: "), self.log.read_text()[-4000:]
+        self.url = line.removeprefix("ready: ").strip()
+        return monotonic() - began
+
+    def kill(self) -> None:
+        """Kill the command itself; its children notice, and end."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def end(self) -> int:
+        """End it in good order. Returns its status."""
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(timeout=READY_S)
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
+    def parts(self) -> dict[str, psutil.Process]:
+        """The processes there are, by name."""
+        assert self._process is not None
+        found = {}
+        for each in psutil.Process(self._process.pid).children():
+            try:
+                name = _name(each.cmdline())
+            except psutil.Error:
+                continue
+            if name:
+                found[name] = each
+        return found
+
+
+def _name(command: Sequence[str]) -> str:
+    """The name of a part, by its configuration, which is its last argument."""
+    if not command or not command[-1].startswith("{"):
+        return ""
+    about = json.loads(command[-1])
+    role = str(about["role"])
+    number = {"documents": "shard", "node": "index"}.get(role)
+    return f"{role}-{about[number]}" if number else role
+
+
+class Killer(Running):
+    """Kills parts of a service, or all of it, and stops some for a while."""
+
+    def __init__(self, service: Service, seed: int, pause_s: tuple[float, float]) -> None:
+        super().__init__("killer")
+        self.done: list[str] = []
+        self._service = service
+        self._chance = Random(seed)
+        self._pause_s = pause_s
+        self._over = Event()
+
+    def end(self) -> None:
+        """Kill no more; all that was stopped goes on."""
+        self._over.set()
+        self.join()
+        if self.error is not None:
+            raise self.error
+
+    def run(self) -> None:
+        deeds = self._deeds()
+        while not self._over.wait(self._chance.uniform(*self._pause_s)):
+            deed = deeds.pop()
+            self._do(*deed)
+            self.done.append(" ".join(deed))
+            deeds = deeds or self._deeds()
+
+    def _deeds(self) -> list[tuple[str, str]]:
+        """All deeds, each once, in a random order."""
+        deeds = [("kill", part) for part in (*PARTS, "journal", "all")]
+        deeds += [("stop", part) for part in self._chance.sample(PARTS, 3)]
+        self._chance.shuffle(deeds)
+        return deeds
+
+    def _do(self, deed: str, name: str) -> None:
+        if name == "all":
+            self._service.kill()
+            self._service.start()
+            return
+        process = self._service.parts().get(name)
+        if process is None:
+            return  # it is being started again
+        try:
+            if deed == "kill":
+                process.kill()
+            else:
+                process.send_signal(signal.SIGSTOP)
+                self._over.wait(self._chance.uniform(0.3, 3.0))
+                process.send_signal(signal.SIGCONT)
+        except psutil.NoSuchProcess:
+            return

@@ -1,0 +1,79 @@
+"""The checks of what clients were told find each thing that must not be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import log1p, nextafter
+
+import pytest
+
+from driftline.index.documents.schema import DEFAULT
+from tests.index.truth.checking import Event, check
+from tests.index.truth.notes import Answered, Notes, Sent
+
+COLLECTION = next(iter(DEFAULT.collections.values()))
+
+SCORE = COLLECTION.texts[0].weight * log1p(0.5 / 1.5) * 2.2 / (1 + 1.2 * (1 - 0.75 + 0.75))
+"""Of the only document, which has the word once."""
+
+FOUND = Answered("search", 40, "black", limit=9, total=1, hits=(("x", SCORE, 30),))
+
+
+def story() -> tuple[Notes, list[Event]]:
+    """Of two documents one is replaced, by who was not told so, and the other one is deleted."""
+    a, b = {"title": "green tea", "mark": "1"}, {"title": "tea", "mark": "2"}
+    c = {"title": "black", "mark": "3"}
+    sent = [
+        Sent("put", "x", "1", a, label=10),
+        Sent("put", "y", "2", b, expected=0, label=20),
+        Sent("put", "x", "3", c, expected=10),
+        Sent("delete", "y", "4", None, label=40),
+        Sent("delete", "z", "5", None, label=50, absent=True),
+    ]
+    events: list[Event] = [
+        (10, {"id": "x", "document": a}),
+        (20, {"id": "y", "document": b}),
+        (30, {"id": "x", "document": c}),
+        (40, {"id": "y", "deleted": True}),
+    ]
+    answered = [
+        Answered("count", 20, "tea", total=2),
+        Answered("count", 39, "tea", total=1),
+        Answered("get", 29, "x", hits=(("x", 0.0, 10),), document=a),
+        Answered("get", 50, "y"),
+        FOUND,
+    ]
+    return Notes(sent, answered), events
+
+
+def test_what_is_right_is_right() -> None:
+    check(*story(), COLLECTION)
+
+
+WRONG: dict[str, Callable[[Notes, list[Event]], object]] = {
+    "an acknowledged write is lost": lambda notes, events: events.pop(0),
+    "a deletion is lost": lambda notes, events: events.pop(),
+    "an event comes twice": lambda notes, events: events.insert(1, events[0]),
+    "a write is done twice": lambda notes, events: events.append((60, events[0][1])),
+    "labels do not ascend": lambda notes, events: events.reverse(),
+    "nobody sent it": lambda notes, events: notes.sent.pop(2),
+    "nobody deleted it": lambda notes, events: events.append((60, {"id": "x", "deleted": True})),
+    "another label": lambda notes, events: setattr(notes.sent[0], "label", 11),
+    "a condition did not hold": lambda notes, events: setattr(notes.sent[1], "expected", 10),
+    "it was there": lambda notes, events: setattr(notes.sent[3], "absent", True),
+    "a client complains": lambda notes, events: notes.wrong.append("complaint"),
+    "a count": lambda notes, events: notes.answered.append(Answered("count", 9, "*", total=1)),
+    "absent": lambda notes, events: notes.answered.append(Answered("get", 20, "y")),
+    "the last bit of a score": lambda notes, events: notes.answered.append(
+        replace(FOUND, hits=(("x", nextafter(SCORE, 1), 30),))
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_is_wrong_is_found(wrong: str) -> None:
+    notes, events = story()
+    WRONG[wrong](notes, events)
+    with pytest.raises(AssertionError):
+        check(notes, events, COLLECTION)
