@@ -1,8 +1,9 @@
 # Two commands do all the set-up on a fresh machine: `make bench` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
+ROOT := $(shell test "$$(id -u)" = 0 || echo sudo)
 
-.PHONY: install bench test check docs soak clean
+.PHONY: install bench browser test check docs soak clean
 
 install: .venv/installed
 
@@ -13,6 +14,10 @@ install: .venv/installed
 
 bench: install  ## the latency benchmark of the paper, on real text: a table and a plot
 	$(BIN)/driftline bench latency
+
+browser:  ## Chromium, for the tests of the page: Debian's package, where there is none
+	command -v chromium >/dev/null || { $(ROOT) apt-get update -q && \
+	  $(ROOT) apt-get install -qy --no-install-recommends chromium fonts-dejavu-core; }
 
 test: check  ## everything that has to hold: style, types, documentation, tests
 	$(BIN)/pytest

@@ -16,6 +16,7 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.sinks.directory import reported
 from driftline.index.documents.schema import DEFAULT, Schema, load_schema
 from driftline.index.http.application import application
+from driftline.index.http.page.routes import page_routes
 from driftline.index.searcher.searcher import Searcher
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.hosting.config import Place, ViewSpec
@@ -84,4 +85,4 @@ def make(place: Place) -> Searcher:
 
 def application_of(state: Path, settings: Settings) -> Callable[[Backend], ASGIApp]:
     """Makes the HTTP application of the index in a state directory."""
-    return lambda backend: application(backend, schema_in(state), settings)
+    return lambda backend: application(backend, schema_in(state), settings, page_routes())

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import count, takewhile
+from time import time_ns
 
 import zmq.asyncio
 
@@ -25,6 +26,7 @@ from driftline.serve.gateway.asker import Asker
 from driftline.serve.gateway.backend import WITHIN_S
 from driftline.serve.gateway.following import follow
 from driftline.serve.gateway.intake import Outcome
+from driftline.serve.gateway.lately import Lately
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig, name_of
 from driftline.serve.hosting.host import STATUS
 from driftline.serve.journal import Span
@@ -32,6 +34,9 @@ from driftline.serve.views.hosted import Answer, Question
 
 RECENT = 1_000
 """Outputs that are kept, for those who ask for the outcome of a record."""
+
+MEASURED = 16
+"""Of so many outputs that come at one time it is measured how long they took."""
 
 CATCHES_UP_S = 20.0
 """So long nothing is read at first, if what was taken before is not worked off sooner: who has read
@@ -83,6 +88,12 @@ class Service:
         """A heap of those who wait for a T."""
         self._numbers = count()
         self._seen: dict[str, dict[str, float]] = {}
+        self._began_us = time_ns() // 1000
+        self._outputs = 0
+        self._delays = Lately("delay")
+        """From the time that a record is given to the output of it here."""
+        self._answers = Lately("answer")
+        """Of questions that need not wait for a T."""
         self._trouble = Trouble("gateway-not-following")
         self._following = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -183,6 +194,12 @@ class Service:
 
     def _take(self, span: Span) -> None:
         self._recent.extend(span.items)
+        self._outputs += len(span.items)
+        if span.items:
+            now, here = time_ns() // 1000, self._loop.time()
+            for item in span.items[-MEASURED:]:
+                if item.label[0] >= self._began_us:  # others were given while nobody was here
+                    self._delays.add(here, max(0, now - item.label[0]) / 1e6)
         while len(self._recent) > RECENT:
             self._recent_from = self._recent.popleft().label[0] + 1
         self._time = span.time
@@ -197,25 +214,33 @@ class Service:
     async def ask(
         self, view: str, question: Question, *, after: int = 0, within_s: float = WITHIN_S
     ) -> Sequence[Answer]:
-        askers = self._askers[view]
-        if len(askers) == 1:
-            return [await askers[0].ask(question, after, within_s)]
+        began, waits = self._loop.time(), after > self.time
         asking = [
             asyncio.ensure_future(_unless_absent(each.ask(question, after, within_s)))
-            for each in askers
+            for each in self._askers[view]
         ]
         try:
             found = await asyncio.gather(*asking)
-            answers = [each for each in found if not isinstance(each, Refused)]
-            if not answers and isinstance(found[0], Refused):
-                raise found[0]
-            return answers
         finally:
             for each in asking:
                 each.cancel()
+        if not waits:
+            ended = self._loop.time()
+            self._answers.add(ended, ended - began)
+        answers = [each for each in found if not isinstance(each, Refused)]
+        if not answers and isinstance(found[0], Refused):
+            raise found[0]
+        return answers
 
     def figures(self) -> Mapping[str, Mapping[str, float]]:
-        return {"flow": self._figures(), JOURNAL: {"time": self._time}, **self._seen}
+        now = self._loop.time()
+        gateway = {
+            "outputs": self._outputs,
+            **self._delays.figures(now),
+            **self._answers.figures(now),
+        }
+        parts = {"flow": self._figures(), "gateway": gateway, JOURNAL: {"time": self._time}}
+        return {**parts, **self._seen}
 
     async def _views_at(self, after: int = 0) -> list[int]:
         """The T of each shard of each view, once it is at least some T."""

@@ -58,6 +58,9 @@ class Measured:
             nonlocal status, size, first
             if message["type"] == "http.response.start":
                 status, first = message["status"], monotonic()
+                took = f"app;dur={(first - began) * 1000:.2f}".encode()
+                headers = [*message.get("headers", ()), (b"server-timing", took)]
+                message = {**message, "headers": headers}
             else:
                 size += len(message.get("body", b""))
             await send(message)

@@ -236,6 +236,7 @@ class _Run:
             "waiting": source.waiting,
             "settled": self._front.settled,
             "producers": source.producers,
+            "nodes": self._process.nodes,
         }
 
 

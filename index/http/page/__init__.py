@@ -1,0 +1,1 @@
+"""The page of an index, for people."""

@@ -1,0 +1,75 @@
+"""The page for people at `/`: a few static files, which use the same operations as every client.
+
+The files need nothing from anywhere else, and the browser is told to take nothing from anywhere
+else: no script that is not one of these files, and none that is made out of a text.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from driftline.serve.http.operations import TOLD, Told
+
+FILES = Path(__file__).parent / "static"
+
+INDEX = "index.html"
+
+MEDIA_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+CONTENT_SECURITY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+"""`trusted-types`: the browser refuses to make markup out of a text."""
+
+HEADERS = {
+    "Cache-Control": "no-cache",  # kept, and asked for again by its ETag
+    "Content-Security-Policy": CONTENT_SECURITY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def page_routes() -> list[Route]:
+    """`/`, and `/page/NAME` for each file that it needs; who may see them may see no document."""
+    files = sorted(path for path in FILES.iterdir() if path.suffix in MEDIA_TYPES)
+    return [_route(path) for path in files]
+
+
+def _route(path: Path) -> Route:
+    data = path.read_bytes()
+    tag = f'"{blake2b(data, digest_size=12).hexdigest()}"'
+    headers = {**HEADERS, "ETag": tag}
+
+    async def file(request: Request) -> Response:
+        told = request.scope.get(TOLD)
+        if isinstance(told, Told):
+            told.operation = "page"
+        known = request.headers.get("if-none-match", "")
+        if tag in (each.strip().removeprefix("W/") for each in known.split(",")):
+            return Response(status_code=304, headers=headers)
+        return Response(data, headers=headers, media_type=MEDIA_TYPES[path.suffix])
+
+    return Route("/" if path.name == INDEX else f"/page/{path.name}", file, methods=["GET"])

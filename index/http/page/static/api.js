@@ -1,0 +1,77 @@
+// Requests to the service, whose operations are described at /openapi.json.
+
+const KEPT = "driftline-token";
+
+/** A problem that the service, or the way to it, has answered. */
+export class Refused extends Error {
+  constructor(status, problem) {
+    super(problem.message);
+    Object.assign(this, problem, { status });
+  }
+}
+
+export const access = {
+  /** Is called when a token is needed, or another one. */
+  needed: () => {},
+  get token() { return sessionStorage.getItem(KEPT) ?? ""; },
+  set token(text) { text ? sessionStorage.setItem(KEPT, text) : sessionStorage.removeItem(KEPT); },
+};
+
+async function ask(path, { method = "GET", query = {}, body, signal } = {}) {
+  const url = new URL(path, document.baseURI);
+  for (const [name, value] of Object.entries(query)) {
+    for (const each of [value].flat()) if (each !== undefined && each !== "") url.searchParams.append(name, each);
+  }
+  const headers = {};
+  if (access.token) headers.Authorization = `Bearer ${access.token}`;
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  let response;
+  try {
+    response = await fetch(url, { method, headers, body: body && JSON.stringify(body), signal, cache: "no-store" });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refused(0, { code: "unreachable", message: "the service cannot be reached" });
+  }
+  if (response.ok) return response;
+  const problem = await response.json().then((told) => told.error, () => null);
+  if (response.status === 401) access.needed();
+  throw new Refused(response.status, problem ?? { code: "", message: `the service answered ${response.status}` });
+}
+
+/** What a request gives, and the milliseconds that it took: in all, and of these in the service. */
+export async function request(path, options) {
+  const began = performance.now();
+  const response = await ask(path, options);
+  const data = await response.json();
+  const inside = /dur=([\d.]+)/.exec(response.headers.get("Server-Timing") ?? "");
+  return { data, ms: performance.now() - began, serverMs: inside ? Number(inside[1]) : null };
+}
+
+/** The path of an operation of a collection. */
+export const within = (collection, rest) => `collections/${encodeURIComponent(collection)}/${rest}`;
+
+/** Server-sent events, each with id, name and data. EventSource would not do: it sends no token. */
+export async function* events(path, options) {
+  const response = await ask(path, options);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  while (true) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const whole = (rest + value).split("\n\n");
+    rest = whole.pop();
+    for (const block of whole) yield event(block);
+  }
+}
+
+function event(block) {
+  const found = { id: "", name: "message", data: null };
+  for (const line of block.split("\n")) {
+    const at = line.indexOf(": ");
+    const [field, value] = [line.slice(0, at), line.slice(at + 2)];
+    if (field === "id") found.id = value;
+    else if (field === "event") found.name = value;
+    else if (field === "data") found.data = JSON.parse(value);
+  }
+  return found;
+}

@@ -1,0 +1,111 @@
+// What the service says of itself: its figures every two seconds, as tiles, charts, and part by part.
+
+import { request } from "./api.js";
+import { Chart, linear, logarithmic } from "./charts.js";
+import { byId, make } from "./dom.js";
+import { clock, count, duration, figure, several, words } from "./format.js";
+
+const EVERY_MS = 2000;
+const MINE = "this page";
+const RATE_OVER = 3; // figures, over which a rate is taken
+
+/** `state`: is told whether the service answers. */
+export class Service {
+  constructor(state) {
+    this.state = state;
+    this.before = [];
+    const times = { [MINE]: "dots", median: "line", "99 %": "line" };
+    const common = { show: duration, scale: logarithmic, series: times };
+    this.freshness = new Chart(byId("freshness-chart"), { ...common, title: "Freshness", note: "from a write to where it is seen" });
+    this.latency = new Chart(byId("latency-chart"), { ...common, title: "Queries", note: "from a question to its answer" });
+    this.rate = new Chart(byId("rate-chart"), { title: "Documents a second", note: "", series: { written: "line" }, show: count, scale: linear });
+  }
+
+  added(ms) { this.mine(this.freshness, ms); }
+
+  searched({ ms }) { this.mine(this.latency, ms); }
+
+  mine(chart, ms) {
+    chart.add(MINE, ms);
+    chart.draw();
+  }
+
+  async follow() {
+    while (true) {
+      if (!document.hidden) await this.look();
+      await new Promise((done) => setTimeout(done, EVERY_MS));
+    }
+  }
+
+  async look() {
+    try {
+      const { data } = await request("figures");
+      this.show(data.figures);
+      this.state(true);
+    } catch (error) {
+      this.state(error.status !== 0, error);
+    }
+  }
+
+  show(figures) {
+    const { flow = {}, gateway = {}, journal = {} } = figures;
+    const now = Date.now();
+    const rate = this.rateOf(flow.records ?? 0, now);
+    if (rate !== null) this.rate.add("written", rate, now);
+    for (const [chart, name] of [[this.freshness, "delay"], [this.latency, "answer"]]) {
+      for (const [series, part] of [["median", "p50"], ["99 %", "p99"]]) {
+        const value = gateway[`${name}_${part}_s`];
+        if (value !== undefined) chart.add(series, value * 1000, now);
+      }
+    }
+    for (const chart of [this.freshness, this.latency, this.rate]) chart.draw(now);
+    const documents = Object.values(figures).map((part) => part.documents).filter((n) => n !== undefined);
+    const both = (name) => {
+      const [median, most] = [50, 99].map((p) => gateway[`${name}_p${p}_s`]);
+      return median === undefined ? ["–"] : [duration(median * 1000), `99 %: ${duration(most * 1000)}`];
+    };
+    tiles({
+      Documents: [documents.length ? count(documents.reduce((a, b) => a + b)) : "–"],
+      "Written a second": [rate === null ? "–" : count(Math.round(rate * 10) / 10), `${count(flow.waiting ?? 0)} waiting`],
+      Freshness: both("delay"),
+      Queries: both("answer"),
+      "T, the frontier": [journal.time ? clock(journal.time) : "–", "everything before it is here"],
+    });
+    parts(figures);
+  }
+
+  rateOf(records, at) {
+    if (this.before.length && records < this.before.at(-1).records) this.before = []; // it was started again
+    this.before = [...this.before, { records, at }].slice(-RATE_OVER);
+    const [first, last] = [this.before[0], this.before.at(-1)];
+    return last.at > first.at ? (last.records - first.records) / ((last.at - first.at) / 1000) : null;
+  }
+}
+
+function tiles(values) {
+  byId("tiles").replaceChildren(...Object.entries(values).map(([name, value]) => make("div", {},
+    make("dt", {}, name), ...value.map((text, i) => make("dd", { class: i ? "faint" : null }, text)))));
+}
+
+function parts(figures) {
+  const holder = byId("parts");
+  for (const [part, values] of Object.entries(figures)) {
+    let card = holder.querySelector(`[data-part="${CSS.escape(part)}"]`);
+    if (!card) {
+      card = make("details", { "data-part": part }, make("summary", {}, make("b", {}, part), " ", make("span", { class: "faint" })), make("dl"));
+      holder.append(card);
+    }
+    card.querySelector("span").textContent = brief(values);
+    card.querySelector("dl").replaceChildren(...Object.entries(values).map(([name, value]) =>
+      make("div", {}, make("dt", {}, words(name)), make("dd", {}, figure(name, value)))));
+  }
+  for (const card of [...holder.children]) if (!(card.dataset.part in figures)) card.remove();
+}
+
+function brief({ time, settled, documents, nodes }) {
+  const said = [];
+  if (nodes !== undefined) said.push(several(nodes, "node"));
+  if (documents !== undefined) said.push(several(documents, "document"));
+  if (time || settled) said.push(`T ${clock(time || settled)}`);
+  return said.join(" · ");
+}

@@ -1,0 +1,166 @@
+"""A real Chromium without a window, driven through a pipe by its own protocol (DevTools).
+
+The pipe needs no client of WebSockets: messages are JSON, each ended by a zero byte.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+
+WITHIN_S = 30.0
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), "")
+"""The program; "": there is none here."""
+
+KEYS = {"Enter": (13, "\r"), "Tab": (9, ""), "Escape": (27, ""), "/": (191, "/"), " ": (32, " ")}
+"""The codes and texts of keys."""
+
+Json = dict[str, object]
+
+
+class Chromium:
+    """A browser with one page. `reads`, `writes`: the ends of the pipes."""
+
+    def __init__(self, reads: int, writes: int) -> None:
+        self.problems: list[str] = []
+        """What the browser has complained of: errors, violations of the security policy."""
+        self._reads, self._writes = reads, writes
+        self._rest = b""
+        self._number = 0
+        self._session = ""
+        target = self._do("Target.createTarget", url="about:blank")["targetId"]
+        attached = self._do("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = str(attached["sessionId"])
+        for domain in ("Page", "Runtime", "Log"):
+            self._do(f"{domain}.enable")
+
+    def show(self, url: str) -> None:
+        """Go to an address."""
+        self._do("Page.navigate", url=url)
+        self.until("document.readyState === 'complete'")
+
+    def resize(self, width: int, height: int, dark: bool = False) -> None:
+        """Have a window of this size."""
+        phone = width < 600
+        size: Json = {"width": width, "height": height, "mobile": phone, "deviceScaleFactor": 1}
+        self._do("Emulation.setDeviceMetricsOverride", **size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._do("Emulation.setEmulatedMedia", features=[scheme])
+
+    def value(self, expression: str) -> object:
+        """The value of an expression in the page."""
+        answer = self._do("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        result = answer["result"]
+        assert isinstance(result, dict)
+        return result.get("value")
+
+    def until(self, expression: str) -> None:
+        """Wait until an expression holds."""
+        end = monotonic() + WITHIN_S
+        while not self.value(f"!!({expression})"):
+            seen = self.value("document.querySelector('.search')?.innerText")
+            assert monotonic() < end, f"{expression} does not hold; {self.problems}: {seen}"
+            sleep(0.02)
+
+    def text(self, selector: str) -> str:
+        """The text of an element."""
+        return str(self.value(f"document.querySelector({json.dumps(selector)}).innerText"))
+
+    def type(self, text: str) -> None:
+        """Type, where the focus is."""
+        self._do("Input.insertText", text=text)
+
+    def press(self, key: str) -> None:
+        """Press a key."""
+        code, text = KEYS[key]
+        down: Json = {"type": "keyDown", "key": key, "windowsVirtualKeyCode": code, "text": text}
+        self._do("Input.dispatchKeyEvent", **down)
+        self._do("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+
+    def picture(self, path: Path) -> None:
+        """Write a picture of the whole page, as PNG."""
+        taken = self._do("Page.captureScreenshot", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(str(taken["data"])))
+
+    def _do(self, method: str, **parameters: object) -> Json:
+        self._number += 1
+        asked: Json = {"id": self._number, "method": method, "params": parameters}
+        if self._session:
+            asked["sessionId"] = self._session
+        os.write(self._writes, json.dumps(asked).encode() + b"\0")
+        while True:
+            told = self._next()
+            if told.get("id") == self._number:
+                assert "error" not in told, (method, told)
+                result = told["result"]
+                assert isinstance(result, dict)
+                return result
+            self._note(told)
+
+    def _next(self) -> Json:
+        while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._reads], [], [], WITHIN_S)
+            data = os.read(self._reads, 1 << 16) if ready else b""
+            assert data, "Chromium says nothing more"
+            self._rest += data
+        message, _, self._rest = self._rest.partition(b"\0")
+        found = json.loads(message)
+        assert isinstance(found, dict)
+        return found
+
+    def _note(self, told: Json) -> None:
+        match told:
+            case {"method": "Runtime.exceptionThrown", "params": {"exceptionDetails": details}}:
+                self.problems.append(json.dumps(details))
+            case {"method": "Log.entryAdded", "params": {"entry": {"level": "error"} as entry}}:
+                self.problems.append(json.dumps(entry))
+
+
+@contextmanager
+def chromium(profile: Path) -> Iterator[Chromium]:
+    """Start a browser. `profile`: a directory for what it keeps."""
+    browser_reads, writes = os.pipe()
+    reads, browser_writes = os.pipe()
+    program = f'exec "$0" "$@" 3<&{browser_reads} 4>&{browser_writes}'  # where it expects them
+    options = (
+        "--headless=new",
+        "--no-sandbox",  # as root it knows none; it sees pages of ours only
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--no-first-run",
+        "--hide-scrollbars",
+        f"--user-data-dir={profile}",
+        "--remote-debugging-pipe",
+    )
+    with (profile.parent / "chromium.log").open("wb") as log:
+        process = subprocess.Popen(
+            ["bash", "-c", program, CHROMIUM, *options],
+            pass_fds=(browser_reads, browser_writes),
+            stdout=log,
+            stderr=log,
+        )
+    os.close(browser_reads)
+    os.close(browser_writes)
+    try:
+        yield Chromium(reads, writes)
+    finally:
+        os.close(writes)
+        os.close(reads)
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

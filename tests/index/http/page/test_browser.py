@@ -1,0 +1,210 @@
+"""The page in a real browser, of a real service."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from driftline.serve.http.access import new_token
+from tests.index.http.page.browser import CHROMIUM, Chromium, chromium
+from tests.index.http.page.served import served
+
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium: `make browser`")
+
+IDS = "[...document.querySelectorAll('#hits > li')].map(each => each.dataset.id).join()"
+TILES = "document.querySelectorAll('#tiles dd').length"
+GOOD = "document.querySelector('#dot.good')"
+
+WILD = '<img src=x onerror="document.title=1"> & <b>"wild"</b> \'cat\''
+
+CATS = {
+    "1": {"title": "Cats", "text": "A cat sat on the mat, and the cat slept."},
+    "2": {"title": "Dogs", "text": "A dog barked at a cat."},
+    "3": {"title": "Tea", "text": "Tea is made of leaves."},
+    "a/b?c=<i>": {"title": WILD, "text": f"wilder {WILD}"},
+    **{f"many-{n}": {"title": f"Number {n}", "text": "many of a kind"} for n in range(25)},
+}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served(tmp_path_factory.mktemp("service"), "--searchers", "2") as url:
+        lines = "".join(json.dumps({"id": id, **document}) + "\n" for id, document in CATS.items())
+        httpx.post(f"{url}/documents:bulk?wait=visible", content=lines).raise_for_status()
+        yield url
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    with chromium(tmp_path_factory.mktemp("chromium") / "profile") as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser: Chromium, service: str) -> Iterator[Chromium]:
+    browser.problems.clear()
+    browser.resize(1280, 900)
+    browser.show(service)
+    browser.until(GOOD)
+    yield browser
+    assert browser.problems == []
+
+
+def test_an_address_has_the_query(page: Chromium, service: str) -> None:
+    page.show(f"{service}/?q=cat")
+    page.until(f"{IDS} === 'a/b?c=<i>,1,2'")
+    assert page.text("#summary") == "3 documents"
+    assert "ms of it in the service" in page.text("#timing")
+    assert page.value("document.querySelector('#hits mark').textContent") == "cat"
+
+
+def test_the_keyboard_is_enough(page: Chromium) -> None:
+    page.press("/")
+    page.type("te")
+    page.type("a")
+    page.until(f"{IDS} === '3'")
+    assert page.value("location.search") == "?q=tea"
+    page.press("Tab")
+    page.press("Enter")
+    page.until("document.querySelector('.document pre')?.textContent.includes('made of leaves')")
+    assert page.value("document.activeElement.getAttribute('aria-expanded')") == "true"
+    page.press("Tab")
+    page.press("Tab")
+    page.press("Enter")  # more like this
+    page.until("location.search === '?like=3'")
+
+
+def test_a_mistake_in_a_query_is_shown_with_its_place(page: Chromium) -> None:
+    page.press("/")
+    page.type("cat")
+    page.until(f"{IDS} !== ''")
+    page.type(" AND (dog")
+    page.until("document.getElementById('problem').textContent")
+    assert "at character" in page.text("#problem p")
+    assert page.text("#problem pre").splitlines()[-1].strip() == "^"
+    assert page.value("document.getElementById('q').getAttribute('aria-invalid')") == "true"
+    page.type(")")
+    page.until(f"{IDS} === '2' && !document.getElementById('problem').textContent")
+    assert [json.loads(each)["text"] for each in page.problems] == [
+        "Failed to load resource: the server responded with a status of 400 (Bad Request)"
+    ]
+    page.problems.clear()
+
+
+def test_an_answer_that_is_late_is_not_shown(page: Chromium) -> None:
+    """Also if the browser does not take the question back."""
+    page.value(
+        """(() => {
+          const fetched = window.fetch;
+          window.fetch = async (url, { signal, ...options }) => {
+            const answer = await fetched(url, options);
+            if (String(url).includes("q=cat")) {
+              await new Promise((go) => { window.letGo = go; });
+              setTimeout(() => { window.late = true; }, 100);
+            }
+            return answer;
+          };
+        })()"""
+    )
+    page.press("/")
+    page.type("cat")
+    page.until("window.letGo")
+    page.value("document.getElementById('q').select()")
+    page.type("tea")
+    page.until(f"{IDS} === '3'")
+    page.value("letGo()")
+    page.until("window.late")
+    assert page.value(IDS) == "3"
+
+
+def test_a_document_is_added_and_found(page: Chromium, service: str) -> None:
+    title = f"An ocelot {WILD}"
+    page.value("document.querySelector('#document-id').focus()")
+    page.type("its/id")
+    page.press("Tab")
+    page.type(title)
+    page.press("Tab")
+    page.type("It is neither seen nor heard.")
+    page.press("Tab")
+    page.press("Enter")
+    page.until("/found after [\\d.]+ .s/.test(document.getElementById('added').textContent)")
+    assert "Durable after" in page.text("#added")
+    page.until("document.querySelector('#hits > li.new')")
+    assert page.value("document.querySelector('#hits > li.new').dataset.id") == "its/id"
+    page.until("document.querySelector('#changes code')?.textContent === 'its/id'")
+    assert page.text("#changes span") == title
+    stored = httpx.get(f"{service}/documents/its%2Fid").json()["document"]
+    assert stored == {"title": title, "text": "It is neither seen nor heard."}
+
+
+def test_documents_are_texts_and_nothing_else(page: Chromium, service: str) -> None:
+    page.show(f"{service}/?q=wilder")
+    page.until(f"{IDS} === 'a/b?c=<i>'")
+    assert page.text("#hits .title") == WILD
+    assert page.text("#hits .snippet") == f"wilder {WILD}"
+    page.value("document.querySelector('#hits .title').click()")
+    page.until("document.querySelector('.document pre').textContent.includes('wilder')")
+    assert page.value("document.querySelectorAll('#hits :is(img, b, i)').length") == 0
+    assert page.value("document.title") == "Driftline index"
+
+
+def test_more_of_a_long_list_is_shown(page: Chromium, service: str) -> None:
+    page.show(f"{service}/?q=many")
+    page.until("document.querySelectorAll('#hits > li').length === 10")
+    for number in 20, 25:
+        page.value("document.getElementById('more').click()")
+        page.until(f"document.querySelectorAll('#hits > li').length === {number}")
+    assert page.value("document.getElementById('more').hidden") is True
+    assert page.value(f"new Set(({IDS}).split(',')).size") == 25
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (360, False)])
+def test_it_fits_and_can_be_looked_at(
+    page: Chromium, service: str, tmp_path: Path, width: int, dark: bool
+) -> None:
+    page.resize(width, 800, dark)
+    page.show(f"{service}/?q=cat")
+    page.until(f"{IDS} && document.querySelectorAll('svg text').length && {TILES}")
+    assert page.value("document.documentElement.scrollWidth") == width
+    page.picture(tmp_path / f"page-{width}{'-dark' * dark}.png")
+    assert (tmp_path / f"page-{width}{'-dark' * dark}.png").stat().st_size > 20_000
+    figures = httpx.get(f"{service}/figures").json()["figures"]
+    parts = page.value("[...document.querySelectorAll('#parts details')].map(e => e.dataset.part)")
+    assert parts == list(figures)
+
+
+def test_a_token_is_asked_for_and_kept(browser: Chromium, tmp_path: Path) -> None:
+    token, line = new_token("write", "page")
+    (tmp_path / "tokens").write_text(line + "\n")
+    with served(tmp_path, "--tokens", str(tmp_path / "tokens")) as url:
+        browser.show(url)
+        browser.until("document.getElementById('token-dialog').open")
+        browser.type(token)
+        browser.press("Enter")
+        browser.until(f"{GOOD} && document.getElementById('field-text')")
+        browser.show(url)
+        browser.until(f"{GOOD} && document.getElementById('field-text')")
+        assert browser.value("document.getElementById('token-dialog').open") is False
+        assert token not in str(browser.value("document.URL + document.cookie"))
+    browser.problems.clear()
+
+
+def test_a_service_that_was_away_is_followed_from_where_it_was(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    shown = "[...document.querySelectorAll('#changes code')].map(each => each.textContent).join()"
+    browser.resize(1280, 900)
+    with served(tmp_path) as url:
+        browser.show(url)
+        browser.until(GOOD)
+        httpx.put(f"{url}/documents/1?wait=visible", json={"title": "one"}).raise_for_status()
+        browser.until(f"{shown} === '1'")
+    browser.until("document.querySelector('#dot.bad')")
+    with served(tmp_path, "--http", url.removeprefix("http://")):
+        httpx.put(f"{url}/documents/2?wait=visible", json={"title": "two"}).raise_for_status()
+        browser.until(f"{shown} === '2,1' && {GOOD}")
+    browser.problems.clear()

@@ -1,0 +1,87 @@
+"""The files of the page: what is sent with them, and that they need nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from driftline.index.http.page.routes import FILES, page_routes
+
+ALL = sorted(FILES.iterdir())
+SCRIPTS = [path for path in ALL if path.suffix == ".js"]
+
+
+def get(path: str, **headers: str) -> httpx.Response:
+    async def got() -> httpx.Response:
+        transport = httpx.ASGITransport(app=Starlette(routes=page_routes()))
+        async with httpx.AsyncClient(transport=transport, base_url="http://index.test") as client:
+            return await client.get(path, headers=headers)
+
+    return asyncio.run(got())
+
+
+def address(path: Path) -> str:
+    return "/" if path.name == "index.html" else f"/page/{path.name}"
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
+def test_each_file_is_served_as_what_it_is(path: Path) -> None:
+    answer = get(address(path))
+    assert answer.status_code == 200
+    assert answer.content == path.read_bytes()
+    kinds = {".js": "javascript", ".svg": "svg+xml"}
+    assert kinds.get(path.suffix, path.suffix[1:]) in answer.headers["content-type"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
+def test_the_browser_is_told_to_take_nothing_from_elsewhere(path: Path) -> None:
+    policy = get(address(path)).headers["content-security-policy"]
+    told = dict(each.strip().split(" ", 1) for each in policy.split(";"))
+    assert told["default-src"] == "'none'"
+    assert told["frame-ancestors"] == "'none'"
+    assert told["require-trusted-types-for"] == "'script'"
+    assert all(sources in ("'self'", "'none'", "'script'") for sources in told.values())
+
+
+def test_a_file_that_the_browser_has_is_not_sent_again() -> None:
+    first = get("/page/style.css")
+    assert first.headers["cache-control"] == "no-cache"
+    tag = first.headers["etag"]
+    again = get("/page/style.css", **{"if-none-match": f'"other", W/{tag}'})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    assert get("/page/style.css", **{"if-none-match": '"other"'}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/page/", "/page/routes.py", "/page/../routes.py", "/style.css"])
+def test_nothing_else_is_served(path: str) -> None:
+    assert get(path).status_code == 404
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
+def test_a_file_names_no_outside_address(path: Path) -> None:
+    text = path.read_text().replace("http://www.w3.org/2000/svg", "")  # a name, not an address
+    assert not re.search(r"(?:https?:)?//[a-z0-9]+\.[a-z]", text)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_a_script_makes_no_markup_and_no_code_of_texts(path: Path) -> None:
+    ways = r"(inner|outer)HTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser"
+    assert not re.search(ways, path.read_text())
+
+
+def test_what_the_files_refer_to_is_there() -> None:
+    page = (FILES / "index.html").read_text()
+    assert not re.search(r"<style|\son\w+=|\sstyle=|<script(?![^>]*\bsrc=)", page)
+    named = re.findall(r'(?:src|href)="page/([^"]+)"', page)
+    for path in SCRIPTS:
+        named += re.findall(r'from "\./([^"]+)"', path.read_text())
+    assert {path.name for path in ALL} == {"index.html", *named}
+    ids = set(re.findall(r'\bid="([^"]+)"', page))
+    for path in SCRIPTS:
+        assert set(re.findall(r'byId\("([^"]+)"\)', path.read_text())) <= ids
