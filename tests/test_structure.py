@@ -85,7 +85,7 @@ ROOMS = {
         {"search"},
         {"watches"},
         {"searcher"},
-        {"http"},
+        {"http", "client"},
         {"serving"},
         {"commands"},
     ),
