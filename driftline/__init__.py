@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState
     from driftline.index.client.awaited import AsyncIndexClient
     from driftline.index.client.blocking import IndexClient
+    from driftline.index.client.producing import IndexProducer
 
 __all__ = [
     "AsyncIndexClient",
@@ -45,6 +46,7 @@ __all__ = [
     "FlowTest",
     "FunctionFailed",
     "IndexClient",
+    "IndexProducer",
     "InputError",
     "Item",
     "KeyedStream",
@@ -83,6 +85,7 @@ MODULES = {
     "driftline.engine.state.managed": ["ListState", "MapState", "ReducingState", "ValueState"],
     "driftline.index.client.awaited": ["AsyncIndexClient"],
     "driftline.index.client.blocking": ["IndexClient"],
+    "driftline.index.client.producing": ["IndexProducer"],
 }
 """Module -> the public names that it holds."""
 
@@ -95,14 +98,8 @@ COMMANDS = {
     "remove": ("deploy.commands.cluster.flows:remove", "Forget a flow of a cluster that is over."),
     "status": ("deploy.commands.cluster.flows:status", "Show the agents and flows of a cluster."),
     "stop": ("deploy.commands.cluster.flows:stop", "End a flow of a cluster in good order."),
-    "rescale": (
-        "deploy.commands.cluster.flows:rescale",
-        "Change the number of nodes of a flow that runs.",
-    ),
-    "restore": (
-        "deploy.commands.cluster.submit:restore_flow",
-        "Begin a flow in a cluster from a savepoint.",
-    ),
+    "rescale": ("deploy.commands.cluster.flows:rescale", "Change the number of nodes of a flow that runs."),
+    "restore": ("deploy.commands.cluster.submit:restore_flow", "Begin a flow in a cluster from a savepoint."),
     "submit": ("deploy.commands.cluster.submit:submit_flow", "Run a flow in a cluster."),
     "bench": ("bench.commands:bench", "Measure latency, throughput and memory, and compare."),
     "graph": ("deploy.commands.graph:graph", "Print a flow's graph as text or DOT."),
@@ -113,14 +110,8 @@ COMMANDS = {
     "spark": ("pipeline.commands:spark", "Run and audit flows on Spark; make corpora."),
     "savepoint": ("deploy.commands.savepoint:savepoint", "Write the state of a run as files."),
     "verify": ("deploy.commands.verify:verify", "Check the outputs and the state of a run."),
-    "simulate": (
-        "deploy.simulation.command:simulate",
-        "Test a flow in simulated clusters, under every fault.",
-    ),
-    "zookeeper": (
-        "deploy.zookeeper.command:zookeeper",
-        "Run ZooKeeper on this machine, for development.",
-    ),
+    "simulate": ("deploy.simulation.command:simulate", "Test a flow in simulated clusters, under every fault."),
+    "zookeeper": ("deploy.zookeeper.command:zookeeper", "Run ZooKeeper on this machine, for development."),
 }
 """Command -> (its module and function, its line in `driftline --help`)."""
 

@@ -17,6 +17,7 @@ from itertools import count, takewhile
 
 import zmq.asyncio
 
+from driftline.deploy.parties.letters import DeadLetters
 from driftline.engine.errors import DriftlineError
 from driftline.engine.events import Trouble
 from driftline.engine.wire.bundles import Item
@@ -76,6 +77,9 @@ class Service:
         self._numbers = count()
         self._seen: dict[str, dict[str, float]] = {}
         self._trouble = Trouble("gateway-not-following")
+        self._letters = DeadLetters(f"{config.directory}/journal")
+        self._failed = 0
+        """Dead letters since the start."""
         self._following = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -89,6 +93,7 @@ class Service:
 
     async def close(self) -> None:
         """Follow and ask nothing more."""
+        self._letters.close()
         for task in self._tasks:
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -164,6 +169,9 @@ class Service:
         self._recent.extend(span.items)
         while len(self._recent) > RECENT:
             self._recent_from = self._recent.popleft().label[0] + 1
+        failures = [item for item in span.items if item.sink < 0]
+        self._failed += len(failures)
+        self._letters.failed(self._loop.time(), failures)
         self.time = span.time
         self._following.set()
         while self._passing and self._passing[0][0] <= span.time:
@@ -187,7 +195,11 @@ class Service:
                 each.cancel()
 
     def figures(self) -> Mapping[str, Mapping[str, float]]:
-        return {"flow": self._figures(), JOURNAL: {"time": self.time}, **self._seen}
+        return {
+            "flow": self._figures(),
+            JOURNAL: {"time": self.time, "dead_letters": self._failed},
+            **self._seen,
+        }
 
     async def _views_at(self, after: int = 0) -> list[int]:
         """The T of each shard of each view, once it is at least some T."""
@@ -210,6 +222,7 @@ class Service:
             for askers in self._askers.values():
                 for asker in askers:
                     self._seen[asker.name] = await self._status(asker)
+            self._letters.tell(self._loop.time())
             await asyncio.sleep(LOOK_EVERY_S)
 
 
