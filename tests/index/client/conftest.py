@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.index.client.serving import Proxy, Served, served
+from tests.index.client.serving import Proxy, Serving, served
 
 
 @pytest.fixture(scope="package")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     with served(tmp_path_factory.mktemp("service")) as found:
         yield found
 
 
 @pytest.fixture
-def proxy(service: Served) -> Iterator[Proxy]:
+def proxy(service: Serving) -> Iterator[Proxy]:
     with Proxy(service.url) as found:
         yield found

@@ -33,46 +33,56 @@ kind = "text"
 """
 
 
-@dataclass(frozen=True)
-class Served:
-    """A service that runs: where, a token to write, one to read, and its log."""
+class Serving:
+    """`driftline serve` in a folder, which may be killed and started again at the same address."""
 
-    url: str
-    token: str
-    reader: str
-    zmq: str
-    log: Path
+    def __init__(self, folder: Path) -> None:
+        self.log = folder / "log"
+        self.zmq = f"ipc://{folder}/producers"
+        self.url = ""
+        self.token, line = new_token("write", "tests")
+        self.reader, another = new_token("read", "reader")
+        (folder / "tokens").write_text(f"{line}\n{another}\n")
+        (folder / "schema.toml").write_text(SCHEMA)
+        self._options = [
+            *("--zmq", self.zmq, "--state", str(folder / "state")),
+            *("--schema", str(folder / "schema.toml"), "--tokens", str(folder / "tokens")),
+        ]
+
+    def start(self) -> None:
+        """Start it, and wait until it is ready."""
+        address = self.url.removeprefix("http://") or "127.0.0.1:0"
+        command = [sys.executable, "-m", "driftline", "serve", "--http", address, *self._options]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert self._process.stdout is not None
+        ready = self._process.stdout.readline()
+        assert ready.startswith("ready: "), self.log.read_text()
+        self.url = ready.removeprefix("ready: ").strip()
+
+    def kill(self) -> None:
+        """Kill it: it does nothing more."""
+        self._process.kill()
+        self._process.communicate()
+
+    def end(self) -> None:
+        """End it; that has to be in good order."""
+        self._process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.communicate(timeout=30)
+        self.kill()
+        assert self._process.returncode == 0, self.log.read_text()
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[Served]:
-    """`driftline serve`, until the end of the block; it has to end in good order."""
-    token, line = new_token("write", "tests")
-    reader, another = new_token("read", "reader")
-    (folder / "tokens").write_text(f"{line}\n{another}\n")
-    (folder / "schema.toml").write_text(SCHEMA)
-    address = f"ipc://{folder}/producers"
-    command = [
-        *(sys.executable, "-m", "driftline", "serve", "--http", "127.0.0.1:0", "--zmq", address),
-        *("--state", str(folder / "state"), "--schema", str(folder / "schema.toml")),
-        *("--tokens", str(folder / "tokens")),
-    ]
-    with (
-        (folder / "log").open("wb") as log,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
-    ):
-        try:
-            assert process.stdout is not None
-            ready = process.stdout.readline()
-            assert ready.startswith("ready: "), (folder / "log").read_text()
-            url = ready.removeprefix("ready: ").strip()
-            yield Served(url, token, reader, address, folder / "log")
-        finally:
-            process.send_signal(signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(30)
-            process.kill()
-    assert process.returncode == 0, (folder / "log").read_text()
+def served(folder: Path) -> Iterator[Serving]:
+    """A service, until the end of the block."""
+    serving = Serving(folder)
+    serving.start()
+    try:
+        yield serving
+    finally:
+        serving.end()
 
 
 @dataclass(frozen=True)

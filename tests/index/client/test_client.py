@@ -25,13 +25,13 @@ from driftline.index.client import (
     Written,
 )
 from driftline.index.client.batches import LINES_MAX, SAME_ID_MAX
-from tests.index.client.serving import Served
+from tests.index.client.serving import Serving
 
 HEAVY = ("numpy", "lmdb", "zmq", "lark", "starlette", "uvicorn", "snowballstemmer", "kazoo")
 
 
 @pytest.fixture
-def client(service: Served) -> Iterator[IndexClient]:
+def client(service: Serving) -> Iterator[IndexClient]:
     with IndexClient(service.url, token=service.token) as found:
         yield found
 
@@ -133,7 +133,7 @@ def test_a_bulk_with_one_id_again_and_again_keeps_the_order(client: IndexClient)
     assert client.get(id).document == {"year": 3 * SAME_ID_MAX}
 
 
-def test_a_session_reads_what_it_has_written(service: Served) -> None:
+def test_a_session_reads_what_it_has_written(service: Serving) -> None:
     """Without a key a write is answered before anybody sees it."""
     with IndexClient(service.url, token=service.token, session=True) as client:
         rare = word()
@@ -156,7 +156,7 @@ def test_collections_are_apart(client: IndexClient) -> None:
 
 
 def test_what_is_refused_has_a_class_and_says_what_a_program_needs(
-    client: IndexClient, service: Served
+    client: IndexClient, service: Serving
 ) -> None:
     id = word()
     with pytest.raises(QueryRefused) as query:
@@ -206,7 +206,7 @@ def test_changes_are_told_from_any_label_on(client: IndexClient) -> None:
         assert next(changes) == told[1]
 
 
-def test_the_client_for_asyncio_does_the_same(service: Served) -> None:
+def test_the_client_for_asyncio_does_the_same(service: Serving) -> None:
     async def drive() -> None:
         rare = word()
         async with AsyncIndexClient(service.url, token=service.token, session=True) as client:

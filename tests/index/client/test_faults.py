@@ -13,20 +13,20 @@ import pytest
 from driftline import AsyncIndexClient, IndexClient
 from driftline.index.client import Busy, Change, Line, ServiceError, Unavailable, Written
 from driftline.index.client.errors import NoLongerRetained, StorageFull, error_in, error_of
-from tests.index.client.serving import Cut, Proxy, Served, refusal
+from tests.index.client.serving import Cut, Proxy, Serving, refusal
 
 BUSY = b'{"error":{"code":"busy","message":"later"}}'
 
 
 @pytest.fixture
-def client(service: Served, proxy: Proxy) -> Iterator[IndexClient]:
+def client(service: Serving, proxy: Proxy) -> Iterator[IndexClient]:
     """A client behind the proxy."""
     with IndexClient(proxy.url, token=service.token) as found:
         yield found
 
 
 @pytest.fixture
-def direct(service: Served) -> Iterator[IndexClient]:
+def direct(service: Serving) -> Iterator[IndexClient]:
     with IndexClient(service.url, token=service.token) as found:
         yield found
 
@@ -86,7 +86,7 @@ def test_reads_are_tried_again(client: IndexClient, direct: IndexClient, proxy: 
 
 
 def test_who_is_told_when_to_come_again_waits_so_long(
-    service: Served, client: IndexClient, direct: IndexClient, proxy: Proxy
+    service: Serving, client: IndexClient, direct: IndexClient, proxy: Proxy
 ) -> None:
     direct.put("1", {"title": "Tea"}, wait="visible")
     proxy.plans.append(Cut(says=refusal("429 Too Many Requests", BUSY, "Retry-After: 1")))
@@ -102,7 +102,7 @@ def test_who_is_told_when_to_come_again_waits_so_long(
         assert monotonic() - began < 20
 
 
-def test_a_client_that_may_not_try_again_does_not(service: Served, proxy: Proxy) -> None:
+def test_a_client_that_may_not_try_again_does_not(service: Serving, proxy: Proxy) -> None:
     proxy.plans.append(Cut(0))
     with IndexClient(proxy.url, token=service.token, retry_s=0) as client:
         with pytest.raises(Unavailable):
@@ -158,7 +158,7 @@ def test_a_bulk_whose_answers_are_cut_is_done_once(
 
 
 def test_the_client_for_asyncio_goes_on_as_well(
-    service: Served, direct: IndexClient, proxy: Proxy
+    service: Serving, direct: IndexClient, proxy: Proxy
 ) -> None:
     async def drive() -> None:
         id = word()

@@ -11,7 +11,7 @@ from driftline import IndexClient, IndexProducer, Producer
 from driftline.index.client import Change
 from driftline.index.documents.writes import QUERY_LENGTH_MAX, WatchWrite, Write
 from driftline.index.query.parsing import LENGTH_MAX
-from tests.index.client.serving import Served
+from tests.index.client.serving import Serving
 
 GOOD = Write("documents", "good", {"title": "Tea"}).record()
 
@@ -44,12 +44,12 @@ BAD: list[object] = [
 
 
 @pytest.fixture
-def client(service: Served) -> IndexClient:
+def client(service: Serving) -> IndexClient:
     return IndexClient(service.url, token=service.token)
 
 
 def test_writes_are_taken_once_and_can_be_read_after_their_label(
-    service: Served, client: IndexClient
+    service: Serving, client: IndexClient
 ) -> None:
     name = f"p{uuid4().hex}"
     begin = client.put(name, {"year": 0}).label
@@ -78,7 +78,7 @@ def test_writes_are_taken_once_and_can_be_read_after_their_label(
 
 @pytest.mark.parametrize("times", [False, True])
 def test_wrong_records_are_dead_letters_and_nothing_else(
-    service: Served, client: IndexClient, times: bool
+    service: Serving, client: IndexClient, times: bool
 ) -> None:
     def dead_letters() -> int:
         text = client._http.get("/metrics").text
