@@ -55,11 +55,10 @@ class Batch:
         self._come = 0
         """Answers that have come by this connection."""
         self._rest = b""
-        self._over = False
 
     def begin(self) -> None:
         """Begin with a new connection."""
-        self._come, self._rest, self._over = 0, b"", False
+        self._come, self._rest = 0, b""
 
     def take(self, data: bytes) -> Iterator[Written | Failed]:
         """The answers that are whole by now, and new. Raises ServiceError if it has to be sent
