@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.flow.context import Context
 from driftline.engine.flow.flow import Flow
 from driftline.engine.state.managed import ValueState
+from driftline.index.documents.records import WatchWrite as WatchWrite
+from driftline.index.documents.records import Write as Write
 from driftline.index.documents.schema import (
     Collection,
     DocumentRefused,
@@ -55,47 +56,6 @@ VERSION: Literal["version"] = "version"
 WATCHED: Literal["watched"] = "watched"
 
 Reason = Literal["changed", "repeated", "absent"]
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """What a client wants of a document; `document`: None: it is to be deleted.
-
-    `expected`: the time of the version that there has to be, 0: there must be none; None: whatever
-    there is. `key`: the client's own name for this write, so that it may be sent again; "": none.
-    """
-
-    collection: str
-    id: str
-    document: Mapping[str, object] | None
-    expected: int | None = None
-    key: str = ""
-
-    def record(self) -> dict[str, object]:
-        """As a record of the flow's source."""
-        return {
-            "collection": self.collection,
-            "id": self.id,
-            "document": self.document,
-            "expected": self.expected,
-            "key": self.key,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class WatchWrite:
-    """That a watch is put, or replaced; `query`: None: it is to be removed.
-
-    Watches have ids of their own: a document may have the same.
-    """
-
-    collection: str
-    id: str
-    query: str | None
-
-    def record(self) -> dict[str, object]:
-        """As a record of the flow's source. It has no "id", and that of a `Write` no "watch"."""
-        return {"collection": self.collection, "watch": self.id, "query": self.query}
 
 
 class Watched(NamedTuple):

@@ -27,7 +27,7 @@ from driftline.index.client import (
 from driftline.index.client.batches import LINES_MAX, SAME_ID_MAX
 from tests.index.client.serving import Serving
 
-HEAVY = ("numpy", "lmdb", "zmq", "lark", "starlette", "uvicorn", "snowballstemmer", "kazoo")
+OF_SERVICES = {"numpy", "lark", "starlette", "uvicorn", "snowballstemmer"}
 
 
 @pytest.fixture
@@ -235,14 +235,24 @@ def test_the_client_for_asyncio_does_the_same(service: Serving) -> None:
     asyncio.run(drive())
 
 
-def test_a_client_loads_nothing_heavy() -> None:
-    code = "import sys; from driftline import IndexClient; print(*sys.modules)"
-    loaded = subprocess.run(
+@pytest.mark.parametrize("name", ["IndexClient", "AsyncIndexClient"])
+def test_a_client_loads_nothing_heavy(name: str) -> None:
+    found = loaded(name)
+    assert "httpx" in found
+    assert not {each.partition(".")[0] for each in found} & {*OF_SERVICES, "lmdb", "zmq", "kazoo"}
+    assert not [each for each in found if each.startswith(("driftline.deploy", "driftline.serve"))]
+
+
+def test_a_producer_needs_nothing_of_a_service() -> None:
+    assert not {each.partition(".")[0] for each in loaded("IndexProducer")} & OF_SERVICES
+
+
+def loaded(name: str) -> list[str]:
+    """The modules that are loaded for a public name."""
+    code = f"import sys; from driftline import {name}; print(*sys.modules)"
+    return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
-    assert "httpx" in loaded
-    assert not {name.partition(".")[0] for name in loaded} & {*HEAVY}
-    assert not [name for name in loaded if name.startswith(("driftline.deploy", "driftline.serve"))]
 
 
 def documents(rare: str, count: int) -> list[Line]:
