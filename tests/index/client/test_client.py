@@ -25,6 +25,7 @@ from driftline.index.client import (
     Written,
 )
 from driftline.index.client.batches import LINES_MAX, SAME_ID_MAX
+from driftline.index.documents.writes import KEYS_KEPT
 from tests.index.client.serving import Serving
 
 OF_SERVICES = {"numpy", "lark", "starlette", "uvicorn", "snowballstemmer"}
@@ -123,6 +124,10 @@ def test_bad_lines_of_a_bulk_are_told_and_others_are_taken(client: IndexClient) 
     assert isinstance(found[3], Failed)
     assert isinstance(found[3].error, Invalid)
     assert (found[3].id, found[3].error.field) == (f"{rare}2", "title")
+
+
+def test_the_service_remembers_all_keys_of_a_request_for_a_document() -> None:
+    assert 2 * SAME_ID_MAX <= KEYS_KEPT
 
 
 def test_a_bulk_with_one_id_again_and_again_keeps_the_order(client: IndexClient) -> None:
