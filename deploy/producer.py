@@ -90,7 +90,7 @@ class Producer:
     Unavailable if the front gives no sign for so long, or refuses the producer (the text says why),
     ValueError for an id that is empty or too long. `keys`: the key of this producer, a file or its
     directory; the front has to have `--keys`, too. Raises NotPermitted if the key cannot be used,
-    or is refused.
+    or is refused. `times`: whether to be told of `below`, which a service can be asked with.
     """
 
     def __init__(
@@ -102,6 +102,7 @@ class Producer:
         window_bytes: int = WINDOW_BYTES,
         timeout_s: float = TIMEOUT_S,
         keys: str | Path | None = None,
+        times: bool = False,
     ) -> None:
         if not 0 < len(producer_id.encode()) <= PRODUCER_BYTES_MAX:
             raise ValueError(f"a producer's id has 1 to {PRODUCER_BYTES_MAX} bytes")
@@ -120,6 +121,11 @@ class Producer:
         """Bytes of the unacknowledged records."""
         self._sent = 0
         """Records up to this number have been sent, and not been asked for again."""
+        self.below = 0
+        """All records up to `acknowledged` have label times below this; 0: it is not asked for."""
+        self._told = -1
+        """Of the records up to this number `below` is told."""
+        self._hello = Kind.HELLO_TIMES if times else Kind.HELLO
         self.ended = False
         """Whether the front takes no more records: this producer has ended, or the stream has."""
         self._synced = False
@@ -208,7 +214,7 @@ class Producer:
         Raises Unavailable if it gives none for `timeout_s`, by default that of the producer.
         """
         wait_s = self.timeout_s if timeout_s is None else timeout_s
-        self._wait(lambda: not self._unacknowledged or self.ended, wait_s)
+        self._wait(lambda: self._is_told or self.ended, wait_s)
         if self._unacknowledged:
             raise self._refused()
 
@@ -228,6 +234,12 @@ class Producer:
         """Close the connection at once: records that are not acknowledged may be lost."""
         self._refusals.close()
         self._context.destroy(linger=0)
+
+    @property
+    def _is_told(self) -> bool:
+        """Whether all records are acknowledged, and their times told, if they are asked for."""
+        timed = self._hello is Kind.HELLO or self._told >= self.acknowledged
+        return not self._unacknowledged and timed
 
     def _refused(self) -> Unavailable:
         ended = f"producer {self.id!r} has ended" if self.acknowledged else "the stream was ended"
@@ -273,7 +285,7 @@ class Producer:
                 send(self._unacknowledged[self._sent + 1], zmq.NOBLOCK, copy=False)
                 self._sent += 1
             if self._to_ask:
-                kind = (Kind.END, self.sequence) if self._ending else (Kind.HELLO,)
+                kind = (Kind.END, self.sequence) if self._ending else (self._hello,)
                 send(pack((MAGIC, kind[0], self.id, self._session, *kind[1:])), zmq.NOBLOCK)
                 self._to_ask = False
                 self._asked = True
@@ -299,6 +311,9 @@ class Producer:
             self._session = session + 1  # the clock of an earlier process was ahead of ours
             self._ask_at = 0.0
         if session != self._session:
+            return
+        if kind is Kind.TIME:
+            self.below, self._told = number, acknowledged
             return
         now = monotonic()
         if acknowledged > self.acknowledged or kind is not Kind.SYNC or not self._synced:

@@ -33,14 +33,20 @@ if TYPE_CHECKING:
     from driftline.engine.wire.bundles import Item
     from driftline.engine.reference import run_reference
     from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState
+    from driftline.index.client.awaited import AsyncIndexClient
+    from driftline.index.client.blocking import IndexClient
+    from driftline.index.client.producing import IndexProducer
 
 __all__ = [
+    "AsyncIndexClient",
     "Context",
     "DriftlineError",
     "Flow",
     "FlowError",
     "FlowTest",
     "FunctionFailed",
+    "IndexClient",
+    "IndexProducer",
     "InputError",
     "Item",
     "KeyedStream",
@@ -77,6 +83,9 @@ MODULES = {
     "driftline.engine.flow.flow": ["Flow", "KeyedStream", "Stream"],
     "driftline.engine.reference": ["Item", "run_reference"],
     "driftline.engine.state.managed": ["ListState", "MapState", "ReducingState", "ValueState"],
+    "driftline.index.client.awaited": ["AsyncIndexClient"],
+    "driftline.index.client.blocking": ["IndexClient"],
+    "driftline.index.client.producing": ["IndexProducer"],
 }
 """Module -> the public names that it holds."""
 
@@ -249,4 +258,3 @@ def _version() -> str:
     if project.get("name") == "driftline":
         return str(project["version"])
     return version("driftline")
-

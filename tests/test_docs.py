@@ -212,7 +212,13 @@ def run_blocks(path: Path) -> dict[str, object]:
     return names
 
 
-@pytest.mark.parametrize("path", [p for p in PAGES if blocks(p, "python")], ids=name_of)
+SERVED = ROOT / "docs/reference/client.md"
+"""What it shows is run with a service, by tests/index/client."""
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in PAGES if blocks(p, "python") and p != SERVED], ids=name_of
+)
 def test_python_that_is_shown_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     run_blocks(path)

@@ -86,7 +86,7 @@ ROOMS = {
         {"search"},
         {"watches"},
         {"searcher"},
-        {"http"},
+        {"http", "client"},
         {"serving"},
         {"commands"},
     ),

@@ -83,13 +83,18 @@ class Kind(IntEnum):
     ENDED = 6
     FENCED = 7
     REFUSED = 8
+    HELLO_TIMES = 9
+    """HELLO of a producer that is told the times of its records, too."""
+    TIME = 10
+    """All acknowledged records have label times below this. It comes before the answer itself."""
 
 
-_FIELDS: dict[object, int] = {Kind.HELLO: 4, Kind.RECORD: 6, Kind.END: 5}
+_FIELDS: dict[object, int] = {Kind.HELLO: 4, Kind.HELLO_TIMES: 4, Kind.RECORD: 6, Kind.END: 5}
 
 
 class Answer(NamedTuple):
-    """An answer of the front; `number` and `reason`: of what was refused."""
+    """An answer of the front; `number` and `reason`: of what was refused; of TIME the number is the
+    time."""
 
     kind: Kind
     session: int
@@ -108,6 +113,8 @@ class _Client:
     """The kind of the next answer."""
     early: bool = False
     """Whether it has been told that records before its latest ones are missing."""
+    times: bool = False
+    """Whether it is told times."""
 
 
 class Intake(Receiver):
@@ -206,6 +213,7 @@ class Intake(Receiver):
             self._send(route, Kind.FENCED, client.session, producer)
             return
         client.session, client.route = session, route
+        client.times = client.times or kind is Kind.HELLO_TIMES
         if kind is Kind.RECORD:
             wanted = self._receive(client, producer, number, record)
         elif kind is Kind.END:
@@ -290,6 +298,9 @@ class Intake(Receiver):
             ):
                 continue
             del self._owed[producer]
+            if client.times:
+                time = source.stored_below
+                self._send(client.route, Kind.TIME, client.session, producer, time)
             self._send(client.route, client.answer, client.session, producer)
             client.answer = Kind.ACK
 
@@ -336,6 +347,10 @@ def decode_answer(data: bytes) -> Answer:
             magic == MAGIC and Kind.ACK <= kind <= Kind.FENCED
         ):
             return Answer(Kind(kind), session, acknowledged)
+        case (magic, int(kind), int(session), int(acknowledged), int(time)) if (
+            magic == MAGIC and kind == Kind.TIME
+        ):
+            return Answer(Kind.TIME, session, acknowledged, time)
         case (magic, int(kind), int(session), int(acknowledged), int(number), str(reason)) if (
             magic == MAGIC and kind == Kind.REFUSED
         ):

@@ -131,7 +131,7 @@ class Collection:
 
         A field may be null: then the document does not have it.
         """
-        _check_id(id)
+        check_id(id)
         if not isinstance(document, dict):
             raise DocumentRefused(f"{shown(document)} is no document; that is a JSON object")
         if len(document) > FIELDS_MAX:
@@ -304,8 +304,8 @@ def _digest(value: object) -> str:
     return blake2b(pack(value), digest_size=8).hexdigest()
 
 
-def _check_id(found: object) -> None:
-    """Raises DocumentRefused."""
+def check_id(found: object) -> None:
+    """Refuse what cannot be an id, of a document or a watch. Raises DocumentRefused."""
     if not isinstance(found, str):
         raise DocumentRefused(f"the id {shown(found)} is no text")
     try:

@@ -14,15 +14,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.flow.context import Context
 from driftline.engine.flow.flow import Flow
 from driftline.engine.state.managed import ValueState
-from driftline.index.documents.schema import Collection, Schema, TextField, ValueField
-from driftline.index.documents.values import Value, value_of
+from driftline.index.documents.records import WatchWrite as WatchWrite
+from driftline.index.documents.records import Write as Write
+from driftline.index.documents.schema import (
+    Collection,
+    DocumentRefused,
+    Schema,
+    TextField,
+    ValueField,
+    check_id,
+)
+from driftline.index.documents.values import Value, shown, value_of
 from driftline.index.documents.versions import (
     Replaced,
     Version,
@@ -38,51 +46,16 @@ SINK = "documents"
 KEYS_KEPT = 8
 """So many writes of a document with a key are known by it when they come again."""
 
+KEY_LENGTH_MAX = 200
+"""Characters of a key."""
+
+QUERY_LENGTH_MAX = 4096
+"""Characters of a watch's query: those of a query that can be read."""
+
 VERSION: Literal["version"] = "version"
 WATCHED: Literal["watched"] = "watched"
 
 Reason = Literal["changed", "repeated", "absent"]
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """What a client wants of a document; `document`: None: it is to be deleted.
-
-    `expected`: the time of the version that there has to be, 0: there must be none; None: whatever
-    there is. `key`: the client's own name for this write, so that it may be sent again; "": none.
-    """
-
-    collection: str
-    id: str
-    document: Mapping[str, object] | None
-    expected: int | None = None
-    key: str = ""
-
-    def record(self) -> dict[str, object]:
-        """As a record of the flow's source."""
-        return {
-            "collection": self.collection,
-            "id": self.id,
-            "document": self.document,
-            "expected": self.expected,
-            "key": self.key,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class WatchWrite:
-    """That a watch is put, or replaced; `query`: None: it is to be removed.
-
-    Watches have ids of their own: a document may have the same.
-    """
-
-    collection: str
-    id: str
-    query: str | None
-
-    def record(self) -> dict[str, object]:
-        """As a record of the flow's source. It has no "id", and that of a `Write` no "watch"."""
-        return {"collection": self.collection, "watch": self.id, "query": self.query}
 
 
 class Watched(NamedTuple):
@@ -157,22 +130,60 @@ def _analysis(schema: Schema) -> Callable[[dict[str, object]], Ordered]:
     """The function that analyses writes for the collections of a schema."""
 
     def analyse(record: dict[str, object]) -> Ordered:
-        if "watch" in record:
-            query = record["query"]
-            assert query is None or isinstance(query, str)
-            return Watched(str(record["collection"]), str(record["watch"]), query)
-        name, id, document = record["collection"], record["id"], record["document"]
-        collection = schema.collections[str(name)]
-        version = deletion(collection, str(id))
-        if document is not None:
-            collection.check(id, document)
-            assert isinstance(document, dict)
-            version = version_of(collection, str(id), document)
-        expected = record["expected"]
-        assert expected is None or isinstance(expected, int)
-        return encode(version), replaced(version), expected, str(record["key"])
+        write = write_of(record, schema)
+        if isinstance(write, WatchWrite):
+            return Watched(write.collection, write.id, write.query)
+        collection = schema.collections[write.collection]
+        if write.document is None:
+            version = deletion(collection, write.id)
+        else:
+            version = version_of(collection, write.id, write.document)
+        return encode(version), replaced(version), write.expected, write.key
 
     return analyse
+
+
+def write_of(record: object, schema: Schema) -> Write | WatchWrite:
+    """The write that a record is: a producer may send anything. Raises DocumentRefused."""
+    match record:
+        case {"collection": name, "watch": id, "query": (str() | None) as query, **more}:
+            _check_rest(more)
+            collection = _collection(name, schema)
+            check_id(id)
+            if query is not None and len(query) > QUERY_LENGTH_MAX:
+                text = f"the query has {len(query)} characters; the most is {QUERY_LENGTH_MAX}"
+                raise DocumentRefused(text)
+            return WatchWrite(collection.name, str(id), query)
+        case {
+            "collection": name,
+            "id": id,
+            "document": document,
+            "expected": (int() | None) as expected,
+            "key": str(key),
+            **more,
+        }:
+            _check_rest(more)
+            collection = _collection(name, schema)
+            collection.check(id, {} if document is None else document)
+            if len(key) > KEY_LENGTH_MAX:
+                text = f"the key has {len(key)} characters; the most is {KEY_LENGTH_MAX}"
+                raise DocumentRefused(text)
+            assert document is None or isinstance(document, dict), "it was checked"
+            return Write(collection.name, str(id), document, expected, key)
+    raise DocumentRefused(f"{shown(record)} is no write, as `Write` and `WatchWrite` make it")
+
+
+def _collection(name: object, schema: Schema) -> Collection:
+    found = schema.collections.get(name) if isinstance(name, str) else None
+    if found is None:
+        there = ", ".join(schema.collections)
+        raise DocumentRefused(f"there is no collection {shown(name)}; there is {there}")
+    return found
+
+
+def _check_rest(more: Mapping[object, object]) -> None:
+    if more:
+        raise DocumentRefused(f"a write has no {shown(next(iter(more)))}")
 
 
 def version_of(collection: Collection, id: str, document: Mapping[str, object]) -> Version:

@@ -48,6 +48,8 @@ def change_operation(index: Index) -> Operation:
 def change(collection: Collection, items: Sequence[Item]) -> dict[str, Json] | None:
     """What is told of the outputs of one time; there is one, as the flow has one source."""
     for item in items:
+        if item.sink < 0:
+            continue  # a dead letter: a producer has sent something that is no write
         found = outcome(item.value)
         if isinstance(found, Told) and found.collection == collection.name:
             if found.deleted:

@@ -13,7 +13,14 @@ from starlette.responses import Response
 
 from driftline.index.documents.schema import Collection, DocumentRefused, DocumentTooLarge
 from driftline.index.documents.versions import Told, told
-from driftline.index.documents.writes import VERSION, NotWritten, Outcome, Write, outcome_of
+from driftline.index.documents.writes import (
+    KEY_LENGTH_MAX,
+    VERSION,
+    NotWritten,
+    Outcome,
+    Write,
+    outcome_of,
+)
 from driftline.index.http.about import ID, ID_SCHEMA, Index
 from driftline.index.http.shapes import DOCUMENT, document_schema
 from driftline.serve.errors import Refused
@@ -21,9 +28,6 @@ from driftline.serve.http.jsons import Json, dumps, loads
 from driftline.serve.http.operations import Body, Call, Operation, json_answer
 from driftline.serve.http.parameters import TOKEN, Parameter, choice, within
 from driftline.serve.views.tokens import time_of, token_of
-
-KEY_LENGTH_MAX = 200
-"""Characters of a key."""
 
 NO_LABEL = "none"
 

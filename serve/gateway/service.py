@@ -18,6 +18,7 @@ from time import time_ns
 
 import zmq.asyncio
 
+from driftline.deploy.parties.letters import DeadLetters
 from driftline.engine.errors import DriftlineError
 from driftline.engine.events import Trouble, about, log
 from driftline.engine.wire.bundles import Item
@@ -95,6 +96,9 @@ class Service:
         self._answers = Lately("answer")
         """Of questions that need not wait for a T."""
         self._trouble = Trouble("gateway-not-following")
+        self._letters = DeadLetters(f"{config.directory}/journal")
+        self._failed = 0
+        """Dead letters since the start."""
         self._following = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -116,6 +120,7 @@ class Service:
 
     async def close(self) -> None:
         """Follow and ask nothing more."""
+        self._letters.close()
         for task in self._tasks:
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -202,6 +207,9 @@ class Service:
                     self._delays.add(here, max(0, now - item.label[0]) / 1e6)
         while len(self._recent) > RECENT:
             self._recent_from = self._recent.popleft().label[0] + 1
+        failures = [item for item in span.items if item.sink < 0]
+        self._failed += len(failures)
+        self._letters.failed(self._loop.time(), failures)
         self._time = span.time
         self._following.set()
         while self._passing and self._passing[0][0] <= span.time:
@@ -239,7 +247,8 @@ class Service:
             **self._delays.figures(now),
             **self._answers.figures(now),
         }
-        parts = {"flow": self._figures(), "gateway": gateway, JOURNAL: {"time": self._time}}
+        journal = {"time": self._time, "dead_letters": self._failed}
+        parts = {"flow": self._figures(), "gateway": gateway, JOURNAL: journal}
         return {**parts, **self._seen}
 
     async def _views_at(self, after: int = 0) -> list[int]:
@@ -263,6 +272,7 @@ class Service:
             for askers in self._askers.values():
                 for asker in askers:
                     self._seen[asker.name] = await self._status(asker)
+            self._letters.tell(self._loop.time())
             await asyncio.sleep(LOOK_EVERY_S)
 
 

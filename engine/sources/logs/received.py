@@ -135,6 +135,8 @@ class ReceivedSource(LiveSource):
         self._next = self._floor
         """New records get times from this one on; INFINITY: the source is closed."""
         self.durable = self._floor
+        self.stored_below = self._floor
+        """All acknowledged records have times below this; it is close to the last one's."""
         self._incoming: list[Entry] = []
         """Records of the next group."""
         self._group: WriteGroup | None = None
@@ -258,6 +260,8 @@ class ReceivedSource(LiveSource):
         self._floor = group.reserved
         stored = {entry.producer: entry.sequence for entry in group.entries}
         self._acknowledged.update(stored)
+        if group.entries:
+            self.stored_below = group.entries[-1].time + 1
         self._ended.update((producer, True) for producer, _ in group.ended)
         self._evict()
         self._promise()
@@ -346,6 +350,7 @@ class ReceivedSource(LiveSource):
         assert all(a <= self._accepted[p] for p, a in self._acknowledged.items())
         assert self.waiting_bytes == sum(size for _, _, size in (*self._read, *self._unread))
         assert set(kept) >= {entry.time for entry in self._incoming}
+        assert all(entry.time >= self.stored_below for entry in self._incoming)
         assert self._ended.keys() <= self._accepted.keys(), "only who has sent a record ends"
 
     def _take(self, producer: str, sequence: int, payload: object, data: bytes) -> None:

@@ -83,6 +83,23 @@ def test_a_gap_is_told_of_once_and_nothing_after_it_is_taken(host: Host) -> None
     assert stored(host.log) == [("p", 1, "a"), ("p", 2, "b")]
 
 
+def test_who_asks_for_times_is_told_of_them_before_each_answer(host: Host) -> None:
+    with Wire(host) as wire, Wire(host) as other:
+        wire.say(Kind.HELLO_TIMES, "p", 1)
+        other.say(Kind.HELLO, "q", 1)
+        first = wire.hear_all()
+        assert (first.kind, wire.hear()) == (Kind.TIME, (Kind.SYNC, 1, 0))
+        assert other.hear() == (Kind.SYNC, 1, 0)
+        for number in (1, 2, 3):
+            other.say(Kind.RECORD, "q", 1, number, "a")
+            assert other.hear() == (Kind.ACK, 1, number)
+            wire.say(Kind.RECORD, "p", 1, number, "a")
+            told = wire.hear_all()
+            assert (told.kind, told.acknowledged) == (Kind.TIME, number)
+            assert told.number == host.log.last_time + 1 > first.number
+            assert wire.hear() == (Kind.ACK, 1, number)
+
+
 def test_a_hello_is_answered_when_all_that_was_taken_is_stored(host: Host) -> None:
     """Whoever starts must not be told of less than what its predecessor got in."""
     with Wire(host) as wire:

@@ -1,0 +1,73 @@
+"""The client of an index service: search, read, write and follow it over HTTP.
+
+with IndexClient("http://127.0.0.1:8080", session=True) as index:
+    index.put("1", {"title": "Tea", "text": "Tea is made of leaves."})
+    for hit in index.search("tea").hits:
+        print(hit.id, hit.snippet)
+
+It stands on httpx alone (the extra `client`).
+`IndexProducer`, in `index.client.producing`, writes over ZeroMQ.
+"""
+
+from driftline.index.client.awaited import AsyncEvents, AsyncIndexClient
+from driftline.index.client.batches import Delete, Line
+from driftline.index.client.blocking import Events, IndexClient
+from driftline.index.client.errors import (
+    Busy,
+    Conflict,
+    Invalid,
+    NoLongerRetained,
+    NotAllowed,
+    NotFound,
+    QueryRefused,
+    ServiceError,
+    StorageFull,
+    TooCostly,
+    TooLarge,
+    Unavailable,
+)
+from driftline.index.client.results import (
+    Change,
+    Count,
+    Document,
+    Explained,
+    FacetValue,
+    Failed,
+    Found,
+    Hit,
+    Watch,
+    WatchEvent,
+    Written,
+)
+
+__all__ = [
+    "AsyncEvents",
+    "AsyncIndexClient",
+    "Busy",
+    "Change",
+    "Conflict",
+    "Count",
+    "Delete",
+    "Document",
+    "Events",
+    "Explained",
+    "FacetValue",
+    "Failed",
+    "Found",
+    "Hit",
+    "IndexClient",
+    "Invalid",
+    "Line",
+    "NoLongerRetained",
+    "NotAllowed",
+    "NotFound",
+    "QueryRefused",
+    "ServiceError",
+    "StorageFull",
+    "TooCostly",
+    "TooLarge",
+    "Unavailable",
+    "Watch",
+    "WatchEvent",
+    "Written",
+]

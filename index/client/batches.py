@@ -1,0 +1,143 @@
+"""Bulks: many writes as requests of a bounded size, each with an answer to each line.
+
+An HTTP client reads no answer before it has sent the whole request. So what is written is divided:
+no more is taken from the program than is in one request, and the next is sent when the program has
+taken the answers to this one.
+
+Each request has a key of its own, and the service knows a line by it and the line's number. So a
+request may be sent again, and nothing is written twice: answers that were given before are skipped.
+The service remembers the last few keys of each document: so a request has an id only so often.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from uuid import uuid4
+
+from driftline.index.client.errors import Busy, ServiceError, Unavailable, error_in
+from driftline.index.client.results import Failed, Written, loads
+
+LINES_MAX, BYTES_MAX = 1000, 4 << 20
+"""Of one request; a larger line is alone."""
+
+SAME_ID_MAX = 4
+"""Half of `index.documents.writes.KEYS_KEPT`: others may write with keys, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """In a bulk: delete the document with this id."""
+
+    id: str
+
+
+Line = Mapping[str, object] | Delete
+"""In a bulk: a document, with its "id" among its fields, or a deletion."""
+
+Read = Callable[[object], Written]
+
+
+class Batch:
+    """One request of a bulk; `read`: reads the answer to a line."""
+
+    def __init__(self, lines: list[bytes], visible: bool, read: Read) -> None:
+        self.content = b"".join(lines)
+        self.params: dict[str, str] = {"key": uuid4().hex}
+        if visible:
+            self.params["wait"] = "visible"
+        self._lines = len(lines)
+        self._read = read
+        self._given = 0
+        """Answers that the program has."""
+        self._come = 0
+        """Answers that have come by this connection."""
+        self._rest = b""
+
+    def begin(self) -> None:
+        """Begin with a new connection."""
+        self._come, self._rest = 0, b""
+
+    def take(self, data: bytes) -> Iterator[Written | Failed]:
+        """The answers that are whole by now, and new. Raises ServiceError if it has to be sent
+        again, or cannot be."""
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        for line in whole:
+            told = loads(line)
+            error = error_in(told)
+            is_of_all = not (isinstance(told, dict) and "line" in told)
+            if error is not None and (is_of_all or isinstance(error, Busy | Unavailable)):
+                raise error
+            self._come += 1
+            if self._come > self._given:
+                self._given = self._come
+                yield self._read(told) if error is None else _failed(told, error)
+
+    def end(self) -> None:
+        """The connection has ended in good order. Raises Unavailable if answers are missing."""
+        if self._come < self._lines:
+            text = f"the service has answered {self._come} of {self._lines} lines"
+            raise Unavailable("unavailable", text)
+
+
+class Gathering:
+    """Gathers the lines of a bulk for its requests."""
+
+    def __init__(self, visible: bool, read: Read) -> None:
+        self._visible = visible
+        self._read = read
+        self._lines: list[bytes] = []
+        self._bytes = 0
+        self._ids: Counter[object] = Counter()
+
+    def add(self, line: Line) -> Batch | None:
+        """Add a line. Returns the request of those before it, if there is no room for it."""
+        id, data = _encoded(line)
+        is_full = (
+            len(self._lines) >= LINES_MAX
+            or self._bytes + len(data) > BYTES_MAX
+            or self._ids[id] >= SAME_ID_MAX
+        )
+        batch = self.rest() if is_full else None
+        self._lines.append(data)
+        self._bytes += len(data)
+        self._ids[id] += 1
+        return batch
+
+    def rest(self) -> Batch | None:
+        """The request of all lines that are here."""
+        if not self._lines:
+            return None
+        batch = Batch(self._lines, self._visible, self._read)
+        self._lines, self._bytes = [], 0
+        self._ids.clear()
+        return batch
+
+
+def batches(lines: Iterable[Line], gathering: Gathering) -> Iterator[Batch]:
+    """The requests for these lines, which are taken as they are needed."""
+    for line in lines:
+        if (full := gathering.add(line)) is not None:
+            yield full
+    if (rest := gathering.rest()) is not None:
+        yield rest
+
+
+def _encoded(line: Line) -> tuple[str, bytes]:
+    told = {"delete": line.id} if isinstance(line, Delete) else line
+    id = told.get("id", told.get("delete"))
+    return str(id), encoded(told) + b"\n"
+
+
+def encoded(value: object) -> bytes:
+    """A value as JSON. Raises TypeError or ValueError for what JSON has not."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _failed(told: object, error: ServiceError) -> Failed:
+    match told:
+        case {"id": str(id)}:
+            return Failed(id, error)
+    return Failed("", error)

@@ -1,0 +1,87 @@
+"""Streams of events that go on after a broken connection: each event once, in order.
+
+The id of an event is the token behind it: a new connection asks for all from the last one on. An
+event that has not come whole is none.
+
+Takes: bytes, in any pieces. Gives: events. Invariant: everything before `at` was given, once.
+
+>>> reader = EventReader()
+>>> [*reader.take(b'id: 7\\ndata: {"a"'), *reader.take(b': 1}\\n\\nid: 8\\nda')]
+[ServerEvent(name='', id='7', data='{"a": 1}')]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+from driftline.index.client.errors import Unavailable, error_in
+from driftline.index.client.results import loads
+
+T = TypeVar("T")
+
+
+class ServerEvent(NamedTuple):
+    """A server-sent event."""
+
+    name: str
+    id: str
+    data: str
+
+
+class EventReader:
+    """Puts the events of one connection together."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def take(self, data: bytes) -> Iterator[ServerEvent]:
+        """The events that are whole by now."""
+        self._rest += data
+        *whole, rest = bytes(self._rest).replace(b"\r\n", b"\n").split(b"\n\n")
+        self._rest = bytearray(rest)
+        for text in whole:
+            yield _event(text.decode(errors="replace"))
+
+
+def _event(text: str) -> ServerEvent:
+    found = {"event": "", "id": ""}
+    data = []
+    for line in text.split("\n"):
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "data":
+            data.append(value)
+        elif name in found:
+            found[name] = value
+    return ServerEvent(found["event"], found["id"], "\n".join(data))
+
+
+class Followed(Generic[T]):
+    """A stream of events that is followed over any number of connections.
+
+    `read`: what the data of an event say; `at`: from this token on, "": from now on.
+    """
+
+    def __init__(self, path: str, read: Callable[[object], T], at: str = "") -> None:
+        self.path = path
+        self.at = at
+        self._read = read
+        self._reader = EventReader()
+
+    def begin(self) -> Mapping[str, str]:
+        """Begin with a new connection. Returns the parameters of its request."""
+        self._reader = EventReader()
+        return {"from": self.at}
+
+    def take(self, data: bytes) -> Iterator[T]:
+        """What the events say that are whole by now. Raises ServiceError if the stream ends."""
+        for event in self._reader.take(data):
+            told = loads(event.data)
+            if event.name == "error":
+                raise error_in(told) or Unavailable("unavailable", "the stream was ended")
+            if event.id <= self.at:
+                continue  # a sign of life, or one that was given before
+            self.at = event.id
+            if not event.name:
+                yield self._read(told)

@@ -1,0 +1,272 @@
+"""The clients, with a service as users start it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from uuid import uuid4
+
+import pytest
+
+from driftline import AsyncIndexClient, IndexClient
+from driftline.index.client import (
+    Conflict,
+    Delete,
+    Failed,
+    Invalid,
+    Line,
+    NotAllowed,
+    NotFound,
+    QueryRefused,
+    TooLarge,
+    Unavailable,
+    Written,
+)
+from driftline.index.client.batches import LINES_MAX, SAME_ID_MAX
+from driftline.index.documents.writes import KEYS_KEPT
+from tests.index.client.serving import Serving
+
+OF_SERVICES = {"numpy", "lark", "starlette", "uvicorn", "snowballstemmer"}
+
+
+@pytest.fixture
+def client(service: Serving) -> Iterator[IndexClient]:
+    with IndexClient(service.url, token=service.token) as found:
+        yield found
+
+
+def word() -> str:
+    """A word that no other test has."""
+    return f"w{uuid4().hex}"
+
+
+def test_what_is_put_is_found_read_counted_and_explained_as_of_any_time(
+    client: IndexClient,
+) -> None:
+    rare, id = word(), word()
+    first = client.put(id, {"title": "Tea", "text": f"leaves {rare} & more", "year": 1900})
+    second = client.put(id, {"title": "Tea", "text": "no more"}, if_label=first.label)
+    assert first.id == second.id == id
+    assert first.label < second.label
+    then = client.search(rare, at=first.label, fields=["year", "title"], facets=["tags"])
+    assert (then.at, then.total, then.cursor, then.facets) == (first.label, 1, None, {"tags": ()})
+    (hit,) = then.hits
+    assert (hit.id, hit.label, hit.fields) == (id, first.label, {"title": "Tea", "year": 1900})
+    assert hit.snippet == f"leaves <mark>{rare}</mark> &amp; more"
+    assert client.search(rare, after=second.label).total == 0
+    assert client.count(rare, at=first.label).total == 1
+    assert client.explain(rare, id, at=first.label).score == hit.score
+    assert client.get(id, at=first.label).document["year"] == 1900
+    assert client.get(id, after=second.label).label == second.label
+    assert client.like(id, after=second.label).at >= second.label
+    gone = client.delete(id, wait="visible")
+    assert client.delete(id).absent
+    with pytest.raises(NotFound):
+        client.get(id)
+    assert client.get(id, at=second.label).document["text"] == "no more"
+    assert client.label > gone.label
+
+
+@pytest.mark.parametrize(
+    "id", [".", "..", "a b", "ä/ö?#&%", "a/like", "a%2Fb", "x:bulk", "\U0001f375", "+", "../x"]
+)
+def test_any_text_may_be_an_id(client: IndexClient, id: str) -> None:
+    done = client.put(id, {"title": id})
+    assert (client.get(id).id, client.get(id).document) == (id, {"title": id})
+    assert client.get(id).label == done.label
+    assert client.delete(id).id == id
+
+
+def test_pages_are_as_of_one_time_whatever_is_written_meanwhile(client: IndexClient) -> None:
+    rare = word()
+    labels = [each.label for each in done(client.bulk(documents(rare, 25)))]
+    seen = []
+    for page in client.search_all(rare, limit=10, after=max(labels), snippets=False):
+        seen.append(page)
+        client.put(f"{rare}-more{len(seen)}", {"title": rare})
+        client.delete(f"{rare}-{len(seen) * 5}")
+    assert [len(page.hits) for page in seen] == [10, 10, 5]
+    assert len({page.at for page in seen}) == 1
+    assert {hit.id for page in seen for hit in page.hits} == {f"{rare}-{n}" for n in range(25)}
+
+
+def test_a_bulk_answers_each_line_in_order_and_is_read_as_it_goes(client: IndexClient) -> None:
+    rare = word()
+    taken = 0
+
+    def lines() -> Iterator[Line]:
+        nonlocal taken
+        for line in documents(rare, LINES_MAX + 500):
+            taken += 1
+            yield line
+
+    results = client.bulk(lines(), wait="visible")
+    first = next(results)
+    assert taken <= LINES_MAX + 1
+    assert [first.id, *(each.id for each in results)] == [f"{rare}-{n}" for n in range(taken)]
+    assert client.count(rare).total == taken == LINES_MAX + 500
+
+
+def test_bad_lines_of_a_bulk_are_told_and_others_are_taken(client: IndexClient) -> None:
+    rare = word()
+    lines: list[Line] = [
+        {"id": rare, "title": "Tea"},
+        {"id": "", "title": "Tea"},
+        {"title": "Tea"},
+        {"id": f"{rare}2", "title": 7},
+        Delete(rare),
+        {"id": f"{rare}3", "title": "\n"},
+    ]
+    found = list(client.bulk(lines))
+    assert [type(each) for each in found] == [Written, Failed, Failed, Failed, Written, Written]
+    assert isinstance(found[3], Failed)
+    assert isinstance(found[3].error, Invalid)
+    assert (found[3].id, found[3].error.field) == (f"{rare}2", "title")
+
+
+def test_the_service_remembers_all_keys_of_a_request_for_a_document() -> None:
+    assert 2 * SAME_ID_MAX <= KEYS_KEPT
+
+
+def test_a_bulk_with_one_id_again_and_again_keeps_the_order(client: IndexClient) -> None:
+    id = word()
+    found = done(client.bulk({"id": id, "year": n} for n in range(3 * SAME_ID_MAX + 1)))
+    labels = [each.label for each in found]
+    assert labels == sorted(set(labels))
+    assert client.get(id).document == {"year": 3 * SAME_ID_MAX}
+
+
+def test_a_session_reads_what_it_has_written(service: Serving) -> None:
+    """Without a key a write is answered before anybody sees it."""
+    with IndexClient(service.url, token=service.token, session=True) as client:
+        rare = word()
+        for n in range(50):
+            client.collection("strict").put(f"{rare}{n}", {"text": rare}, key="")
+            assert client.collection("strict").count(rare).total == n + 1
+
+
+def test_collections_are_apart(client: IndexClient) -> None:
+    rare = word()
+    strict = client.collection("strict")
+    strict.put(rare, {"text": rare})
+    with pytest.raises(NotFound):
+        client.get(rare)
+    with pytest.raises(Invalid, match="title"):
+        strict.put(rare, {"title": rare})
+    with pytest.raises(NotFound, match="documents, strict"):
+        client.collection("none").get(rare)
+    assert strict.count(rare).total == 1
+
+
+def test_what_is_refused_has_a_class_and_says_what_a_program_needs(
+    client: IndexClient, service: Serving
+) -> None:
+    id = word()
+    with pytest.raises(QueryRefused) as query:
+        client.search("cat (tea")
+    assert query.value.position == 8
+    assert str(query.value).splitlines()[1:] == ["  cat (tea", "          ^"]
+    done = client.put(id, {"title": "Tea"}, if_label="none")
+    with pytest.raises(Conflict) as conflict:
+        client.put(id, {"title": "Tea"}, if_label="none")
+    assert conflict.value.label == done.label
+    with pytest.raises(Conflict) as conflict:
+        client.delete(word(), if_label=done.label)
+    assert conflict.value.label is None
+    with pytest.raises(Invalid, match="token"):
+        client.get(id, at="yesterday")
+    with pytest.raises(TooLarge):
+        client.put(id, {"title": "x" * (9 << 20)})
+    with pytest.raises(ValueError, match="empty"):
+        client.put("", {})
+    with IndexClient(service.url, token=service.reader) as reader:
+        assert reader.get(id).label == done.label
+        with pytest.raises(NotAllowed):
+            reader.put(id, {})
+    with IndexClient(service.url) as stranger, pytest.raises(NotAllowed):
+        stranger.get(id)
+
+
+def test_what_is_no_service_is_told_at_once() -> None:
+    for url in ("tcp://127.0.0.1:1", "http://"):
+        with pytest.raises(Unavailable, match="is no address"):
+            IndexClient(url)
+    nowhere = IndexClient("http://127.0.0.1:1", retry_s=0)
+    with nowhere, pytest.raises(Unavailable, match="cannot be reached"):
+        nowhere.get("1")
+
+
+def test_changes_are_told_from_any_label_on(client: IndexClient) -> None:
+    id = word()
+    with client.changes() as changes:
+        first = client.put(id, {"year": 1})
+        last = client.delete(id)
+        told = [next(changes), next(changes)]
+        assert [(each.id, each.label) for each in told] == [(id, first.label), (id, last.label)]
+        assert [each.document for each in told] == [{"year": 1}, None]
+        assert changes.at == last.label
+    with client.changes(first.label) as changes:
+        assert next(changes) == told[1]
+
+
+def test_the_client_for_asyncio_does_the_same(service: Serving) -> None:
+    async def drive() -> None:
+        rare = word()
+        async with AsyncIndexClient(service.url, token=service.token, session=True) as client:
+            start = await client.put(rare, {"title": "begin"})
+            puts = (client.put(f"{rare}-{n}", {"title": rare}) for n in range(50))
+            written = await asyncio.gather(*puts)
+            assert (await client.count(rare)).total == 50
+            assert client.label == max(each.label for each in written)
+            pages = [page async for page in client.search_all(rare, limit=20)]
+            assert [len(page.hits) for page in pages] == [20, 20, 10]
+            changes = client.changes(start.label)
+            told = [(await anext(changes)).label for _ in range(50)]
+            await changes.close()
+            assert told == sorted(each.label for each in written)
+
+            async def deletions() -> AsyncIterator[Line]:
+                for n in range(50):
+                    yield Delete(f"{rare}-{n}")
+
+            gone = [each async for each in client.bulk(deletions())]
+            assert [each.id for each in gone] == [f"{rare}-{n}" for n in range(50)]
+            assert (await client.count(rare)).total == 0
+            with pytest.raises(QueryRefused):
+                await client.search("(")
+
+    asyncio.run(drive())
+
+
+@pytest.mark.parametrize("name", ["IndexClient", "AsyncIndexClient"])
+def test_a_client_loads_nothing_heavy(name: str) -> None:
+    found = loaded(name)
+    assert "httpx" in found
+    assert not {each.partition(".")[0] for each in found} & {*OF_SERVICES, "lmdb", "zmq", "kazoo"}
+    assert not [each for each in found if each.startswith(("driftline.deploy", "driftline.serve"))]
+
+
+def test_a_producer_needs_nothing_of_a_service() -> None:
+    assert not {each.partition(".")[0] for each in loaded("IndexProducer")} & OF_SERVICES
+
+
+def loaded(name: str) -> list[str]:
+    """The modules that are loaded for a public name."""
+    code = f"import sys; from driftline import {name}; print(*sys.modules)"
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+
+
+def documents(rare: str, count: int) -> list[Line]:
+    return [{"id": f"{rare}-{n}", "title": rare} for n in range(count)]
+
+
+def done(results: Iterator[Written | Failed]) -> list[Written]:
+    found = []
+    for each in results:
+        assert isinstance(each, Written), each
+        found.append(each)
+    return found
