@@ -91,7 +91,7 @@ ROOMS = {
     ),
     "bench": (
         {"measuring"},
-        {"systems"},
+        {"systems", "load"},
         {"report"},
         {"experiments"},
         {"commands"},

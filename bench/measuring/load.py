@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,6 +98,11 @@ class Load:
     asked: Sequence[Asked]
     warmup_s: float
 
+    @property
+    def ends_s(self) -> float:
+        """When the last request is due."""
+        return max([0.0, *(each.due_s for each in (*self.arriving, *self.asked))])
+
     def write(self, path: Path) -> None:
         """Write the load, for the process of another system."""
         path.write_text(json.dumps([self.documents, self.arriving, self.asked, self.warmup_s]))
@@ -136,7 +141,7 @@ class Observed:
 
     def as_json(self) -> str:
         """All of it."""
-        return json.dumps(asdict(self))
+        return json.dumps({each.name: getattr(self, each.name) for each in fields(self)})
 
     @classmethod
     def of_json(cls, text: str) -> Observed:

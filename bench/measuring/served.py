@@ -38,7 +38,7 @@ def fill(url: str, documents: Documents) -> float:
     began = perf_counter()
     connection.request("POST", "/documents:bulk", _blocks(documents), encode_chunked=True,
                        headers={"Transfer-Encoding": "chunked"})  # fmt: skip
-    answers = [json.loads(line) for line in connection.getresponse()]
+    answers = [json.loads(line) for line in connection.getresponse().read().splitlines()]
     refused = [answer for answer in answers if "error" in answer]
     if refused or len(answers) != len(documents):
         first = refused[0]["error"] if refused else "lines without an answer"

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 OURS = "driftline"
 
+BEHIND_S = 1.0
+"""A peer that ends so much later than the load does not keep up with it."""
+
 NOTE = (
     "Latencies in ms, all from the time at which a request is due. Fresh: until the answer to a "
     "query that finds the document by a word of its own; durable: until the write is acknowledged. "
@@ -98,6 +101,17 @@ class Services:
                 f"A p99 is steady from {ENOUGH_FOR_P99:,} latencies on; here are {count:,}: give "
                 "more --seconds."
             )
+        notes += [
+            f"{name}: a commit alone takes {each.figures['commit_p50_ms']:.1f} ms (p50), "
+            f"{each.figures['commit_p99_ms']:.1f} ms (p99)"
+            + (
+                f"; it was {behind:.1f} s behind at the end, so its latencies grow with --seconds"
+                if (behind := each.figures["behind_s"]) > BEHIND_S
+                else ""
+            )
+            for name, each in self.peers.items()
+            if "commit_p50_ms" in each.figures
+        ]
         notes += [f"{name}: {each.skipped}" for name, each in self.peers.items() if each.skipped]
         table.caption = Text("\n".join(notes))
         return table
@@ -159,7 +173,7 @@ def _json(each: Observed) -> dict[str, object]:
         "bytes_per_posting": bytes_per_posting(each.figures),
         "memory_mib": {name: number(mib) for name, mib in each.memory_mib.items()},
         "cores": {name: number(cores) for name, cores in each.cores.items()},
-        "figures": dict(each.figures),
+        "figures": {name: number(value) for name, value in each.figures.items()},
     }
 
 
