@@ -101,7 +101,8 @@ class Load:
     @property
     def ends_s(self) -> float:
         """When the last request is due."""
-        return max([0.0, *(each.due_s for each in (*self.arriving, *self.asked))])
+        due = [each.due_s for each in self.arriving] + [each.due_s for each in self.asked]
+        return max(due, default=0.0)
 
     def write(self, path: Path) -> None:
         """Write the load, for the process of another system."""

@@ -11,7 +11,7 @@ import asyncio
 import http.client
 import json
 import selectors
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from time import perf_counter
 from urllib.parse import quote, urlsplit
 
@@ -89,7 +89,7 @@ class _Drive:
             f"/search?q={quote(written(each.query))}&limit={LIMIT}&snippets=0"
             for each in load.asked
         ]
-        due: list[tuple[float, Callable[[], Awaitable[None]]]] = [
+        due: list[tuple[float, Callable[[], Coroutine[None, None, None]]]] = [
             *((each.due_s, _bound(self._put, each, body))
               for each, body in zip(load.arriving, bodies, strict=True)),
             *((each.due_s, _bound(self._ask, each, path))
@@ -153,12 +153,12 @@ class _Drive:
 
 
 def _bound(
-    does: Callable[..., Awaitable[None]], *arguments: object
-) -> Callable[[], Awaitable[None]]:
+    does: Callable[..., Coroutine[None, None, None]], *arguments: object
+) -> Callable[[], Coroutine[None, None, None]]:
     return lambda: does(*arguments)
 
 
-def _sampling(sample: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+def _sampling(sample: Callable[[], None]) -> Callable[[], Coroutine[None, None, None]]:
     async def does() -> None:
         sample()
 

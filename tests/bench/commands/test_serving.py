@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -12,6 +13,7 @@ from click.testing import CliRunner, Result
 from driftline.bench.commands import bench
 from driftline.bench.measuring.load import Load, Observed
 from driftline.bench.measuring.queries import KINDS
+from driftline.serve.views.tokens import time_of
 
 
 @pytest.fixture
@@ -64,3 +66,48 @@ def test_a_wrong_answer_is_an_error(here: Path, monkeypatch: pytest.MonkeyPatch)
     assert done.exit_code == 1
     assert "driftline: not found: 3 times" in done.output
     assert json.loads((here / "s.json").read_text())["errors"] == 3
+
+
+@pytest.mark.skipif(find_spec("locust") is None, reason="locust is not installed")
+def test_users_of_locust_note_all_that_they_are_told(here: Path) -> None:
+    done = run("--documents 20 --locust 9 --seconds 5 --json s.json --record answers.jsonl")
+    assert done.exit_code == 0, done.output
+    found = json.loads((here / "s.json").read_text())
+    assert found["errors"] == 0
+    assert found["freshness"]["count"] > 5
+    assert found["queries"]
+    assert set(found["done"]) >= {"put", "find", "fresh", "change"}
+    lines = [json.loads(line) for line in (here / "answers.jsonl").read_text().splitlines()]
+    puts = {line["label"]: line for line in lines if "put" in line}
+    changes = [line for line in lines if "change" in line]
+    labels = [time_of(line["label"]) for line in changes]
+    assert labels == sorted(set(labels))
+    for change in changes:
+        if change["label"] in puts:
+            put = puts[change["label"]]
+            assert change["change"] == {
+                "id": put["put"],
+                "document": put["document"],
+                "label": change["label"],
+            }
+    searches = [line for line in lines if "limit" in line]
+    assert len(searches) >= found["done"]["find"]["count"] > 5
+    for line in searches:
+        assert list(line) == ["q", "at", "limit", "begin", "hits", "total"]
+        assert len(line["hits"]) <= line["limit"]
+        assert all(time_of(label) <= time_of(line["at"]) for _, _, label in line["hits"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--locust 5 --compare", "--compare cannot be given with --locust"),
+        ("--locust 5 --url http://localhost:1 --nodes 2", "--nodes cannot be given with --url"),
+        ("--url http://localhost:1", "--url and --record are for --locust"),
+        ("--seconds nan", "nan is no finite number"),
+    ],
+)
+def test_what_cannot_be_measured_is_a_usage_error(here: Path, arguments: str, said: str) -> None:
+    done = run(arguments)
+    assert done.exit_code == 2
+    assert said in " ".join(done.output.split())
