@@ -11,7 +11,7 @@ from importlib.util import find_spec
 import click
 
 from driftline.bench.commands.comparing import floor, latency, throughput
-from driftline.bench.commands.examining import memory, ordering, profile
+from driftline.bench.commands.examining import journal, memory, ordering, profile
 from driftline.bench.commands.killing import recovery
 from driftline.bench.commands.resizing import rescale
 from driftline.bench.commands.serving import service
@@ -36,6 +36,6 @@ def bench() -> None:
 
 for command in (
     *(latency, throughput, ordering, recovery, rescale, floor, memory, profile),
-    service,
+    *(service, journal),
 ):
     bench.add_command(command)

@@ -50,19 +50,19 @@ _numbers = count(1)
 _answers = Answers(None)
 
 
-@events.init_command_line_parser.add_listener
+@events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator]
 def _options(parser: LocustArgumentParser) -> None:
     parser.add_argument("--record", default="", help="File for all answers, as JSON lines.")
 
 
-@events.test_start.add_listener
+@events.test_start.add_listener  # type: ignore[untyped-decorator]
 def _begin(environment: Environment, **_: object) -> None:
     global _answers
     record = environment.parsed_options.record if environment.parsed_options else ""
     _answers = Answers(Path(record) if record else None)
 
 
-@events.quitting.add_listener
+@events.quitting.add_listener  # type: ignore[untyped-decorator]
 def _end(**_: object) -> None:
     _answers.close()
 
