@@ -11,9 +11,9 @@ from rich.console import Console
 
 from driftline.bench.experiments.service import told_of
 from driftline.bench.measuring.load import Load, Observed
+from driftline.bench.systems.peers import redis
+from driftline.bench.systems.peers.process import PEERS
 from driftline.deploy.host import child
-
-PEERS = ("tantivy", "tantivy-100ms", "sqlite-fts5", "redis-search")
 
 BEYOND_S = 300.0
 """How much longer than the load a peer may take, which may have fallen far behind."""
@@ -36,7 +36,7 @@ def measure_peers(load: Load, console: Console) -> dict[str, Observed]:
 def missing(name: str) -> str:
     """Why a peer cannot be measured here; "" if it can."""
     if name == "redis-search":
-        return "not measured: its client is no part of driftline[bench] yet"
+        return redis.missing()
     if name.startswith("tantivy") and find_spec("tantivy") is None:
         return "not installed: pip install 'driftline[bench]'"
     return ""

@@ -24,6 +24,12 @@ def _fts5(directory: Path) -> Peer:
     return Fts5(directory)
 
 
+def _redis(directory: Path) -> Peer:
+    from driftline.bench.systems.peers.redis import Redis
+
+    return Redis(directory)
+
+
 def _tantivy(every_s: float) -> Callable[[Path], Peer]:
     def make(directory: Path) -> Peer:
         from driftline.bench.systems.peers.tantivy_index import Tantivy
@@ -37,6 +43,7 @@ PEERS: dict[str, Callable[[Path], Peer]] = {
     "tantivy": _tantivy(0.0),
     "tantivy-100ms": _tantivy(0.1),
     "sqlite-fts5": _fts5,
+    "redis-search": _redis,
 }
 
 
@@ -51,6 +58,9 @@ def main(name: str, load: Path) -> None:
         observed = observe(peer, read)
         busy = (sum(process.cpu_times()[:2]) - cpu) / (perf_counter() - began)
         observed.memory_mib[name] = process.memory_info().rss / MIB - before_mib
+        for server in process.children():
+            busy += sum(server.cpu_times()[:2]) / (perf_counter() - began)
+            observed.memory_mib[name] += server.memory_info().rss / MIB
         observed.cores[name] = busy
         peer.close()
     print(observed.as_json())

@@ -10,6 +10,7 @@ import pytest
 
 from driftline.bench.measuring.load import Arriving, Asked, Load
 from driftline.bench.measuring.queries import Query
+from driftline.bench.systems.peers import redis
 from driftline.bench.systems.peers.peer import Peer, observe
 from driftline.bench.systems.peers.process import PEERS
 
@@ -20,6 +21,8 @@ DOCUMENTS = [("1", "Green tea and cake"), ("2", "tea of the green leaf"), ("3", 
 def peer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Peer]:
     if request.param.startswith("tantivy"):
         pytest.importorskip("tantivy")
+    if request.param.startswith("redis") and (reason := redis.missing()):
+        pytest.skip(reason)
     made = PEERS[request.param](tmp_path)
     yield made
     made.close()
