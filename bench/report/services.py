@@ -28,6 +28,9 @@ OURS = "driftline"
 BEHIND_S = 1.0
 """A peer that ends so much later than the load does not keep up with it."""
 
+LATE_MS = 5.0
+"""A load whose 99th percentile of lateness is above this says more of the machine."""
+
 NOTE = (
     "Latencies in ms, all from the time at which a request is due. Fresh: until the answer to a "
     "query that finds the document by a word of its own; durable: until the write is acknowledged. "
@@ -100,6 +103,11 @@ class Services:
             notes.append(
                 f"A p99 is steady from {ENOUGH_FOR_P99:,} latencies on; here are {count:,}: give "
                 "more --seconds."
+            )
+        if (late := percentiles(self.ours.late)["p99_ms"]) > LATE_MS:
+            notes.append(
+                f"The load itself was late by {late:.1f} ms (p99): the machine has other work, and "
+                "the latencies are also its."
             )
         notes += [
             f"{name}: a commit alone takes {each.figures['commit_p50_ms']:.1f} ms (p50), "

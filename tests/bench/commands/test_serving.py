@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,9 +27,13 @@ def run(arguments: str) -> Result:
     return CliRunner().invoke(bench, ["service", *arguments.split()])
 
 
-def test_a_service_and_its_peers_get_the_same_load(here: Path) -> None:
+def test_a_service_and_its_peers_get_the_same_load(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("tantivy")
-    before = set(psutil.pids())
+    files = here / "files"
+    files.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(files))
     done = run(
         "--documents 50 --seconds 2 --rate 20 --searches 40 --searchers 2 --compare --json s.json"
     )
@@ -51,8 +56,9 @@ def test_a_service_and_its_peers_get_the_same_load(here: Path) -> None:
     assert found["figures"]["documents"] <= 50 + 60
     assert "bytes_per_posting" in found
     assert (here / "out" / "service.png").read_bytes().startswith(b"\x89PNG")
-    left = [psutil.Process(pid).cmdline() for pid in set(psutil.pids()) - before]
-    assert not [command for command in left if str(here) in " ".join(command)]
+    assert not list(files.iterdir())
+    commands = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+    assert not [command for command in commands if str(files) in command]
 
 
 def test_a_wrong_answer_is_an_error(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
