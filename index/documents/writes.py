@@ -24,11 +24,11 @@ from driftline.engine.state.managed import ValueState
 from driftline.index.documents.schema import Collection, Schema, TextField, ValueField
 from driftline.index.documents.values import Value, value_of
 from driftline.index.documents.versions import (
-    Replaced,
     Version,
     Words,
     decode,
     encode,
+    packed,
     replaced,
     words_of,
 )
@@ -112,8 +112,8 @@ class NotWritten(NamedTuple):
 
 Outcome = Version | NotWritten | Watched
 
-Away = tuple[Replaced | None, ...]
-"""What goes away with a version."""
+Away = bytes
+"""What goes away with a version, packed."""
 
 Kept = tuple[int, Away | None, tuple[tuple[str, int], ...]]
 """Of a document: the time of its version, 0: there is none; what goes away with it; (key, time) of
@@ -170,7 +170,7 @@ def _analysis(schema: Schema) -> Callable[[dict[str, object]], Ordered]:
             version = version_of(collection, str(id), document)
         expected = record["expected"]
         assert expected is None or isinstance(expected, int)
-        return encode(version), replaced(version), expected, str(record["key"])
+        return encode(version), packed(replaced(version)), expected, str(record["key"])
 
     return analyse
 
