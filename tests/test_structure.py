@@ -92,7 +92,7 @@ ROOMS = {
     ),
     "bench": (
         {"measuring"},
-        {"systems"},
+        {"systems", "load"},
         {"report"},
         {"experiments"},
         {"commands"},

@@ -11,16 +11,17 @@ from importlib.util import find_spec
 import click
 
 from driftline.bench.commands.comparing import floor, latency, throughput
-from driftline.bench.commands.examining import memory, ordering, profile
+from driftline.bench.commands.examining import journal, memory, ordering, profile
 from driftline.bench.commands.killing import recovery
 from driftline.bench.commands.resizing import rescale
+from driftline.bench.commands.serving import service
 from driftline.deploy.host.signals import Signals
 from driftline.engine.errors import Unavailable
 
 
 @click.group()
 def bench() -> None:
-    """Measure Driftline's inverted index, compared with the floor.
+    """Measure Driftline's inverted index, compared with the floor; and as a service.
 
     The floor is the same job without guarantees, as fast as Python does it. Other work of the
     machine during a benchmark changes the figures.
@@ -33,5 +34,8 @@ def bench() -> None:
     click.get_current_context().with_resource(Signals())  # SIGTERM leaves no directories, either
 
 
-for command in (latency, throughput, ordering, recovery, rescale, floor, memory, profile):
+for command in (
+    *(latency, throughput, ordering, recovery, rescale, floor, memory, profile),
+    *(service, journal),
+):
     bench.add_command(command)

@@ -1,4 +1,5 @@
-"""The commands that measure Driftline alone: its ordering, its memory, and its CPU time by step."""
+"""The commands that measure Driftline alone: its ordering, its memory, its CPU time by step, its
+journal."""
 
 from __future__ import annotations
 
@@ -127,3 +128,25 @@ def profile(
     profile = profile_path(corpus.load(documents), policy, block, snapshot_every)
     write_json(json_file, profile.as_json(), indent=2)
     wide_console().print(profile.table())
+
+
+@click.command()
+@click.option("--bundles", default=5_000, show_default=True, type=click.IntRange(1),
+              help="Bundles that are stored.")  # fmt: skip
+@click.option("--items", default=20, show_default=True, type=click.IntRange(1),
+              help="Outputs in a bundle.")  # fmt: skip
+@click.option("--lookups", default=100_000, show_default=True, type=click.IntRange(1),
+              help="Keys that are looked up.")  # fmt: skip
+@options.seed
+@json_option
+def journal(bundles: int, items: int, lookups: int, seed: int, json_file: Path | None) -> None:
+    """How fast the journal stores and replays, and the key-value view applies and answers.
+
+    Both in this process, without a network. Storing is with fdatasync, once for each bundle and
+    once for many.
+    """
+    from driftline.bench.experiments.journal import measure_journal
+
+    stored = measure_journal(bundles, items, lookups, seed)
+    write_json(json_file, stored.as_json(), indent=2)
+    wide_console().print(stored.table())

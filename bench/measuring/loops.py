@@ -47,7 +47,7 @@ def open_loop(
     Ends when all outputs have arrived, or none has for `patience_s` after the last document; then
     reads for `settle_s` more, for late duplicates.
     """
-    with _undisturbed():
+    with undisturbed():
         start = perf_counter()
         for number, offset in enumerate(schedule_s):
             due = start + offset
@@ -75,7 +75,7 @@ def closed_loop(
 ) -> ThroughputResult:
     """Send all documents as fast as possible with at most `window` of them under way."""
     documents = len(meter.expected)
-    with _undisturbed():
+    with undisturbed():
         wall, cpu = perf_counter(), cpu_seconds()
         last_sign = wall
         while meter.complete < documents and perf_counter() < last_sign + patience_s:
@@ -118,7 +118,7 @@ def _settle(system: System, meter: Meter, settle_s: float) -> None:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def undisturbed() -> Iterator[None]:
     """Let no pause of this process count as latency.
 
     Cyclic garbage collection is off, and a thread that has written to the disk gets the interpreter

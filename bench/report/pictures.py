@@ -82,7 +82,7 @@ def draw_latency(latencies: Latencies, path: Path) -> None:
         lower.set_xlabel("percentile of the documents")
     grid[0][0].set_ylabel("latency in ms")
     grid[1][0].set_ylabel("of it, producer's\nlateness in ms")
-    _mark_percentiles(grid[1][0], max((row.documents for row in rows), default=2))
+    mark_percentiles(grid[1][0], max((row.documents for row in rows), default=2))
     _draw_legend(figure, styles)
     rounds = max((len(row.runs) for row in rows), default=0)
     figure.suptitle(
@@ -179,7 +179,7 @@ def _draw_curves(panel: Axes, rows: Sequence[LatencyRow], styles: _Styles, value
     for row in rows:
         ranked = values(row)
         colour, style = styles.of(row.case)
-        places = [_place((rank + 0.5) / len(ranked)) for rank in range(len(ranked))]
+        places = [place_of((rank + 0.5) / len(ranked)) for rank in range(len(ranked))]
         steady = max(1, len(ranked) - STEADY)
         for part, width, alpha in (
             (slice(steady), 1.7, 1.0),
@@ -196,16 +196,16 @@ def _draw_curves(panel: Axes, rows: Sequence[LatencyRow], styles: _Styles, value
     dress_curves(panel)
 
 
-def _place(share: float) -> float:
+def place_of(share: float) -> float:
     """Where a percentile is on the axis: as far from the 90th to the 99th as from there on."""
     return -log10(1 - share)
 
 
-def _mark_percentiles(panel: Axes, documents: int) -> None:
+def mark_percentiles(panel: Axes, documents: int) -> None:
     """Marks up to the last one that a document is above."""
     shown = {share: mark for share, mark in MARKS.items() if (1 - share) * documents >= 1}
-    panel.set_xticks([_place(share) for share in shown], list(shown.values()))
-    panel.set_xlim(0, _place(1 - 0.4 / documents))
+    panel.set_xticks([place_of(share) for share in shown], list(shown.values()))
+    panel.set_xlim(0, place_of(1 - 0.4 / documents))
 
 
 def _draw_legend(figure: Figure, styles: _Styles) -> None:

@@ -211,7 +211,8 @@ def _placed(
     text: str, low: str, lower: Callable[[str], str], places: Iterable[tuple[int, int]]
 ) -> list[Span]:
     """Words of `low`, which is `lower(text)`, with the places in `text` that they come from."""
-    if text.isascii():
+    # No character in small letters is shorter: so if all together are no longer, none is.
+    if text.isascii() or (lower is str.lower and len(low) == len(text)):
         return [(low[start:end][:WORD_MAX], start, end) for start, end in places]
     origins: list[int] = []  # of each character of `low`
     for part in _ASCII_OR_NOT.finditer(text):

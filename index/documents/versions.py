@@ -25,6 +25,7 @@ from operator import sub
 from typing import NamedTuple
 
 from driftline.engine.errors import MalformedMessage
+from driftline.engine.wire.codec import pack, unpack
 from driftline.index.documents.values import DATE_MAX, DATE_MIN, Value
 
 POSITIONS_MAX = 2**32 - 1
@@ -83,6 +84,11 @@ def replaced(version: Version) -> tuple[Replaced | None, ...]:
     )
 
 
+def packed(before: tuple[Replaced | None, ...]) -> bytes:
+    """What goes away, as it travels and waits in the state of the flow: a tenth of the memory."""
+    return pack(tuple(field and tuple(field) for field in before))
+
+
 class Told(NamedTuple):
     """What is told of a version to whoever does not index it."""
 
@@ -110,7 +116,7 @@ def encode(version: Version) -> tuple[object, ...]:
         version.values,
         version.stored,
         int(version.deleted),
-        None if before is None else tuple(field and tuple(field) for field in before),
+        None if before is None else packed(before),
     )
 
 
@@ -127,7 +133,10 @@ def decode(payload: object) -> Version:
             (False, True)[_number(deleted)],
             None
             if before is None
-            else tuple(None if field is None else _replaced(field) for field in _tuple(before)),
+            else tuple(
+                None if field is None else _replaced(field)
+                for field in _tuple(unpack(_bytes(before)))
+            ),
         )
     except (ValueError, IndexError) as error:
         raise MalformedMessage(f"not a version of a document: {error}") from None

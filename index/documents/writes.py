@@ -32,11 +32,11 @@ from driftline.index.documents.schema import (
 )
 from driftline.index.documents.values import Value, shown, value_of
 from driftline.index.documents.versions import (
-    Replaced,
     Version,
     Words,
     decode,
     encode,
+    packed,
     replaced,
     words_of,
 )
@@ -85,8 +85,8 @@ class NotWritten(NamedTuple):
 
 Outcome = Version | NotWritten | Watched
 
-Away = tuple[Replaced | None, ...]
-"""What goes away with a version."""
+Away = bytes
+"""What goes away with a version, packed."""
 
 Kept = tuple[int, Away | None, tuple[tuple[str, int], ...]]
 """Of a document: the time of its version, 0: there is none; what goes away with it; (key, time) of
@@ -138,7 +138,7 @@ def _analysis(schema: Schema) -> Callable[[dict[str, object]], Ordered]:
             version = deletion(collection, write.id)
         else:
             version = version_of(collection, write.id, write.document)
-        return encode(version), replaced(version), write.expected, write.key
+        return encode(version), packed(replaced(version)), write.expected, write.key
 
     return analyse
 

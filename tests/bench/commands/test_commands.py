@@ -170,6 +170,15 @@ def test_floor_writes_both_of_its_figures(run: Run, tmp_path: Path) -> None:
     assert written["throughput"]["floor"]["documents_per_s"] > 0
 
 
+def test_journal_writes_all_of_its_figures(run: Run, tmp_path: Path) -> None:
+    done = run("journal --bundles 130 --items 3 --lookups 100 --json j.json")
+    assert done.exit_code == 0, done.output
+    written = json.loads((tmp_path / "j.json").read_text())
+    assert (written["bundles"], written["items"]) == (130, 390)
+    assert min(written.values()) > 0
+    assert written["together_per_s"] > written["durable_per_s"]
+
+
 @pytest.mark.parametrize("policy", list(POLICIES))
 def test_profile_tells_every_step(run: Run, tmp_path: Path, policy: str) -> None:
     done = run(f"profile --policy {policy} --documents 60 --snapshot-every 30 --json p.json")

@@ -1,0 +1,113 @@
+"""A service under measurement: a real `driftline serve`, as a user starts it.
+
+It has a process group of its own, a free port, and a state directory that is removed. What its
+processes take is read from outside, and what it tells of itself from `GET /figures`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+from urllib.request import urlopen
+
+import psutil
+
+from driftline.bench.systems.running import Running
+from driftline.engine.errors import Unavailable
+
+STARTS_WITHIN_S = 60.0
+ENDS_WITHIN_S = 20.0
+GATEWAY = "gateway"
+"""The process of `driftline serve` itself: HTTP, front and input log."""
+
+MIB = 1 << 20
+
+
+class ServedIndex(Running):
+    """An index that is served; `options`: of `driftline serve`."""
+
+    def __init__(self, nodes: int = 1, searchers: int = 1, options: Sequence[str] = ()) -> None:
+        self.url = ""
+        self._options = ["--nodes", str(nodes), "--searchers", str(searchers), *options]
+        self._directory = TemporaryDirectory(prefix="driftline-bench-")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def directory(self) -> Path:
+        """Where its files are."""
+        return Path(self._directory.name)
+
+    def start(self) -> None:
+        state, told = self.directory / "state", self.directory / "log"
+        command = [sys.executable, "-m", "driftline", "serve", "--http", "127.0.0.1:0"]
+        with told.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*command, "--state", str(state), *self._options],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        line = self._first_line()
+        if not line.startswith("ready: "):
+            raise Unavailable(
+                f"driftline serve has not become ready within {STARTS_WITHIN_S:g} s; it says:\n"
+                + told.read_text(errors="replace")[-2000:]
+            )
+        self.url = line.removeprefix("ready: ").strip()
+
+    def figures(self) -> dict[str, dict[str, float]]:
+        """What it tells of itself, by part."""
+        with urlopen(f"{self.url}/figures", timeout=10) as answer:
+            found: Mapping[str, dict[str, dict[str, float]]] = json.load(answer)
+        return found["figures"]
+
+    def processes(self) -> dict[str, psutil.Process]:
+        """Its processes by their roles. Copies that write a checkpoint do not count."""
+        assert self._process is not None
+        gateway = psutil.Process(self._process.pid)
+        found = {GATEWAY: gateway}
+        for child in gateway.children():
+            with suppress(psutil.Error, ValueError, IndexError):
+                config = json.loads(child.cmdline()[-1])
+                number = config.get("index") or config.get("shard") or 0
+                found[f"{config['role']}-{number}" if number else config["role"]] = child
+        return found
+
+    def memory_mib(self) -> dict[str, float]:
+        """The resident memory of each process."""
+        return {name: each.memory_info().rss / MIB for name, each in self.processes().items()}
+
+    def cpu_s(self) -> dict[str, float]:
+        """The processor time of each process so far."""
+        return {name: sum(each.cpu_times()[:2]) for name, each in self.processes().items()}
+
+    def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(ProcessLookupError):
+                process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(ENDS_WITHIN_S)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # whatever is left of its group
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        self._directory.cleanup()
+
+    def _first_line(self) -> str:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        until = monotonic() + STARTS_WITHIN_S
+        ready, _, _ = select.select([self._process.stdout], [], [], until - monotonic())
+        return self._process.stdout.readline().decode() if ready else ""
