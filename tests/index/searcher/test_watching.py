@@ -148,7 +148,7 @@ def watching(tmp_path: Path) -> Searcher:
                 Write("c", "p", {"title": "a"}),
                 WatchWrite("c", "v", "a ("),
                 Write("c", "p", {"title": "b"}),
-                WatchWrite("nowhere", "w", "b"),
+                WatchWrite("c", "never", None),
                 Write("c", "q", {"title": "a"}),
             ]
         ),
