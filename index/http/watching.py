@@ -7,6 +7,7 @@ before it gets into the log.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from heapq import merge
 from operator import itemgetter
 
@@ -146,19 +147,21 @@ class _Watching:
         watch = call[ID]
         try:
             yield _as_events(watch, events)
-            spans = self._index.backend.spans(max(reached, self._index.backend.time))
             wanted = max(reached, self._index.backend.time)
-            async for span in with_pauses(spans, call.settings.heartbeat_s):
-                if span is not None and span.items:
-                    wanted = max(wanted, span.time)
-                elif span is not None and reached >= span.since:  # so nothing has happened
-                    wanted = reached = max(reached, span.time)
-                while reached < wanted:
-                    events, reached = await self._found(call, collection, reached, wanted)
-                    if events:
-                        yield _as_events(watch, events)
-                if span is None:
-                    yield moment(reached)
+            source = with_pauses(self._index.backend.spans(wanted), call.settings.heartbeat_s)
+            async with aclosing(source) as spans:
+                while True:
+                    while reached < wanted:
+                        events, reached = await self._found(call, collection, reached, wanted)
+                        if events:
+                            yield _as_events(watch, events)
+                    span = await anext(spans)
+                    if span is None:
+                        yield moment(reached)
+                    elif span.items:
+                        wanted = max(wanted, span.time)
+                    else:  # nothing has happened since then
+                        wanted = reached = max(reached, span.time)
         except DriftlineError as error:
             yield event(described(refusal_of(error)), name="error")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from itertools import groupby
 from typing import TypeVar
 
@@ -54,19 +55,25 @@ async def changes(
     """The events from a T on."""
     reached = since
     try:
-        async for span in with_pauses(backend.spans(since), heartbeat_s):
-            parts = []
-            for time, items in groupby(span.items if span else (), lambda item: item.label[0]):
-                if time >= reached and (data := told(list(items))) is not None:
-                    parts.append(event({**data, "label": token_of(time + 1)}, token_of(time + 1)))
-            if span:
-                reached = max(reached, span.time)
-            if parts:
-                yield b"".join(parts)
-            elif span is None:
-                yield moment(reached)
+        async with aclosing(with_pauses(backend.spans(since), heartbeat_s)) as spans:
+            async for span in spans:
+                parts = []
+                for time, items in groupby(span.items if span else (), _time_of):
+                    if time >= reached and (data := told(list(items))) is not None:
+                        label = token_of(time + 1)
+                        parts.append(event({**data, "label": label}, label))
+                if span:
+                    reached = max(reached, span.time)
+                if parts:
+                    yield b"".join(parts)
+                elif span is None:
+                    yield moment(reached)
     except (NoLongerRetained, Refused) as error:
         yield event(described(refusal_of(error)), name="error")
+
+
+def _time_of(item: Item) -> int:
+    return item.label[0]
 
 
 def moment(time: int) -> bytes:
@@ -74,7 +81,7 @@ def moment(time: int) -> bytes:
     return event({"at": token_of(time)}, token_of(time), "time")
 
 
-async def with_pauses(source: AsyncIterator[T], pause_s: float) -> AsyncIterator[T | None]:
+async def with_pauses(source: AsyncIterator[T], pause_s: float) -> AsyncGenerator[T | None, None]:
     """What there is, and None at least after each pause; what is there is not lost by it."""
     coming: asyncio.Task[T] | None = None
     try:

@@ -16,7 +16,7 @@ from driftline.serve.http.operations import Body, Call, Operation, json_answer
 from driftline.serve.http.parameters import TOKEN
 from driftline.serve.http.settings import Settings
 from driftline.serve.http.times import now
-from driftline.serve.http.values import value_operation
+from driftline.serve.http.values import value_operations
 from driftline.serve.views.tokens import token_of
 
 READY_S = 2.0
@@ -41,7 +41,7 @@ def flow_application(
 
     operations = [
         record_operation(backend),
-        value_operation(backend, sinks),
+        *value_operations(backend, sinks),
         journal_operation(backend, sinks),
     ]
     return build("Driftline flow", TEXT, operations, backend, ready, settings)

@@ -19,6 +19,10 @@ from driftline.serve.http.streams import ABORT
 _BUCKETS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.5, 1, 2, 5, 10)
 
 
+READY = "ready"
+"""The operation that is asked whether all is well: that it is not is no trouble of a client."""
+
+
 class Measured:
     """An application that tells of its requests."""
 
@@ -107,7 +111,7 @@ class Measured:
                 bytes=size,
             )
             log.debug(text, scope["method"], path, status, seconds * 1000, extra=fields)
-        if status >= 500:
+        if status >= 500 and told.operation != READY:
             self._trouble.failed(now, f"a request was answered {status}, {told.code}: {name}")
         elif status and self._trouble.count:
             self._trouble.over(now, "requests are answered")

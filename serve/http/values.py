@@ -105,7 +105,7 @@ class _Values:
 
     async def get(self, call: Call) -> Response:
         key, time = _key(call, call[KEY]), as_of(self._backend, call)
-        for answer in await self._ask(call, {"what": "get", "key": key, "at": time}):
+        for answer in await self._ask(call, {"what": "value", "key": key, "at": time}):
             return json_answer(dumps({"at": token_of(time), **_row({**answer, "key": key})}))
         raise Refused("absent", "there is no such key")
 

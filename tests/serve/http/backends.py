@@ -27,7 +27,7 @@ class FlowBackend:
     def __init__(self, flow: Flow, views: Mapping[str, Sequence[HostedView]]) -> None:
         self.views = views
         self.oldest = 0
-        self.time = 0
+        self.time = 1  # a service that has started
         self.holds = False
         self.refuses: deque[Refused | None] = deque()
         self.asking = 0
@@ -43,6 +43,9 @@ class FlowBackend:
         self._items: list[Item] = []
         self._waiting: list[Item] = []
         self._moved = asyncio.Condition()
+        for shards in views.values():
+            for view in shards:
+                view.apply(self.time, ())
 
     def _taken(self) -> Iterator[tuple[int, object]]:
         while True:
