@@ -3,6 +3,7 @@
 Fixtures that tests of several folders use.
 """
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.zookeepers import zookeeper
@@ -19,3 +20,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("driftline")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("soak"):  # it says for itself how long it takes
+            item.add_marker(pytest.mark.timeout(0))

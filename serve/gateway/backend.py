@@ -24,6 +24,10 @@ class Backend(Protocol):
         """T: all outputs below it have come here. 0 while the service starts."""
 
     @property
+    def started(self) -> bool:
+        """Whether `time` is no more behind that of the session before."""
+
+    @property
     def oldest(self) -> int:
         """The outputs from this time on can be read again."""
 

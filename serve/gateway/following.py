@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from typing import Literal
 
 import zmq
 import zmq.asyncio
@@ -20,12 +21,16 @@ NOBODY = 0
 
 
 async def follow(
-    context: zmq.asyncio.Context, address: str, since: int, name: str = "gateway"
+    context: zmq.asyncio.Context,
+    address: str,
+    since: int,
+    name: str = "gateway",
+    over: asyncio.Event | None = None,
 ) -> AsyncIterator[Span]:
     """The spans of a journal from a time on, without an end; those that are empty, too.
 
     One that ends where it begins says that there is no more for now. Whoever takes them slowly is
-    given them slowly. If the journal's process is started again, they go on.
+    given them slowly. If the journal's process is started again, they go on. They end with `over`.
     Raises NoLongerRetained, Unavailable if they cannot be read.
     """
     following = Following(f"{name}-{secrets.token_hex(4)}", secrets.token_hex(8), since)
@@ -35,9 +40,12 @@ async def follow(
     socket.setsockopt(zmq.RECONNECT_IVL, 20)
     socket.connect(address)
     saying = asyncio.create_task(_say_so(socket, following))
+    ended = None if over is None else asyncio.create_task(over.wait())
     try:
         while True:
-            heard = following.hear(await socket.recv())
+            if (data := await _received(socket, ended)) is None:
+                return
+            heard = following.hear(data)
             if isinstance(heard, Lost):
                 if heard.oldest >= 0:
                     raise NoLongerRetained(heard.reason, heard.oldest)
@@ -54,10 +62,25 @@ async def follow(
             if credit := following.credit():
                 await socket.send(credit)
     finally:
-        saying.cancel()
-        with suppress(asyncio.CancelledError):
-            await saying
+        for task in filter(None, (saying, ended)):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
         socket.close()
+
+
+async def _received(
+    socket: zmq.asyncio.Socket, ended: asyncio.Task[Literal[True]] | None
+) -> bytes | None:
+    """The next message; None once `ended` is done."""
+    if ended is None:
+        return await socket.recv()
+    coming = asyncio.ensure_future(socket.recv())
+    try:
+        await asyncio.wait((coming, ended), return_when=asyncio.FIRST_COMPLETED)
+        return coming.result() if coming.done() else None
+    finally:
+        coming.cancel()
 
 
 async def _say_so(socket: zmq.asyncio.Socket, following: Following) -> None:

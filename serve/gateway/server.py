@@ -90,8 +90,10 @@ class HttpServer:
     def stop(self) -> None:
         """Take no more requests, and let those that are under way end, in `GRACE_S` at most."""
         self._over.set()
-        if self._server is not None:
+        if self._server is not None and self._loop is not None and self.service is not None:
             self._server.should_exit = True
+            with suppress(RuntimeError):  # the loop is over
+                self._loop.call_soon_threadsafe(self.service.end)
         elif self._loop is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._loop.stop)

@@ -67,7 +67,7 @@ class Service:
     ) -> None:
         self._time = 0
         self._taken = taken
-        self._started = False
+        self.started = False
         self._config = config
         self._submit = submit
         self._figures = figures
@@ -101,6 +101,7 @@ class Service:
         """Dead letters since the start."""
         self._following = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._over = asyncio.Event()
 
     async def start(self) -> None:
         """Wait until all views have what there was when the session before ended."""
@@ -116,7 +117,11 @@ class Service:
             text = "after %g s not all is worked off that was taken before: reads are as of before"
             log.warning(text, CATCHES_UP_S, extra=told)
         await self._views_at(self._time)
-        self._started = True
+        self.started = True
+
+    def end(self) -> None:
+        """End all streams: no client comes any more."""
+        self._over.set()
 
     async def close(self) -> None:
         """Follow and ask nothing more."""
@@ -157,7 +162,7 @@ class Service:
 
     @property
     def time(self) -> int:
-        return self._time if self._started else 0
+        return self._time if self.started else 0
 
     @property
     def oldest(self) -> int:
@@ -179,7 +184,7 @@ class Service:
         raise Refused("unavailable", f"it is stored, but not worked off within {within_s:g} s")
 
     def spans(self, since: int) -> AsyncIterator[Span]:
-        return follow(self._context, self._config.feeds, since, "subscriber")
+        return follow(self._context, self._config.feeds, since, "subscriber", self._over)
 
     async def _wait_for(self, time: int) -> None:
         if self._time < time:

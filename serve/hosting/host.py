@@ -40,12 +40,12 @@ AGAIN_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """When a checkpoint is due: after so many seconds, or outputs; and how far back answers go, in
-    the unit of times."""
+    """When a checkpoint is due: after so many seconds, or outputs. `retained_s`: for so long the
+    newest T stays one that can be asked as of."""
 
     seconds: float
     items: int
-    retained: int
+    retained_s: float
 
 
 class ViewHost(Party):
@@ -92,6 +92,9 @@ class ViewHost(Party):
         """Outputs since the last checkpoint."""
         self._saved_at = 0.0
         self._saving = False
+        self._past: deque[tuple[float, int]] = deque()
+        """(when, T as of then) of checkpoints; only the first may be older than what is retained.
+        """
         self._told = Trouble("checkpoint-failed")
 
     # From the journal.
@@ -208,12 +211,20 @@ class ViewHost(Party):
         view = self.view
         due = self.now >= self._saved_at + self._pace.seconds or self._items >= self._pace.items
         if due and self._items and self.following.stored >= view.time:
-            view.retain(view.time - self._pace.retained)
+            view.retain(self._retained_from())
             view.freeze()
             self._items, self._saving = 0, True
             self.work = Work("write a checkpoint", self._publish, partial(self._saved, view.time))
         else:
             self.work = view.work()
+
+    def _retained_from(self) -> int:
+        """The T that was the newest, the retained time ago."""
+        past = self._past
+        past.append((self.now, self.view.time))
+        while len(past) > 1 and past[1][0] <= self.now - self._pace.retained_s:
+            past.popleft()
+        return past[0][1] if past[0][0] <= self.now - self._pace.retained_s else self.view.since
 
     def worked(self, well: bool) -> None:
         """The copy has ended; `well`: it has done its work."""

@@ -50,6 +50,10 @@ class HostedKeyValues:
     def since(self) -> int:
         return self._view.since
 
+    @property
+    def damaged(self) -> str:
+        return ""
+
     def apply(self, time: int, items: Sequence[Item]) -> None:
         self._view.apply(time, items)
 

@@ -151,7 +151,7 @@ def run_view(config: ServiceConfig) -> None:
         for _ in writing(path, whose, view.save()):
             pass
 
-    pace = Pace(config.checkpoint_s, config.checkpoint_items, int(config.retained_s * 1e6))
+    pace = Pace(config.checkpoint_s, config.checkpoint_items, config.retained_s)
     following = Following(config.name, secrets.token_hex(8), kept)
     host = ViewHost(config.name, view, following, kept, pace, publish, perf_counter)
     runtime = Runtime()
@@ -165,8 +165,11 @@ def run_view(config: ServiceConfig) -> None:
     runtime.add(Copies(host, exits), "inproc://copies")
     if (file := exits.fileno()) is not None:
         runtime.listen(file, exits.take)
-    runtime.run(lambda: host.lost is not None)
-    assert host.lost is not None
+    runtime.run(lambda: host.lost is not None or bool(view.damaged))
+    if host.lost is None:
+        told = about("view-damaged", view=config.name, reason=view.damaged)
+        log.error("%s begins anew from the journal: %s", config.name, view.damaged, extra=told)
+        return
     raise Unavailable(f"{config.name} cannot follow the journal: {host.lost.reason}")
 
 

@@ -23,6 +23,6 @@ def as_of(backend: Backend, call: Call) -> int:
 
 def now(backend: Backend) -> int:
     """The newest T that the service has. Raises Refused while it starts: it may have later ones."""
-    if not backend.time:
+    if not backend.started:
         raise Refused("unavailable", "the service is starting: ask again a little later")
     return backend.time

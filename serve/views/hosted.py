@@ -41,6 +41,10 @@ class HostedView(Protocol):
     def since(self) -> int:
         """As of this T and later ones there are answers."""
 
+    @property
+    def damaged(self) -> str:
+        """Why the view has to be made anew, as its files are damaged; "" if they are not."""
+
     def apply(self, time: int, items: Sequence[Item]) -> None:
         """Apply the outputs from `self.time` up to a later time, in label order."""
 

@@ -36,6 +36,8 @@ LONG_S = 1e6
 class Recording:
     """A view that has all outputs, as a list. As of T it answers how many there are below."""
 
+    damaged = ""
+
     def __init__(self) -> None:
         self.time = 0
         self.since = 0

@@ -27,7 +27,8 @@ class FlowBackend:
     def __init__(self, flow: Flow, views: Mapping[str, Sequence[HostedView]]) -> None:
         self.views = views
         self.oldest = 0
-        self.time = 1  # a service that has started
+        self.time = 1
+        self.started = True
         self.holds = False
         self.refuses: deque[Refused | None] = deque()
         self.asking = 0
