@@ -1,0 +1,86 @@
+"""`driftline serve`: of a flow, with a schema, and what it says of what it cannot do."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+
+from tests.index.truth.service import ROOT, Service
+
+SCHEMA = """
+[collections.articles.fields]
+title = {kind = "text", analyser = "english"}
+year = {kind = "number"}
+"""
+
+
+def refusal(*arguments: object) -> str:
+    """What the command says before it ends with an error."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "driftline", "serve", *map(str, arguments)],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert ended.returncode
+    assert "Traceback" not in ended.stderr
+    return ended.stderr
+
+
+def test_the_values_of_a_flow_are_served_and_there_again_after_a_kill(tmp_path: Path) -> None:
+    service = Service(tmp_path / "state", "examples/wordcount.py")
+    try:
+        service.start()
+        with httpx.Client(base_url=service.url, timeout=30.0) as http:
+            for count in (1, 2):
+                label = http.post("/records", json={"text": "the cat"}).json()["label"]
+                told = http.get("/views/counts/the", params={"after": label})
+                assert told.json()["value"] == count, told.text
+            before = told.json()
+        service.kill()
+        service.start()
+        with httpx.Client(base_url=service.url, timeout=30.0) as http:
+            label = http.post("/records", json={"text": "the end"}).json()["label"]
+            now = http.get("/views/counts/the", params={"after": label}).json()
+            assert now["value"] == 3
+            then = http.get("/views/counts/the", params={"at": before["at"]})
+            assert then.json() == before
+            assert http.get("/views/counts/nowhere").status_code == 404
+        assert service.end() == 0
+    finally:
+        service.close()
+
+
+def test_an_index_keeps_its_schema(tmp_path: Path) -> None:
+    schema = tmp_path / "schema.toml"
+    schema.write_text(SCHEMA)
+    state = tmp_path / "state"
+    service = Service(state, "--schema", str(schema))
+    try:
+        service.start()
+        with httpx.Client(base_url=service.url, timeout=30.0) as http:
+            path = "/collections/articles/documents/1"
+            document = {"title": "Running", "year": 1990}
+            assert http.put(path, json=document, params={"wait": "visible"}).status_code == 200
+            assert http.put(path, json={"title": 5}).status_code == 400
+            query = {"q": "run year:[1980 TO 2000]"}
+            assert http.get("/collections/articles/search", params=query).json()["total"] == 1
+        assert service.end() == 0
+    finally:
+        service.close()
+    schema.write_text(SCHEMA.replace("english", "plain"))
+    assert "another schema" in refusal("--state", state, "--schema", schema, "--http", "[::1]:0")
+
+
+def test_what_cannot_be_served_is_refused_in_words(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    assert "not HOST:PORT" in refusal("--http", "8080")
+    assert "token" in refusal("--http", "0.0.0.0:0", "--state", state)
+    assert "has its own flow" in refusal("examples/wordcount.py", "--searchers", 2)
+    assert "come together" in refusal("--key", "README.md")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert "in use" in refusal("--http", f"127.0.0.1:{port}", "--state", state)
+    assert not state.exists() or not any(state.glob("input-0/*"))
