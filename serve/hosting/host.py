@@ -96,16 +96,21 @@ class ViewHost(Party):
         """(when, T as of then) of checkpoints; only the first may be older than what is retained.
         """
         self._told = Trouble("checkpoint-failed")
+        self._unread = Trouble("view-not-following")
 
     # From the journal.
 
     def hear(self, data: bytes) -> None:
         """A message of the journal."""
         heard = self.following.hear(data)
-        if isinstance(heard, Lost):
+        if isinstance(heard, Lost) and heard.oldest < 0:  # the next `follow` tries again
+            text = f"{self.name} cannot follow the journal: {heard.reason}; trying again"
+            self._unread.failed(self.now, text, view=self.name)
+        elif isinstance(heard, Lost):
             self.lost = heard
         elif not isinstance(heard, Stored):
             began = self._clock()
+            self._unread.over(self.now, f"{self.name} can follow the journal again")
             if self._follower.take(heard):
                 self._items += len(heard.items)
                 self.applied += len(heard.items)
