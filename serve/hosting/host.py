@@ -214,7 +214,9 @@ class ViewHost(Party):
         if self.work is not None:
             return
         view = self.view
-        due = self.now >= self._saved_at + self._pace.seconds or self._items >= self._pace.items
+        # In a bulk load a checkpoint grows with each: the more there is, the rarer they are.
+        most = max(self._pace.items, min(4 * self._pace.items, self.applied // 10))
+        due = self.now >= self._saved_at + self._pace.seconds or self._items >= most
         if due and self._items and self.following.stored >= view.time:
             view.retain(self._retained_from())
             view.freeze()
