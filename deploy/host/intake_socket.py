@@ -85,6 +85,7 @@ class IntakeSocket(Intake):
         except BaseException:
             self._release(0)
             raise
+        source.connected = 0
         self.address = self._guard.address
         if keys is not None:
             self.address = str(Address(self.address, keys.own.public))
