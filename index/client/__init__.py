@@ -26,6 +26,7 @@ from driftline.index.client.errors import (
     TooLarge,
     Unavailable,
 )
+from driftline.index.client.events import BEGINNING
 from driftline.index.client.results import (
     Change,
     Count,
@@ -41,6 +42,7 @@ from driftline.index.client.results import (
 )
 
 __all__ = [
+    "BEGINNING",
     "AsyncEvents",
     "AsyncIndexClient",
     "Busy",

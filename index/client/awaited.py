@@ -264,10 +264,10 @@ class AsyncIndexClient:
 
     # Streams and watches.
 
-    def changes(self, from_: str | None = None) -> AsyncEvents[Change]:
+    def changes(self, from_: str | None = None, *, until: str | None = None) -> AsyncEvents[Change]:
         """Each new version of a document, from a token on; without it, from when it is
-        first read."""
-        return self._follow(self._requests.changes(from_ or ""))
+        first read. `until`: as in `IndexClient`."""
+        return self._follow(self._requests.changes(from_ or "", until or ""))
 
     async def put_watch(self, id: str, q: str, *, wait: Wait = "durable") -> Written:
         """Store a query: from its label on, documents that begin to match it make events."""
@@ -338,6 +338,8 @@ class AsyncIndexClient:
                         attempts.worked(monotonic())
                         for event in followed.take(data):
                             yield event
+                        if followed.over:
+                            return
                 raise Unavailable("unavailable", f"{self._reach.url} has ended the stream")
             except ServiceError as error:
                 await sleep(attempts.pause_s(error, monotonic()))

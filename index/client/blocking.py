@@ -254,9 +254,13 @@ class IndexClient:
 
     # Streams and watches.
 
-    def changes(self, from_: str | None = None) -> Events[Change]:
-        """Each new version of a document, from a token on; without it, from now on."""
-        return self._follow(self._requests.changes(self._from(from_)))
+    def changes(self, from_: str | None = None, *, until: str | None = None) -> Events[Change]:
+        """Each new version of a document, from a token on; without it, from now on.
+
+        `until`: end with the last one before this token, as soon as the service is there (an `at`
+        of an answer is one where it is).
+        """
+        return self._follow(self._requests.changes(self._from(from_), until or ""))
 
     def put_watch(self, id: str, q: str, *, wait: Wait = "durable") -> Written:
         """Store a query: from its label on, documents that begin to match it make events."""
@@ -314,6 +318,8 @@ class IndexClient:
                     for data in parts:
                         attempts.worked(monotonic())
                         yield from followed.take(data)
+                        if followed.over:
+                            return
                 raise Unavailable("unavailable", f"{self._reach.url} has ended the stream")
             except ServiceError as error:
                 sleep(attempts.pause_s(error, monotonic()))

@@ -20,6 +20,9 @@ from driftline.index.client.results import loads
 
 T = TypeVar("T")
 
+BEGINNING = "00000000000000"
+"""The token before all events."""
+
 
 class ServerEvent(NamedTuple):
     """A server-sent event."""
@@ -60,14 +63,23 @@ def _event(text: str) -> ServerEvent:
 class Followed(Generic[T]):
     """A stream of events that is followed over any number of connections.
 
-    `read`: what the data of an event say; `at`: from this token on, "": from now on.
+    `read`: what the data of an event say; `at`: from this token on, "": from now on; `until`: no
+    events from this token on, "": without an end.
     """
 
-    def __init__(self, path: str, read: Callable[[object], T], at: str = "") -> None:
+    def __init__(
+        self, path: str, read: Callable[[object], T], at: str = "", until: str = ""
+    ) -> None:
         self.path = path
         self.at = at
+        self._until = until
         self._read = read
         self._reader = EventReader()
+
+    @property
+    def over(self) -> bool:
+        """Whether all events were given that are wanted."""
+        return bool(self._until) and self.at >= self._until
 
     def begin(self) -> Mapping[str, str]:
         """Begin with a new connection. Returns the parameters of its request."""
@@ -82,6 +94,9 @@ class Followed(Generic[T]):
                 raise error_in(told) or Unavailable("unavailable", "the stream was ended")
             if event.id <= self.at:
                 continue  # a sign of life, or one that was given before
+            if self._until and event.id > self._until:
+                self.at = self._until
+                return
             self.at = event.id
             if not event.name:
                 yield self._read(told)

@@ -189,8 +189,8 @@ class Requests:
 
     # Streams and watches.
 
-    def changes(self, at: str) -> Followed[Change]:
-        return Followed(f"{self.prefix}/changes", results.change, at)
+    def changes(self, at: str, until: str) -> Followed[Change]:
+        return Followed(f"{self.prefix}/changes", results.change, at, until)
 
     def put_watch(self, id: str, q: str, wait: Wait) -> Request[Written]:
         # Sent again, it stores the same query again: that changes nothing.

@@ -40,7 +40,7 @@ from driftline.index.searcher.questions import since_of, text_of, time_of
 from driftline.serve.errors import NoLongerRetained, Refused
 from driftline.serve.views.hosted import Answer, Question, Work
 
-_FORMAT = "searcher 1"
+_FORMAT = "searcher 2"
 
 _SINK = 0
 """The number of the flow's only sink."""
@@ -70,7 +70,10 @@ class Searcher:
         self.time = 0
         self.since = 0
         self.damaged = ""
-        self._is = (_FORMAT, schema.fingerprint(), shard, shards)
+        self._is = (_FORMAT, shard, shards)
+        self._fingerprints = tuple(
+            (name, collection.fingerprint()) for name, collection in schema.collections.items()
+        )
         self._files = Files(directory)
         self._holdings = {
             name: Holding(collection, self._files, lambda id: shard_of(id, shards) == shard, budget)
@@ -154,7 +157,7 @@ class Searcher:
         """Write what is not in files yet, then the rest in parts. Raises Unavailable."""
         if self.damaged:
             raise Unavailable(f"nothing is saved: {self.damaged}")
-        yield pack((*self._is, self.time, self.since))
+        yield pack((*self._is, self._fingerprints, self.time, self.since))
         for holding in self._holdings.values():
             yield from holding.save()
 
@@ -172,18 +175,21 @@ class Searcher:
         self._files.sweep(self._named | self._in_use())
 
     def load(self, parts: Iterable[bytes]) -> None:
-        """Become the view that was saved. Raises SnapshotDamaged."""
+        """Become the view that was saved; collections of a later schema are empty. Raises
+        SnapshotDamaged."""
         saved = Saved(parts)
         match saved.row():
-            case (*kind, int(time), int(since)) if tuple(kind) == self._is:
+            case (*kind, tuple(fingerprints), int(time), int(since)) if tuple(
+                kind
+            ) == self._is and set(fingerprints) <= set(self._fingerprints):
                 self.time, self.since = time, since
             case _:
                 raise SnapshotDamaged(
                     "the checkpoint of the index is of another schema, shard or version of "
                     "Driftline; everything is made anew from the journal"
                 )
-        for holding in self._holdings.values():
-            holding.load(saved)
+        for name, _ in fingerprints:
+            self._holdings[name].load(saved)
         self._named = self._in_use()
         self._files.sweep(self._named)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
+from driftline.deploy.host.claims import claim
 from driftline.engine.durable import make_directory, replace_file
 from driftline.engine.errors import StateMismatch
 from driftline.engine.sinks.directory import reported
@@ -44,32 +45,46 @@ def schema_in(state: Path) -> Schema:
 
 
 def define(state: Path, given: Path | None) -> str:
-    """Define the index of a state directory, or check that it is the one that is there.
+    """Define the index of a state directory, add collections to it, or check that it is the one
+    that is there.
 
     `given`: the file of its schema; None: the one that is there, or the default. Returns the name
-    of its flow. Raises SchemaError, StateMismatch if the index has another schema, Unavailable.
+    of its flow. Raises SchemaError, StateMismatch if a collection that is there has another schema,
+    InUse if the index runs, Unavailable.
     """
-    schema = None if given is None else load_schema(given)
-    begun = (state / _FLOW).exists()
     with reported(state):
-        if begun and schema is not None:
-            _check_same(schema, schema_in(state), given, state)
-        if not begun:
+        if given is not None:
+            _use_schema(given, state)
+        if not (state / _FLOW).exists() or (state / _FLOW).read_text() != _MODULE:
             make_directory(state)
-            if given is not None:
-                replace_file(state / _SCHEMA, given.read_bytes())
-        if not begun or (state / _FLOW).read_text() != _MODULE:
             replace_file(state / _FLOW, _MODULE.encode())
     return f"{state / _FLOW}:flow"
 
 
-def _check_same(schema: Schema, before: Schema, given: Path | None, state: Path) -> None:
-    if schema.fingerprint() != before.fingerprint():
-        raise StateMismatch(
-            f"{given} is another schema than that of the index in {state}. A collection keeps its "
-            "schema: give the schema that it was begun with, or another --state, and fill the new "
-            "index from the old one's documents"
-        )
+def _use_schema(given: Path, state: Path) -> None:
+    schema, before = load_schema(given), None
+    if (state / _FLOW).exists():
+        before = schema_in(state)
+        _check_kept(before, schema, given, state)
+    if before is None or schema.fingerprint() != before.fingerprint():
+        alone = claim(state / "run.lock")  # processes that run read the schema when they start
+        try:
+            replace_file(state / _SCHEMA, given.read_bytes())
+        finally:
+            alone.release()
+
+
+def _check_kept(before: Schema, schema: Schema, given: Path, state: Path) -> None:
+    """Raises StateMismatch unless all collections are there as they were."""
+    for name, collection in before.collections.items():
+        there = schema.collections.get(name)
+        if there is None or there.fingerprint() != collection.fingerprint():
+            what = "has no" if there is None else "has another schema for the"
+            raise StateMismatch(
+                f"{given} {what} collection {name!r} of the index in {state}, and a collection "
+                "keeps its schema: leave it as it is, add a collection with the new one, and fill "
+                "that from the old one's documents"
+            )
 
 
 def views_of(state: Path, searchers: int) -> tuple[ViewSpec, ...]:

@@ -8,7 +8,12 @@ import sys
 from pathlib import Path
 
 import httpx
+import pytest
 
+import driftline.deploy.host.claims as claims
+from driftline.engine.errors import InUse
+from driftline.index.client import BEGINNING, Change, Delete, IndexClient, Line, Written
+from driftline.index.serving.definition import define, schema_in
 from tests.index.truth.service import ROOT, Service
 
 SCHEMA = """
@@ -72,6 +77,64 @@ def test_an_index_keeps_its_schema(tmp_path: Path) -> None:
         service.close()
     schema.write_text(SCHEMA.replace("english", "plain"))
     assert "another schema" in refusal("--state", state, "--schema", schema, "--http", "[::1]:0")
+    schema.write_text(SCHEMA.replace("articles", "others"))
+    assert "has no collection" in refusal("--state", state, "--schema", schema)
+
+
+def test_a_collection_with_another_schema_is_added_and_filled_from_the_one_before(
+    tmp_path: Path,
+) -> None:
+    schema, state = tmp_path / "schema.toml", tmp_path / "state"
+    schema.write_text(SCHEMA)
+    service = Service(state, "--schema", str(schema))
+    try:
+        service.start()
+        with IndexClient(service.url) as index:
+            old = index.collection("articles")
+            old.put("1", {"title": "Running", "year": 1990})
+            old.put("2", {"title": "Ran"})
+            old.delete("2")
+        assert service.end() == 0
+        schema.write_text(SCHEMA + SCHEMA.replace("articles", "again").replace("english", "plain"))
+        service.start()
+        with IndexClient(service.url, session=True) as index:
+            old, new = index.collection("articles"), index.collection("again")
+            with old.changes(BEGINNING, until=old.count("*").at) as changes:
+                results = list(new.bulk(map(_line, changes)))
+            assert [type(result) for result in results] == [Written] * 3
+            assert old.search("run").total == 1
+            assert new.search("run").total == 0
+            assert [hit.id for hit in new.search("running").hits] == ["1"]
+            assert new.count("*").total == 1
+        assert service.end() == 0
+        service.start()  # from checkpoints with both
+        with IndexClient(service.url) as index:
+            assert index.collection("again").count("running").total == 1
+    finally:
+        service.close()
+
+
+def _line(change: Change) -> Line:
+    if change.document is None:
+        return Delete(change.id)
+    return {"id": change.id, **change.document}
+
+
+def test_a_running_index_keeps_its_collections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "CLAIM_S", 0.0)
+    schema, state = tmp_path / "schema.toml", tmp_path / "state"
+    schema.write_text(SCHEMA)
+    define(state, schema)
+    running = claims.claim(state / "run.lock")
+    define(state, schema)  # the same as is there
+    schema.write_text(SCHEMA + SCHEMA.replace("articles", "more"))
+    with pytest.raises(InUse):
+        define(state, schema)
+    running.release()
+    define(state, schema)
+    assert set(schema_in(state).collections) == {"articles", "more"}
 
 
 def test_what_cannot_be_served_is_refused_in_words(tmp_path: Path) -> None:
