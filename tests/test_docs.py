@@ -215,9 +215,14 @@ def run_blocks(path: Path) -> dict[str, object]:
 SERVED = ROOT / "docs/reference/client.md"
 """What it shows is run with a service, by tests/index/client."""
 
+SERVED_TOO = ROOT / "docs/service.md"
+"""The same, by tests/index/serving."""
+
 
 @pytest.mark.parametrize(
-    "path", [p for p in PAGES if blocks(p, "python") and p != SERVED], ids=name_of
+    "path",
+    [p for p in PAGES if blocks(p, "python") and p not in (SERVED, SERVED_TOO)],
+    ids=name_of,
 )
 def test_python_that_is_shown_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))

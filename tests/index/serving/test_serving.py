@@ -12,14 +12,23 @@ import pytest
 
 import driftline.deploy.host.claims as claims
 from driftline.engine.errors import InUse
-from driftline.index.client import BEGINNING, Change, Delete, IndexClient, Line, Written
+from driftline.index.client import IndexClient
 from driftline.index.serving.definition import define, schema_in
 from tests.index.truth.service import ROOT, Service
+from tests.test_docs import SERVED_TOO, blocks
 
 SCHEMA = """
 [collections.articles.fields]
 title = {kind = "text", analyser = "english"}
 year = {kind = "number"}
+"""
+
+DEFAULT = """
+[collections.documents]
+others = "stored"
+[collections.documents.fields]
+title = {kind = "text", weight = 2.0}
+text = {kind = "text"}
 """
 
 
@@ -81,43 +90,32 @@ def test_an_index_keeps_its_schema(tmp_path: Path) -> None:
     assert "has no collection" in refusal("--state", state, "--schema", schema)
 
 
-def test_a_collection_with_another_schema_is_added_and_filled_from_the_one_before(
-    tmp_path: Path,
-) -> None:
+def test_a_collection_is_added_and_filled_from_another_as_the_page_shows(tmp_path: Path) -> None:
+    """What `docs/service.md` shows is what is run."""
     schema, state = tmp_path / "schema.toml", tmp_path / "state"
-    schema.write_text(SCHEMA)
-    service = Service(state, "--schema", str(schema))
+    service, later = Service(state), Service(state, "--schema", str(schema))
     try:
         service.start()
         with IndexClient(service.url) as index:
-            old = index.collection("articles")
-            old.put("1", {"title": "Running", "year": 1990})
-            old.put("2", {"title": "Ran"})
-            old.delete("2")
+            index.put("1", {"title": "Running", "year": 1990})
+            index.put("2", {"title": "Ran"})
+            index.delete("2")
         assert service.end() == 0
-        schema.write_text(SCHEMA + SCHEMA.replace("articles", "again").replace("english", "plain"))
-        service.start()
-        with IndexClient(service.url, session=True) as index:
-            old, new = index.collection("articles"), index.collection("again")
-            with old.changes(BEGINNING, until=old.count("*").at) as changes:
-                results = list(new.bulk(map(_line, changes)))
-            assert [type(result) for result in results] == [Written] * 3
-            assert old.search("run").total == 1
-            assert new.search("run").total == 0
-            assert [hit.id for hit in new.search("running").hits] == ["1"]
-            assert new.count("*").total == 1
-        assert service.end() == 0
-        service.start()  # from checkpoints with both
-        with IndexClient(service.url) as index:
-            assert index.collection("again").count("running").total == 1
+        schema.write_text(DEFAULT + blocks(SERVED_TOO, "toml")[0])
+        later.start()
+        (shown,) = blocks(SERVED_TOO, "python")
+        names: dict[str, object] = {}
+        exec(shown.replace("http://127.0.0.1:8080", later.url), names)
+        assert later.end() == 0
+        later.start()  # from checkpoints with both
+        with IndexClient(later.url) as index:
+            found = [index.count("run").total, index.collection("articles").count("run").total]
+            assert found == [0, 1]
+            assert index.collection("articles").count("*").total == 1
+        assert later.end() == 0
     finally:
         service.close()
-
-
-def _line(change: Change) -> Line:
-    if change.document is None:
-        return Delete(change.id)
-    return {"id": change.id, **change.document}
+        later.close()
 
 
 def test_a_running_index_keeps_its_collections(
