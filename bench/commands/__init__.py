@@ -14,7 +14,7 @@ from driftline.bench.commands.comparing import floor, latency, throughput
 from driftline.bench.commands.examining import journal, memory, ordering, profile
 from driftline.bench.commands.killing import recovery
 from driftline.bench.commands.resizing import rescale
-from driftline.bench.commands.serving import service
+from driftline.bench.commands.serving import service, watches
 from driftline.deploy.host.signals import Signals
 from driftline.engine.errors import Unavailable
 
@@ -36,6 +36,6 @@ def bench() -> None:
 
 for command in (
     *(latency, throughput, ordering, recovery, rescale, floor, memory, profile),
-    *(service, journal),
+    *(service, watches, journal),
 ):
     bench.add_command(command)

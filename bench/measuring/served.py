@@ -11,9 +11,10 @@ import asyncio
 import http.client
 import json
 import selectors
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from time import perf_counter
 from urllib.parse import quote, urlsplit
+from urllib.request import urlopen
 
 from driftline.bench.measuring.corpus import Documents
 from driftline.bench.measuring.http import Client
@@ -33,30 +34,38 @@ def fill(url: str, documents: Documents) -> float:
 
     Raises Unavailable if one is not taken, or not found.
     """
-    where = urlsplit(url)
-    connection = http.client.HTTPConnection(where.netloc, timeout=FILLS_WITHIN_S)
     began = perf_counter()
-    connection.request("POST", "/documents:bulk", _blocks(documents), encode_chunked=True,
-                       headers={"Transfer-Encoding": "chunked"})  # fmt: skip
-    answers = [json.loads(line) for line in connection.getresponse().read().splitlines()]
-    refused = [answer for answer in answers if "error" in answer]
-    if refused or len(answers) != len(documents):
-        first = refused[0]["error"] if refused else "lines without an answer"
-        raise Unavailable(f"{len(documents) - len(answers) + len(refused)} documents were not "
-                          f"taken: {first}")  # fmt: skip
-    connection.request("GET", f"/count?q=*&after={max(each['label'] for each in answers)}")
-    found = json.load(connection.getresponse())
+    label = put_in(url, [{"id": id, "text": text} for id, text in documents])
+    with urlopen(f"{url}/count?q=*&after={label}", timeout=FILLS_WITHIN_S) as answer:
+        found = json.load(answer)
     seconds = perf_counter() - began
-    connection.close()
     if found.get("total") != len(documents):
         raise Unavailable(f"{len(documents)} documents were put in, and this is found: {found}")
     return len(documents) / seconds
 
 
-def _blocks(documents: Documents) -> Iterator[bytes]:
+def put_in(url: str, documents: Sequence[Mapping[str, object]]) -> str:
+    """Put documents in by one bulk. Returns the label of the last one.
+
+    Raises Unavailable if one is not taken.
+    """
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=FILLS_WITHIN_S)
+    connection.request("POST", "/documents:bulk", _blocks(documents), encode_chunked=True,
+                       headers={"Transfer-Encoding": "chunked"})  # fmt: skip
+    answers = [json.loads(line) for line in connection.getresponse().read().splitlines()]
+    connection.close()
+    refused = [answer for answer in answers if "error" in answer]
+    if refused or len(answers) != len(documents):
+        first = refused[0]["error"] if refused else "lines without an answer"
+        raise Unavailable(f"{len(documents) - len(answers) + len(refused)} documents were not "
+                          f"taken: {first}")  # fmt: skip
+    return max(str(each["label"]) for each in answers)
+
+
+def _blocks(lines: Sequence[Mapping[str, object]]) -> Iterator[bytes]:
     block = bytearray()
-    for id, text in documents:
-        block += json.dumps({"id": id, "text": text}).encode() + b"\n"
+    for line in lines:
+        block += json.dumps(line).encode() + b"\n"
         if len(block) >= BLOCK_BYTES:
             yield bytes(block)
             block.clear()

@@ -155,7 +155,10 @@ class _Watching:
                         events, reached = await self._found(call, collection, reached, wanted)
                         if events:
                             yield _as_events(watch, events)
-                    span = await anext(spans)
+                    try:
+                        span = await anext(spans)
+                    except StopAsyncIteration:  # the service ends
+                        return
                     if span is None:
                         yield moment(reached)
                     elif span.items:

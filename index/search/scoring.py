@@ -7,7 +7,12 @@ which they were written.
 
 A word counts by its frequency in the field, the length of the field, and its rarity. A phrase is as
 rare as its words together. All words that a beginning or a near word stands for count as one word
-with a rarity of 1.
+with a rarity of 1. A leaf that is `often` in a field adds, from left to right,
+
+    weight * rarity * (often * (K1 + 1)) / (often + K1 * (1 - B + B * relative))
+
+where `relative` is the length of the field * how many documents have it / its length in all these,
+and `rarity` the sum of log1p((documents - having + 0.5) / (having + 0.5)) over the words of a leaf.
 
 (Robertson and Zaragoza, The probabilistic relevance framework, 2009, section 3.4.)
 """

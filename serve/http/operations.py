@@ -26,7 +26,7 @@ from driftline.serve.http.access import Right
 from driftline.serve.http.jsons import Json
 from driftline.serve.http.limits import Places, Rates
 from driftline.serve.http.parameters import Given, Parameter, path_of, query_of
-from driftline.serve.http.problems import INTERNAL, problem, refusal_of
+from driftline.serve.http.problems import ENDS, INTERNAL, problem, refusal_of
 from driftline.serve.http.settings import Settings
 from driftline.serve.http.streams import ClientLeft, Sender, while_there
 
@@ -164,6 +164,8 @@ class _Methods:
             return
         except DriftlineError as error:
             refused = refusal_of(error)
+        except asyncio.CancelledError:  # nobody else cancels it: the service ends
+            refused = ENDS
         except Exception:
             log.exception("a request has failed: %s %s", scope["method"], scope["path"])
             refused = INTERNAL

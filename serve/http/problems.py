@@ -38,6 +38,8 @@ STATUS = {
 
 INTERNAL = Refused("internal", "the server has failed; its log says why")
 
+ENDS = Refused("unavailable", "the service has ended before there was an answer: ask again")
+
 
 def refusal_of(error: DriftlineError) -> Refused:
     """What a client is told of an error that it has caused or met."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -10,6 +11,7 @@ import pytest
 
 from driftline.index.http import watching
 from driftline.serve.http.settings import Settings
+from driftline.serve.journal import Span
 from tests.index.http.service import Service, client_of
 from tests.index.http.serving import served
 from tests.index.http.test_changes import Event, events
@@ -83,6 +85,25 @@ def test_a_stream_without_events_says_how_far_it_is(tmp_path: Path) -> None:
                     assert (name, data) == ("time", {"at": id})
                     if id >= label:
                         break
+
+    asyncio.run(drive())
+
+
+def test_a_stream_is_whole_when_the_service_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ended(since: int) -> AsyncIterator[Span]:
+        return
+        yield
+
+    async def drive() -> None:
+        service = Service(tmp_path)
+        async with served(service) as client:
+            since = await label_of(await client.put("/watches/w%2F1", json={"q": "tea"}))
+            label = await label_of(await client.put("/documents/1", json={"title": "tea"}))
+            monkeypatch.setattr(service, "spans", ended)
+            [(_, id, _)] = await read(client, 2, since)
+            assert id == label
 
     asyncio.run(drive())
 

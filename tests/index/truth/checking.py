@@ -8,20 +8,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from driftline.index.documents.schema import Collection
 from tests.index.truth.model import SequentialIndex
 from tests.index.truth.notes import Answered, Notes, Sent
-
-Event = tuple[int, Mapping[str, object]]
-"""Of the change stream: (label, what it tells)."""
+from tests.index.truth.watching import Event, wrong_events
 
 SHOWN = 10
 """Mistakes that are told of at most."""
 
 
-def check(notes: Notes, events: Sequence[Event], collection: Collection) -> None:
-    """Everything is as it has to be; `events`: the change stream, from its beginning on."""
+def check(
+    notes: Notes,
+    events: Sequence[Event],
+    collection: Collection,
+    told: Mapping[str, Sequence[Event]],
+) -> None:
+    """Everything is as it has to be.
+
+    `events`: the change stream, from its beginning on; `told`: the stream of each watch.
+    """
     wrong = [
         *notes.wrong,
         *wrong_writes(notes, events),
         *wrong_answers(notes.answered, events, collection),
+        *wrong_events(notes.watched, told, events, collection),
     ]
     more = f"\n... and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
     assert not wrong, "\n" + "\n".join(wrong[:SHOWN]) + more

@@ -14,7 +14,7 @@ import httpx
 
 from driftline.serve.views.tokens import token_of
 from tests.index.truth import samples
-from tests.index.truth.notes import Answered, Notes, Sent, label_of
+from tests.index.truth.notes import Answered, Notes, Sent, Watched, label_of
 from tests.index.truth.running import Running
 
 PATIENCE_S = 90.0
@@ -34,6 +34,16 @@ BEGINNING = 10**12
 COME_AGAIN = 429, 503
 
 
+def connected(url: str) -> httpx.Client:
+    """A client of HTTP; it needs no certificates, and to read them takes 20 ms."""
+    return httpx.Client(base_url=url, timeout=30.0, trust_env=False, verify=False)
+
+
+def watches_of(client: str) -> list[str]:
+    """The watches that a client puts and removes."""
+    return [f"{client}-a", f"{client}-b"]
+
+
 class Client(Running):
     """One client: what it does is given by its seed, and by when it is answered."""
 
@@ -47,6 +57,8 @@ class Client(Running):
         self._marks = 0
         self._label = 0
         """Of its last write."""
+        self._tried = 0
+        """How often it has asked for anything."""
         self._past: deque[int] = deque(maxlen=PAST)
         self._newest = 0
         """T of its last read that did not ask for another one."""
@@ -57,7 +69,7 @@ class Client(Running):
         deeds: list[Callable[[], None]] = [
             *[self._put] * 5, self._delete, self._put_unsure, self._conditional, self._bulk,
             *[self._search] * 8, *[self._count] * 2, self._pages, *[self._get] * 3,
-            self._by_its_words,
+            self._by_its_words, *[self._watch] * 2,
         ]  # fmt: skip
         try:
             while not self._over.is_set():
@@ -156,6 +168,21 @@ class Client(Running):
             else:
                 self._notes.wrong.append(f"a good line was refused: {line}")
         return well
+
+    def _watch(self) -> None:
+        """A stored query is put in place of another one, or removed."""
+        id = self._chance.choice(watches_of(self.name))
+        self.watch(id, None if self._chance.random() < 0.3 else self._query())
+
+    def watch(self, id: str, query: str | None) -> None:
+        """Store a query, or remove it; it has no key, so it may be done several times."""
+        since, tried = self._label, self._tried
+        method, body = ("DELETE", None) if query is None else ("PUT", {"q": query})
+        answer = self._ask(method, id, {}, body, path=f"/watches/{id}")
+        label = label_of(answer.json()["label"])
+        sure = self._tried == tried + 1
+        self._notes.watched.append(Watched(id, query, label if sure else since, label))
+        self._label = max(self._label, label)
 
     # Reads.
 
@@ -304,6 +331,7 @@ class Client(Running):
         until = monotonic() + PATIENCE_S
         said = ""
         while monotonic() < until:
+            self._tried += 1
             try:
                 answer = self._http.request(
                     method, path or f"/documents/{id}", params=dict(given), json=document
@@ -329,7 +357,7 @@ class Client(Running):
         self._http = self._connected()
 
     def _connected(self) -> httpx.Client:
-        return httpx.Client(base_url=self._url, timeout=30.0, trust_env=False)
+        return connected(self._url)
 
     def _note_wrong(self, answer: httpx.Response) -> None:
         request = answer.request
@@ -364,68 +392,3 @@ class Client(Running):
 
     def _shared(self) -> str:
         return f"s{self._chance.randrange(SHARED)}"
-
-
-class Reader(Running):
-    """Reads the change stream from the beginning; comes again wherever it was, and leaves often."""
-
-    def __init__(self, url: str, seed: int, notes: Notes, over: Event) -> None:
-        super().__init__("reader")
-        self.events: list[tuple[int, dict[str, object]]] = []
-        """(label, event)"""
-        self.came = 0
-        self._url = url
-        self._chance = Random(seed)
-        self._notes = notes
-        self._over = over
-        self._last = token_of(0)
-
-    def run(self) -> None:
-        while not self._over.is_set():
-            self._read(monotonic() + self._chance.uniform(0.5, 6.0))
-
-    def read_up_to(self, label: int) -> None:
-        """Read until the event of a label has come."""
-        until = monotonic() + PATIENCE_S
-        while not self.events or self.events[-1][0] < label:
-            assert monotonic() < until, f"the stream does not come to {label}"
-            self._read(until, label)
-
-    def _read(self, leaves: float, label: int | None = None) -> None:
-        self.came += 1
-        given = {"from": token_of(0)}
-        headers = {"Last-Event-ID": self._last}
-        try:
-            with (
-                httpx.Client(base_url=self._url, timeout=20.0, trust_env=False) as http,
-                http.stream("GET", "/changes", params=given, headers=headers) as answer,
-            ):
-                if answer.status_code != 200:
-                    if answer.status_code not in COME_AGAIN:
-                        self._notes.wrong.append(f"/changes: {answer.status_code}")
-                    self._over.wait(AGAIN_S)
-                    return
-                self._take(answer, leaves, label)
-        except httpx.TransportError:
-            self._notes.refused["stream"] += 1
-            self._over.wait(AGAIN_S)
-
-    def _take(self, answer: httpx.Response, leaves: float, label: int | None) -> None:
-        event: dict[str, str] = {}
-        for line in answer.iter_lines():
-            if line:
-                name, _, value = line.partition(":")
-                event[name] = value.removeprefix(" ")
-                continue
-            if "id" in event:
-                self._last = event["id"]
-            if event.get("event", "message") == "message" and "data" in event:
-                self.events.append((label_of(self._last), json.loads(event["data"])))
-            elif event.get("event") == "error":
-                self._notes.wrong.append(f"/changes: {event}")
-                return
-            event = {}
-            if monotonic() > leaves:
-                return
-            if label is not None and self.events and self.events[-1][0] >= label:
-                return

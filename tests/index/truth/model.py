@@ -49,6 +49,19 @@ class Document:
     values: tuple[Value | None, ...]
 
 
+def document_of(collection: Collection, label: int, fields: Mapping[str, object]) -> Document:
+    """The words and values of a document, as the collection has them."""
+    texts = []
+    for field in collection.texts:
+        text = fields.get(field.name)
+        texts.append(tuple(field.analyser.words(text)) if isinstance(text, str) else ())
+    values = []
+    for kind in collection.values:
+        value = fields.get(kind.name)
+        values.append(None if value is None else value_of(kind.kind, value))
+    return Document(label, fields, tuple(texts), tuple(values))
+
+
 class SequentialIndex:
     """One collection as of the last write."""
 
@@ -71,7 +84,7 @@ class SequentialIndex:
         if before is not None:
             self._add(id, before, -1)
         if fields is not None:
-            self.documents[id] = document = self._document(label, fields)
+            self.documents[id] = document = document_of(self._collection, label, fields)
             self._add(id, document, 1)
 
     def search(self, query: str, sort: str = "") -> list[Hit]:
@@ -122,17 +135,6 @@ class SequentialIndex:
         number = next(each.number for each in self._collection.values if each.name == name)
         found = document.values[number]
         return None if found == () else found
-
-    def _document(self, label: int, fields: Mapping[str, object]) -> Document:
-        texts = []
-        for field in self._collection.texts:
-            text = fields.get(field.name)
-            texts.append(tuple(field.analyser.words(text)) if isinstance(text, str) else ())
-        values = []
-        for kind in self._collection.values:
-            value = fields.get(kind.name)
-            values.append(None if value is None else value_of(kind.kind, value))
-        return Document(label, fields, tuple(texts), tuple(values))
 
     def _add(self, id: str, document: Document, sign: int) -> None:
         for number, text in enumerate(document.texts):

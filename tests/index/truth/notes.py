@@ -30,6 +30,19 @@ class Sent:
 
 
 @dataclass(frozen=True)
+class Watched:
+    """A stored query was put, or removed (None), with this label.
+
+    `since`: the same; or less, if it was sent several times: it was done first somewhere between.
+    """
+
+    id: str
+    query: str | None
+    since: int
+    label: int
+
+
+@dataclass(frozen=True)
 class Answered:
     """An answer as of `at`; of a search: `hits` are those from `begin` on."""
 
@@ -51,6 +64,7 @@ class Notes:
 
     sent: list[Sent] = field(default_factory=list)
     answered: list[Answered] = field(default_factory=list)
+    watched: list[Watched] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     """What must not be, whatever the model says."""
     refused: Counter[str] = field(default_factory=Counter)

@@ -99,6 +99,7 @@ class Killer(Running):
     def __init__(self, service: Service, seed: int, pause_s: tuple[float, float]) -> None:
         super().__init__("killer")
         self.done: list[str] = []
+        self.kills = 0
         self._service = service
         self._chance = Random(seed)
         self._pause_s = pause_s
@@ -115,8 +116,9 @@ class Killer(Running):
         deeds = self._deeds()
         while not self._over.wait(self._chance.uniform(*self._pause_s)):
             deed = deeds.pop()
-            self._do(*deed)
-            self.done.append(" ".join(deed))
+            if self._do(*deed):
+                self.done.append(" ".join(deed))
+                self.kills += deed[0] == "kill"
             deeds = deeds or self._deeds()
 
     def _deeds(self) -> list[tuple[str, str]]:
@@ -126,14 +128,15 @@ class Killer(Running):
         self._chance.shuffle(deeds)
         return deeds
 
-    def _do(self, deed: str, name: str) -> None:
+    def _do(self, deed: str, name: str) -> bool:
+        """Whether it was done: a part may be away, and being started again."""
         if name == "all":
             self._service.kill()
             self._service.start()
-            return
+            return True
         process = self._service.parts().get(name)
         if process is None:
-            return  # it is being started again
+            return False
         try:
             if deed == "kill":
                 process.kill()
@@ -142,4 +145,5 @@ class Killer(Running):
                 self._over.wait(self._chance.uniform(0.3, 3.0))
                 process.send_signal(signal.SIGCONT)
         except psutil.NoSuchProcess:
-            return
+            return False
+        return True

@@ -9,8 +9,9 @@ from math import log1p, nextafter
 import pytest
 
 from driftline.index.documents.schema import DEFAULT
-from tests.index.truth.checking import Event, check
-from tests.index.truth.notes import Answered, Notes, Sent
+from tests.index.truth.checking import check
+from tests.index.truth.notes import Answered, Notes, Sent, Watched
+from tests.index.truth.watching import Event
 
 COLLECTION = next(iter(DEFAULT.collections.values()))
 
@@ -32,10 +33,10 @@ def story() -> tuple[Notes, list[Event]]:
         Sent("delete", "z", "5", None, label=50, absent=True),
     ]
     events: list[Event] = [
-        (10, {"id": "x", "document": a}),
-        (20, {"id": "y", "document": b}),
-        (30, {"id": "x", "document": c}),
-        (40, {"id": "y", "deleted": True}),
+        (10, {"id": "x", "document": a, "label": "10"}),
+        (20, {"id": "y", "document": b, "label": "20"}),
+        (30, {"id": "x", "document": c, "label": "30"}),
+        (40, {"id": "y", "deleted": True, "label": "40"}),
     ]
     answered = [
         Answered("count", 20, "tea", total=2),
@@ -44,12 +45,37 @@ def story() -> tuple[Notes, list[Event]]:
         Answered("get", 50, "y"),
         FOUND,
     ]
-    return Notes(sent, answered), events
+    watched = [
+        Watched("w", "tea", 5, 5),
+        Watched("w", "black", 22, 35),  # done before 30, or behind it
+        Watched("v", "-tea", 25, 25),
+        Watched("v", None, 35, 35),
+    ]
+    return Notes(sent, answered, watched), events
 
 
-def test_what_is_right_is_right() -> None:
-    check(*story(), COLLECTION)
+def event(watch: str, id: str, change: str, label: int) -> Event:
+    """What a stream tells."""
+    return label, {"watch": watch, "id": id, "event": change, "label": str(label)}
 
+
+SURE = [event("w", "x", "begins", 10), event("w", "y", "begins", 20)]
+
+V = [event("v", "x", "begins", 30)]
+
+TOLD: list[dict[str, list[Event]]] = [
+    {"w": [*SURE, event("w", "x", "ceases", 30)], "v": V},
+    {"w": [*SURE, event("w", "x", "begins", 30)], "v": V},
+]
+"""Both are right: nobody knows which of two queries the watch had when `x` was written again."""
+
+
+@pytest.mark.parametrize("told", TOLD)
+def test_what_is_right_is_right(told: dict[str, list[Event]]) -> None:
+    check(*story(), COLLECTION, told)
+
+
+DELETED = {"id": "x", "deleted": True}
 
 WRONG: dict[str, Callable[[Notes, list[Event]], object]] = {
     "an acknowledged write is lost": lambda notes, events: events.pop(0),
@@ -58,7 +84,9 @@ WRONG: dict[str, Callable[[Notes, list[Event]], object]] = {
     "a write is done twice": lambda notes, events: events.append((60, events[0][1])),
     "labels do not ascend": lambda notes, events: events.reverse(),
     "nobody sent it": lambda notes, events: notes.sent.pop(2),
-    "nobody deleted it": lambda notes, events: events.append((60, {"id": "x", "deleted": True})),
+    "nobody deleted it": lambda notes, events: events.append(
+        (60, {"id": "x", "deleted": True, "label": "60"})
+    ),
     "another label": lambda notes, events: setattr(notes.sent[0], "label", 11),
     "a condition did not hold": lambda notes, events: setattr(notes.sent[1], "expected", 10),
     "it was there": lambda notes, events: setattr(notes.sent[3], "absent", True),
@@ -76,4 +104,26 @@ def test_what_is_wrong_is_found(wrong: str) -> None:
     notes, events = story()
     WRONG[wrong](notes, events)
     with pytest.raises(AssertionError):
-        check(notes, events, COLLECTION)
+        check(notes, events, COLLECTION, {})
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"w": SURE, "v": V},
+        {"w": SURE[1:], "v": V},
+        {"w": [SURE[1], SURE[0], TOLD[0]["w"][-1]], "v": V},
+        {"w": [*SURE, *TOLD[0]["w"]], "v": V},
+        {"w": [*TOLD[0]["w"], event("w", "y", "ceases", 41)], "v": V},
+        {"w": [SURE[0], event("w", "y", "ceases", 20), TOLD[0]["w"][-1]], "v": V},
+        {"w": TOLD[0]["w"], "v": [event("v", "x", "begins", 20), *V]},
+        {"w": TOLD[0]["w"], "v": [*V, event("v", "y", "begins", 40)]},
+    ],
+    ids=[
+        *("unsure, but none", "lost", "out of order", "twice", "from nothing", "another"),
+        *("before the watch", "after it was removed"),
+    ],
+)
+def test_wrong_events_are_found(told: dict[str, list[Event]]) -> None:
+    with pytest.raises(AssertionError):
+        check(*story(), COLLECTION, told)

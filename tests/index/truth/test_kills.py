@@ -20,13 +20,17 @@ from driftline.index.documents.schema import load_schema
 from driftline.serve.views.tokens import token_of
 from tests.index.truth import samples
 from tests.index.truth.checking import by_kind, check
-from tests.index.truth.clients import Client, Reader
+from tests.index.truth.clients import Client, watches_of
 from tests.index.truth.notes import Notes, label_of
+from tests.index.truth.readers import Reader
 from tests.index.truth.service import Killer, Service
 
 CLIENTS = 4
 
 SECONDS = 40.0
+
+KILLS = 20
+"""So many a long run has at least."""
 
 REPEATED = 300
 """Answers that are asked for again at the end."""
@@ -51,14 +55,23 @@ def test_all_answers_are_those_of_a_sequential_index(service: Service, tmp_path:
 @pytest.mark.soak
 def test_they_are_for_a_long_time(service: Service, tmp_path: Path) -> None:
     minutes = float(os.environ.get("SOAK_MINUTES", "30"))
-    _run(service, tmp_path, 60 * minutes, seed=2)
+    kills = _run(service, tmp_path, 60 * minutes, seed=2)
+    assert kills >= KILLS, f"only {kills} kills: give more SOAK_MINUTES"
 
 
-def _run(service: Service, tmp_path: Path, seconds: float, seed: int) -> None:
+def _run(service: Service, tmp_path: Path, seconds: float, seed: int) -> int:
+    """Returns how many processes were killed."""
     notes, over = Notes(), Event()
     clients = [Client(f"c{i}", seed, service.url, notes, over) for i in range(CLIENTS)]
     reader = Reader(service.url, seed, notes, over)
-    for each in (*clients, reader):
+    watching: dict[str, Reader] = {}
+    for client in clients:
+        for watch in watches_of(client.name):
+            client.watch(watch, "*")
+            path, since = f"/watches/{watch}/events", notes.watched[-1].label
+            watching[watch] = Reader(service.url, seed, notes, over, path, since)
+    running = [*clients, reader, *watching.values()]
+    for each in running:
         each.start()
     try:
         killer = Killer(service, seed, (0.3, 2.5))
@@ -71,11 +84,12 @@ def _run(service: Service, tmp_path: Path, seconds: float, seed: int) -> None:
         service.start()
     finally:
         over.set()
-        for each in (*clients, reader):
+        for each in running:
             each.join()
-    print(f"\n{len(killer.done)} deeds: {', '.join(killer.done)}")
+    deeds = ", ".join(killer.done)
+    print(f"\n{killer.kills} kills, {len(killer.done)} deeds: {deeds}")
     print(f"{len(notes.sent)} writes, answers: {by_kind(notes.answered)}, {dict(notes.refused)}")
-    for each in (*clients, reader):
+    for each in running:
         if each.error is not None:
             raise each.error
 
@@ -84,16 +98,25 @@ def _run(service: Service, tmp_path: Path, seconds: float, seed: int) -> None:
     took = service.start()
     print(f"ready after {took:.1f} s")
     _ask_again(service, notes, seed)
+    at_last = Client("last", seed, service.url, notes, Event())
+    for watch in watching:
+        at_last.watch(watch, "*")
     last = httpx.put(f"{service.url}/documents/last", json={}, params={"wait": "visible"})
     assert last.status_code == 200, last.text
     end = label_of(last.json()["label"])
-    reader.read_up_to(end)
+    for each in (reader, *watching.values()):
+        each.read_up_to(end)
     again = Reader(service.url, seed, notes, Event())
     again.read_up_to(end)
     assert reader.events == again.events
     assert again.events.pop() == (end, {"id": "last", "document": {}, "label": token_of(end)})
     collection = load_schema(tmp_path / "schema.toml").collections["documents"]
-    check(notes, again.events, collection)
+    told = {watch: each.events for watch, each in watching.items()}
+    for watch, stream in told.items():
+        begins = {"watch": watch, "id": "last", "event": "begins", "label": token_of(end)}
+        assert stream.pop() == (end, begins)
+    print(f"{sum(map(len, told.values()))} events of {len(notes.watched)} stored queries")
+    check(notes, again.events, collection, told)
 
     # Also if the searchers have to begin anew.
     assert service.end() == 0
@@ -104,6 +127,7 @@ def _run(service: Service, tmp_path: Path, seconds: float, seed: int) -> None:
     damaged.write_bytes(data)
     service.start()
     _ask_again(service, notes, seed)
+    return killer.kills
 
 
 def _ask_again(service: Service, notes: Notes, seed: int) -> None:
@@ -111,7 +135,8 @@ def _ask_again(service: Service, notes: Notes, seed: int) -> None:
     asked = [each for each in notes.answered if each.what != "get" and each.facet is None]
     newest = sorted(asked, key=lambda each: each.at)[-REPEATED:]
     with httpx.Client(base_url=service.url, timeout=30.0) as http:
-        for each in Random(seed).sample(newest, REPEATED // 2) + newest[-REPEATED // 2 :]:
+        some = Random(seed).sample(newest, min(REPEATED // 2, len(newest)))
+        for each in some + newest[-REPEATED // 2 :]:
             if each.begin:
                 continue  # it is behind a cursor
             given: dict[str, str | int] = {"q": each.query, "at": token_of(each.at)}

@@ -8,8 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from starlette.types import Message
 
 from driftline.index.documents.writes import Write
+from driftline.index.http.application import application
 from driftline.serve.errors import Refused
 from driftline.serve.http.limits import Rates
 from driftline.serve.http.settings import Settings
@@ -126,5 +128,37 @@ def test_requests_are_counted_and_figures_shown(tmp_path: Path) -> None:
             figures = (await client.get("/figures")).json()["figures"]
             assert sum(figures[f"documents-{n}"]["documents"] for n in (0, 1)) == 1
             assert (await client.get("/readyz")).status_code == 200
+
+    asyncio.run(drive())
+
+
+def test_who_is_not_answered_before_the_service_ends_is_told_to_ask_again(tmp_path: Path) -> None:
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        if not sent:
+            await asyncio.Event().wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def drive() -> None:
+        service = Service(tmp_path)
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/count",
+            "query_string": f"q=a&after={LATER}".encode(),
+            "headers": [],
+        }
+        app = application(service, service.schema, Settings())
+        asked = asyncio.ensure_future(app(scope, receive, send))
+        while not service.asking:
+            await asyncio.sleep(0)
+        asked.cancel()  # as uvicorn does
+        await asked
+        assert sent[0]["status"] == 503
+        assert b"ask again" in sent[1]["body"]
 
     asyncio.run(drive())
