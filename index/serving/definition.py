@@ -37,9 +37,14 @@ flow = document_flow(schema_in(Path(__file__).parent))
 '''
 
 
+def schema_file(state: Path) -> Path:
+    """The file of the schema in a state directory; it is not there for the default one."""
+    return state / _SCHEMA
+
+
 def schema_in(state: Path) -> Schema:
     """The schema of the index in a state directory. Raises SchemaError."""
-    path = state / _SCHEMA
+    path = schema_file(state)
     return load_schema(path) if path.exists() else DEFAULT
 
 
@@ -57,7 +62,7 @@ def define(state: Path, given: Path | None) -> str:
         if not begun:
             make_directory(state)
             if given is not None:
-                replace_file(state / _SCHEMA, given.read_bytes())
+                replace_file(schema_file(state), given.read_bytes())
         if not begun or (state / _FLOW).read_text() != _MODULE:
             replace_file(state / _FLOW, _MODULE.encode())
     return f"{state / _FLOW}:flow"
