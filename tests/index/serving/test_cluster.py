@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 
-from tests.deploy.cluster.machine import Machine
-from tests.index.truth.service import Service
+from driftline.deploy.zookeeper.ensemble import Ensemble
+from tests.deploy.cluster.machine import COMMAND, Machine
+from tests.index.truth.service import Service, parts_of
 
 
 @contextmanager
@@ -56,7 +58,6 @@ def test_nothing_is_lost_whatever_is_killed(tmp_path: Path) -> None:
     with Machine(tmp_path, ("master", "node")) as machine, served(machine) as service:
         client = Client(service)
         client.put("a")
-        client.check()
         service.kill()
         service.start()
         client.put("b")
@@ -68,12 +69,46 @@ def test_nothing_is_lost_whatever_is_killed(tmp_path: Path) -> None:
             client.put(f"with-{kind}")
             client.check()
         assert service.end() == 0
+        told = len(service.log.read_text())
         service.start()
         client.check()
-        print(service.log.read_text())
-        print(machine.logs())
-        print(machine.command("status"))
-        print(machine.command("stop", "web"))
-        assert service._process.wait(30) == 0
-        print(machine.command("status"))
-        print(machine.command("verify", "web"))
+        assert "web is over: it was asked to end" in machine.command("stop", "web")
+        assert service.wait() == 0
+        told_since = service.log.read_text()[told:]
+        assert "reads records again" not in told_since
+        assert "driftline stop: no more is taken" in told_since
+        assert "input-0, journal: of `driftline serve`" in machine.command("verify", "web")
+
+
+def test_with_zookeeper_and_keys_it_gets_more_nodes(tmp_path: Path, zookeeper: Ensemble) -> None:
+    keys = tmp_path / "keys"
+    made = COMMAND, "keys", str(keys), "--hosts", "a", "--consumer", "journal=*"
+    subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
+    network = "--bind", "127.0.0.1", "--keys", str(keys / "a.key")
+    place = "--zookeeper", f"{zookeeper.addresses}/{tmp_path.name}"
+    own = *network, "--journal-key", str(keys / "journal.key")
+    with Machine(tmp_path, ("master", "node"), network, place) as machine:
+        with served(machine, *own) as service:
+            client = Client(service)
+            client.put("a")
+            client.check()
+            for part in ("journal", "node-0"):
+                parts = service.parts() | parts_of(machine.pid("node"))
+                parts[part].kill()
+                client.put(f"without-{part}")
+                client.check()
+            machine.command("rescale", "web", 2)
+            client.put("by-two")
+            client.check()
+            [flow] = machine.status(*network)["flows"]
+            assert (flow["state"], len(flow["nodes"])) == ("running", 2)
+            assert flow["inputs"][0]["state"] == "reading"
+            assert "running node-0 here" in machine.command("logs", "web", *network)
+            saved = tmp_path / "saved"
+            machine.command("savepoint", "web", "--output", saved, *network)
+            machine.command("cancel", "web")
+            assert service.wait() == 0
+            assert "cancelled by a command" in service.log.read_text()
+            service.start()
+            client.put("again")
+            client.check()

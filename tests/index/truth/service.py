@@ -62,6 +62,11 @@ class Service:
         """End it in good order. Returns its status."""
         assert self._process is not None
         self._process.terminate()
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for its end. Returns its status."""
+        assert self._process is not None
         return self._process.wait(timeout=READY_S)
 
     def close(self) -> None:
@@ -72,15 +77,20 @@ class Service:
     def parts(self) -> dict[str, psutil.Process]:
         """The processes there are, by name."""
         assert self._process is not None
-        found = {}
-        for each in psutil.Process(self._process.pid).children():
-            try:
-                name = _name(each.cmdline())
-            except psutil.Error:
-                continue
-            if name:
-                found[name] = each
-        return found
+        return parts_of(self._process.pid)
+
+
+def parts_of(pid: int) -> dict[str, psutil.Process]:
+    """The children of a process that are parts of a service, by name."""
+    found = {}
+    for each in psutil.Process(pid).children():
+        try:
+            name = _name(each.cmdline())
+        except psutil.Error:
+            continue
+        if name:
+            found[name] = each
+    return found
 
 
 def _name(command: Sequence[str]) -> str:
