@@ -87,28 +87,22 @@ def test_with_zookeeper_and_keys_it_gets_more_nodes(tmp_path: Path, zookeeper: E
     network = "--bind", "127.0.0.1", "--keys", str(keys / "a.key")
     place = "--zookeeper", f"{zookeeper.addresses}/{tmp_path.name}"
     own = *network, "--journal-key", str(keys / "journal.key")
-    with Machine(tmp_path, ("master", "node"), network, place) as machine:
-        with served(machine, *own) as service:
-            client = Client(service)
-            client.put("a")
+    agents = Machine(tmp_path, ("master", "node"), network, place)
+    with agents as machine, served(machine, *own) as service:
+        client = Client(service)
+        client.put("a")
+        for part in ("journal", "node-0"):
+            parts = service.parts() | parts_of(machine.pid("node"))
+            parts[part].kill()
+            client.put(f"without-{part}")
             client.check()
-            for part in ("journal", "node-0"):
-                parts = service.parts() | parts_of(machine.pid("node"))
-                parts[part].kill()
-                client.put(f"without-{part}")
-                client.check()
-            machine.command("rescale", "web", 2)
-            client.put("by-two")
-            client.check()
-            [flow] = machine.status(*network)["flows"]
-            assert (flow["state"], len(flow["nodes"])) == ("running", 2)
-            assert flow["inputs"][0]["state"] == "reading"
-            assert "running node-0 here" in machine.command("logs", "web", *network)
-            saved = tmp_path / "saved"
-            machine.command("savepoint", "web", "--output", saved, *network)
-            machine.command("cancel", "web")
-            assert service.wait() == 0
-            assert "cancelled by a command" in service.log.read_text()
-            service.start()
-            client.put("again")
-            client.check()
+        machine.command("rescale", "web", 2)
+        client.put("by-two")
+        client.check()
+        [flow] = machine.status(*network)["flows"]
+        assert (flow["state"], len(flow["nodes"])) == ("running", 2)
+        assert flow["inputs"][0]["state"] == "reading"
+        machine.command("savepoint", "web", "--output", tmp_path / "saved", *network)
+        machine.command("cancel", "web")
+        assert service.wait() == 0
+        assert "cancelled by a command" in service.log.read_text()

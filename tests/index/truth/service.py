@@ -122,21 +122,22 @@ class Killer(Running):
             raise self.error
 
     def run(self) -> None:
-        deeds = self._deeds()
+        deeds = self.deeds()
         while not self._over.wait(self._chance.uniform(*self._pause_s)):
             deed = deeds.pop()
-            self._do(*deed)
+            self.do(*deed)
             self.done.append(" ".join(deed))
-            deeds = deeds or self._deeds()
+            deeds = deeds or self.deeds()
 
-    def _deeds(self) -> list[tuple[str, str]]:
+    def deeds(self) -> list[tuple[str, str]]:
         """All deeds, each once, in a random order."""
         deeds = [("kill", part) for part in (*PARTS, "journal", "all")]
         deeds += [("stop", part) for part in self._chance.sample(PARTS, 3)]
         self._chance.shuffle(deeds)
         return deeds
 
-    def _do(self, deed: str, name: str) -> None:
+    def do(self, deed: str, name: str) -> None:
+        """Do one."""
         if name == "all":
             self._service.kill()
             self._service.start()
