@@ -100,7 +100,8 @@ class Address(click.ParamType[tuple[str, int]]):
 @click.option("--name", default="", metavar="NAME",
               help="On a cluster: the name of the service and of its flow, the same at each start."
               "  [default: HOST-serve]")  # fmt: skip
-@click.option("--journal-key", type=click.Path(path_type=Path, exists=True, resolve_path=True),
+@click.option("--journal-key",
+              type=click.Path(path_type=Path, exists=True, dir_okay=False, resolve_path=True),
               metavar="FILE", help="On a cluster with --keys: the key of a consumer, as "
               "`driftline keys DIR --consumer journal=*` makes it, for the journal.")  # fmt: skip
 @click.option("--wheel", metavar="FILE",

@@ -21,6 +21,7 @@ from driftline.coordinator.registry import ClusterState, RunOutcome
 from driftline.deploy.cluster.agents.guiding import Guiding
 from driftline.deploy.cluster.agents.registration import Registration, holder_before
 from driftline.deploy.cluster.agents.told import Host, process_config
+from driftline.deploy.cluster.flows.asking import keyless, speaks_with_keys
 from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission, Wish
 from driftline.deploy.cluster.flows.status import troubles
@@ -76,6 +77,7 @@ class InCluster:
             raise FlowError(f"{self.name!r} cannot be the name of a service: {NAMES}")
         sinks = tuple(sink.name for sink in flow.sinks)
         journal = journal_network(self.network, self.journal_key, sinks)
+        self._check_keys()
         keyed = bool(self.network.keys)
         at = socket.gethostname(), 0, os.getpid()
         record = AgentRecord(self.name, Kind.FRONT, *at, keyed=keyed, state=str(state))
@@ -96,6 +98,16 @@ class InCluster:
         process = replace(process, guide=beside.guide)
         journal = replace(journal, known=process.network.known)
         return _Deployed(process, journal, beside, registered)
+
+    def _check_keys(self) -> None:
+        """Raises Unavailable if the processes of agents could not speak with those here."""
+        network, alive = self.network, agents(self.tree)
+        why = keyless(network, alive)
+        others = [each.name for each in alive if each.address and not speaks_with_keys(each)]
+        if not why and others and network.scheme == "tcp" and network.keys:
+            why = f"agents {', '.join(others)} have no keys: give --bind and --keys to all, or none"
+        if why:
+            raise Unavailable(f"nodes could not reach this service: {why}")
 
 
 class _Deployed:

@@ -29,11 +29,13 @@ from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.host.config import Reading
 from driftline.deploy.host.transport import Network
 from driftline.deploy.keys.key import own_key
+from driftline.engine.counted import counted
 from driftline.engine.durable import make_directory, replace_file
 from driftline.engine.errors import NotPermitted, StateMismatch, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
 from driftline.engine.sinks.directory import reported
 from driftline.engine.wire.senders import CONSUMER
@@ -132,15 +134,18 @@ class Beginning:
         if (note.begun or before is not None) and registered is None:
             raise StateMismatch(f"{without_registry(tree, name)}; then {ANEW}")
         runs = before is not None and registered is not None and not ended_by(registered, before)
-        if not runs and self.journal.scheme == "tcp":
+        if self.journal.scheme == "tcp":
             note = replace(note, port=_free_port(self.journal, note.port))
         note.write(state)
         service = Service(name, self._consumer(note.port, state, sockets), note.lineage)
         if before is not None and runs:
             service.check_same(tree, name, before.lineage, before.fronts)
             if _goes_on(before, flow, service):
-                told = about("service-resumed", flow=name, run=before.run)
-                log.info("flow %s runs: this is its front again", name, extra=told)
+                nodes = len(before.layout_in(registered))
+                text, told = "", about("service-resumed", flow=name, run=before.run, nodes=nodes)
+                if serving.nodes not in (None, nodes):
+                    text = f". It keeps its {counted(nodes, 'node')}: see `driftline rescale`"
+                log.info("flow %s runs: this is its front again%s", name, text, extra=told)
                 replace(note, begun=True).write(state)
                 return before
             fail(tree, before, CANCELLED, "its service begins anew, with other code or address")
@@ -187,10 +192,12 @@ class Beginning:
 
 
 def _goes_on(before: Submission, flow: Flow, service: Service) -> bool:
-    """Whether a run fits what is served now: its code, and where its nodes find the journal."""
+    """Whether a run fits what is served now: its flow, and where its nodes find the journal."""
     code = code_of(flow)
     comparable = before.code.startswith(f"{code.python} ")
-    return before.consumer == service.consumer and (not comparable or before.code == code.text)
+    same = before.identity.partition("|")[0] == plan(flow).identity()
+    same &= not comparable or before.code == code.text
+    return same and before.consumer == service.consumer
 
 
 def _free_port(network: Network, kept: int) -> int:

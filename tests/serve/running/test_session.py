@@ -91,7 +91,7 @@ def test_a_run_is_gone_on_with_until_it_is_over_and_then_another_one(
     assert not second.wanted, "it keeps the nodes that it has"
 
 
-def test_changed_code_or_another_address_begins_anew(tree: Folder, tmp_path: Path) -> None:
+def test_changed_code_begins_anew(tree: Folder, tmp_path: Path) -> None:
     first = begun(tree, tmp_path / "s")
     other = begun(tree, tmp_path / "s", made=flow(counted_otherwise), accept_changed_code=True)
     assert (other.lineage, other.run != first.run) == (first.lineage, True)
@@ -166,6 +166,6 @@ def test_with_keys_the_journal_needs_one_of_its_own(
     foreign.rename(keys / "foreign.key")
     network = Network("tcp", "127.0.0.1", keys=str(keys / "a.key"))
     with pytest.raises(DriftlineError, match=told.replace("*", r"\*")):
-        journal_network(network, key and keys / f"{key}.key", ("counts",))
+        journal_network(network, None if key is None else keys / f"{key}.key", ("counts",))
     found = journal_network(network, keys / "all.key", ("counts",))
     assert found.keys == str(keys / "all.key")
