@@ -6,13 +6,15 @@ SOAK_MINUTES=10 pytest -m soak -n 0 -s tests/index/truth/test_kills_in_cluster.p
 from __future__ import annotations
 
 import os
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.deploy.cluster.machine import Machine
+from driftline.deploy.zookeeper.ensemble import Ensemble
+from tests.deploy.cluster.machine import COMMAND, Machine
 from tests.index.truth import samples
 from tests.index.truth.service import Killer, Service, parts_of
 from tests.index.truth.test_kills import PAUSE_S, withstand
@@ -24,7 +26,8 @@ class Spread(Service):
     """A service whose master and nodes are children of agents."""
 
     def __init__(self, machine: Machine, *options: str) -> None:
-        super().__init__(machine.folder / "state", *machine.place, "--name", "web", *options)
+        given = *machine.place, "--name", "web", *options
+        super().__init__(machine.folder / "state", *given)
         self.machine = machine
 
     def parts(self) -> dict[str, psutil.Process]:
@@ -59,16 +62,29 @@ class ClusterKiller(Killer):
 
 
 @pytest.mark.soak
-def test_all_answers_are_those_of_a_sequential_index(tmp_path: Path) -> None:
+def test_on_one_machine(tmp_path: Path) -> None:
+    with Machine(tmp_path, AGENTS) as machine:
+        _run(machine, tmp_path, 3)
+
+
+@pytest.mark.soak
+def test_with_zookeeper_and_keys(tmp_path: Path, zookeeper: Ensemble) -> None:
+    keys = tmp_path / "keys"
+    made = COMMAND, "keys", str(keys), "--hosts", "a", "--consumer", "journal=*"
+    subprocess.run(made, check=True)
+    network = "--bind", "127.0.0.1", "--keys", str(keys / "a.key")
+    place = "--zookeeper", f"{zookeeper.addresses}/{tmp_path.name}"
+    with Machine(tmp_path, AGENTS, network, place) as machine:
+        _run(machine, tmp_path, 4, *network, "--journal-key", str(keys / "journal.key"))
+
+
+def _run(machine: Machine, tmp_path: Path, seed: int, *network: str) -> None:
     schema = tmp_path / "schema.toml"
     schema.write_text(samples.SCHEMA)
-    options = "--nodes", "2", "--searchers", "2", "--schema", str(schema)
+    service = Spread(machine, "--nodes", "2", "--searchers", "2", "--schema", str(schema), *network)
     seconds = 60 * float(os.environ.get("SOAK_MINUTES", "10"))
-    with Machine(tmp_path, ("master", "node")) as machine:
-        service = Spread(machine, *options)
-        try:
-            service.start()
-            withstand(service, ClusterKiller(service, 3), tmp_path, seconds, seed=3)
-        finally:
-            service.close()
-            (tmp_path / "all.log").write_text(machine.logs())
+    try:
+        service.start()
+        withstand(service, ClusterKiller(service, seed), tmp_path, seconds, seed)
+    finally:
+        service.close()
