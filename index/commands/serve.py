@@ -153,6 +153,10 @@ def serve(
         raise click.UsageError("--certificate and --key come together")
     if flow is not None and (schema is not None or searchers != 1):
         raise click.UsageError("--schema and --searchers are for the index, which has its own flow")
+    if place is None:
+        refuse_options(IN_CLUSTER, "without a cluster: say which, --zookeeper or --registry")
+    elif flow is None and wheel is not None:
+        raise click.UsageError("--wheel is for FLOW: that of the index is made by its schema")
     access = None if tokens is None else load_access(tokens)
     check_exposure(http[0], access)
     state = state or Path(STATE[flow is not None]).resolve()
@@ -173,9 +177,7 @@ def serve(
             accept_changed_code=accept_changed_code or flow is None,
         )
         deploy: Deploy = on_this_machine
-        if place is None:
-            refuse_options(IN_CLUSTER, "without a cluster: say which, --zookeeper or --registry")
-        else:
+        if place is not None:
             if flow is None:
                 wheel = write_wheel(state)
                 stack.enter_context(imported(wheel))
