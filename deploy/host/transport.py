@@ -194,23 +194,28 @@ class Network:
         own, all_keys = own_key(Path(self.keys)), self.authorised()
         return Transport(self.scheme, self.bind, self.advertise, own, all_keys, folder, sinks)
 
+    def endpoint(self, port: int) -> str:
+        """Where this host listens at a port; with `tcp`."""
+        return f"tcp://{_split(self.bind)[0]}:{port}"
+
     def authorised(self) -> Authorised:
         """All keys that there are. Raises NotPermitted, Unavailable. Precondition: it has keys."""
         path = Path(self.keys)
         return Authorised(path if path.is_dir() else path.parent)
 
     def address(self, name: str, sockets: str) -> str:
-        """Where others reach a party; with `tcp`, one that is known."""
-        if self.scheme == "ipc":
-            return f"ipc://{sockets}/{name}"
-        return dict(self.known)[name]
+        """Where others reach a party that is known, or that has its socket in this folder."""
+        known = dict(self.known)
+        if name in known or self.scheme == "tcp":
+            return known[name]
+        return f"ipc://{sockets}/{name}"
 
     def inbox(self, name: str, sockets: str) -> str:
         """Where a party listens."""
-        if self.scheme == "ipc":
-            return f"ipc://{sockets}/{name}"
-        host, port = _split(self.bind)
         known = dict(self.known).get(name)
+        if self.scheme == "ipc":
+            return known or f"ipc://{sockets}/{name}"
+        host, port = _split(self.bind)
         if known is not None:
             port = _split(parse(known).endpoint)[1]
         return f"tcp://{host}:{port or '*'}"

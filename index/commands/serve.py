@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -10,12 +13,17 @@ import click
 from rich.console import Console
 from starlette.types import ASGIApp
 
+from driftline.deploy.cluster.flows.wheels import imported
+from driftline.deploy.commands.cluster.places import Place, perhaps_in_cluster, reached_by
 from driftline.deploy.commands.logged import logged
 from driftline.deploy.host.logs import insist
+from driftline.deploy.host.transport import Network
 from driftline.deploy.run.reach import Reach
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
+from driftline.engine.ui.options import refuse_options
 from driftline.index.serving.definition import application_of, define, views_of
+from driftline.index.serving.wheel import FLOW, write_wheel
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.gateway.server import Listening
 from driftline.serve.hosting import keyvalues
@@ -23,10 +31,16 @@ from driftline.serve.hosting.config import ViewSpec
 from driftline.serve.http.access import check_exposure, load_access
 from driftline.serve.http.flows import flow_application
 from driftline.serve.http.settings import Settings
-from driftline.serve.running.run import Serving, run_service
+from driftline.serve.running.deployment import Deploy, Serving, on_this_machine
+from driftline.serve.running.in_cluster import InCluster
+from driftline.serve.running.run import run_service
 
 STATE = "driftline-index", "driftline-service"
 """The default of --state, for the index and for another flow."""
+
+
+IN_CLUSTER = "--name", "--wheel", "--journal-key", "--bind", "--advertise"
+"""The options that are for a service on a cluster only."""
 
 
 class Address(click.ParamType[tuple[str, int]]):
@@ -55,8 +69,8 @@ class Address(click.ParamType[tuple[str, int]]):
 @click.option("--state", type=click.Path(path_type=Path, resolve_path=True), metavar="DIR",
               help="Directory of everything that has to survive.  "
               "[default: driftline-index, with FLOW driftline-service]")  # fmt: skip
-@click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 64),
-              help="Node processes.")  # fmt: skip
+@click.option("--nodes", type=click.IntRange(1, 64),
+              help="Node processes.  [default: 1; on a cluster as many as it has]")  # fmt: skip
 @click.option("--searchers", default=1, show_default=True, type=click.IntRange(1, 64),
               help="Shards of the index, each a process. The number stays.")  # fmt: skip
 @click.option("--schema", type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -69,9 +83,6 @@ class Address(click.ParamType[tuple[str, int]]):
               metavar="FILE", help="Certificate for HTTPS, as PEM; needs --key.")  # fmt: skip
 @click.option("--key", type=click.Path(exists=True, dir_okay=False),
               metavar="FILE", help="Its private key.")  # fmt: skip
-@click.option("--keys", type=click.Path(path_type=Path, exists=True, resolve_path=True),
-              metavar="DIR", help="Keys, as `driftline keys` makes them: only producers with a "
-              "right to the source can send to --zmq tcp://.")  # fmt: skip
 @click.option("--checkpoint-ms", default=1000, show_default=True,
               type=click.IntRange(1, 3_600_000), help="Time between snapshots of the nodes.",
               )  # fmt: skip
@@ -81,6 +92,22 @@ class Address(click.ParamType[tuple[str, int]]):
 @click.option("--accept-changed-code", is_flag=True,
               help="Go on though the code of operators has changed: what is there stays.",
               )  # fmt: skip
+@perhaps_in_cluster
+@reached_by(
+    "Keys, as `driftline keys` makes them: only producers with a right to the source can send "
+    "to --zmq tcp://. On a cluster the key of this host, with `authorised` beside it."
+)
+@click.option("--name", default="", metavar="NAME",
+              help="On a cluster: the name of the service and of its flow, the same at each start."
+              "  [default: HOST-serve]")  # fmt: skip
+@click.option("--journal-key",
+              type=click.Path(path_type=Path, exists=True, dir_okay=False, resolve_path=True),
+              metavar="FILE", help="On a cluster with --keys: the key of a consumer, as "
+              "`driftline keys DIR --consumer journal=*` makes it, for the journal.")  # fmt: skip
+@click.option("--wheel", metavar="FILE",
+              type=click.Path(path_type=Path, exists=True, dir_okay=False),
+              help="On a cluster: a wheel that has FLOW, of Python alone; it is sent to all hosts.",
+              )  # fmt: skip
 @logged
 def serve(
     console: Console,
@@ -88,16 +115,20 @@ def serve(
     http: tuple[str, int],
     zmq: str,
     state: Path | None,
-    nodes: int,
+    nodes: int | None,
     searchers: int,
     schema: Path | None,
     tokens: Path | None,
     certificate: str | None,
     key: str | None,
-    keys: Path | None,
     checkpoint_ms: int,
     retain_mb: int | None,
     accept_changed_code: bool,
+    place: Place | None,
+    network: Network,
+    name: str,
+    journal_key: Path | None,
+    wheel: Path | None,
 ) -> None:
     """Serve a search index, or the latest values of any FLOW, over HTTP.
 
@@ -114,29 +145,51 @@ def serve(
 
     \b
     The same command goes on after any interruption. SIGTERM ends it in good order.
+
+    With --zookeeper or --registry agents of that cluster run the master and the nodes; `driftline
+    stop NAME`, `rescale` and `status` are about it, too. It needs the same --state at each start.
     """
     if bool(certificate) != bool(key):
         raise click.UsageError("--certificate and --key come together")
     if flow is not None and (schema is not None or searchers != 1):
         raise click.UsageError("--schema and --searchers are for the index, which has its own flow")
+    if place is None:
+        refuse_options(IN_CLUSTER, "without a cluster: say which, --zookeeper or --registry")
+    elif flow is None and wheel is not None:
+        raise click.UsageError("--wheel is for FLOW: that of the index is made by its schema")
     access = None if tokens is None else load_access(tokens)
     check_exposure(http[0], access)
     state = state or Path(STATE[flow is not None]).resolve()
     settings = Settings(access)
     make = _index if flow is None else partial(_flow, flow)
-    serving = Serving(
-        *make(state, schema, searchers, settings),
-        state=state,
-        listening=Listening(*http, certificate or "", key or ""),
-        producers=zmq,
-        reach=Reach(keys=keys, sources=("writes",)),
-        nodes=nodes,
-        checkpoint_s=checkpoint_ms / 1000,
-        retained_bytes=None if retain_mb is None else retain_mb << 20,
-        accept_changed_code=accept_changed_code or flow is None,
-    )
-    run_service(serving, _ready)
-    log.info("ended in good order: the same command goes on", extra=about("service-over"))
+    keys = Path(network.keys) if network.keys else None
+    with ExitStack() as stack:
+        stack.enter_context(imported(wheel))
+        serving = Serving(
+            *make(state, schema, searchers, settings),
+            state=state,
+            listening=Listening(*http, certificate or "", key or ""),
+            producers=zmq,
+            reach=Reach(keys=keys, sources=("writes",)),
+            nodes=nodes,
+            checkpoint_s=checkpoint_ms / 1000,
+            retained_bytes=None if retain_mb is None else retain_mb << 20,
+            accept_changed_code=accept_changed_code or flow is None,
+        )
+        deploy: Deploy = on_this_machine
+        if place is not None:
+            if flow is None:
+                wheel = write_wheel(state)
+                stack.enter_context(imported(wheel))
+                serving = replace(serving, flow=FLOW)
+            tree = stack.enter_context(place.opened())
+            at = name or f"{socket.gethostname()}-serve", network, place.session_s
+            deploy = InCluster(tree, *at, journal_key, wheel).deploy
+        if run_service(serving, _ready, deploy):
+            text = "ended in good order: the same command goes on"
+        else:
+            text = "cancelled by a command: what was taken is worked off when the service goes on"
+        log.info(text, extra=about("service-over"))
 
 
 def _ready(listening: Listening) -> None:

@@ -190,19 +190,24 @@ class Schema:
 def load_schema(path: Path) -> Schema:
     """Read a schema from a file of TOML. Raises SchemaError."""
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        return read_schema(path.read_bytes(), str(path))
     except OSError as error:
         raise SchemaError(f"{path}: {error.strerror}") from None
+
+
+def read_schema(data: bytes, where: str) -> Schema:
+    """Read a schema from TOML; `where`: where that is from. Raises SchemaError."""
+    try:
+        found = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:
-        raise SchemaError(f"{path} is no TOML: {error}") from None
-    _known(found, ("collections",), str(path))
-    tables = _table(found.get("collections"), f"{path}: the table [collections]")
-    collections = {name: _collection(name, table, path) for name, table in tables.items()}
-    return Schema(collections)
+        raise SchemaError(f"{where} is no TOML: {error}") from None
+    _known(found, ("collections",), where)
+    tables = _table(found.get("collections"), f"{where}: the table [collections]")
+    return Schema({name: _collection(name, table, where) for name, table in tables.items()})
 
 
-def _collection(name: str, found: object, path: Path) -> Collection:
-    where = f"{path}, collection {shown(name)}"
+def _collection(name: str, found: object, whole: str) -> Collection:
+    where = f"{whole}, collection {shown(name)}"
     if re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,63}", name) is None:
         raise SchemaError(
             f"{where}: a name has at most 64 of the characters a-z, 0-9, - and _, and begins "

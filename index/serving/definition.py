@@ -38,9 +38,14 @@ flow = document_flow(schema_in(Path(__file__).parent))
 '''
 
 
+def schema_file(state: Path) -> Path:
+    """The file of the schema in a state directory; it is not there for the default one."""
+    return state / _SCHEMA
+
+
 def schema_in(state: Path) -> Schema:
     """The schema of the index in a state directory. Raises SchemaError."""
-    path = state / _SCHEMA
+    path = schema_file(state)
     return load_schema(path) if path.exists() else DEFAULT
 
 
@@ -69,7 +74,7 @@ def _use_schema(given: Path, state: Path) -> None:
     if before is None or schema.fingerprint() != before.fingerprint():
         alone = claim(state / "run.lock")  # processes that run read the schema when they start
         try:
-            replace_file(state / _SCHEMA, given.read_bytes())
+            replace_file(schema_file(state), given.read_bytes())
         finally:
             alone.release()
 

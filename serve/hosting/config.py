@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from driftline.deploy.host.config import ProcessConfig
+from driftline.deploy.host.transport import LOCAL, Network
 from driftline.engine.flow.flow import Flow
 from driftline.serve.journal import Retention
 from driftline.serve.views.hosted import HostedView
@@ -66,6 +67,8 @@ class ServiceConfig:
     directory: str
     """Of the journal and the views."""
     views: tuple[ViewSpec, ...]
+    network: Network = LOCAL
+    """Of the journal's process: nodes may reach it from other hosts."""
     retained_bytes: int | None = None
     """Bytes of the journal that stay at most, beyond what views need to begin with."""
     retained_s: float = RETAIN_S
@@ -84,6 +87,7 @@ class ServiceConfig:
         """Decode `to_json`."""
         fields = json.loads(text)
         fields["process"] = ProcessConfig.from_json(json.dumps(fields["process"]))
+        fields["network"] = Network.from_fields(fields["network"])
         fields["views"] = tuple(ViewSpec(**each) for each in fields["views"])
         return ServiceConfig(**fields)
 

@@ -18,6 +18,7 @@ from driftline.engine.flow.loading import load_flow
 from driftline.engine.labels import INFINITY
 from driftline.engine.wire.marks import Mark
 from driftline.engine.wire.party import Party
+from driftline.engine.wire.senders import CONSUMER
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig
 from driftline.serve.hosting.feeds import Feeds
 from driftline.serve.hosting.journal_server import JournalServer
@@ -105,8 +106,8 @@ def run_journal(config: ServiceConfig) -> None:
     mark = Mark(process.lineage, JOURNAL, process.session)
     journal = Journal(Path(config.path(JOURNAL)), flow, process.identity, mark)
     server = JournalServer(journal)
-    runtime = Runtime()
-    runtime.add(server, process.address("consumer"))
+    runtime = Runtime(transport=config.network.transport(Path(process.sockets)))
+    runtime.add(server, config.network.inbox(CONSUMER, process.sockets))
     feeds = FeedSocket(server, config)
     runtime.watch(feeds, feeds.socket, feeds.drain, lambda: True)
     runtime.run(lambda: False)

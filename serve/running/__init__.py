@@ -1,1 +1,1 @@
-"""Runs a service on this machine."""
+"""Runs a service, on this machine or with the agents of a cluster."""

@@ -1,5 +1,5 @@
-"""Runs a service on this machine: front, input log and HTTP server in this process, all other parts
-in processes of their own.
+"""Runs a service: front, input log and HTTP server in this process, journal and views in processes
+of their own, and the master and the nodes where a `Deployment` has them.
 
 Everything that has to survive is in the state directory: the same command goes on after any
 interruption. A process that dies is started again; what this process has acknowledged is in the
@@ -11,28 +11,23 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic, time_ns
 
-from starlette.types import ASGIApp
-
 from driftline.coordinator.draining import IN_GOOD_ORDER
+from driftline.coordinator.registry import RunOutcome
+from driftline.deploy.cluster.flows.outcomes import CANCELLED
 from driftline.deploy.host.claims import claim
-from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.process import new_id
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.signals import Signals
-from driftline.deploy.host.supervisor import LocalCluster
 from driftline.deploy.parties.front import Front
-from driftline.deploy.parties.watch import Watch
 from driftline.deploy.run.leftovers import clear_drafts, socket_folder
-from driftline.deploy.run.reach import HERE, Reach, check_input
+from driftline.deploy.run.reach import check_input
 from driftline.engine.errors import FlowError, Unavailable, error_of
 from driftline.engine.events import about, log
-from driftline.engine.flow.code import code_of
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
@@ -40,44 +35,23 @@ from driftline.engine.sources.logs.ages import Ages
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.marks import Mark
+from driftline.engine.wire.messages import Stop
 from driftline.serve.gateway.intake import Outcome, ServiceIntake
 from driftline.serve.gateway.server import HttpServer, Listening, bound
 from driftline.serve.gateway.service import Service, Waiting
 from driftline.serve.hosting.children import Children
-from driftline.serve.hosting.config import ServiceConfig, ViewSpec
-from driftline.serve.running.opening import POLICY, open_service
-
-WATCH = "watch"
-
-ENDS_WITHIN_S = 5.0
-"""How long the last messages of the master, and requests under way, may take at the end."""
+from driftline.serve.hosting.config import ServiceConfig
+from driftline.serve.running.deployment import ENDS_WITHIN_S, Deploy, Serving, on_this_machine
+from driftline.serve.running.opening import POLICY
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """What is served, and where."""
-
-    flow: str
-    """The name of the flow: node processes load it themselves."""
-    views: tuple[ViewSpec, ...]
-    app: Callable[[Service], ASGIApp]
-    """Makes what HTTP clients see."""
-    state: Path
-    listening: Listening
-    producers: str = ""
-    """The address at which producers are heard over ZeroMQ; "": only in a folder of this user."""
-    reach: Reach = HERE
-    nodes: int = 1
-    checkpoint_s: float = 1.0
-    retained_bytes: int | None = None
-    paths: tuple[str, ...] = ()
-    accept_changed_code: bool = False
-
-
-def run_service(serving: Serving, ready: Callable[[Listening], None]) -> None:
+def run_service(
+    serving: Serving, ready: Callable[[Listening], None], deploy: Deploy = on_this_machine
+) -> bool:
     """Serve until a signal comes. `ready`: is told where, once everything answers.
 
-    Raises DriftlineError if it cannot begin, or not go on.
+    Returns whether it has ended in good order: not if its flow was cancelled. Raises DriftlineError
+    if it cannot begin, or not go on.
     """
     if serving.producers:
         check_input(0, serving.producers, serving.reach)
@@ -88,7 +62,7 @@ def run_service(serving: Serving, ready: Callable[[Listening], None]) -> None:
         stack.callback(claim(serving.state / "run.lock").release)
         clear_drafts(serving.state, serving.state)
         sockets = stack.enter_context(socket_folder(serving.state))
-        _Run(serving, sockets, signals, stack).serve(
+        return _Run(serving, deploy, sockets, signals, stack).serve(
             lambda run: HttpServer(
                 found, listening, run.service, serving.app, partial(ready, listening)
             )
@@ -98,52 +72,34 @@ def run_service(serving: Serving, ready: Callable[[Listening], None]) -> None:
 class _Run:
     """One session of a service; `stack` closes what it opens."""
 
-    def __init__(self, serving: Serving, sockets: Path, signals: Signals, stack: ExitStack) -> None:
+    def __init__(
+        self,
+        serving: Serving,
+        deploy: Deploy,
+        sockets: Path,
+        signals: Signals,
+        stack: ExitStack,
+    ) -> None:
         self._signals = signals
         self._stack = stack
-        self._runtime = Runtime()
-        stack.callback(self._runtime.close, linger_ms=0)
         flow = load_flow(serving.flow)
         if len(flow.sources) != 1:
             raise FlowError(f"{serving.flow} has {len(flow.sources)} sources: a service has one")
         self._plan = plan(flow)
         self._policy = policy(POLICY, "speculative")
-        state = open_service(
-            serving.state,
-            *(flow, self._plan, serving.nodes),
-            accept_changed_code=serving.accept_changed_code,
-        )
-        self._process = ProcessConfig(
-            flow=serving.flow,
-            nodes=serving.nodes,
-            layout=state.layout,
-            policy=POLICY,
-            ordering="speculative",
-            checkpoint_s=serving.checkpoint_s,
-            state=str(serving.state),
-            sockets=str(sockets),
-            watch=f"ipc://{sockets}/{WATCH}",
-            identity=state.identity,
-            code=code_of(flow).text,
-            run=secrets.token_hex(8),
-            dead_letters=True,
-            lineage=state.lineage,
-            session=state.opened + 1,
-            journal=True,
-            paths=serving.paths,
-            log_level=log.getEffectiveLevel(),
-        )
+        self._deployment = deploy(serving, flow, self._plan, sockets, stack)
+        self._process = self._deployment.process
+        self._runtime = Runtime(transport=self._process.transport())
+        stack.callback(self._runtime.close, linger_ms=0)
         self._config = ServiceConfig(
             self._process,
             str(serving.state),
             serving.views,
+            self._deployment.journal,
             retained_bytes=serving.retained_bytes,
         )
         self._intake = self._open_intake(serving)
         self._front = self._open_front()
-        self._watch = Watch()
-        self._watch.address = self._runtime.add(self._watch, self._process.address(WATCH))
-        self._watch.addresses["master"] = self._process.address("master")
 
     def service(self) -> Service:
         """The backend of the HTTP server; called in its loop."""
@@ -151,53 +107,57 @@ class _Run:
         self._told = service.told
         return service
 
-    def serve(self, server: Callable[[_Run], HttpServer]) -> None:
-        """Serve until a signal comes, and end in good order."""
-        heartbeat = Heartbeat(self._runtime, [self._front])
-        with Children(self._config) as children, LocalCluster(self._process) as cluster, heartbeat:
+    def serve(self, server: Callable[[_Run], HttpServer]) -> bool:
+        """Serve until somebody asks for the end. Returns whether that was in good order."""
+        with ExitStack() as stack:
+            children = stack.enter_context(Children(self._config))
+            self._deployment.start(self._runtime, self._front, stack)
+            stack.enter_context(Heartbeat(self._runtime, [self._front]))
             http = server(self)
             http.start()
             try:
-                self._drive(cluster, children, http)
+                outcome = self._drive(children, http)
             finally:
                 http.stop()
+            if outcome.error == CANCELLED:
+                return False
+            if outcome.error:
+                raise error_of(outcome.error, outcome.text)
+            assert outcome.text == IN_GOOD_ORDER
+            self._deployment.finish()
+        return True
 
-    def _drive(self, cluster: LocalCluster, children: Children, http: HttpServer) -> None:
+    def _drive(self, children: Children, http: HttpServer) -> Stop | RunOutcome:
+        """Serve; returns how the session has ended."""
         runtime, front, signals = self._runtime, self._front, self._signals
-        cluster.wake(runtime)
+        deployment = self._deployment
         children.wake(runtime)
         supervise_at, more, end_at = 0.0, False, float("inf")
         with signals.noted():
-            while front.outcome is None:
+            while (outcome := front.outcome or deployment.outcome) is None:
                 more = runtime.step(more, wait_s=0.05)
                 now = monotonic()
                 signals.check()
-                if signals.asked is not None and not front.draining:
+                asked = signals.asked.name if signals.asked is not None else deployment.asked
+                if asked and not front.draining:
                     if end_at > now + ENDS_WITHIN_S:
                         end_at = now + ENDS_WITHIN_S
-                        told = about("asked-to-end", signal=signals.asked.name)
-                        log.info("%s: no more is taken", signals.asked.name, extra=told)
+                        told = about("asked-to-end", signal=asked)
+                        log.info("%s: no more is taken", asked, extra=told)
                         http.stop()
                     if http.ended or now >= end_at:
                         front.drain()
-                elif http.ended and signals.asked is None:
+                elif http.ended and not asked:
                     raise Unavailable(f"the HTTP server has ended: {http.error}")
-                if now >= supervise_at or cluster.has_lost_one or children.has_lost_one:
+                if now >= supervise_at or deployment.has_lost_one or children.has_lost_one:
                     supervise_at = now + 0.05
                     children.supervise()
-                    cluster.supervise(front.settled, front.furthest, self._watch)
-        outcome = front.outcome
-        if outcome.error:
-            raise error_of(outcome.error, outcome.text)
-        assert outcome.text == IN_GOOD_ORDER
-        until = monotonic() + ENDS_WITHIN_S
-        while not cluster.nodes_ended and monotonic() < until:
-            runtime.step(wait_s=0.05)
-            cluster.supervise()
+                    deployment.supervise()
+        return outcome
 
     def _open_intake(self, serving: Serving) -> ServiceIntake[Waiting]:
         mark = Mark(self._process.lineage, "input-0", self._process.session)
-        input_log = InputLog(serving.state / mark.role, f"{serving.flow} 0", mark)
+        input_log = InputLog(Path(self._process.state) / mark.role, f"{serving.flow} 0", mark)
         self._stack.callback(input_log.close)
         self._taken = input_log.last_time and input_log.last_time + 1
         address = serving.producers or f"ipc://{self._process.sockets}/producers"
@@ -236,7 +196,7 @@ class _Run:
             "waiting": source.waiting,
             "settled": self._front.settled,
             "producers": source.producers,
-            "nodes": self._process.nodes,
+            "nodes": len(self._front.nodes),
         }
 
 

@@ -23,15 +23,17 @@ from time import monotonic
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.agents.answering import Answering
 from driftline.deploy.cluster.agents.following import Following
-from driftline.deploy.cluster.agents.hosting import Host, Hosting
+from driftline.deploy.cluster.agents.hosting import Hosting
 from driftline.deploy.cluster.agents.logbook import Logbook
 from driftline.deploy.cluster.agents.metrics import Standing, of_processes, serve_agent
+from driftline.deploy.cluster.agents.registration import Registration, holder_before
+from driftline.deploy.cluster.agents.told import Host
 from driftline.deploy.cluster.flows.asking import speaks_with_keys, strangers
 from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by, fail
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission, Wish
 from driftline.deploy.cluster.flows.rescaling import follow_agents, keep_nodes
 from driftline.deploy.cluster.flows.submissions import agents, submissions
-from driftline.deploy.cluster.tree.tree import AGENTS, Tree
+from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.host.claims import claim
 from driftline.deploy.host.config import SESSION_S
 from driftline.deploy.host.metrics.endpoint import check_all
@@ -49,9 +51,6 @@ from driftline.engine.events import Trouble, about, log
 
 LOOK_S = 0.25
 """How often the agent looks after its flows, and whether it is asked to end."""
-
-HOLDER = "holder"
-"""The file, in the state directory, with which the next agent shows that it is this one's heir."""
 
 TRY_AGAIN_S = 10.0
 """Seconds until a flow that could not run is tried again."""
@@ -73,11 +72,6 @@ class AgentConfig:
     metrics: str = ""
     """Where it serves metrics, `HOST:PORT`; "": nowhere, nor do its processes."""
 
-    @property
-    def path(self) -> str:
-        """Where the tree has it."""
-        return f"{AGENTS}/{self.name}"
-
 
 def run_agent(config: AgentConfig, tree: Tree) -> None:
     """Run an agent until a signal asks it to end.
@@ -91,7 +85,7 @@ def run_agent(config: AgentConfig, tree: Tree) -> None:
             check_all(config.metrics, 1)
         if config.kind is Kind.MASTER and not tree.zookeeper:
             _check_alone(config, tree)
-        tree.succeed(_holder_before(config))  # it has ended: the claim is ours
+        tree.succeed(holder_before(config.state))  # it has ended: the claim is ours
         book = Logbook(config.state)
         logging.getLogger().addHandler(book)
         stack.callback(book.close)
@@ -105,20 +99,6 @@ def run_agent(config: AgentConfig, tree: Tree) -> None:
             agent.run(signals)
 
 
-def _holder_before(config: AgentConfig) -> str:
-    """By what the agent before this one held its place in the tree, if it was killed."""
-    try:
-        place, _, holder = (config.state / HOLDER).read_text().rpartition(" ")
-    except OSError:
-        return ""
-    return holder if place == _place(config) else ""
-
-
-def _place(config: AgentConfig) -> str:
-    """What tells a state directory from a copy of it, whose agent may live."""
-    return f"{socket.gethostname()} {config.state.stat().st_ino}"
-
-
 def _check_alone(config: AgentConfig, tree: Tree) -> None:
     """On one machine there is one agent for masters. Raises InUse."""
     for agent in agents(tree):
@@ -129,14 +109,23 @@ def _check_alone(config: AgentConfig, tree: Tree) -> None:
             )
 
 
+def _record(config: AgentConfig, address: str) -> AgentRecord:
+    """What the others are told of an agent, as long as nothing runs on it."""
+    at = socket.gethostname(), config.slots, os.getpid()
+    keyed = bool(config.network.keys)
+    return AgentRecord(
+        config.name, config.kind, *at, address=address, keyed=keyed, state=str(config.state)
+    )
+
+
 class Agent:
     """One agent at work."""
 
     def __init__(self, config: AgentConfig, tree: Tree, sockets: Path, address: str = "") -> None:
         """`address`: where it is asked for log lines."""
         self._config = config
-        self._address = address
         self._tree = tree
+        self._registration = Registration(tree, _record(config, address))
         level = log.getEffectiveLevel()
         given = config.state, sockets, config.network, config.session_s, level
         self._host = Host(config.name, *given, of_processes(config.metrics))
@@ -153,16 +142,13 @@ class Agent:
         self._made = 0
         self._woken = Event()
         self._outage = Trouble("cluster-unavailable")
-        self._noted = ""
-        """The holder that the next agent will find."""
-        self._shown: AgentRecord | None = None
 
     def run(self, signals: Signals) -> None:
         """Run until a signal is noted. Raises Unavailable, InUse."""
         try:
             self._run(signals)
         except InUse:
-            raise InUse(self._of_another()) from None
+            raise self._registration.taken() from None
 
     def _run(self, signals: Signals) -> None:
         config, tree = self._config, self._tree
@@ -194,10 +180,7 @@ class Agent:
             hosting.leaving.set()
         for hosting in self._hosted.values():
             hosting.join()
-        try:
-            self._tree.let_go(self._config.path)
-        except Unavailable:
-            return  # it is let go of with the session
+        self._registration.end()
 
     def _look(self, now: float) -> None:
         """Look what is wanted of this agent."""
@@ -348,29 +331,13 @@ class Agent:
         except DriftlineError as error:
             log.warning("flow %s: %s", submission.name, error)
 
-    def _note_holder(self) -> None:
-        """Note by what this agent holds its place, before it does."""
-        holder = self._tree.holder()
-        if holder != self._noted:
-            with suppress(OSError):  # then the next one waits until the session is over
-                text = f"{_place(self._config)} {holder}"
-                (self._config.state / HOLDER).write_text(text)
-            self._noted = holder
-
     def _show(self) -> None:
         """Show this agent to the others, if that has changed."""
-        config = self._config
-        self._note_holder()
         held = self._troubles | self._unreadable
         troubles = (*held.items(), *self._following.refused.items())
-        host, slots, pid = socket.gethostname(), config.slots, os.getpid()
         hosted = sorted(self._hosted.items())
         members = tuple((f, n, at) for f, h in hosted for n, at in sorted(h.members.items()))
-        told = slots, pid, troubles, self._address, bool(config.network.keys)
-        record = AgentRecord(config.name, config.kind, host, *told, members, str(config.state))
-        if record != self._shown:
-            self._tree.hold(config.path, record.encode())
-            self._shown = record
+        self._registration.show(troubles, members)
 
     def _check_keys(self) -> None:
         """Warn of agents whose processes cannot speak with those that run here."""
@@ -389,15 +356,3 @@ class Agent:
                 *(", ".join(others), why),
                 extra=about("other-keys", agents=", ".join(others)),
             )
-
-    def _of_another(self) -> str:
-        """What to tell about the agent that has this name. Raises Unavailable."""
-        name, where = self._config.name, self._tree.where
-        which = [
-            f", for {each.kind} processes (host {each.host}, pid {each.pid})"
-            for each in agents(self._tree)
-            if each.name == name
-        ]
-        return (
-            f"{where} has an agent {name!r} already{''.join(which)}: give this one another --name"
-        )

@@ -11,25 +11,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
+from driftline.deploy.cluster.agents.guiding import Guiding
 from driftline.deploy.cluster.agents.logbook import thread_of
+from driftline.deploy.cluster.agents.told import Host, process_config
 from driftline.deploy.cluster.flows.records import Submission
-from driftline.deploy.cluster.flows.wheels import fetch
-from driftline.deploy.cluster.tree.folder import Folder
 from driftline.deploy.cluster.tree.tree import FLOWS, Tree
-from driftline.deploy.host.config import SESSION_S, ProcessConfig
+from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.supervisor import CannotStart, LocalCluster
-from driftline.deploy.host.transport import LOCAL, Network
-from driftline.deploy.parties.guide import FindLeader, Guide
 from driftline.deploy.parties.watch import Watch
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.keygroups import Layout
-from driftline.engine.wire.party import Job
 from driftline.engine.wire.senders import AGENT, WATCH
 
 FRONT_MODULE = "driftline.deploy.cluster.agents.front"
@@ -39,25 +36,8 @@ SUPERVISE_EVERY_S = 0.05
 _MEMBERS = "node-", "front-"
 """With what the names of nodes and fronts begin."""
 
-ASK_EVERY_S = 0.5
-"""How often the master is looked for where nobody tells of changes."""
-
 END_S = 5.0
 """How long processes may take to end that know that the flow is over."""
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """What an agent gives the flows on its host."""
-
-    agent: str
-    state: Path
-    sockets: Path
-    network: Network = LOCAL
-    session_s: float = SESSION_S
-    log_level: int = 0
-    metrics: str = ""
-    """Where its processes serve metrics, each at a free port: `HOST:0`; "": nowhere."""
 
 
 class Hosting(threading.Thread):
@@ -124,21 +104,17 @@ class Hosting(threading.Thread):
             )
 
     def _run(self, stack: ExitStack) -> None:
-        config = self._config()
+        sockets = Path(self.sockets)
+        config = process_config(self.submission, self._layout, self._host, self._tree, sockets)
         runtime = Runtime(transport=config.transport())
         stack.callback(runtime.close, linger_ms=0)
-        guide = Guide()
-        masters = self._tree.masters(self.submission.name, lambda: runtime.soon(guide.noticed))
-        stack.callback(masters.close)
-
-        def carry_out(job: Job) -> object:
-            assert isinstance(job, FindLeader)
-            return masters.leader()
-
-        guide_at = runtime.add(guide, config.inbox(AGENT), carry_out)
+        guiding = Guiding(self._tree, self.submission.name, runtime, config.inbox(AGENT))
+        stack.callback(guiding.close)
         watch = Watch(name=f"{WATCH}-{self._host.agent}")
-        watch.address = guide.addresses[watch.name] = runtime.add(watch, config.inbox(WATCH))
-        config = replace(config, guide=guide_at, watch=watch.address, watch_name=watch.name)
+        watch.address = runtime.add(watch, config.inbox(WATCH))
+        guiding.guide.addresses[watch.name] = watch.address
+        at = guiding.address, watch.address, watch.name
+        config = replace(config, guide=at[0], watch=at[1], watch_name=at[2])
         self._show_master(config, stack)
         cluster = stack.enter_context(
             LocalCluster(
@@ -147,13 +123,13 @@ class Hosting(threading.Thread):
                 names=self._names,
                 front_module=FRONT_MODULE,
                 takes=self._takes,
-                died=masters.forget,
+                died=guiding.masters.forget,
             )
         )
         self.cluster = cluster
         cluster.wake(runtime)
         try:
-            self._supervise(runtime, cluster, guide, watch)
+            self._supervise(runtime, cluster, guiding, watch)
         except CannotStart:
             raise
         except Unavailable as error:  # its processes die and die, which no other try would mend
@@ -165,9 +141,9 @@ class Hosting(threading.Thread):
         return any(name.startswith(_MEMBERS) for name in self._names)
 
     def _supervise(
-        self, runtime: Runtime, cluster: LocalCluster, guide: Guide, watch: Watch
+        self, runtime: Runtime, cluster: LocalCluster, guiding: Guiding, watch: Watch
     ) -> None:
-        supervise_at = ask_at = 0.0
+        supervise_at, guide = 0.0, guiding.guide
         wanted = 0, 0
         give_up_at: float | None = None
         more = False
@@ -175,9 +151,7 @@ class Hosting(threading.Thread):
             more = runtime.step(more, wait_s=SUPERVISE_EVERY_S)
             now = monotonic()
             guide.draining = self.draining
-            if not self._tree.zookeeper and now >= ask_at:
-                ask_at = now + ASK_EVERY_S
-                guide.noticed()
+            guiding.look(now)
             if now < supervise_at and not cluster.has_lost_one:
                 continue
             supervise_at = now + SUPERVISE_EVERY_S
@@ -209,41 +183,3 @@ class Hosting(threading.Thread):
             path = f"{FLOWS}/{self.submission.name}/masters/{self._host.agent}"
             self._tree.hold(path, config.address("master").encode())
             stack.callback(self._tree.let_go, path)
-
-    def _config(self) -> ProcessConfig:
-        """What the processes are told."""
-        given, host, tree = self.submission, self._host, self._tree
-        Path(self.sockets).mkdir(mode=0o700, exist_ok=True)
-        paths = given.paths
-        if given.wheel:
-            paths += (str(fetch(tree, given.name, given.wheel, host.state / "wheels")),)
-        zookeeper = f"{tree.zookeeper}/{FLOWS}/{given.name}" if tree.zookeeper else ""
-        registry = str(tree.registry_file(given.name)) if isinstance(tree, Folder) else ""
-        return ProcessConfig(
-            flow=given.flow,
-            nodes=given.count,
-            layout=self._layout,
-            policy=given.policy,
-            ordering=given.ordering,
-            checkpoint_s=given.checkpoint_s,
-            state=str(host.state / "flows" / given.name),
-            sockets=self.sockets,
-            identity=given.identity,
-            code=given.code,
-            run=given.run,
-            dead_letters=given.dead_letters,
-            lineage=given.lineage,
-            session=given.session,
-            output=given.output,
-            limits=given.limits,
-            paths=paths,
-            log_level=host.log_level,
-            metrics=host.metrics,
-            submitted_as=given.name,
-            network=host.network,
-            zookeeper=zookeeper,
-            session_s=host.session_s,
-            registry=registry,
-            reading=given.reading,
-            beginning=given.beginning,
-        )

@@ -18,6 +18,10 @@ from driftline.deploy.run.reach import check_form, check_open
 from driftline.engine.errors import FlowError, InUse, MalformedMessage
 from driftline.engine.wire.addresses import host_of, parse
 
+SERVED = "serve://"
+"""The beginning of an input whose front is in a `driftline serve`, which hears its clients itself;
+its name is behind it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Listener:
@@ -76,7 +80,7 @@ def listeners(
         Listener(flow, source, text, agent)
         for (source, texts), agent in zip(inputs.items(), agents, strict=True)
         for text in texts
-        if "://" in text
+        if "://" in text and not text.startswith(SERVED)
     ]
 
 

@@ -33,6 +33,8 @@ def spread(alive: Sequence[AgentRecord], kind: Kind, count: int, taken: Taken) -
     Raises Unavailable if there are too few slots.
     """
     fitting = [agent for agent in alive if agent.kind is kind]
+    if kind is Kind.FRONT:
+        fitting = [agent for agent in fitting if agent.slots]  # others are services
     used = sum(taken.values(), Counter[str]())
     free = {agent.name: agent.slots - used[agent.name] for agent in fitting}
     chosen: list[str] = []

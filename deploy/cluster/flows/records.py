@@ -84,7 +84,7 @@ class Submission:
     """A flow that is submitted.
 
     `identity`, `code`, `lineage`, `session`, `run`: see `ProcessConfig`; `output`: a directory on
-    each host of a node.
+    each host of a node, or "" if there is a `consumer`.
     """
 
     name: str
@@ -120,6 +120,8 @@ class Submission:
     """The number of the first one of the nodes that were asked for last."""
     elastic: bool = False
     """Whether it is to have a node at each agent for nodes that comes."""
+    consumer: str = ""
+    """The address of the one consumer of all outputs; "": JSON lines in `output`."""
 
     def encode(self) -> bytes:
         """The bytes to store."""

@@ -18,7 +18,12 @@ from pathlib import Path
 
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, SnapshotRecord, check_identity
-from driftline.deploy.cluster.flows.listening import check_forms, check_listeners, listeners
+from driftline.deploy.cluster.flows.listening import (
+    SERVED,
+    check_forms,
+    check_listeners,
+    listeners,
+)
 from driftline.deploy.cluster.flows.outcomes import ended_by, registry_of, without_registry
 from driftline.deploy.cluster.flows.placing import spread, taken_slots
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission
@@ -58,6 +63,33 @@ def name_for(flow: Flow) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Service:
+    """A service, as the one whose flow is submitted: its front is there, and it takes all outputs.
+
+    `name`: the place of the front; `consumer`: where nodes find the consumer; `lineage`: that of
+    its state directory.
+    """
+
+    name: str
+    consumer: str
+    lineage: str
+
+    @property
+    def input(self) -> str:
+        """The input of its flow, as a user would name it."""
+        return f"{SERVED}{self.name}"
+
+    def check_same(self, tree: Tree, flow: str, lineage: str, fronts: Sequence[str]) -> None:
+        """Raises StateMismatch if a flow is not this service's."""
+        if lineage != self.lineage or tuple(fronts) != (self.name,):
+            raise StateMismatch(
+                f"flow {flow!r} in {tree.where} is not that of this state directory, but of agent "
+                f"{', '.join(fronts)}, or was begun with another state: give another --name, or "
+                "the --state that it was begun with"
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
     """What a user wants to run."""
 
@@ -78,6 +110,13 @@ class Order:
     beginning: Beginning = NOTHING
     wheel: Path | None = None
     elastic: bool = False
+    service: Service | None = None
+    """Whose flow it is, if it is one's: then it has no `output`."""
+
+    @property
+    def outputs(self) -> str:
+        """The directory of the outputs; "" if a service takes them."""
+        return "" if self.service is not None else str(self.output)
 
 
 def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
@@ -93,13 +132,18 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
     inputs = [[_absolute(text) for text in texts] for texts in inputs]
     if any(text == "-" or text.startswith("-.") for texts in inputs for text in texts):
         raise FlowError("a flow in a cluster cannot read standard input: send by a Producer")
-    check_forms(inputs)
+    service = order.service
+    if service is None:
+        check_forms(inputs)
     for other in submissions(tree):
-        if other.name != order.name and _same(tree, other.output, str(order.output)):
+        if other.name != order.name and order.outputs and _same(tree, other.output, order.outputs):
             raise StateMismatch(
                 f"flow {other.name!r} has its outputs in {other.output}: give another --output"
             )
     before, version, found = _before(tree, order.name)
+    if service is not None and found is not None:
+        fronts = (service.name,) if before is None else before.fronts
+        service.check_same(tree, order.name, found.lineage, fronts)
     beginning, fitted = order.beginning, None
     if beginning.savepoint:
         fitted = _fitted(order, flow)
@@ -130,7 +174,7 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
     submission = Submission(
         name=order.name,
         flow=_absolute_flow(order.flow),
-        output=str(order.output),
+        output=order.outputs,
         count=order.nodes if before is None else before.count,
         nodes=places[0],
         fronts=places[1],
@@ -151,6 +195,7 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
         beginning=beginning,
         wanted_from=len(places[0]),
         elastic=order.elastic,
+        consumer="" if service is None else service.consumer,
     )
     if len(submission.layout_in(state)) != order.nodes:
         check_rescalable(order.name, order.policy)
@@ -183,7 +228,9 @@ def _check_whole(tree: Tree, submission: Submission) -> None:
 
 def _same(tree: Tree, one: str, other: str) -> bool:
     """Whether two paths name one directory, as far as that can be known: links of other hosts
-    cannot."""
+    cannot. Without a path there is none."""
+    if not (one and other):
+        return one == other
     plain = os.path.normpath if tree.zookeeper else os.path.realpath
     return plain(one) == plain(other)
 
@@ -237,16 +284,17 @@ def _opened(
     anew = f"begin anew with `driftline remove {order.name}`, which says what to remove then"
     state = check_identity(found, identity.text, where, identity, anew, other)
     if found is None:
-        state = state.next(lineage=secrets.token_hex(8), code=code, output=str(order.output))
+        lineage = secrets.token_hex(8) if order.service is None else order.service.lineage
+        state = state.next(lineage=lineage, code=code, output=order.outputs)
         if first is not None:
             fronts = (first,) * len(identity.inputs)
             snapshot = SnapshotRecord(FIRST, first, fronts)
             state = replace(state, snapshots=(snapshot,), base=FIRST)
         return state
-    if before is not None and not _same(tree, before.output, str(order.output)):
+    if before is not None and not _same(tree, before.output, order.outputs):
         raise StateMismatch(
-            f"{where} has its outputs in {before.output}, not in {order.output}: give that one, or "
-            f"another --name"
+            f"{where} has its outputs in {before.output}, not in {order.outputs}: give that one, "
+            "or another --name"
         )
     changed = code.changed(state.code)
     if changed and state.incarnation and not order.accept_changed_code:
@@ -258,7 +306,7 @@ def _opened(
     if changed:
         log.warning("new code of %s", ", ".join(map(repr, changed)))
     code_from = state.incarnation + 1 if changed else state.code_from
-    return state.next(code=code, code_from=code_from, output=str(order.output))
+    return state.next(code=code, code_from=code_from, output=order.outputs)
 
 
 def _places(
@@ -275,6 +323,8 @@ def _places(
         return before.nodes, before.fronts
     taken = taken_slots(tree)
     nodes = spread(alive, Kind.NODE, order.nodes, taken)
+    if order.service is not None:
+        return tuple(nodes), (order.service.name,)
     return tuple(nodes), tuple(spread(alive, Kind.FRONT, fronts, taken))
 
 

@@ -56,7 +56,8 @@ def verify_flow(tree: Tree, name: str) -> Verdict:
     parts = _parts(submission, run)
     alive = {agent.name: agent for agent in agents(tree)}
     here = [part for part in parts if _is_here(alive.get(part.agent))]
-    away = [_elsewhere(part, alive) for part in parts if part not in here]
+    service = submission.fronts[0] if submission.consumer else ""
+    away = [_elsewhere(part, alive, service) for part in parts if part not in here]
     if not here:
         raise Unavailable(
             f"this host has nothing of flow {name!r}. It is elsewhere:{''.join(away)}"
@@ -114,7 +115,9 @@ def _parts(submission: Submission, run: ClusterState) -> list[Part]:
     roles: dict[str, list[str]] = {}
     for number in submission.layout_in(run):
         at = roles.setdefault(submission.place_of(number), [])
-        at += [f"{STORE}-{number}", f"{OUTPUT}-{number}"]
+        at.append(f"{STORE}-{number}")
+        if not submission.consumer:
+            at.append(f"{OUTPUT}-{number}")
     for number, agent in enumerate(submission.fronts):
         roles.setdefault(agent, []).append(f"{LOG}-{number}")
     return [Part(agent, tuple(of_agent)) for agent, of_agent in roles.items()]
@@ -125,9 +128,12 @@ def _is_here(agent: AgentRecord | None) -> bool:
     return agent is not None and agent.host == socket.gethostname() and Path(agent.state).is_dir()
 
 
-def _elsewhere(part: Part, alive: Mapping[str, AgentRecord]) -> str:
+def _elsewhere(part: Part, alive: Mapping[str, AgentRecord], service: str) -> str:
+    """Where a part is. `service`: the name of the `driftline serve` whose flow it is, if any."""
     what = ", ".join(part.roles)
     agent = alive.get(part.agent)
+    if part.agent == service:
+        return f"\n  {what}, journal: of `driftline serve`, which checks what it reads there"
     if agent is None:
         return f"\n  {what}: agent {part.agent} is away; start it, then verify on its host"
     return f"\n  {what}: agent {part.agent}, on host {agent.host}; give this command there"
@@ -143,7 +149,8 @@ def _found(
     live = [number for number, text in enumerate(_inputs(run)) if "://" in text]
     offsets = run.snapshots[0].offsets if run.snapshots else ()
     output = Path(submission.output)
-    outputs = {report.role: report for report in look(None, output)}
+    reports = () if submission.consumer else look(None, output)
+    outputs = {report.role: report for report in reports}
     for part in here:
         folder = Path(alive[part.agent].state) / FLOWS / submission.name
         wait_for_others(folder)

@@ -158,7 +158,10 @@ def remove(place: Place, name: str, json_file: Path | None) -> None:
     click.echo(f"flow {name} is removed; its files stay. Before another flow of this name begins")
     where = ", ".join(places) or "each agent"
     click.echo(f"  remove the directory flows/{name} in the --state of {where}")
-    click.echo(f"  remove {output or 'its outputs'}")
+    if submission is not None and submission.consumer:
+        click.echo(f"  remove the --state of `driftline serve --name {name}`")
+    else:
+        click.echo(f"  remove {output or 'its outputs'}")
 
 
 @click.command()

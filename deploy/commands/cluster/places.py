@@ -112,25 +112,31 @@ def _given(option: str, name: str) -> str:
     return f"{option} ({found})" if found else option
 
 
-def reached(command: Callable[..., None]) -> Callable[..., None]:
+def reached_by(keys_help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of its transport, as an argument `network`."""
 
-    @click.option("--bind", default="", metavar="HOST", envvar=variable("bind"),
-                  help="Address of this host at which its processes listen, each at a free port. "
-                  "Without it they are reached on this machine alone.")  # fmt: skip
-    @click.option("--advertise", default="", metavar="HOST", envvar=variable("advertise"),
-                  help="Address by which others reach them, if that is another one.",
-                  )  # fmt: skip
-    @click.option("--keys", envvar=variable("keys"), metavar="FILE",
-                  type=click.Path(path_type=Path, exists=True, resolve_path=True),
-                  help="The key of this host, with `authorised` beside it: see `driftline keys`.",
-                  )  # fmt: skip
-    @wraps(command)
-    def with_network(bind: str, advertise: str, keys: Path | None, **others: object) -> None:
-        if advertise and not bind:
-            raise click.UsageError("--advertise needs --bind: where the processes listen")
-        file = str(keys) if keys is not None else ""
-        network = Network("tcp", bind, advertise, file) if bind else Network(keys=file)
-        command(network=network, **others)
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @click.option("--bind", default="", metavar="HOST", envvar=variable("bind"),
+                      help="Address of this host at which its processes listen, each at a free "
+                      "port. Without it they are reached on this machine alone.")  # fmt: skip
+        @click.option("--advertise", default="", metavar="HOST", envvar=variable("advertise"),
+                      help="Address by which others reach them, if that is another one.",
+                      )  # fmt: skip
+        @click.option("--keys", envvar=variable("keys"), metavar="FILE",
+                      type=click.Path(path_type=Path, exists=True, resolve_path=True),
+                      help=keys_help)  # fmt: skip
+        @wraps(command)
+        def with_network(bind: str, advertise: str, keys: Path | None, **others: object) -> None:
+            if advertise and not bind:
+                raise click.UsageError("--advertise needs --bind: where the processes listen")
+            file = str(keys) if keys is not None else ""
+            network = Network("tcp", bind, advertise, file) if bind else Network(keys=file)
+            command(network=network, **others)
 
-    return with_network
+        return with_network
+
+    return decorate
+
+
+reached = reached_by("The key of this host, with `authorised` beside it: see `driftline keys`.")
+"""The options of most commands."""

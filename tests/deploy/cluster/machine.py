@@ -79,6 +79,10 @@ class Machine:
         self._agents[kind].send_signal(signal.SIGKILL)
         self._agents[kind].wait()
 
+    def pid(self, name: str) -> int:
+        """The process of an agent."""
+        return self._agents[name].pid
+
     def command(self, name: str, *arguments: object, status: int = 0) -> str:
         """Run a command of the cluster. Returns what it prints."""
         done = subprocess.run(
@@ -92,10 +96,10 @@ class Machine:
         assert done.returncode == status, f"{name}: {done.stdout}{done.stderr}\n{self.logs()}"
         return done.stdout + done.stderr
 
-    def status(self) -> dict[str, Any]:
+    def status(self, *options: str) -> dict[str, Any]:
         """What `driftline status` says."""
         file = self.folder / "status.json"
-        self.command("status", "--json", file)
+        self.command("status", "--json", file, *options)
         found: dict[str, Any] = json.loads(file.read_text())
         return found
 

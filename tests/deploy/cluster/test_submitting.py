@@ -233,6 +233,9 @@ def test_records_are_read_as_they_were_written_and_others_refused(tree: Folder) 
     for field in ("keyed", "members", "state"):
         del earlier[field]
     assert AgentRecord.decode(json.dumps(earlier).encode()) == agent, "of the version before"
+    fields = json.loads(made.encode())
+    del fields["consumer"]
+    assert Submission.decode(json.dumps(fields).encode()) == made, "of the version before"
     wrong = [
         agent.encode().replace(b'"front"', b'"f"'),
         agent.encode().replace(b"slots", b"places"),

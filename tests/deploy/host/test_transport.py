@@ -254,3 +254,7 @@ def test_processes_are_told_of_keys_by_their_place(tmp_path: Path) -> None:
     assert network.address("master", "") == known[0][1]
     assert network.inbox("master", "") == "tcp://10.0.0.5:7"
     assert network.inbox("node-0", "") == "tcp://10.0.0.5:*"
+    local = Network(known=(("consumer", "ipc:///elsewhere"),))
+    assert local.address("consumer", "/here") == "ipc:///elsewhere"
+    assert local.inbox("consumer", "/here") == "ipc:///elsewhere"
+    assert local.address("master", "/here") == "ipc:///here/master"

@@ -141,6 +141,7 @@ def test_what_cannot_be_served_is_refused_in_words(tmp_path: Path) -> None:
     assert "token" in refusal("--http", "0.0.0.0:0", "--state", state)
     assert "has its own flow" in refusal("examples/wordcount.py", "--searchers", 2)
     assert "come together" in refusal("--key", "README.md")
+    assert "--name cannot be given without a cluster" in refusal("--name", "web")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert "in use" in refusal("--http", f"127.0.0.1:{port}", "--state", state)

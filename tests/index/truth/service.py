@@ -62,6 +62,11 @@ class Service:
         """End it in good order. Returns its status."""
         assert self._process is not None
         self._process.terminate()
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for its end. Returns its status."""
+        assert self._process is not None
         return self._process.wait(timeout=READY_S)
 
     def close(self) -> None:
@@ -72,15 +77,20 @@ class Service:
     def parts(self) -> dict[str, psutil.Process]:
         """The processes there are, by name."""
         assert self._process is not None
-        found = {}
-        for each in psutil.Process(self._process.pid).children():
-            try:
-                name = _name(each.cmdline())
-            except psutil.Error:
-                continue
-            if name:
-                found[name] = each
-        return found
+        return parts_of(self._process.pid)
+
+
+def parts_of(pid: int) -> dict[str, psutil.Process]:
+    """The children of a process that are parts of a service, by name."""
+    found = {}
+    for each in psutil.Process(pid).children():
+        try:
+            name = _name(each.cmdline())
+        except psutil.Error:
+            continue
+        if name:
+            found[name] = each
+    return found
 
 
 def _name(command: Sequence[str]) -> str:
@@ -113,23 +123,23 @@ class Killer(Running):
             raise self.error
 
     def run(self) -> None:
-        deeds = self._deeds()
+        deeds = self.deeds()
         while not self._over.wait(self._chance.uniform(*self._pause_s)):
             deed = deeds.pop()
-            if self._do(*deed):
+            if self.do(*deed):
                 self.done.append(" ".join(deed))
                 self.kills += deed[0] == "kill"
-            deeds = deeds or self._deeds()
+            deeds = deeds or self.deeds()
 
-    def _deeds(self) -> list[tuple[str, str]]:
+    def deeds(self) -> list[tuple[str, str]]:
         """All deeds, each once, in a random order."""
         deeds = [("kill", part) for part in (*PARTS, "journal", "all")]
         deeds += [("stop", part) for part in self._chance.sample(PARTS, 3)]
         self._chance.shuffle(deeds)
         return deeds
 
-    def _do(self, deed: str, name: str) -> bool:
-        """Whether it was done: a part may be away, and being started again."""
+    def do(self, deed: str, name: str) -> bool:
+        """Do one. Returns whether it was done: a part may be away, and being started again."""
         if name == "all":
             self._service.kill()
             self._service.start()

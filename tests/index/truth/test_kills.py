@@ -29,6 +29,9 @@ CLIENTS = 4
 
 SECONDS = 40.0
 
+PAUSE_S = 0.3, 2.5
+"""Between two kills."""
+
 KILLS = 20
 """So many a long run has at least."""
 
@@ -49,18 +52,20 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 def test_all_answers_are_those_of_a_sequential_index(service: Service, tmp_path: Path) -> None:
-    _run(service, tmp_path, float(os.environ.get("KILLS_SECONDS", SECONDS)), seed=1)
+    seconds = float(os.environ.get("KILLS_SECONDS", SECONDS))
+    withstand(service, Killer(service, 1, PAUSE_S), tmp_path, seconds, seed=1)
 
 
 @pytest.mark.soak
 def test_they_are_for_a_long_time(service: Service, tmp_path: Path) -> None:
     minutes = float(os.environ.get("SOAK_MINUTES", "30"))
-    kills = _run(service, tmp_path, 60 * minutes, seed=2)
-    assert kills >= KILLS, f"only {kills} kills: give more SOAK_MINUTES"
+    killer = Killer(service, 2, PAUSE_S)
+    withstand(service, killer, tmp_path, 60 * minutes, seed=2)
+    assert killer.kills >= KILLS, f"only {killer.kills} kills: give more SOAK_MINUTES"
 
 
-def _run(service: Service, tmp_path: Path, seconds: float, seed: int) -> int:
-    """Returns how many processes were killed."""
+def withstand(service: Service, killer: Killer, tmp_path: Path, seconds: float, seed: int) -> None:
+    """All answers are right, and all writes are there, while the killer is at work, and later."""
     notes, over = Notes(), Event()
     clients = [Client(f"c{i}", seed, service.url, notes, over) for i in range(CLIENTS)]
     reader = Reader(service.url, seed, notes, over)
@@ -74,7 +79,6 @@ def _run(service: Service, tmp_path: Path, seconds: float, seed: int) -> int:
     for each in running:
         each.start()
     try:
-        killer = Killer(service, seed, (0.3, 2.5))
         killer.start()
         until = monotonic() + seconds
         while monotonic() < until and all(each.alive for each in clients):
@@ -127,7 +131,6 @@ def _run(service: Service, tmp_path: Path, seconds: float, seed: int) -> int:
     damaged.write_bytes(data)
     service.start()
     _ask_again(service, notes, seed)
-    return killer.kills
 
 
 def _ask_again(service: Service, notes: Notes, seed: int) -> None:

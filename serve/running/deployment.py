@@ -1,0 +1,164 @@
+"""Who runs the master and the nodes of a service: the command itself, or a cluster's agents."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Protocol
+
+from starlette.types import ASGIApp
+
+from driftline.coordinator.registry import RunOutcome
+from driftline.deploy.host.config import ProcessConfig
+from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.supervisor import LocalCluster
+from driftline.deploy.host.transport import LOCAL, Network
+from driftline.deploy.parties.front import Front
+from driftline.deploy.parties.watch import Watch
+from driftline.deploy.run.reach import HERE, Reach
+from driftline.engine.errors import StateMismatch
+from driftline.engine.events import log
+from driftline.engine.flow.code import code_of
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.plan import Plan
+from driftline.serve.gateway.server import Listening
+from driftline.serve.gateway.service import Service
+from driftline.serve.hosting.config import ViewSpec
+from driftline.serve.running.opening import POLICY, open_service
+
+WATCH = "watch"
+
+NOTE = "service.json"
+"""The file that a state directory has whose service is on a cluster."""
+
+ENDS_WITHIN_S = 5.0
+"""How long the last messages of the master, and requests under way, may take at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What is served, and where."""
+
+    flow: str
+    """The name of the flow: node processes load it themselves."""
+    views: tuple[ViewSpec, ...]
+    app: Callable[[Service], ASGIApp]
+    """Makes what HTTP clients see."""
+    state: Path
+    listening: Listening
+    producers: str = ""
+    """The address at which producers are heard over ZeroMQ; "": only in a folder of this user."""
+    reach: Reach = HERE
+    nodes: int | None = None
+    """None: as many as there are, at first one."""
+    checkpoint_s: float = 1.0
+    retained_bytes: int | None = None
+    paths: tuple[str, ...] = ()
+    accept_changed_code: bool = False
+
+
+class Deployment(Protocol):
+    """What runs the master and the nodes of a service, for one session."""
+
+    process: ProcessConfig
+    """What the processes of the flow are told, and this one, which has the front."""
+    journal: Network
+    """How nodes reach the journal."""
+
+    @property
+    def outcome(self) -> RunOutcome | None:
+        """How the session has ended, if the front was not told."""
+
+    @property
+    def asked(self) -> str:
+        """Who asks, elsewhere, that the service ends in good order; "": nobody."""
+
+    def start(self, runtime: Runtime, front: Front, stack: ExitStack) -> None:
+        """Begin, with this front, which `runtime` drives, until the stack closes."""
+
+    @property
+    def has_lost_one(self) -> bool:
+        """Whether something is to be done at once, in `supervise`."""
+
+    def supervise(self) -> None:
+        """Do what is due. Raises DriftlineError if the service cannot go on."""
+
+    def finish(self) -> None:
+        """The front knows that the session is over: let the others hear it."""
+
+
+Deploy = Callable[[Serving, Flow, Plan, Path, ExitStack], Deployment]
+"""Opens the state of a service's flow, with a folder of sockets; the stack closes what is open.
+
+Raises StateMismatch, Unavailable and other errors if it cannot begin."""
+
+
+def on_this_machine(
+    serving: Serving, flow: Flow, flow_plan: Plan, sockets: Path, stack: ExitStack
+) -> Deployment:
+    """Master and nodes are children of this process. Raises StateMismatch, Unavailable."""
+    if (serving.state / NOTE).exists():
+        raise StateMismatch(
+            f"{serving.state} is of a service on a cluster: say on which, with --zookeeper or "
+            "--registry, or give another --state"
+        )
+    nodes = serving.nodes or 1
+    given = serving.state, flow, flow_plan, nodes
+    state = open_service(*given, accept_changed_code=serving.accept_changed_code)
+    process = ProcessConfig(
+        flow=serving.flow,
+        nodes=nodes,
+        layout=state.layout,
+        policy=POLICY,
+        ordering="speculative",
+        checkpoint_s=serving.checkpoint_s,
+        state=str(serving.state),
+        sockets=str(sockets),
+        watch=f"ipc://{sockets}/{WATCH}",
+        identity=state.identity,
+        code=code_of(flow).text,
+        run=secrets.token_hex(8),
+        dead_letters=True,
+        lineage=state.lineage,
+        session=state.opened + 1,
+        journal=True,
+        paths=serving.paths,
+        log_level=log.getEffectiveLevel(),
+    )
+    return _OnThisMachine(process)
+
+
+class _OnThisMachine:
+    """Master and nodes as children of this process."""
+
+    journal = LOCAL
+    outcome: RunOutcome | None = None
+    asked = ""
+
+    def __init__(self, process: ProcessConfig) -> None:
+        self.process = process
+        self._watch = Watch()
+
+    def start(self, runtime: Runtime, front: Front, stack: ExitStack) -> None:
+        self._runtime, self._front = runtime, front
+        self._watch.address = runtime.add(self._watch, self.process.address(WATCH))
+        self._watch.addresses["master"] = self.process.address("master")
+        self._cluster = stack.enter_context(LocalCluster(self.process))
+        self._cluster.wake(runtime)
+
+    @property
+    def has_lost_one(self) -> bool:
+        return self._cluster.has_lost_one
+
+    def supervise(self) -> None:
+        self._cluster.supervise(self._front.settled, self._front.furthest, self._watch)
+
+    def finish(self) -> None:
+        until = monotonic() + ENDS_WITHIN_S
+        while not self._cluster.nodes_ended and monotonic() < until:
+            self._runtime.step(wait_s=0.05)
+            self._cluster.supervise()

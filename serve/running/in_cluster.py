@@ -1,0 +1,257 @@
+"""A service on a cluster: agents run the master and the nodes of its flow; front, journal and views
+are here.
+
+To the cluster the service is an agent with one front and no slots: it has a record in the tree, and
+who looks at the flow finds the front there. A thread beside the front shows that record, has the
+guide that tells the front where the master is, and notices what is wanted of the flow: the tree may
+take long to answer, and the front waits for nothing of it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+
+from driftline.coordinator.registry import ClusterState, RunOutcome
+from driftline.deploy.cluster.agents.guiding import Guiding
+from driftline.deploy.cluster.agents.registration import Registration, holder_before
+from driftline.deploy.cluster.agents.told import Host, process_config
+from driftline.deploy.cluster.flows.asking import keyless, speaks_with_keys
+from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by
+from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission, Wish
+from driftline.deploy.cluster.flows.status import troubles
+from driftline.deploy.cluster.flows.submissions import Replaced, agents, find
+from driftline.deploy.cluster.tree.tree import NAMES, Tree, is_name
+from driftline.deploy.host.config import SESSION_S, ProcessConfig
+from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.transport import Network
+from driftline.deploy.parties.front import Front
+from driftline.deploy.run.resuming import Resuming
+from driftline.deploy.run.tallies import Tally
+from driftline.engine.errors import (
+    Disconnected,
+    DriftlineError,
+    FlowError,
+    InUse,
+    StateMismatch,
+    Unavailable,
+)
+from driftline.engine.events import Trouble, about, log
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.plan import Plan
+from driftline.engine.policy import POLICIES
+from driftline.engine.wire.senders import AGENT
+from driftline.serve.running.deployment import ENDS_WITHIN_S, Deployment, Serving
+from driftline.serve.running.opening import POLICY
+from driftline.serve.running.session import Beginning, journal_network
+
+LOOK_S = 0.25
+"""How often it is seen whether the tree has changed."""
+
+GOODBYE_S = 0.3
+"""So long the front says that it knows the end: then the master need not wait for its silence."""
+
+
+@dataclass(frozen=True, slots=True)
+class InCluster:
+    """Where a service is that is on a cluster, and its name there."""
+
+    tree: Tree
+    name: str
+    network: Network
+    session_s: float = SESSION_S
+    journal_key: Path | None = None
+    wheel: Path | None = None
+
+    def deploy(
+        self, serving: Serving, flow: Flow, flow_plan: Plan, sockets: Path, stack: ExitStack
+    ) -> Deployment:
+        """Agents run master and nodes. Raises InUse, StateMismatch, Unavailable, NotPermitted."""
+        tree, state = self.tree, serving.state
+        if not is_name(self.name):
+            raise FlowError(f"{self.name!r} cannot be the name of a service: {NAMES}")
+        sinks = tuple(sink.name for sink in flow.sinks)
+        journal = journal_network(self.network, self.journal_key, sinks)
+        self._check_keys()
+        keyed = bool(self.network.keys)
+        at = socket.gethostname(), 0, os.getpid()
+        record = AgentRecord(self.name, Kind.FRONT, *at, keyed=keyed, state=str(state))
+        registration = Registration(tree, record)
+        tree.succeed(holder_before(state))  # it has ended: the directory is ours
+        try:
+            registration.show()
+        except InUse:
+            raise registration.taken() from None
+        stack.callback(registration.end)
+        made = Beginning(tree, self.name, journal, self.wheel).begin(serving, flow, sockets)
+        registered = tree.registry(self.name).read()
+        layout, level = made.layout_in(registered), log.getEffectiveLevel()
+        host = Host(self.name, state, sockets, self.network, self.session_s, level)
+        process = process_config(made, layout, host, tree, sockets)
+        beside = _Beside(tree, made, registration, process)
+        stack.callback(beside.end)
+        process = replace(process, guide=beside.guide)
+        journal = replace(journal, known=process.network.known)
+        return _Deployed(process, journal, beside, registered)
+
+    def _check_keys(self) -> None:
+        """Raises Unavailable if the processes of agents could not speak with those here."""
+        network, alive = self.network, agents(self.tree)
+        why = keyless(network, alive)
+        others = [each.name for each in alive if each.address and not speaks_with_keys(each)]
+        if not why and others and network.scheme == "tcp" and network.keys:
+            why = f"agents {', '.join(others)} have no keys: give --bind and --keys to all, or none"
+        if why:
+            raise Unavailable(f"nodes could not reach this service: {why}")
+
+
+class _Deployed:
+    """A flow whose master and nodes agents run."""
+
+    has_lost_one = False
+
+    def __init__(
+        self,
+        process: ProcessConfig,
+        journal: Network,
+        beside: _Beside,
+        registered: ClusterState | None,
+    ) -> None:
+        self.process = process
+        self.journal = journal
+        self._beside = beside
+        self._registered = registered
+        self._ended_at = 0.0
+
+    def start(self, runtime: Runtime, front: Front, stack: ExitStack) -> None:
+        self._runtime = runtime
+        assert self._registered is not None
+        begins = Resuming(self._registered, POLICIES[POLICY], None).start(0, front.source)
+        tally = Tally(front, front.source, begins)
+        front.more_figures = lambda: {"lag_ms": int(tally.look(front.now).lag_s * 1000)}
+        self._beside.members = ((self.process.submitted_as, front.name, front.address),)
+        self._beside.start()
+
+    @property
+    def asked(self) -> str:
+        return self._beside.asked
+
+    @property
+    def outcome(self) -> RunOutcome | None:
+        """A flow that was cancelled has no master that says so; other ends the front hears of."""
+        outcome = self._beside.outcome
+        if outcome is None or outcome.error == CANCELLED:
+            return outcome
+        self._ended_at = self._ended_at or monotonic()
+        return outcome if monotonic() > self._ended_at + ENDS_WITHIN_S else None
+
+    def supervise(self) -> None:
+        if self._beside.error is not None:
+            raise self._beside.error
+
+    def finish(self) -> None:
+        until = monotonic() + GOODBYE_S
+        while monotonic() < until:
+            self._runtime.step(wait_s=0.05)
+
+
+class _Beside(threading.Thread):
+    """The thread beside the front."""
+
+    def __init__(
+        self, tree: Tree, submission: Submission, registration: Registration, config: ProcessConfig
+    ) -> None:
+        super().__init__(name="cluster", daemon=True)
+        self.members: tuple[tuple[str, str, str], ...] = ()
+        """What runs here, for those who look. Set before the thread is started."""
+        self.asked = ""
+        self.outcome: RunOutcome | None = None
+        """How the run has ended, as the registry says."""
+        self.error: DriftlineError | None = None
+        """Why the service cannot go on."""
+        self._tree = tree
+        self._submission = submission
+        self._registration = registration
+        self._runtime = Runtime(transport=config.transport())
+        self._leaving = False
+        self._woken = threading.Event()
+        self._outage = Trouble("cluster-unavailable")
+        self._troubles: set[str] = set()
+        try:
+            parts = tree, submission.name, self._runtime, config.inbox(AGENT)
+            self._guiding = Guiding(*parts)
+        except BaseException:
+            self._runtime.close(linger_ms=0)
+            raise
+        self.guide = self._guiding.address
+        """Where the front asks for the master."""
+
+    def end(self) -> None:
+        """Show, tell and notice nothing more."""
+        self._leaving = True
+        if self.is_alive():
+            self._runtime.soon(lambda: None)
+            self.join()
+        self._guiding.close()
+        self._runtime.close(linger_ms=0)
+
+    def run(self) -> None:
+        """Until `end`."""
+        try:
+            self._run()
+        except DriftlineError as error:
+            self.error = error
+        except BaseException as error:
+            told = about("died", error=type(error).__name__)
+            log.critical("an unexpected error", exc_info=True, extra=told)
+            self.error = Unavailable(f"an unexpected error: {error!r}; see the lines above")
+
+    def _run(self) -> None:
+        self._tree.on_change(self._woken.set)
+        look_at, more = 0.0, False
+        while not self._leaving:
+            now = monotonic()
+            if self._woken.is_set() or now >= look_at:
+                self._woken.clear()
+                look_at = now + self._tree.look_every_s
+                self._look(now)
+            self._guiding.look(now)
+            more = self._runtime.step(more, wait_s=LOOK_S)
+
+    def _look(self, now: float) -> None:
+        """Look what is wanted of the flow. Raises InUse, Replaced."""
+        name = self._submission.name
+        try:
+            self._tree.renew()
+            self._registration.show(members=self.members)
+            found, state = find(self._tree, name), self._tree.registry(name).read()
+            alive = agents(self._tree)
+        except InUse:
+            raise self._registration.taken() from None  # who came while the session was over
+        except Disconnected:  # the client has told it; what runs goes on
+            return
+        except (Unavailable, StateMismatch) as error:
+            self._outage.failed(now, f"{error}; what runs goes on, and is tried again")
+            return
+        self._outage.over(now, f"{self._tree.where} can be reached again")
+        if found is None or found[0].run != self._submission.run:
+            raise Replaced(name)
+        if state is not None and ended_by(state, self._submission):
+            self.outcome = state.outcome
+        elif found[0].wish is Wish.STOP:
+            self.asked = "driftline stop"
+        self._tell(set(troubles(found[0], found[0].layout_in(state), alive)))
+
+    def _tell(self, found: set[str]) -> None:
+        """Tell what keeps the flow from running, when it is new, and when it is over."""
+        name = self._submission.name
+        for text in sorted(found - self._troubles):
+            log.warning("flow %s waits: %s", name, text, extra=about("flow-waits", reason=text))
+        for text in sorted(self._troubles - found):
+            log.info("flow %s waits no more: %s", name, text, extra=about("flow-waits-no-more"))
+        self._troubles = found

@@ -1,0 +1,214 @@
+"""A session of a service on a cluster: the flow of its state directory, running.
+
+A flow that runs is gone on with: its front was here, and was killed. One that is over, or was never
+begun, is submitted. The state directory notes whose it is before anything is written elsewhere: so
+a flow is known as its own however early the first start was cut short, and one whose state
+directory was lost, or is another one's, is never gone on with.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from driftline.coordinator.registry import ClusterState
+from driftline.deploy.cluster.flows.outcomes import (
+    CANCELLED,
+    ended_by,
+    fail,
+    registry_of,
+    without_registry,
+)
+from driftline.deploy.cluster.flows.records import Submission
+from driftline.deploy.cluster.flows.submissions import find
+from driftline.deploy.cluster.flows.submitting import Order, Service, submit
+from driftline.deploy.cluster.tree.tree import Tree
+from driftline.deploy.host.config import Reading
+from driftline.deploy.host.transport import Network
+from driftline.deploy.keys.key import own_key
+from driftline.engine.counted import counted
+from driftline.engine.durable import make_directory, replace_file
+from driftline.engine.errors import NotPermitted, StateMismatch, Unavailable
+from driftline.engine.events import about, log
+from driftline.engine.flow.code import code_of
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.plan import plan
+from driftline.engine.policy import policy
+from driftline.engine.sinks.directory import reported
+from driftline.engine.wire.senders import CONSUMER
+from driftline.serve.running.deployment import NOTE, Serving
+from driftline.serve.running.opening import ANEW, POLICY
+
+PATH_BYTES_MAX = 100
+"""Of a socket's path; the kernel takes 107."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a state directory notes of its service."""
+
+    name: str
+    """The name of the service, of its flow and of the place of its front."""
+    lineage: str
+    port: int = 0
+    """At which the journal is reached; it stays, as nodes look for the next journal there."""
+    begun: bool = False
+    """Whether the flow was submitted."""
+
+    @staticmethod
+    def read(state: Path, name: str) -> Note:
+        """The note of a directory, or a new one, which is not written yet.
+
+        Raises StateMismatch if the directory is of another service, Unavailable.
+        """
+        with reported(state):
+            if (state / "registry").exists():
+                raise StateMismatch(
+                    f"{state} is of a service on this machine alone: give another --state, or go "
+                    "on with it without --zookeeper and --registry"
+                )
+            if not (state / NOTE).exists():
+                return Note(name, secrets.token_hex(8))
+            try:
+                note = Note(**json.loads((state / NOTE).read_text()))
+            except (ValueError, TypeError) as error:
+                raise StateMismatch(
+                    f"{state / NOTE} is damaged: {error}. Restore it from a copy"
+                ) from None
+        if note.name != name:
+            raise StateMismatch(
+                f"{state} is of the service {note.name!r}: give --name {note.name}, or another "
+                "--state"
+            )
+        return note
+
+    def write(self, state: Path) -> None:
+        """Make it durable. Raises Unavailable."""
+        with reported(state):
+            make_directory(state)
+            replace_file(state / NOTE, json.dumps(asdict(self)).encode())
+
+
+def journal_network(network: Network, key: Path | None, sinks: tuple[str, ...]) -> Network:
+    """How the journal's process is reached. `network`: of the other processes here, `key`: the file
+    of its own key, with a right to these sinks. Raises NotPermitted, Unavailable."""
+    if network.scheme != "tcp" or not network.keys:
+        return network
+    made = "`driftline keys DIR --consumer journal=*` makes one in the set of --keys"
+    if key is None:
+        raise NotPermitted(
+            f"the journal takes the outputs of all nodes, so it needs a key of a consumer: {made}; "
+            "then give --journal-key DIR/journal.key, and `authorised` to all hosts"
+        )
+    own = own_key(key)
+    if not (own.rights.speaks_for(CONSUMER) and own.rights.may_take(sinks)):
+        raise NotPermitted(f"the key {own.name} may not take {', '.join(sinks)}: {made}")
+    found = replace(network, keys=str(key))
+    if found.authorised().who(own.public) is None:
+        raise NotPermitted(f"the key {own.name} is not in {key.with_name('authorised')}: {made}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a session begins with. `name`: of the service; `journal`: how its journal is reached;
+    `wheel`: that of the flow, if it has one."""
+
+    tree: Tree
+    name: str
+    journal: Network
+    wheel: Path | None
+
+    def begin(self, serving: Serving, flow: Flow, sockets: Path) -> Submission:
+        """The running flow of a service. Precondition: nobody else has the name, or the directory.
+
+        Raises StateMismatch if the flow of this name is another service's, Unavailable.
+        """
+        tree, name, state = self.tree, self.name, serving.state
+        note = Note.read(state, name)
+        found, registered = find(tree, name), registry_of(tree, name)
+        before = None if found is None else found[0]
+        if (note.begun or before is not None) and registered is None:
+            raise StateMismatch(f"{without_registry(tree, name)}; then {ANEW}")
+        runs = before is not None and registered is not None and not ended_by(registered, before)
+        if self.journal.scheme == "tcp":
+            note = replace(note, port=_free_port(self.journal, note.port))
+        note.write(state)
+        service = Service(name, self._consumer(note.port, state, sockets), note.lineage)
+        if before is not None and runs:
+            service.check_same(tree, name, before.lineage, before.fronts)
+            if _goes_on(before, flow, service):
+                nodes = len(before.layout_in(registered))
+                text, told = "", about("service-resumed", flow=name, run=before.run, nodes=nodes)
+                if serving.nodes not in (None, nodes):
+                    text = f". It keeps its {counted(nodes, 'node')}: see `driftline rescale`"
+                log.info("flow %s runs: this is its front again%s", name, text, extra=told)
+                replace(note, begun=True).write(state)
+                return before
+            fail(tree, before, CANCELLED, "its service begins anew, with other code or address")
+        made = submit(tree, flow, self._order(serving, service, before, registered))
+        replace(note, begun=True).write(state)
+        places = ", ".join(map(made.place_of, made.layout_in(tree.registry(name).read())))
+        told = about("service-submitted", flow=name, run=made.run, nodes=places)
+        log.info("flow %s is submitted: nodes at %s", name, places, extra=told)
+        return made
+
+    def _order(
+        self,
+        serving: Serving,
+        service: Service,
+        before: Submission | None,
+        registered: ClusterState | None,
+    ) -> Order:
+        now = 1 if before is None else len(before.layout_in(registered))
+        return Order(
+            self.name,
+            serving.flow,
+            Reading((service.input,)),
+            Path(),
+            serving.nodes or now,
+            policy(POLICY, "speculative"),
+            serving.checkpoint_s,
+            dead_letters=True,
+            paths=serving.paths,
+            accept_changed_code=serving.accept_changed_code,
+            wheel=self.wheel,
+            service=service,
+        )
+
+    def _consumer(self, port: int, state: Path, sockets: Path) -> str:
+        """Where nodes find the journal, at every start. Raises Unavailable."""
+        if self.journal.scheme == "tcp":
+            return self.journal.transport(sockets).told(self.journal.endpoint(port))
+        path = state / "journal.socket"
+        if len(bytes(path)) > PATH_BYTES_MAX:
+            raise Unavailable(
+                f"{path} is too long for a socket: give a shorter --state, or --bind 127.0.0.1"
+            )
+        return f"ipc://{path}"
+
+
+def _goes_on(before: Submission, flow: Flow, service: Service) -> bool:
+    """Whether a run fits what is served now: its flow, and where its nodes find the journal."""
+    code = code_of(flow)
+    comparable = before.code.startswith(f"{code.python} ")
+    same = before.identity.partition("|")[0] == plan(flow).identity()
+    same &= not comparable or before.code == code.text
+    return same and before.consumer == service.consumer
+
+
+def _free_port(network: Network, kept: int) -> int:
+    """The port that was kept, if it is free, or another one. Raises Unavailable."""
+    host, _, _ = network.endpoint(0).removeprefix("tcp://").rpartition(":")
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for port in dict.fromkeys((kept, 0)):
+        try:
+            with socket.create_server((host, port), family=family) as found:
+                return int(found.getsockname()[1])
+        except OSError as error:
+            reason = error.strerror
+    raise Unavailable(f"the journal cannot listen at {host}: {reason}")

@@ -1,0 +1,108 @@
+"""`driftline serve` on a cluster of one machine: agents run the master and the nodes."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from driftline.deploy.zookeeper.ensemble import Ensemble
+from tests.deploy.cluster.machine import COMMAND, Machine
+from tests.index.truth.service import Service, parts_of
+
+
+@contextmanager
+def served(machine: Machine, *options: str) -> Iterator[Service]:
+    """A service on the cluster, which has begun."""
+    service = Service(machine.folder / "web", *machine.place, "--name", "web", *options)
+    try:
+        service.start()
+        yield service
+    finally:
+        service.close()
+
+
+class Client:
+    """Puts documents, and knows what has to be found."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.labels: dict[str, str] = {}
+
+    def put(self, id: str) -> None:
+        with httpx.Client(base_url=self.service.url, timeout=30.0) as http:
+            told = http.put(f"/documents/{id}", json={"text": f"word {id}"})
+            assert told.status_code == 200, told.text
+            self.labels[id] = told.json()["label"]
+
+    def check(self) -> None:
+        """All that was acknowledged is found, and in the stream once."""
+        with httpx.Client(base_url=self.service.url, timeout=30.0) as http:
+            last = max(self.labels.values())
+            found = http.get("/search", params={"q": "word", "after": last, "limit": 100}).json()
+            assert {hit["id"]: hit["label"] for hit in found["hits"]} == self.labels
+            with http.stream("GET", "/changes", params={"from": "0" * 14}) as stream:
+                ids: list[str] = []
+                for line in stream.iter_lines():
+                    if line.startswith("id: ") and (label := line[4:]) not in ids:
+                        ids.append(label)
+                    if ids and ids[-1] >= last:
+                        break
+        assert ids == sorted(self.labels.values())
+
+
+def test_nothing_is_lost_whatever_is_killed(tmp_path: Path) -> None:
+    with Machine(tmp_path, ("master", "node")) as machine, served(machine) as service:
+        client = Client(service)
+        client.put("a")
+        service.kill()
+        service.start()
+        client.put("b")
+        client.check()
+        for kind in ("node", "master"):
+            machine.kill(kind)
+            client.put(f"without-{kind}")
+            machine.start(kind)
+            client.put(f"with-{kind}")
+            client.check()
+        assert service.end() == 0
+        told = len(service.log.read_text())
+        service.start()
+        client.check()
+        assert "web is over: it was asked to end" in machine.command("stop", "web")
+        assert service.wait() == 0
+        told_since = service.log.read_text()[told:]
+        assert "reads records again" not in told_since
+        assert "driftline stop: no more is taken" in told_since
+        assert "input-0, journal: of `driftline serve`" in machine.command("verify", "web")
+
+
+def test_with_zookeeper_and_keys_it_gets_more_nodes(tmp_path: Path, zookeeper: Ensemble) -> None:
+    keys = tmp_path / "keys"
+    made = COMMAND, "keys", str(keys), "--hosts", "a", "--consumer", "journal=*"
+    subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
+    network = "--bind", "127.0.0.1", "--keys", str(keys / "a.key")
+    place = "--zookeeper", f"{zookeeper.addresses}/{tmp_path.name}"
+    own = *network, "--journal-key", str(keys / "journal.key")
+    agents = Machine(tmp_path, ("master", "node"), network, place)
+    with agents as machine, served(machine, *own) as service:
+        client = Client(service)
+        client.put("a")
+        for part in ("journal", "node-0"):
+            parts = service.parts() | parts_of(machine.pid("node"))
+            parts[part].kill()
+            client.put(f"without-{part}")
+            client.check()
+        machine.command("rescale", "web", 2)
+        client.put("by-two")
+        client.check()
+        [flow] = machine.status(*network)["flows"]
+        assert (flow["state"], len(flow["nodes"])) == ("running", 2)
+        assert flow["inputs"][0]["state"] == "reading"
+        machine.command("savepoint", "web", "--output", tmp_path / "saved", *network)
+        machine.command("cancel", "web")
+        assert service.wait() == 0
+        assert "cancelled by a command" in service.log.read_text()

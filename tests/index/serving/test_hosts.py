@@ -1,0 +1,107 @@
+"""A service on one host, master and node on another one: links fail, hosts die, nothing is lost.
+
+pytest -m soak -n 0 tests/index/serving/test_hosts.py
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from hashlib import sha256
+from pathlib import Path
+from time import monotonic, sleep
+
+import httpx
+import pytest
+
+from tests.deploy.cluster.lab import COMMAND, LIMIT_S, Host, Lab
+
+LONGER_THAN_A_SESSION_S = 6.0
+
+ACCESS = {"Authorization": "Bearer t"}
+
+
+class Remote:
+    """`driftline serve` on a host, and what it has acknowledged."""
+
+    def __init__(self, lab: Lab, host: Host) -> None:
+        self.labels: dict[str, str] = {}
+        self._lab = lab
+        self._host = host
+        self._url = f"http://{host.address}:8080"
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it is ready."""
+        lab, host, folder = self._lab, self._host, self._host.folder
+        folder.mkdir(exist_ok=True)
+        tokens = folder / "tokens"
+        tokens.write_text(f"admin {sha256(b't').hexdigest()} me\n")
+        options = {
+            "--zookeeper": lab.zookeeper, "--bind": host.address, "--name": "web",
+            "--keys": lab.keys / f"{host.name}.key", "--journal-key": lab.keys / "journal.key",
+            "--state": folder / "serve", "--http": f"{host.address}:8080", "--tokens": tokens,
+        }  # fmt: skip
+        words = [str(word) for option in options.items() for word in option]
+        with (folder / "serve.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                ["ip", "netns", "exec", host.namespace, COMMAND, "serve", *words],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True,
+            )  # fmt: skip
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline().startswith("ready"), lab.logs()
+
+    def end(self) -> int:
+        """End it in good order. Returns its status."""
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(LIMIT_S)
+
+    def put(self, id: str) -> None:
+        told = httpx.put(
+            f"{self._url}/documents/{id}", json={"text": "word"}, headers=ACCESS, timeout=30.0
+        )
+        assert told.status_code == 200, told.text
+        self.labels[id] = told.json()["label"]
+
+    def check(self) -> None:
+        """All that was acknowledged is found, once there is a node."""
+        asked = {"q": "word", "after": max(self.labels.values()), "limit": "100"}
+        give_up_at = monotonic() + LIMIT_S
+        while True:
+            told = httpx.get(f"{self._url}/search", params=asked, headers=ACCESS, timeout=30.0)
+            if told.status_code == 200:
+                break
+            assert monotonic() < give_up_at, f"{told.text}\n{self._lab.logs()}"
+        assert {hit["id"]: hit["label"] for hit in told.json()["hits"]} == self.labels
+
+
+@pytest.mark.soak
+def test_nothing_is_lost_between_two_hosts(tmp_path: Path) -> None:
+    with Lab(tmp_path, ["a", "b"]).built() as lab:
+        made = COMMAND, "keys", str(lab.keys), "--consumer", "journal=*"
+        subprocess.run(made, check=True)
+        here, there = lab.hosts["a"], lab.hosts["b"]
+        for kind in ("master", "node"):
+            there.start(kind)
+        lab.until(lambda: len(lab.status()["agents"]) == 2, "all agents")
+        service = Remote(lab, here)
+        service.start()
+        service.put("first")
+        service.check()
+        with here.cut_off():
+            sleep(LONGER_THAN_A_SESSION_S)
+        service.put("after a cut link")
+        service.check()
+        for kind in there.kill():
+            there.start(kind)
+        service.put("after the death of the other host")
+        service.check()
+        here.signal(signal.SIGKILL)
+        service.start()
+        with there.deaf_to(here):
+            service.put("while outputs are lost")
+            sleep(LONGER_THAN_A_SESSION_S)
+        service.check()
+        assert service.end() == 0
+        assert lab.status()["flows"][0]["state"] == "stopped in good order"

@@ -1,0 +1,91 @@
+"""An index on a cluster under load, whose processes, agents and command are killed all the time.
+
+SOAK_MINUTES=10 pytest -m soak -n 0 -s tests/index/truth/test_kills_in_cluster.py
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from driftline.deploy.zookeeper.ensemble import Ensemble
+from tests.deploy.cluster.machine import COMMAND, Machine
+from tests.index.truth import samples
+from tests.index.truth.service import Killer, Service, parts_of
+from tests.index.truth.test_kills import PAUSE_S, withstand
+
+AGENTS = "node", "master"
+
+
+class Spread(Service):
+    """A service whose master and nodes are children of agents."""
+
+    def __init__(self, machine: Machine, *options: str) -> None:
+        given = *machine.place, "--name", "web", *options
+        super().__init__(machine.folder / "state", *given)
+        self.machine = machine
+
+    def parts(self) -> dict[str, psutil.Process]:
+        found = super().parts()
+        for agent in AGENTS:
+            with suppress(psutil.NoSuchProcess):
+                found |= parts_of(self.machine.pid(agent))
+        return found
+
+
+class ClusterKiller(Killer):
+    """Kills agents, too, with all that they run, and changes the number of nodes."""
+
+    def __init__(self, service: Spread, seed: int) -> None:
+        super().__init__(service, seed, PAUSE_S)
+        self._machine = service.machine
+        self._nodes = 2
+
+    def deeds(self) -> list[tuple[str, str]]:
+        return [*super().deeds(), *(("agent", name) for name in AGENTS), ("rescale", "web")]
+
+    def do(self, deed: str, name: str) -> bool:
+        if deed == "agent":
+            self._machine.kill(name)
+            self._machine.start(name)
+        elif deed == "rescale":
+            self._nodes = 3 - self._nodes
+            with suppress(AssertionError):  # an earlier one is on its way
+                self._machine.command("rescale", name, self._nodes, "--wait", 0)
+        else:
+            return super().do(deed, name)
+        return True
+
+
+@pytest.mark.soak
+def test_on_one_machine(tmp_path: Path) -> None:
+    with Machine(tmp_path, AGENTS) as machine:
+        _run(machine, tmp_path, 3)
+
+
+@pytest.mark.soak
+def test_with_zookeeper_and_keys(tmp_path: Path, zookeeper: Ensemble) -> None:
+    keys = tmp_path / "keys"
+    made = COMMAND, "keys", str(keys), "--hosts", "a", "--consumer", "journal=*"
+    subprocess.run(made, check=True)
+    network = "--bind", "127.0.0.1", "--keys", str(keys / "a.key")
+    place = "--zookeeper", f"{zookeeper.addresses}/{tmp_path.name}"
+    with Machine(tmp_path, AGENTS, network, place) as machine:
+        _run(machine, tmp_path, 4, *network, "--journal-key", str(keys / "journal.key"))
+
+
+def _run(machine: Machine, tmp_path: Path, seed: int, *network: str) -> None:
+    schema = tmp_path / "schema.toml"
+    schema.write_text(samples.SCHEMA)
+    service = Spread(machine, "--nodes", "2", "--searchers", "2", "--schema", str(schema), *network)
+    seconds = 60 * float(os.environ.get("SOAK_MINUTES", "10"))
+    try:
+        service.start()
+        withstand(service, ClusterKiller(service, seed), tmp_path, seconds, seed)
+    finally:
+        service.close()

@@ -1,0 +1,171 @@
+"""With what a session of a service on a cluster begins, and what is refused before it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from driftline import Flow, ValueState
+from driftline.coordinator.registry import RunOutcome
+from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission
+from driftline.deploy.cluster.flows.removing import remove
+from driftline.deploy.cluster.flows.submitting import Order, submit
+from driftline.deploy.cluster.tree.folder import Folder
+from driftline.deploy.host.config import Reading
+from driftline.deploy.host.transport import LOCAL, Network
+from driftline.deploy.keys.keyset import add_keys
+from driftline.engine.errors import DriftlineError, StateMismatch
+from driftline.engine.flow.plan import plan
+from driftline.engine.policy import policy
+from driftline.serve.gateway.server import Listening
+from driftline.serve.running.deployment import Serving, on_this_machine
+from driftline.serve.running.session import Beginning, journal_network
+
+Function = Callable[[str, ValueState[int]], int]
+
+
+def counted(word: str, count: ValueState[int]) -> int:
+    count.set((count.get() or 0) + 1)
+    return count.get() or 0
+
+
+def counted_otherwise(word: str, count: ValueState[int]) -> int:
+    return 1 + counted(word, count)
+
+
+def flow(function: Function = counted) -> Flow:
+    made = Flow("words")
+    made.source("words").key_by(str).scan(function, ValueState("count")).sink("counts")
+    return made
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[Folder]:
+    """A cluster with an agent for masters and one for nodes."""
+    tree = Folder(tmp_path / "reg")
+    for name, kind in (("m", Kind.MASTER), ("n", Kind.NODE)):
+        tree.hold(f"agents/{name}", AgentRecord(name, kind, "host", 4).encode())
+    yield tree
+    tree.close()
+
+
+def serving(state: Path, **changes: object) -> Serving:
+    made = Serving("words.py", (), cast(Callable[..., object], None), state, Listening("::1", 0))  # type: ignore[arg-type]
+    state.mkdir(exist_ok=True)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def begun(
+    tree: Folder, state: Path, name: str = "web", made: Flow | None = None, **changes: object
+) -> Submission:
+    beginning = Beginning(tree, name, LOCAL, None)
+    return beginning.begin(serving(state, **changes), made or flow(), state)
+
+
+def end(tree: Folder, submission: Submission) -> None:
+    """The run ends in good order, with three nodes."""
+    registry = tree.registry(submission.name)
+    state = registry.read()
+    assert state is not None
+    outcome = RunOutcome(submission.run, "", "it was asked to end")
+    registry.write(state.next(outcome=outcome, incarnation=1, opened=1, layout=(1, 2, 3)))
+
+
+def test_a_run_is_gone_on_with_until_it_is_over_and_then_another_one(
+    tree: Folder, tmp_path: Path
+) -> None:
+    first = begun(tree, tmp_path / "s")
+    assert (first.fronts, first.output) == (("web",), "")
+    assert first.consumer == f"ipc://{tmp_path}/s/journal.socket"
+    assert first.reading.inputs == ("words=serve://web",)
+    assert begun(tree, tmp_path / "s", nodes=2) == first
+    end(tree, replace(first, nodes=("n",) * 4))
+    second = begun(tree, tmp_path / "s")
+    assert (second.lineage, second.session) == (first.lineage, 2)
+    assert second.run != first.run
+    assert not second.wanted, "it keeps the nodes that it has"
+
+
+def test_changed_code_begins_anew(tree: Folder, tmp_path: Path) -> None:
+    first = begun(tree, tmp_path / "s")
+    other = begun(tree, tmp_path / "s", made=flow(counted_otherwise), accept_changed_code=True)
+    assert (other.lineage, other.run != first.run) == (first.lineage, True)
+    state = tree.registry("web").read()
+    assert state is not None
+    assert state.outcome is not None
+    assert (state.outcome.run, state.outcome.error) == (first.run, "Cancelled")
+
+
+def test_what_is_of_another_service_is_refused(tree: Folder, tmp_path: Path) -> None:
+    first = begun(tree, tmp_path / "s")
+    with pytest.raises(StateMismatch, match="not that of this state directory"):
+        begun(tree, tmp_path / "other")
+    with pytest.raises(StateMismatch, match="is of the service 'web': give --name web"):
+        begun(tree, tmp_path / "s", "shop")
+    end(tree, first)
+    with pytest.raises(StateMismatch, match="not that of this state directory"):
+        begun(tree, tmp_path / "another")
+    remove(tree, "web")
+    with pytest.raises(StateMismatch, match="has lost what flow 'web' has decided"):
+        begun(tree, tmp_path / "s")
+
+
+def test_a_state_directory_is_of_a_cluster_or_of_one_machine(tree: Folder, tmp_path: Path) -> None:
+    begun(tree, tmp_path / "s")
+    made, local = flow(), tmp_path / "local"
+    parts = made, plan(made), tmp_path
+    with pytest.raises(StateMismatch, match="of a service on a cluster"), ExitStack() as stack:
+        on_this_machine(serving(tmp_path / "s"), *parts, stack)
+    with ExitStack() as stack:
+        on_this_machine(serving(local), *parts, stack)
+    with pytest.raises(StateMismatch, match="of a service on this machine alone"):
+        begun(tree, local)
+
+
+def test_the_name_of_another_flow_is_refused(tree: Folder, tmp_path: Path) -> None:
+    tree.hold("agents/f", AgentRecord("f", Kind.FRONT, "host", 1).encode())
+    tree.hold("agents/web", AgentRecord("web", Kind.FRONT, "host", 0).encode())
+    reading, output = Reading(("in.jsonl",)), tmp_path / "out"
+    order = Order("web", "a.py", reading, output, 1, policy("exactly-once"), 1.0, False)
+    made = submit(tree, flow(), order)
+    assert made.fronts == ("f",), "a service takes no fronts of others"
+    with pytest.raises(StateMismatch, match="but of agent f"):
+        begun(tree, tmp_path / "s")
+
+
+def test_nodes_find_the_journal_at_the_same_port(tree: Folder, tmp_path: Path) -> None:
+    beginning = Beginning(tree, "web", Network("tcp", "127.0.0.1"), None)
+    first = beginning.begin(serving(tmp_path / "s"), flow(), tmp_path)
+    end(tree, first)
+    second = beginning.begin(serving(tmp_path / "s"), flow(), tmp_path)
+    assert first.consumer.startswith("tcp://127.0.0.1:")
+    assert (second.consumer, second.run != first.run) == (first.consumer, True)
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        (None, "keys DIR --consumer journal=*"),
+        ("a", "the key a may not take counts"),
+        ("less", "the key less may not take counts"),
+        ("foreign", "the key foreign is not in"),
+    ],
+)
+def test_with_keys_the_journal_needs_one_of_its_own(
+    tmp_path: Path, key: str | None, told: str
+) -> None:
+    keys = tmp_path / "keys"
+    add_keys(keys, ["a"], consumers={"all": ["*"], "less": ["others"]})
+    add_keys(tmp_path / "foreign", ["b"], consumers={"foreign": ["*"]})
+    foreign = tmp_path / "foreign" / "foreign.key"
+    foreign.rename(keys / "foreign.key")
+    network = Network("tcp", "127.0.0.1", keys=str(keys / "a.key"))
+    with pytest.raises(DriftlineError, match=told.replace("*", r"\*")):
+        journal_network(network, None if key is None else keys / f"{key}.key", ("counts",))
+    found = journal_network(network, keys / "all.key", ("counts",))
+    assert found.keys == str(keys / "all.key")
