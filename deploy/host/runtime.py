@@ -10,15 +10,18 @@ are reached, and with which keys. There is no high-water mark, so no message is 
 background threads ring at the same PULL: so a node waits at one socket, which wakes up sooner than
 a poller over several.
 
-A process of its own runs its loop with `run`, which collects garbage at leisure (`collector`).
+A process of its own runs its loop with `run`; one that has more to do calls `step` in the context
+of `undisturbed`. Both collect garbage at leisure (`collector`).
 Every process gives freed memory back at leisure (`freed`).
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from math import ceil, inf
 from time import monotonic
@@ -41,11 +44,11 @@ from driftline.engine.wire.party import Party
 LINGER_MS = 500
 """How long the messages of a closed socket may keep the process, at most."""
 
+SWITCH_S = 0.0005
+"""How long a thread may keep the interpreter while another one wants it."""
+
 RECONNECT_MS = 10
 """How often a socket tries to connect again: a new master waits for all members to be there."""
-
-SWITCH_S = 0.0005
-"""How long the background thread may keep the interpreter while the loop wants it."""
 
 AGAIN_S = 1.0
 """How long a way that is closed stays so: then it is tried again."""
@@ -158,11 +161,29 @@ class Runtime:
 
     def run(self, until: Callable[[], bool]) -> None:
         """Loop until the condition holds."""
+        with self.undisturbed():
+            more = False
+            while not until():
+                more = self.step(more)
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Within this context, which has the loop, no turn waits long for threads or for garbage.
+
+        It is collected when there is nothing to do, and a thread that wants the interpreter gets it
+        sooner than Python gives it by default, which is later than most outputs take.
+        """
+        was_on, interval_s = gc.isenabled(), sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_S)
         self._collector = Collector()
-        more = False
-        while not until():
-            more = self.step(more)
+        try:
+            yield
+        finally:
+            self._collector = None
+            sys.setswitchinterval(interval_s)
+            gc.unfreeze()
+            if was_on:
+                gc.enable()
 
     def step(self, more: bool = False, wait_s: float = 1.0) -> bool:
         """One turn; waits for input at most `wait_s`, and not at all if there is `more` to do.

@@ -50,7 +50,7 @@ def drive(
     master_ended_at: float | None = None
     cluster.wake(runtime)
     view = ProgressView(console, [front.source.name for front in fronts])
-    with view, signals.noted():
+    with view, signals.noted(), runtime.undisturbed():
         more = False
         while True:
             more = runtime.step(more, wait_s=0.05)

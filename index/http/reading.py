@@ -211,7 +211,8 @@ def _page(call: Call) -> dict[str, object]:
             f"the most hits with snippets are {SNIPPETS_MAX}: give snippets=0, or a smaller limit",
             {"parameter": "limit"},
         )
-    return {"limit": call[LIMIT], "snippets": call[SNIPPETS]}
+    bare = not (call[SNIPPETS] or call[FIELD])
+    return {"limit": call[LIMIT], "snippets": call[SNIPPETS], "bare": bare}
 
 
 def _found(found: Found, call: Call, time: int) -> dict[str, Json]:

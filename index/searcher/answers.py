@@ -175,17 +175,17 @@ def _found(asked: Asked, query: Bound, page: Page) -> Answer:
         facets[name] = dict(counts)
     return {
         "total": found.total,
-        "hits": tuple(_hits(asked, found.ranked, query if page.snippets else None)),
+        "hits": tuple(_hits(asked, found.ranked, page, query)),
         "facets": facets,
     }
 
 
-def _hits(asked: Asked, found: Iterable[Ranked], query: Bound | None) -> Iterator[Answer]:
-    """Hits; `query`: with snippets for it. Raises Refused if they are too large together."""
+def _hits(asked: Asked, found: Iterable[Ranked], page: Page, query: Bound) -> Iterator[Answer]:
+    """Hits, perhaps with snippets for the query. Raises Refused if they are too large together."""
     size = read = 0
     for number, ranked in enumerate(found):
         place, ordinal = ranked.place, ranked.ordinal
-        stored = asked.shard.stored(ordinal)
+        stored = b"" if page.bare else asked.shard.stored(ordinal)
         size += len(stored)
         if size > BYTES_MAX:
             raise Refused(
@@ -194,7 +194,7 @@ def _hits(asked: Asked, found: Iterable[Ranked], query: Bound | None) -> Iterato
                 {"limit": number},
             )
         pieces: Mapping[str, Snippet] = {}
-        if query is not None and read < SNIPPETS_MAX:
+        if page.snippets and read < SNIPPETS_MAX:
             pieces = snippets(stored, asked.collection, query)
             read += min(len(stored), READ_MAX)
         yield {

@@ -41,25 +41,31 @@ KEYWORDS_MAX = 10_000
 
 
 class Page(NamedTuple):
-    """Which hits are wanted, and what of them; `facets`: by the name of the field."""
+    """Which hits are wanted, and what of them; `facets`: by the name of the field; `bare`: nothing
+    that is stored, which takes longer to read than all else."""
 
     limit: int
     behind: Place | None
     sort: Sort | None
     facets: Mapping[str, ByKeyword]
     snippets: bool
+    bare: bool
     without: str | None
 
 
 def page_of(question: Question, collection: Collection) -> Page:
     """The page that is asked for."""
     by, sort = _sort(question, collection)
+    snippets, bare = _flag(question, "snippets"), _flag(question, "bare")
+    if snippets and bare:
+        raise Refused("invalid", "snippets are of what is stored, so they cannot be had bare")
     return Page(
         _whole(question, "limit", LIMIT_MAX),
         _behind(question, by),
         sort,
         _facets(question, collection),
-        _flag(question, "snippets"),
+        snippets,
+        bare,
         None if question.get("without") is None else text_of(question, "without"),
     )
 

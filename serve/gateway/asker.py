@@ -6,10 +6,10 @@ import asyncio
 from itertools import count
 
 import zmq
-import zmq.asyncio
 
 from driftline.engine.errors import PayloadError
 from driftline.serve.errors import Refused
+from driftline.serve.gateway.sockets import LoopSocket, dealer
 from driftline.serve.hosting.asking import Asked, TakenBack, decode_answer, encode_asked
 from driftline.serve.views.hosted import Answer, Question
 
@@ -20,18 +20,16 @@ BEYOND_S = 1.0
 class Asker:
     """Asks the shard of a view at an address, whatever process it is that listens there."""
 
-    def __init__(self, context: zmq.asyncio.Context, name: str, address: str) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], name: str, address: str) -> None:
         self.name = name
         self._numbers = count(1)
         self._asked: dict[int, tuple[asyncio.Future[Answer], bytes]] = {}
         """Number of a question -> who waits for the answer, and the message."""
-        self._socket = context.socket(zmq.DEALER)
-        self._socket.set_hwm(0)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.RECONNECT_IVL, 20)
-        self._connected = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
-        self._socket.connect(address)
-        self._tasks = [asyncio.create_task(each) for each in (self._hear(), self._ask_again())]
+        socket = dealer(context)
+        connected = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        self._socket = LoopSocket(socket, self._hear)
+        self._connected = LoopSocket(connected, self._ask_again)
+        socket.connect(address)
 
     async def ask(self, question: Question, after: int, within_s: float) -> Answer:
         """The answer. Raises Refused; "unavailable" if none has come in time."""
@@ -43,7 +41,7 @@ class Asker:
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer, data
         try:
-            await self._socket.send(data)
+            self._socket.send(data)
             async with asyncio.timeout(within_s + BEYOND_S):
                 return await answer
         except TimeoutError:
@@ -52,29 +50,25 @@ class Asker:
         finally:
             self._asked.pop(number, None)
             if not answer.done() or answer.cancelled():
-                await self._socket.send(encode_asked(TakenBack(number)))
+                self._socket.send(encode_asked(TakenBack(number)))
 
     def close(self) -> None:
         """Ask nothing more."""
-        for task in self._tasks:
-            task.cancel()
-        self._socket.disable_monitor()
+        self._connected.close()
+        self._socket.socket.disable_monitor()
         self._socket.close()
 
-    async def _hear(self) -> None:
-        while True:
-            number, answer = decode_answer(await self._socket.recv())
-            waiting, _ = self._asked.get(number, (None, b""))
-            if waiting is None or waiting.done():
-                continue
-            if isinstance(answer, Refused):
-                waiting.set_exception(answer)
-            else:
-                waiting.set_result(answer)
+    def _hear(self, parts: list[bytes]) -> None:
+        number, answer = decode_answer(parts[0])
+        waiting, _ = self._asked.get(number, (None, b""))
+        if waiting is None or waiting.done():
+            return
+        if isinstance(answer, Refused):
+            waiting.set_exception(answer)
+        else:
+            waiting.set_result(answer)
 
-    async def _ask_again(self) -> None:
-        """Whenever a process of the view can be reached: it may be another one than before."""
-        while True:
-            await self._connected.recv_multipart()
-            for _, data in list(self._asked.values()):
-                await self._socket.send(data)
+    def _ask_again(self, parts: list[bytes]) -> None:
+        """A process of the view can be reached: it may be another one than before."""
+        for _, data in list(self._asked.values()):
+            self._socket.send(data)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Literal
 
 import zmq
-import zmq.asyncio
 
 from driftline.engine.errors import Unavailable
 from driftline.serve.errors import NoLongerRetained
+from driftline.serve.gateway.sockets import LoopSocket, dealer
 from driftline.serve.hosting.feeds import FOLLOW_EVERY_S, Following, Lost, Stored
 from driftline.serve.journal import Span
 
@@ -21,7 +21,7 @@ NOBODY = 0
 
 
 async def follow(
-    context: zmq.asyncio.Context,
+    context: zmq.Context[zmq.Socket[bytes]],
     address: str,
     since: int,
     name: str = "gateway",
@@ -34,17 +34,15 @@ async def follow(
     Raises NoLongerRetained, Unavailable if they cannot be read.
     """
     following = Following(f"{name}-{secrets.token_hex(4)}", secrets.token_hex(8), since)
-    socket = context.socket(zmq.DEALER)
-    socket.set_hwm(0)
-    socket.setsockopt(zmq.LINGER, 0)
-    socket.setsockopt(zmq.RECONNECT_IVL, 20)
-    socket.connect(address)
-    saying = asyncio.create_task(_say_so(socket, following))
-    ended = None if over is None else asyncio.create_task(over.wait())
+    came = _Came()
+    found = dealer(context)
+    socket = LoopSocket(found, came.take)
+    found.connect(address)
+    tasks: list[asyncio.Task[None]] = [asyncio.create_task(_say_so(socket, following))]
+    if over is not None:
+        tasks.append(asyncio.create_task(_end(came, over)))
     try:
-        while True:
-            if (data := await _received(socket, ended)) is None:
-                return
+        while (data := await came.next()) is not None:
             heard = following.hear(data)
             if isinstance(heard, Lost):
                 if heard.oldest >= 0:
@@ -60,30 +58,51 @@ async def follow(
                 since = heard.time
                 yield span
             if credit := following.credit():
-                await socket.send(credit)
+                socket.send(credit)
     finally:
-        for task in filter(None, (saying, ended)):
+        for task in tasks:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
         socket.close()
 
 
-async def _received(
-    socket: zmq.asyncio.Socket, ended: asyncio.Task[Literal[True]] | None
-) -> bytes | None:
-    """The next message; None once `ended` is done."""
-    if ended is None:
-        return await socket.recv()
-    coming = asyncio.ensure_future(socket.recv())
-    try:
-        await asyncio.wait((coming, ended), return_when=asyncio.FIRST_COMPLETED)
-        return coming.result() if coming.done() else None
-    finally:
-        coming.cancel()
+class _Came:
+    """Messages that nobody has taken yet: as many as the journal knows that there is room for."""
+
+    def __init__(self) -> None:
+        self._messages: deque[bytes] = deque()
+        self._over = False
+        self._waiting: asyncio.Future[None] | None = None
+
+    def take(self, parts: list[bytes]) -> None:
+        """A message has come."""
+        self._messages.append(parts[0])
+        self._wake()
+
+    def end(self) -> None:
+        """Nothing more is wanted."""
+        self._over = True
+        self._wake()
+
+    async def next(self) -> bytes | None:
+        """The next message; None once nothing more is wanted."""
+        while not self._over and not self._messages:
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+        return None if self._over else self._messages.popleft()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
 
-async def _say_so(socket: zmq.asyncio.Socket, following: Following) -> None:
+async def _end(came: _Came, over: asyncio.Event) -> None:
+    await over.wait()
+    came.end()
+
+
+async def _say_so(socket: LoopSocket, following: Following) -> None:
     while True:
-        await socket.send(following.follow(NOBODY))
+        socket.send(following.follow(NOBODY))
         await asyncio.sleep(FOLLOW_EVERY_S)

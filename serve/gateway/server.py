@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import uvicorn
+import uvloop
 from starlette.types import ASGIApp
 
 from driftline.engine.errors import Unavailable
@@ -105,7 +106,8 @@ class HttpServer:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._serve())
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._serve())
         except BaseException as error:
             if not self._over.is_set():
                 self.error = error

@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from itertools import count, takewhile
 from time import time_ns
 
-import zmq.asyncio
+import zmq
 
 from driftline.deploy.parties.letters import DeadLetters
 from driftline.engine.errors import DriftlineError
@@ -72,7 +72,7 @@ class Service:
         self._submit = submit
         self._figures = figures
         self._loop = asyncio.get_running_loop()
-        self._context = zmq.asyncio.Context()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._askers = {
             view.name: [
                 Asker(self._context, name, config.address(name))

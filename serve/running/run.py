@@ -133,7 +133,7 @@ class _Run:
         deployment = self._deployment
         children.wake(runtime)
         supervise_at, more, end_at = 0.0, False, float("inf")
-        with signals.noted():
+        with signals.noted(), runtime.undisturbed():
             while (outcome := front.outcome or deployment.outcome) is None:
                 more = runtime.step(more, wait_s=0.05)
                 now = monotonic()
