@@ -13,6 +13,7 @@ import json
 import selectors
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from time import perf_counter
+from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 from urllib.request import urlopen
 
@@ -36,12 +37,22 @@ def fill(url: str, documents: Documents) -> float:
     """
     began = perf_counter()
     label = put_in(url, [{"id": id, "text": text} for id, text in documents])
-    with urlopen(f"{url}/count?q=*&after={label}", timeout=FILLS_WITHIN_S) as answer:
-        found = json.load(answer)
+    found = _counted(f"{url}/count?q=*&after={label}", began + FILLS_WITHIN_S)
     seconds = perf_counter() - began
-    if found.get("total") != len(documents):
-        raise Unavailable(f"{len(documents)} documents were put in, and this is found: {found}")
+    if found != len(documents):
+        raise Unavailable(f"{len(documents)} documents were put in, and {found} are found")
     return len(documents) / seconds
+
+
+def _counted(url: str, until: float) -> int:
+    """How many are found, once all can be: the views may be many seconds behind a large bulk."""
+    while True:
+        try:
+            with urlopen(url, timeout=FILLS_WITHIN_S) as answer:
+                return int(json.load(answer)["total"])
+        except HTTPError as error:
+            if error.code != http.client.SERVICE_UNAVAILABLE or perf_counter() > until:
+                raise Unavailable(f"{url} is answered by {error.read().decode()}") from None
 
 
 def put_in(url: str, documents: Sequence[Mapping[str, object]]) -> str:

@@ -22,7 +22,8 @@ from driftline.deploy.run.reach import Reach
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.ui.options import refuse_options
-from driftline.index.serving.definition import application_of, define, views_of
+from driftline.index.serving.application import application_of, views_of
+from driftline.index.serving.definition import define
 from driftline.index.serving.wheel import FLOW, write_wheel
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.gateway.server import Listening

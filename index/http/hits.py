@@ -9,7 +9,7 @@ from html import escape
 from typing import NamedTuple
 
 from driftline.engine.errors import MalformedMessage
-from driftline.index.search.ranking import Place, Sort, order
+from driftline.index.search.places import Place, Sort, order
 from driftline.serve.http.jsons import Json
 from driftline.serve.views.hosted import Answer
 from driftline.serve.views.tokens import token_of

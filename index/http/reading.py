@@ -14,7 +14,7 @@ from driftline.index.http.about import ID, Index
 from driftline.index.http.cursors import LENGTH_MAX, Cursor, decode, encode
 from driftline.index.http.hits import Found, shown, together, total
 from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
-from driftline.index.search.ranking import Sort
+from driftline.index.search.places import Sort
 from driftline.serve.errors import Refused
 from driftline.serve.http.changes import plain
 from driftline.serve.http.jsons import Json, dumps

@@ -18,30 +18,13 @@ from numpy.typing import NDArray
 
 from driftline.index.documents.values import NO_DATE
 from driftline.index.postings.parts import Column, Keywords
-
-SortValue = float | int | str | None
-"""A number, a date, or the first of the keywords; None: the version has none."""
+from driftline.index.search.places import Place, Sort, SortValue, order
 
 Keys = NDArray[np.float64] | NDArray[np.int64]
 """Of versions: the smaller comes first."""
 
-Order = tuple[bool, float | int | str | tuple[int, ...], int]
-"""Of a place: the smaller comes first; the same for all parts and shards."""
-
 _LAST_DATE = 2**63 - 1
 """Later than all dates, and than all dates turned round."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a version stands in the order of results; `time`: its label time.
-
-    `value`: by which the results are sorted; if they are, the score is 0.
-    """
-
-    score: float
-    time: int
-    value: SortValue = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +33,6 @@ class Ranked:
 
     place: Place
     ordinal: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sort:
-    """By the value of a field, which has this number among the keywords, numbers and dates."""
-
-    field: int
-    descending: bool = False
 
 
 def best(
@@ -101,20 +76,6 @@ def best_by(
 def together(results: Iterable[list[Ranked]], limit: int, sort: Sort | None = None) -> list[Ranked]:
     """The first ones of several parts or shards."""
     return list(islice(merge(*results, key=lambda ranked: order(ranked.place, sort)), limit))
-
-
-def order(place: Place, sort: Sort | None = None) -> Order:
-    """What is compared of places."""
-    if sort is None:
-        return False, -place.score, place.time
-    value = place.value
-    if value is None:
-        return True, 0, place.time
-    if not sort.descending:
-        return False, value, place.time
-    # Descending, a text comes before its own beginning.
-    turned = (*(-ord(letter) for letter in value), 1) if isinstance(value, str) else -value
-    return False, turned, place.time
 
 
 def _first(

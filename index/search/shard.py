@@ -27,7 +27,8 @@ from driftline.index.postings.tail import Tail
 from driftline.index.query.bound import Bound, Scoring
 from driftline.index.search.budget import BUDGET, Budget, check
 from driftline.index.search.matching import Mask, Matching
-from driftline.index.search.ranking import Place, Ranked, Sort, best, best_by, together
+from driftline.index.search.places import Place, Sort
+from driftline.index.search.ranking import Ranked, best, best_by, together
 from driftline.index.search.results.explaining import Explanation, explain
 from driftline.index.search.results.facets import Facet, count_by
 from driftline.index.search.saving import Saved, of_dictionary, of_numbers

@@ -18,7 +18,7 @@ from driftline.index.query.binding import bind
 from driftline.index.query.bound import Bound
 from driftline.index.query.errors import QueryError
 from driftline.index.query.parsing import parse
-from driftline.index.search.ranking import Place, Sort
+from driftline.index.search.places import Place, Sort
 from driftline.index.search.results.facets import ByKeyword
 from driftline.serve.errors import Refused
 from driftline.serve.views.hosted import Question

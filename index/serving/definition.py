@@ -1,29 +1,19 @@
 """What an index is made of when it is served, kept in its state directory.
 
 All processes of a service load its flow by a name. The flow of an index depends on its schema: so
-the schema, and a module that makes the flow of it, are in the state directory.
+the schema, and a module that makes the flow of it, are in the state directory. This module is what
+master and nodes import: nothing of searching, nor of HTTP.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-
-from starlette.types import ASGIApp
 
 from driftline.deploy.host.claims import claim
 from driftline.engine.durable import make_directory, replace_file
 from driftline.engine.errors import StateMismatch
 from driftline.engine.sinks.directory import reported
 from driftline.index.documents.schema import DEFAULT, Schema, load_schema
-from driftline.index.http.application import application
-from driftline.index.http.page.routes import page_routes
-from driftline.index.searcher.searcher import Searcher
-from driftline.serve.gateway.backend import Backend
-from driftline.serve.hosting.config import Place, ViewSpec
-from driftline.serve.http.settings import Settings
-
-VIEW = "documents"
 
 _SCHEMA, _FLOW = "schema.toml", "index_flow.py"
 
@@ -90,19 +80,3 @@ def _check_kept(before: Schema, schema: Schema, given: Path, state: Path) -> Non
                 "keeps its schema: leave it as it is, add a collection with the new one, and fill "
                 "that from the old one's documents"
             )
-
-
-def views_of(state: Path, searchers: int) -> tuple[ViewSpec, ...]:
-    """The view of an index, in so many shards."""
-    return (ViewSpec(VIEW, f"{__name__}:make", searchers, {"state": str(state)}),)
-
-
-def make(place: Place) -> Searcher:
-    """A shard of the view."""
-    schema = schema_in(Path(place.options["state"]))
-    return Searcher(schema, place.directory, place.shard, place.shards)
-
-
-def application_of(state: Path, settings: Settings) -> Callable[[Backend], ASGIApp]:
-    """Makes the HTTP application of the index in a state directory."""
-    return lambda backend: application(backend, schema_in(state), settings, page_routes())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import count, takewhile
@@ -229,14 +229,9 @@ class Service:
     ) -> Sequence[Answer]:
         began, waits = self._loop.time(), after > self.time
         asking = [
-            asyncio.ensure_future(_unless_absent(each.ask(question, after, within_s)))
-            for each in self._askers[view]
+            _unless_absent(each.ask(question, after, within_s)) for each in self._askers[view]
         ]
-        try:
-            found = await asyncio.gather(*asking)
-        finally:
-            for each in asking:
-                each.cancel()
+        found = [await asking[0]] if len(asking) == 1 else await _all(asking)
         if not waits:
             ended = self._loop.time()
             self._answers.add(ended, ended - began)
@@ -279,6 +274,16 @@ class Service:
                     self._seen[asker.name] = await self._status(asker)
             self._letters.tell(self._loop.time())
             await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _all(asking: Sequence[Coroutine[None, None, Answer | Refused]]) -> list[Answer | Refused]:
+    """What all say; if one raises, the others are asked no more."""
+    tasks = [asyncio.ensure_future(each) for each in asking]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for each in tasks:
+            each.cancel()
 
 
 async def _unless_absent(answer: Awaitable[Answer]) -> Answer | Refused:

@@ -17,6 +17,9 @@ from driftline.serve.http.jsons import Json, dumps
 
 T = TypeVar("T")
 
+SOON_S = 0.02
+"""An answer that comes sooner is not worth looking whether the client has left."""
+
 ABORT = "driftline.abort"
 """In the scope of a request: ends its connection at once."""
 
@@ -90,6 +93,13 @@ async def while_there(receive: Receive, answer: Awaitable[T]) -> T:
     Precondition: the body of the request has been read, or is of no interest.
     """
     working = asyncio.ensure_future(answer)
+    try:
+        await asyncio.wait((working,), timeout=SOON_S)
+    except asyncio.CancelledError:
+        working.cancel()
+        raise
+    if working.done():
+        return working.result()
     leaving = asyncio.ensure_future(_left(receive))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)

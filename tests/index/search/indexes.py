@@ -31,7 +31,8 @@ from driftline.index.query.bound import (
     Word,
     WordsFrom,
 )
-from driftline.index.search.ranking import Place, together
+from driftline.index.search.places import Place
+from driftline.index.search.ranking import together
 from driftline.index.search.shard import Shard
 from tests.index.search.model import Document, Hit, Model, Write
 

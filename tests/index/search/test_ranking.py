@@ -14,7 +14,8 @@ from driftline.index.documents.versions import Version
 from driftline.index.postings.tail import Tail
 from driftline.index.query.bound import Between
 from driftline.index.search.matching import Matching
-from driftline.index.search.ranking import Sort, SortValue, best_by, together
+from driftline.index.search.places import Sort, SortValue
+from driftline.index.search.ranking import best_by, together
 from driftline.index.search.results.facets import ByKeyword, ByRange, Facet, count_by, summed
 
 KINDS: tuple[ValueKind, ...] = (Kind.KEYWORD, Kind.NUMBER, Kind.DATE)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.index.query.bound import Bound
-from driftline.index.search.ranking import Place
+from driftline.index.search.places import Place
 from tests.index.search.indexes import QUERY, histories, indexes
 from tests.index.search.model import Model
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.index.query.bound import Between, Bound
-from driftline.index.search.ranking import Place, Sort, SortValue, together
+from driftline.index.search.places import Place, Sort, SortValue
+from driftline.index.search.ranking import together
 from driftline.index.search.results.facets import ByKeyword, ByRange, summed
 from tests.index.search.indexes import QUERY, Index, histories, indexes
 from tests.index.search.model import Document, Model
