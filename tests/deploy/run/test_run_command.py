@@ -67,7 +67,12 @@ def reference(documents: Path, tmp_path_factory: pytest.TempPathFactory) -> list
 
 
 @pytest.mark.parametrize(
-    ("nodes", "ordering"), [(2, "speculative"), (3, "speculative"), (2, "buffered")]
+    ("nodes", "ordering"),
+    [
+        (2, "speculative"),
+        pytest.param(3, "speculative", marks=pytest.mark.thorough),
+        pytest.param(2, "buffered", marks=pytest.mark.thorough),
+    ],
 )
 def test_kill_9_changes_nothing(
     nodes: int, ordering: str, documents: Path, reference: list[str], tmp_path: Path

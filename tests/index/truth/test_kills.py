@@ -26,7 +26,7 @@ from tests.index.truth.service import Killer, Service
 
 CLIENTS = 4
 
-SECONDS = 40.0
+SECONDS = 20.0
 
 REPEATED = 300
 """Answers that are asked for again at the end."""
