@@ -125,6 +125,7 @@ BEGIN = {
     "any_master_may_write-exactly-once": 135,
     "checksums_are_not_compared-exactly-once": 70,
     "commit_is_told_before_it_is_written-two-phase": 59,
+    "consumers_have_no_fence-exactly-once": 1239,
     "durability_is_not_waited_for-exactly-once": 35,
     "frontiers_move_before_all_is_known_that_is_sent_again-strong-productions": 49,
     "markers_are_not_aligned-two-phase": 34,

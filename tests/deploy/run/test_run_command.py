@@ -81,7 +81,7 @@ def test_kill_9_changes_nothing(
     done = driftline(
         "run", "driftline.index", "--input", documents, "--output", tmp_path / "out",
         "--nodes", str(nodes), "--ordering", ordering, "--window", "1", "--checkpoint-ms", "200",
-        "--kill-every", "1.2", "--json", report,
+        "--kill-every", "2", "--json", report,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(report.read_text())["kills"] >= 1
@@ -95,7 +95,7 @@ def test_the_others_neither_lose_nor_repeat_under_kill_9(
     done = driftline(
         "run", "driftline.index", "--input", documents, "--output", tmp_path / "out",
         "--nodes", "2", "--policy", policy, "--window", "1", "--checkpoint-ms", "100",
-        "--kill-every", "1.2",
+        "--kill-every", "2",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
 
