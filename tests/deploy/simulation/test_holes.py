@@ -82,8 +82,14 @@ def test_in_a_run_at_work_the_next_master_takes_over_and_nothing_is_recovered(
         assert outcome.counted["recovery"] == 0
 
 
-@pytest.mark.parametrize("policy", ["exactly-once", "two-phase", "strong-productions"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("way", "policy"),
+    [
+        pytest.param(way, policy, marks=[] if m == n else [pytest.mark.thorough])
+        for m, way in enumerate(WAYS)
+        for n, policy in enumerate(("exactly-once", "two-phase", "strong-productions"))
+    ],
+)
 def test_a_recovery_does_not_wait_for_the_end_of_the_hole(way: str, policy: str) -> None:
     for seed in SEEDS:
         simulation = Holed(streaming(seed, policy), "node-1", way, crash="node-0")

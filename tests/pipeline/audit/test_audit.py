@@ -231,7 +231,7 @@ def test_what_is_no_output_of_the_flow(spark: SparkSession, tmp_path: Path) -> N
         of(spark, flow, tmp_path)
 
 
-def test_the_exit_status_is_for_machines(tmp_path: Path) -> None:
+def test_the_exit_status_is_for_machines(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text('{"text": "to be"}\n')
 
@@ -251,8 +251,7 @@ def test_the_exit_status_is_for_machines(tmp_path: Path) -> None:
         str(report),
     ]
     assert spark_command(*told).returncode == 2
-    ran = spark_command("run", "driftline.index", "--input", str(path), "--output", output)
-    assert ran.returncode == 0, ran.stderr
+    run(load_flow("driftline.index"), spark, [open_source(path)], tmp_path / "out")
     assert spark_command(*told).returncode == 0
     [changes] = [p for p in (tmp_path / "out").glob("*.jsonl") if "be" in p.read_text()]
     changes.write_text(changes.read_text() + '{"t": [9, 0, 0], "value": null}\n')

@@ -20,8 +20,9 @@ class FlowBackend:
     """A `Backend` of a flow with one source, of which each record makes one output.
 
     Writes have the times 10, 20, 30, ...; T is behind the last of them. `views`: shards by name.
-    `holds`: outputs wait until `pass_all`, as in a flow that is busy. `refuses`: each write takes
-    the first one of these, and is refused; None: it is taken.
+    `holds`: outputs wait until `pass_all`, as in a flow that is busy. `turns`: those of the loop
+    that a write takes. `refuses`: each write takes the first one of these, and is refused; None: it
+    is taken.
     """
 
     def __init__(self, flow: Flow, views: Mapping[str, Sequence[HostedView]]) -> None:
@@ -30,6 +31,7 @@ class FlowBackend:
         self.time = 1
         self.started = True
         self.holds = False
+        self.turns = 1
         self.refuses: deque[Refused | None] = deque()
         self.asking = 0
         """Questions that wait for their T."""
@@ -56,7 +58,8 @@ class FlowBackend:
         self._under_way += 1
         self.writes_at_once = max(self.writes_at_once, self._under_way)
         try:
-            await asyncio.sleep(0)
+            for _ in range(self.turns):
+                await asyncio.sleep(0)
             if self.refuses and (refused := self.refuses.popleft()) is not None:
                 raise refused
             self._now += 10
