@@ -96,16 +96,20 @@ class IntakeSocket(Intake):
             for _ in range(DRAIN):
                 if not self.room():
                     return
-                if self._zap is None:
-                    parts = self.socket.recv_multipart(zmq.NOBLOCK)
-                    self._guard.took(sum(map(len, parts[1:])))
-                    self.take(parts)
-                else:
-                    frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
-                    self._guard.took(sum(map(len, frames[1:])))
-                    self._take_with_key(frames, self._zap.voices)
+                self._take_next()
         except zmq.Again:
             self._guard.emptied()
+
+    def _take_next(self) -> None:
+        """Take a message. What it was is gone when the next one comes: it may have 16 MiB."""
+        if self._zap is None:
+            parts = self.socket.recv_multipart(zmq.NOBLOCK)
+            self._guard.took(sum(map(len, parts[1:])))
+            self.take(parts)
+        else:
+            frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            self._guard.took(sum(map(len, frames[1:])))
+            self._take_with_key(frames, self._zap.voices)
 
     def _take_with_key(self, frames: list[zmq.Frame], voices: Mapping[str, Voice]) -> None:
         try:

@@ -197,6 +197,10 @@ def _taken(line: object) -> tuple[str, object]:
             )
     if not isinstance(id, str):
         raise Refused("invalid", "the id is no text", {"field": "id"})
+    try:
+        id.encode()
+    except UnicodeEncodeError:  # no answer could name it
+        raise Refused("invalid", "the id has half a character", {"field": "id"}) from None
     return id, document
 
 

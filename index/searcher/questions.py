@@ -146,7 +146,7 @@ def _sort(question: Question, collection: Collection) -> tuple[ValueField | None
         return None, None
     if not isinstance(sort, Mapping):
         raise _invalid("sort", sort, "a field, and whether descending")
-    by = _field(text_of(sort, "field"), collection, collection.values)
+    by = _field(text_of(sort, "field"), collection, collection.values, "to sort by")
     return by, Sort(by.number, _flag(sort, "descending"))
 
 
@@ -159,19 +159,23 @@ def _facets(question: Question, collection: Collection) -> Mapping[str, ByKeywor
     for name in names:
         if not isinstance(name, str):
             raise _invalid("facets", name, "the name of a field")
-        found[name] = ByKeyword(_field(name, collection, keywords).number, KEYWORDS_MAX)
+        found[name] = ByKeyword(
+            _field(name, collection, keywords, "with keywords to count").number, KEYWORDS_MAX
+        )
     return found
 
 
-def _field(name: str, collection: Collection, fields: Iterable[ValueField]) -> ValueField:
-    """The one of some fields with a name."""
+def _field(
+    name: str, collection: Collection, fields: Iterable[ValueField], what: str
+) -> ValueField:
+    """The one of some fields with a name; `what`: it is wanted for."""
     by_name = {each.name: each for each in fields}
     found = by_name.get(name)
     if found is None:
         there = f"there are {', '.join(by_name)}" if by_name else "there is none in the collection"
         raise Refused(
             "invalid",
-            f"{shown(name)} is no field of {collection.name!r} that can be used for that"
+            f"{shown(name)} is no field of {collection.name!r} {what}"
             f"{did_you_mean(name[:64], by_name)}; {there}",
         )
     return found

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import about, log
+from driftline.serve.gateway.heads import BoundedHttp
 from driftline.serve.gateway.service import Service
 
 BACKLOG = 1024
@@ -129,6 +130,7 @@ class HttpServer:
             timeout_keep_alive=60,
             ssl_certfile=listening.certificate or None,
             ssl_keyfile=listening.key or None,
+            http=BoundedHttp,
             ws="none",
             lifespan="off",
         )

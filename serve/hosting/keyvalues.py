@@ -18,6 +18,7 @@ from driftline.serve.errors import NoLongerRetained, Refused
 from driftline.serve.hosting.config import Place, ViewSpec
 from driftline.serve.views.hosted import Answer, Question, Work
 from driftline.serve.views.keyvalue import KeyValueView
+from driftline.serve.views.tokens import token_of
 
 LIMIT = 1_000
 """Keys of one answer, at most."""
@@ -80,7 +81,7 @@ class HostedKeyValues:
     def _get(self, key: object, at: int) -> Mapping[str, object]:
         found = self._view.get(key, at)
         if found is None:
-            raise Refused("absent", "there is no such key", {"at": at})
+            raise Refused("absent", "there is no such key", {"at": token_of(at)})
         return {"time": found.time, "value": found.value}
 
     def _items(self, prefix: str, at: int, question: Question) -> Iterator[Mapping[str, object]]:

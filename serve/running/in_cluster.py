@@ -253,5 +253,6 @@ class _Beside(threading.Thread):
         for text in sorted(found - self._troubles):
             log.warning("flow %s waits: %s", name, text, extra=about("flow-waits", reason=text))
         for text in sorted(self._troubles - found):
-            log.info("flow %s waits no more: %s", name, text, extra=about("flow-waits-no-more"))
+            told = about("flow-waits-no-more", reason=text)
+            log.info("flow %s waited, and does no more: %s", name, text, extra=told)
         self._troubles = found

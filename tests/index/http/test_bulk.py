@@ -35,6 +35,9 @@ def test_bad_lines_are_reported_and_the_others_taken(tmp_path: Path) -> None:
         {"delete": "5"},
         {"delete": "none"},
         {"id": "6", "delete": "7"},
+        b'{"id": "\\ud800"}',
+        b'{"delete": "\\ud800"}',
+        {"id": "7"},
     )
 
     async def drive() -> None:
@@ -43,7 +46,7 @@ def test_bad_lines_are_reported_and_the_others_taken(tmp_path: Path) -> None:
             answer = await client.post("/documents:bulk", content=body[:-1])
             found = [json.loads(line) for line in answer.text.splitlines()]
             bad = {each["line"]: each["error"]["code"] for each in found if "error" in each}
-            assert bad == dict.fromkeys((2, 3, 4, 7, 8), "invalid") | {9: "large"}
+            assert bad == dict.fromkeys((2, 3, 4, 7, 8, 14, 15), "invalid") | {9: "large"}
             labels = [each["label"] for each in found if "label" in each]
             assert [each["id"] for each in found if "label" in each] == [
                 "1",
@@ -52,6 +55,7 @@ def test_bad_lines_are_reported_and_the_others_taken(tmp_path: Path) -> None:
                 "5",
                 "none",
                 "6",
+                "7",
             ]
             assert labels == sorted(labels)
             hits = (await client.get("/search", params={"q": "tea"})).json()["hits"]

@@ -165,7 +165,7 @@ def test_a_bad_document_never_gets_into_the_log(
     ("method", "path", "status", "says"),
     [
         ("GET", "/documents/1?att=5", 400, "did you mean 'at'"),
-        ("GET", "/documents/1?at=5", 400, "is not a token"),
+        ("GET", "/documents/1?at=5", 400, "is not a label"),
         ("GET", "/documents/1?at=00000000000000&at=00000000000000", 400, "twice"),
         ("GET", "/documents/1?at=%FF", 400, "UTF-8"),
         ("GET", "/documents/%FF", 400, "UTF-8"),
@@ -187,7 +187,7 @@ def test_a_bad_document_never_gets_into_the_log(
         ("GET", "/search?q=a&sort=title", 400, "title"),
         ("GET", "/search?q=a&facet=title", 400, "title"),
         ("GET", "/search?q=a&cursor=abc", 400, "cursor"),
-        ("GET", "/changes?from=abc", 400, "not a token"),
+        ("GET", "/changes?from=abc", 400, "not a label"),
     ],
 )
 def test_bad_requests_are_told_what_is_wrong(

@@ -64,7 +64,10 @@ def test_values_are_read_as_of_a_token() -> None:
             rest = (await client.get("/views/counts?prefix=t&behind=tea")).json()["items"]
             assert [(row["key"], row["value"]) for row in rest] == [("the", 1)]
             for path in ("/views/counts/none", "/views/counts/7?kind=json", "/views/cuonts/the"):
-                assert (await client.get(path)).status_code == 404
+                absent = await client.get(path)
+                assert absent.status_code == 404
+                shown = absent.json()["error"].get("at", "0" * 14)
+                assert len(shown) == 14, "a T is shown as a label"
             assert (await client.get("/views/counts/x?kind=json")).status_code == 400
             backend.retain(41)
             assert (await client.get(f"/views/counts/the?at={newest['at']}")).status_code == 200
