@@ -5,10 +5,15 @@ The parser keeps what has come of a head until it is whole, however long that is
 
 from __future__ import annotations
 
+import asyncio
+
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_BYTES_MAX = 1 << 16
 """A head that is not whole after so many bytes is refused; what comes at once may be more."""
+
+LINGER_S = 1.0
+"""How long a refused connection is read from, for nothing."""
 
 _TEXT = (
     b'{"error":{"code":"large","message":"the line and the headers of a request have more than '
@@ -28,13 +33,24 @@ class BoundedHttp(HttpToolsProtocol):
     """Bytes of the head that has begun."""
     _is_in_head = True
 
+    _is_refused = False
+
     def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
         if self._is_in_head:
             self._head += len(data)
         super().data_received(data)
         if self._is_in_head and self._head > HEAD_BYTES_MAX and not self.transport.is_closing():
-            self.transport.write(_REFUSAL)
-            self.transport.close()
+            self._refuse()
+
+    def _refuse(self) -> None:
+        """Say so, and read on for a moment: else what is unread would take the answer with it."""
+        self._is_refused = True
+        self.transport.write(_REFUSAL)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        asyncio.get_running_loop().call_later(LINGER_S, self.transport.close)
 
     def on_message_begin(self) -> None:
         self._head, self._is_in_head = 0, True
