@@ -81,6 +81,10 @@ class Deployment(Protocol):
         """Begin, with this front, which `runtime` drives, until the stack closes."""
 
     @property
+    def waits(self) -> str:
+        """What keeps the flow from running, in words; "": nothing that is known."""
+
+    @property
     def has_lost_one(self) -> bool:
         """Whether something is to be done at once, in `supervise`."""
 
@@ -137,7 +141,7 @@ class _OnThisMachine:
 
     journal = LOCAL
     outcome: RunOutcome | None = None
-    asked = ""
+    asked = waits = ""
 
     def __init__(self, process: ProcessConfig) -> None:
         self.process = process

@@ -142,6 +142,10 @@ class _Deployed:
         return self._beside.asked
 
     @property
+    def waits(self) -> str:
+        return self._beside.waits
+
+    @property
     def outcome(self) -> RunOutcome | None:
         """A flow that was cancelled has no master that says so; other ends the front hears of."""
         outcome = self._beside.outcome
@@ -182,6 +186,8 @@ class _Beside(threading.Thread):
         self._woken = threading.Event()
         self._outage = Trouble("cluster-unavailable")
         self._troubles: set[str] = set()
+        self.waits = ""
+        """What keeps the flow from running, as far as is known."""
         try:
             parts = tree, submission.name, self._runtime, config.inbox(AGENT)
             self._guiding = Guiding(*parts)
@@ -233,9 +239,11 @@ class _Beside(threading.Thread):
             alive = agents(self._tree)
         except InUse:
             raise self._registration.taken() from None  # who came while the session was over
-        except Disconnected:  # the client has told it; what runs goes on
+        except Disconnected as error:  # the client has told it; what runs goes on
+            self.waits = str(error)
             return
         except (Unavailable, StateMismatch) as error:
+            self.waits = str(error)
             self._outage.failed(now, f"{error}; what runs goes on, and is tried again")
             return
         self._outage.over(now, f"{self._tree.where} can be reached again")
@@ -256,3 +264,4 @@ class _Beside(threading.Thread):
             told = about("flow-waits-no-more", reason=text)
             log.info("flow %s waited, and does no more: %s", name, text, extra=told)
         self._troubles = found
+        self.waits = "; ".join(sorted(found))

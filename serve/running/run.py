@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from math import inf
 from pathlib import Path
 from time import monotonic, time_ns
 
@@ -43,6 +44,9 @@ from driftline.serve.hosting.children import Children
 from driftline.serve.hosting.config import ServiceConfig
 from driftline.serve.running.deployment import ENDS_WITHIN_S, Deploy, Serving, on_this_machine
 from driftline.serve.running.opening import POLICY
+
+TELL_EVERY_S = 10.0
+"""How often it is told why the end takes long."""
 
 
 def run_service(
@@ -132,7 +136,7 @@ class _Run:
         runtime, front, signals = self._runtime, self._front, self._signals
         deployment = self._deployment
         children.wake(runtime)
-        supervise_at, more, end_at = 0.0, False, float("inf")
+        supervise_at, more, end_at, tell_at = 0.0, False, inf, inf
         with signals.noted(), runtime.undisturbed():
             while (outcome := front.outcome or deployment.outcome) is None:
                 more = runtime.step(more, wait_s=0.05)
@@ -147,6 +151,12 @@ class _Run:
                         http.stop()
                     if http.ended or now >= end_at:
                         front.drain()
+                        tell_at = now + TELL_EVERY_S
+                elif now >= tell_at:
+                    tell_at = now + TELL_EVERY_S
+                    reason = deployment.waits or "what was taken is worked off, and saved"
+                    text = "it has not ended yet: %s. A kill -9 loses nothing"
+                    log.warning(text, reason, extra=about("ending", reason=reason))
                 elif http.ended and not asked:
                     raise Unavailable(f"the HTTP server has ended: {http.error}")
                 if now >= supervise_at or deployment.has_lost_one or children.has_lost_one:
