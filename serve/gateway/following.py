@@ -13,11 +13,8 @@ import zmq
 from driftline.engine.errors import Unavailable
 from driftline.serve.errors import NoLongerRetained
 from driftline.serve.gateway.sockets import LoopSocket, dealer
-from driftline.serve.hosting.feeds import FOLLOW_EVERY_S, Following, Lost, Stored
+from driftline.serve.hosting.feeds import FOLLOW_EVERY_S, NOBODY, ROOM_BYTES, Following, Lost, Stored
 from driftline.serve.journal import Span
-
-NOBODY = 0
-"""What a follower needs of the journal that can go on from whatever there is."""
 
 
 async def follow(
@@ -26,14 +23,16 @@ async def follow(
     since: int,
     name: str = "gateway",
     over: asyncio.Event | None = None,
+    room: int = ROOM_BYTES,
 ) -> AsyncIterator[Span]:
     """The spans of a journal from a time on, without an end; those that are empty, too.
 
     One that ends where it begins says that there is no more for now. Whoever takes them slowly is
-    given them slowly. If the journal's process is started again, they go on. They end with `over`.
+    given them slowly: so many bytes are under way as there is `room`. If the journal's process is
+    started again, they go on. They end with `over`.
     Raises NoLongerRetained, Unavailable if they cannot be read.
     """
-    following = Following(f"{name}-{secrets.token_hex(4)}", secrets.token_hex(8), since)
+    following = Following(f"{name}-{secrets.token_hex(4)}", secrets.token_hex(8), since, room)
     came = _Came()
     found = dealer(context)
     socket = LoopSocket(found, came.take)

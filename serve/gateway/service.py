@@ -29,6 +29,7 @@ from driftline.serve.gateway.following import follow
 from driftline.serve.gateway.intake import Outcome
 from driftline.serve.gateway.lately import Lately
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig, name_of
+from driftline.serve.hosting.feeds import STREAM_BYTES
 from driftline.serve.hosting.host import STATUS
 from driftline.serve.journal import Span
 from driftline.serve.views.hosted import Answer, Question
@@ -184,7 +185,8 @@ class Service:
         raise Refused("unavailable", f"it is stored, but not worked off within {within_s:g} s")
 
     def spans(self, since: int) -> AsyncIterator[Span]:
-        return follow(self._context, self._config.feeds, since, "subscriber", self._over)
+        feeds, over = self._config.feeds, self._over
+        return follow(self._context, feeds, since, "subscriber", over, STREAM_BYTES)
 
     async def _wait_for(self, time: int) -> None:
         if self._time < time:
