@@ -28,6 +28,7 @@ from driftline.serve.gateway.backend import WITHIN_S
 from driftline.serve.gateway.following import follow
 from driftline.serve.gateway.intake import Outcome
 from driftline.serve.gateway.lately import Lately
+from driftline.serve.gateway.turns import Turns
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig, name_of
 from driftline.serve.hosting.feeds import STREAM_BYTES
 from driftline.serve.hosting.host import STATUS
@@ -103,6 +104,7 @@ class Service:
         self._following = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._over = asyncio.Event()
+        self._turns = Turns()
 
     async def start(self) -> None:
         """Wait until all views have what there was when the session before ended."""
@@ -186,7 +188,7 @@ class Service:
 
     def spans(self, since: int) -> AsyncIterator[Span]:
         feeds, over = self._config.feeds, self._over
-        return follow(self._context, feeds, since, "subscriber", over, STREAM_BYTES)
+        return follow(self._context, feeds, since, "subscriber", over, STREAM_BYTES, self._turns)
 
     async def _wait_for(self, time: int) -> None:
         if self._time < time:
