@@ -14,7 +14,14 @@ from driftline.engine.errors import Unavailable
 from driftline.serve.errors import NoLongerRetained
 from driftline.serve.gateway.sockets import LoopSocket, dealer
 from driftline.serve.gateway.turns import PIECE_BYTES, PIECE_ITEMS, Turns, pieces
-from driftline.serve.hosting.feeds import FOLLOW_EVERY_S, NOBODY, ROOM_BYTES, Following, Lost, Stored
+from driftline.serve.hosting.feeds import (
+    FOLLOW_EVERY_S,
+    NOBODY,
+    ROOM_BYTES,
+    Following,
+    Lost,
+    Stored,
+)
 from driftline.serve.journal import Span
 
 

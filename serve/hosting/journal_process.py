@@ -51,6 +51,11 @@ class FeedSocket(Party):
         self.socket.bind(config.feeds)
         server.journal.followers.append(self.forward)
 
+    @property
+    def followers(self) -> int:
+        """How many there are."""
+        return self._feeds.followers
+
     def forward(self, span: Span) -> None:
         """Send a span before it is stored."""
         self._feeds.forward(span)
