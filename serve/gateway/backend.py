@@ -28,6 +28,10 @@ class Backend(Protocol):
         """Whether `time` is no more behind that of the session before."""
 
     @property
+    def waits_s(self) -> float:
+        """For so many seconds records have waited while T stood still; 0: none waits."""
+
+    @property
     def oldest(self) -> int:
         """The outputs from this time on can be read again."""
 

@@ -13,11 +13,16 @@ import zmq
 from driftline.engine.errors import Unavailable
 from driftline.serve.errors import NoLongerRetained
 from driftline.serve.gateway.sockets import LoopSocket, dealer
-from driftline.serve.hosting.feeds import FOLLOW_EVERY_S, Following, Lost, Stored
+from driftline.serve.gateway.turns import PIECE_BYTES, PIECE_ITEMS, Turns, pieces
+from driftline.serve.hosting.feeds import (
+    FOLLOW_EVERY_S,
+    NOBODY,
+    ROOM_BYTES,
+    Following,
+    Lost,
+    Stored,
+)
 from driftline.serve.journal import Span
-
-NOBODY = 0
-"""What a follower needs of the journal that can go on from whatever there is."""
 
 
 async def follow(
@@ -26,14 +31,18 @@ async def follow(
     since: int,
     name: str = "gateway",
     over: asyncio.Event | None = None,
+    room: int = ROOM_BYTES,
+    turns: Turns | None = None,
 ) -> AsyncIterator[Span]:
     """The spans of a journal from a time on, without an end; those that are empty, too.
 
     One that ends where it begins says that there is no more for now. Whoever takes them slowly is
-    given them slowly. If the journal's process is started again, they go on. They end with `over`.
+    given them slowly: so many bytes are under way as there is `room`. If the journal's process is
+    started again, they go on. They end with `over`. With `turns` it is one of many: there are small
+    spans, and a turn is taken for each.
     Raises NoLongerRetained, Unavailable if they cannot be read.
     """
-    following = Following(f"{name}-{secrets.token_hex(4)}", secrets.token_hex(8), since)
+    following = Following(f"{name}-{secrets.token_hex(4)}", secrets.token_hex(8), since, room)
     came = _Came()
     found = dealer(context)
     socket = LoopSocket(found, came.take)
@@ -43,6 +52,8 @@ async def follow(
         tasks.append(asyncio.create_task(_end(came, over)))
     try:
         while (data := await came.next()) is not None:
+            if turns is not None and len(data) > PIECE_BYTES:
+                await turns.take()
             heard = following.hear(data)
             if isinstance(heard, Lost):
                 if heard.oldest >= 0:
@@ -56,7 +67,13 @@ async def follow(
                 items = [item for item in heard.items if item.label[0] >= since]
                 span = Span(max(since, heard.since), heard.time, items)
                 since = heard.time
-                yield span
+                if turns is None:
+                    yield span
+                else:
+                    for piece in pieces(span):
+                        if len(span.items) > PIECE_ITEMS:
+                            await turns.take()
+                        yield piece
             if credit := following.credit():
                 socket.send(credit)
     finally:

@@ -28,7 +28,10 @@ from driftline.serve.gateway.backend import WITHIN_S
 from driftline.serve.gateway.following import follow
 from driftline.serve.gateway.intake import Outcome
 from driftline.serve.gateway.lately import Lately
+from driftline.serve.gateway.standing import Standing
+from driftline.serve.gateway.turns import Turns
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig, name_of
+from driftline.serve.hosting.feeds import STREAM_BYTES
 from driftline.serve.hosting.host import STATUS
 from driftline.serve.journal import Span
 from driftline.serve.views.hosted import Answer, Question
@@ -102,6 +105,9 @@ class Service:
         self._following = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._over = asyncio.Event()
+        self._turns = Turns()
+        self._standing = Standing()
+        self._standing.taken(taken - 1, self._loop.time())
 
     async def start(self) -> None:
         """Wait until all views have what there was when the session before ended."""
@@ -144,10 +150,12 @@ class Service:
         self._records.append((waiting, record))
         try:
             async with asyncio.timeout(WITHIN_S):
-                return await waiting
+                time = await waiting
         except TimeoutError:
             text = "it is not stored yet, and may be later: send it again with the same key"
             raise Refused("unavailable", text) from None
+        self._standing.taken(time, self._loop.time())
+        return time
 
     def told(self, outcomes: Sequence[tuple[Waiting, Outcome]]) -> None:
         """Outcomes of records. Any thread may call this."""
@@ -163,6 +171,10 @@ class Service:
     @property
     def time(self) -> int:
         return self._time if self.started else 0
+
+    @property
+    def waits_s(self) -> float:
+        return self._standing.seconds(self._loop.time())
 
     @property
     def oldest(self) -> int:
@@ -184,7 +196,8 @@ class Service:
         raise Refused("unavailable", f"it is stored, but not worked off within {within_s:g} s")
 
     def spans(self, since: int) -> AsyncIterator[Span]:
-        return follow(self._context, self._config.feeds, since, "subscriber", self._over)
+        feeds, over = self._config.feeds, self._over
+        return follow(self._context, feeds, since, "subscriber", over, STREAM_BYTES, self._turns)
 
     async def _wait_for(self, time: int) -> None:
         if self._time < time:
@@ -216,6 +229,7 @@ class Service:
         self._failed += len(failures)
         self._letters.failed(self._loop.time(), failures)
         self._time = span.time
+        self._standing.passed(span.time, self._loop.time())
         self._following.set()
         while self._passing and self._passing[0][0] <= span.time:
             _, _, waiting = heappop(self._passing)

@@ -11,11 +11,15 @@ A feed is *live* while it has had every span: it is given each new one before th
 that is behind is given what is stored, until there is no more of it; then it is told what is
 durable, as all that are live are. Messages may be lost with either process: a follower says
 `follow` again and again, and begins anew if that is news.
+
+What is read in a turn is bounded, however many are behind: they have their turns one after the
+other. *Streams*, which have little room, share a part of their own, so any number of them leaves
+the barriers, the views and the gateway their time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from driftline.engine.errors import DriftlineError, MalformedMessage
@@ -25,7 +29,10 @@ from driftline.serve.errors import NoLongerRetained
 from driftline.serve.journal import Span
 
 ROOM_BYTES = 1 << 24
-"""Bytes that may be under way to a follower, and one span beyond."""
+"""Bytes that may be under way to a view or a gateway, and one span beyond."""
+
+STREAM_BYTES = 1 << 17
+"""Bytes that may be under way to a stream, of which there may be many, and one span beyond."""
 
 FOLLOW_EVERY_S = 0.25
 """How often a follower says that it is there."""
@@ -33,46 +40,71 @@ FOLLOW_EVERY_S = 0.25
 GONE_AFTER_S = 5.0
 """A follower that is silent for longer is given nothing more; when it speaks it begins anew."""
 
-AT_ONCE = 64
-"""Spans that are read for one follower before another one's turn."""
+TURN_BYTES = 1 << 17
+"""Bytes that a turn reads for those that are behind and no streams, some 10 ms; one span beyond."""
+
+TURN_STREAM_BYTES = 1 << 16
+"""Bytes that a turn reads for all streams together."""
+
+STEP_BYTES = 1 << 10
+"""A step of reading counts for so many bytes at least, though it gives none."""
+
+NOBODY = -1
+"""What a follower needs of the journal that can go on from whatever there is."""
 
 _FOLLOW, _CREDIT, _SPAN, _STORED, _GONE = range(5)
 
 
 class _Feed:
-    """A follower; `stay`: the outputs from this time on have to be retained for it."""
+    """A follower, and how far it has been read to."""
 
     def __init__(self, session: str, time: int, room: int) -> None:
         self.session = session
         self.time = time
         """It has been given all spans up to here."""
         self.room = room
+        self.is_stream = room < ROOM_BYTES
         self.heard_at = 0.0
-        self.reading: Iterator[Span] | None = None
+        self.reading: Iterator[Span | None] | None = None
         """None: it is live."""
         self.over = False
 
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to read for it."""
+        return self.reading is not None and self.room > 0 and not self.over
+
 
 class Feeds:
-    """The feeds of one journal. `read`: gives the spans that are stored, from a time on."""
+    """The feeds of one journal. `read`: gives the spans that are stored, from a time on, in small
+    steps; None: a step that gives none."""
 
-    def __init__(self, read: Callable[[int], Iterator[Span]]) -> None:
+    def __init__(self, read: Callable[[int], Iterator[Span | None]]) -> None:
         self.outbox: list[tuple[bytes, bytes]] = []
         """(route of a follower, message)"""
         self.kept: dict[str, int] = {}
         """Name of a follower -> it can begin from this time, if it has to begin anew."""
         self._read = read
         self._feeds: dict[bytes, _Feed] = {}
+        """By their routes; whose turn was longest ago is first."""
         self._stored = 0
+
+    @property
+    def followers(self) -> int:
+        """How many there are."""
+        return len(self._feeds)
 
     def take(self, route: bytes, data: bytes, now: float) -> None:
         """Take a message of a follower. Raises MalformedMessage."""
         feed = self._feeds.get(route)
         match unpack(data):
-            case (code, str(session), str(name), int(since), int(kept)) if code == _FOLLOW:
-                self.kept[name] = kept
+            case (code, str(session), str(name), int(since), int(kept), int(room)) if (
+                code == _FOLLOW
+            ):
+                if kept != NOBODY:
+                    self.kept[name] = kept
                 if feed is None or feed.session != session:
-                    feed = self._feeds[route] = _Feed(session, since, ROOM_BYTES)
+                    feed = self._feeds[route] = _Feed(session, since, room)
                     feed.reading = self._from(feed)
                 feed.heard_at = now
             case (code, str(session), int(count)) if code == _CREDIT:
@@ -102,46 +134,58 @@ class Feeds:
             if feed.reading is None:
                 self.outbox.append((route, data))
 
+    def gone(self, route: bytes) -> None:
+        """A follower has left."""
+        self._feeds.pop(route, None)
+
     def turn(self, now: float) -> bool:
         """Read on for those that are behind. Returns whether there is more to read at once."""
-        more = False
         for route, feed in list(self._feeds.items()):
             if now - feed.heard_at > GONE_AFTER_S or feed.over:
-                del self._feeds[route]
-            elif feed.reading is not None and feed.room > 0:
-                more |= self._read_on(route, feed)
+                self.gone(route)
+        due = [(route, feed) for route, feed in self._feeds.items() if feed.is_due]
+        more = self._read_on([each for each in due if not each[1].is_stream], TURN_BYTES)
+        more |= self._read_on([each for each in due if each[1].is_stream], TURN_STREAM_BYTES)
         return more
 
-    def _read_on(self, route: bytes, feed: _Feed) -> bool:
+    def _read_on(self, due: Sequence[tuple[bytes, _Feed]], left: int) -> bool:
+        """Read so many bytes for one after the other. Returns whether there is more to read."""
+        for route, feed in due:
+            if left <= 0:
+                return True
+            self._feeds[route] = self._feeds.pop(route)
+            while left > 0 and feed.is_due:
+                left -= max(STEP_BYTES, self._step(route, feed))
+        return any(feed.is_due for _, feed in due)
+
+    def _step(self, route: bytes, feed: _Feed) -> int:
+        """Read one step on. Returns how many bytes were given."""
         assert feed.reading is not None
         try:
-            for _ in range(AT_ONCE):
-                if feed.room <= 0:
-                    return False
-                span = next(feed.reading, None)
-                if span is None:
-                    feed.reading = None
-                    # So one that lacks nothing hears from us, too.
-                    self.outbox.append((route, pack((_STORED, self._stored))))
-                    return False
-                self._give(route, feed, span, _span(span))
+            span = next(feed.reading)
+            return 0 if span is None else self._give(route, feed, span, _span(span))
+        except StopIteration:
+            feed.reading = None
+            # So one that lacks nothing hears from us, too.
+            self.outbox.append((route, pack((_STORED, self._stored))))
         except NoLongerRetained as error:
             self._end(route, feed, error, error.oldest)
         except DriftlineError as error:
             self._end(route, feed, error, -1)
-        return True
+        return 0
 
     def _end(self, route: bytes, feed: _Feed, error: DriftlineError, oldest: int) -> None:
         feed.over = True
         self.outbox.append((route, pack((_GONE, oldest, str(error)))))
 
-    def _from(self, feed: _Feed) -> Iterator[Span]:
+    def _from(self, feed: _Feed) -> Iterator[Span | None]:
         yield from self._read(feed.time)
 
-    def _give(self, route: bytes, feed: _Feed, span: Span, data: bytes) -> None:
+    def _give(self, route: bytes, feed: _Feed, span: Span, data: bytes) -> int:
         feed.time = max(feed.time, span.time)
         feed.room -= len(data)
         self.outbox.append((route, data))
+        return len(data)
 
 
 class Stored(NamedTuple):
@@ -160,22 +204,24 @@ class Lost(NamedTuple):
 class Following:
     """The other end: what a follower says to the journal, and what it hears.
 
-    `name`: of the follower, for ever; `session`: of this connection; `since`: where it begins.
+    `name`: of the follower, for ever; `session`: of this connection; `since`: where it begins;
+    `room`: bytes that may be under way, and one span beyond.
     """
 
-    def __init__(self, name: str, session: str, since: int) -> None:
+    def __init__(self, name: str, session: str, since: int, room: int) -> None:
         self.time = since
         """All spans up to here have come."""
         self.stored = 0
         """All spans up to here are durable, as far as is known."""
         self._name = name
         self._session = session
+        self._room = room
         self._taken = 0
 
     def follow(self, kept: int) -> bytes:
         """What is said at first, and then every FOLLOW_EVERY_S. `kept`: the follower can begin
         anew from this time."""
-        return pack((_FOLLOW, self._session, self._name, self.time, kept))
+        return pack((_FOLLOW, self._session, self._name, self.time, kept, self._room))
 
     def hear(self, data: bytes) -> Span | Stored | Lost:
         """A message of the journal."""
@@ -193,7 +239,7 @@ class Following:
 
     def credit(self) -> bytes | None:
         """What is said once much has been taken; None: not yet."""
-        if self._taken < ROOM_BYTES // 4:
+        if self._taken < self._room // 4:
             return None
         taken, self._taken = self._taken, 0
         return pack((_CREDIT, self._session, taken))

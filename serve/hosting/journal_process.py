@@ -39,7 +39,7 @@ class FeedSocket(Party):
         super().__init__("feeds")
         self._server = server
         self._config = config
-        self._feeds = Feeds(server.journal.read)
+        self._feeds = Feeds(server.journal.steps)
         self._stored = -1
         self._drop_at = 0.0
         self._trouble = Trouble("journal-not-dropped")
@@ -47,8 +47,14 @@ class FeedSocket(Party):
         self.socket = self._context.socket(zmq.ROUTER)
         self.socket.set_hwm(0)  # what is under way is bounded by what followers have room for
         self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # who has left is not read to any more
         self.socket.bind(config.feeds)
         server.journal.followers.append(self.forward)
+
+    @property
+    def followers(self) -> int:
+        """How many there are."""
+        return self._feeds.followers
 
     def forward(self, span: Span) -> None:
         """Send a span before it is stored."""
@@ -84,7 +90,12 @@ class FeedSocket(Party):
 
     def _send(self) -> None:
         for route, data in self._feeds.outbox:
-            self.socket.send_multipart((route, data))
+            try:
+                self.socket.send_multipart((route, data))
+            except zmq.ZMQError as error:
+                if error.errno != zmq.EHOSTUNREACH:
+                    raise
+                self._feeds.gone(route)
         self._feeds.outbox.clear()
 
     def _drop(self) -> None:

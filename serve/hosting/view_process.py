@@ -22,7 +22,7 @@ from driftline.engine.moments import time_in_words
 from driftline.engine.sinks.directory import reported
 from driftline.engine.wire.party import Party
 from driftline.serve.hosting.config import JOURNAL, Place, ServiceConfig
-from driftline.serve.hosting.feeds import Following
+from driftline.serve.hosting.feeds import ROOM_BYTES, Following
 from driftline.serve.hosting.host import Pace, ViewHost
 from driftline.serve.hosting.processes import run_process
 from driftline.serve.views.checkpoint import restored, writing
@@ -152,7 +152,7 @@ def run_view(config: ServiceConfig) -> None:
             pass
 
     pace = Pace(config.checkpoint_s, config.checkpoint_items, config.retained_s)
-    following = Following(config.name, secrets.token_hex(8), kept)
+    following = Following(config.name, secrets.token_hex(8), kept, ROOM_BYTES)
     host = ViewHost(config.name, view, following, kept, pace, publish, perf_counter)
     runtime = Runtime()
     runtime.add(host, f"inproc://{config.name}")

@@ -28,6 +28,9 @@ from driftline.serve.views.tokens import token_of
 VERSION = "1"
 """Of the interface."""
 
+STILL_S = 5.0
+"""A service that works nothing off for longer, though writes wait, is not ready."""
+
 Ready = Callable[[], Awaitable[None]]
 """Returns if the views have caught up. Raises Refused."""
 
@@ -65,6 +68,9 @@ def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list
         return json_answer(dumps({"at": token_of(backend.time)}))
 
     async def is_ready(call: Call) -> Response:
+        if backend.waits_s > STILL_S:
+            text = f"for {backend.waits_s:.0f} s writes wait, and none is worked off"
+            raise Refused("unavailable", text)
         await ready()
         return json_answer(dumps({"at": token_of(backend.time)}))
 

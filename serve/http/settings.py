@@ -23,7 +23,7 @@ class Settings:
     """So often a stream without events says how far it is."""
     requests_max: int = 256
     """At work at one time, without streams."""
-    streams_max: int = 512
+    streams_max: int = 128
     """Streams of events, and bulks, at one time."""
     requests_per_s: float = 0.0
     """Of one client; 0: any number. It may save up those of a second."""

@@ -141,6 +141,10 @@ class Journal:
             StateMismatch: If what is stored is damaged.
             Unavailable: If it cannot be read, or what was taken cannot be stored.
         """
+        return (span for span in self.steps(since) if span is not None)
+
+    def steps(self, since: int) -> Iterator[Span | None]:
+        """`read` in small steps; None: one without a span, on the way to the time to begin with."""
         self._merged()
         return self._spans(since, self._segments.holding(since))
 
@@ -185,7 +189,7 @@ class Journal:
                 merge.take(part)
         return merge
 
-    def _spans(self, since: int, number: int) -> Iterator[Span]:
+    def _spans(self, since: int, number: int) -> Iterator[Span | None]:
         merge: Merge | None = None
         for part in self._segments.read(number):
             if isinstance(part, Header):
@@ -197,6 +201,5 @@ class Journal:
                 merge = Merge(self._groups, part)
             elif merge is not None:
                 passed = merge.take(part)
-                if passed.time > since:
-                    yield passed.span(since)
-                    since = passed.time
+                yield passed.span(since) if passed.time > since else None
+                since = max(since, passed.time)

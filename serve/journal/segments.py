@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO
 
 from driftline.engine.durable import replace_file, sync_directory, write_at
 from driftline.engine.errors import StateMismatch
@@ -40,6 +39,8 @@ ADVICE = (
 
 _NAME = re.compile(r"segment-[0-9]{8}")
 _BUFFER = 1 << 20
+_SOME_BYTES = 1 << 16
+"""Bytes of frames that a reader takes at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,25 +243,36 @@ class Segments:
         return header
 
     def _read(self, number: int) -> Iterator[Header | Entry]:
-        path = self._path(number)
-        if number not in self._starts:
-            raise NoLongerRetained.by(f"the journal {self.directory}", self.oldest)
-        with self._reported():
-            file = path.open("rb", buffering=_BUFFER)
-        with file:
-            offset = 0
-            while offset < (end := self._end(number, file, offset)):
-                with self._reported():
-                    payload = payload_at(file, number, offset, end)
-                if payload is None:
-                    raise self._damaged(number, offset)
+        path, offset = self._path(number), 0
+        while offset < (end := self._end(number, offset)):
+            # No file is open while somebody else has his turn: there may be many who read.
+            for payload in self._some(path, number, offset, end):
                 yield Entry.decode(payload) if offset else self._decoded(payload, path)
                 offset += HEAD_BYTES + len(payload)
 
-    def _end(self, number: int, file: BinaryIO, offset: int) -> int:
+    def _some(self, path: Path, number: int, offset: int, end: int) -> list[bytes]:
+        """The payloads of some frames, at least of one."""
+        found: list[bytes] = []
+        at = offset
+        with self._reported(), path.open("rb", buffering=_SOME_BYTES) as file:
+            file.seek(at)
+            while at < min(end, offset + _SOME_BYTES):
+                payload = payload_at(file, number, at, end)
+                if payload is None:
+                    break  # told once the frames before it are read
+                found.append(payload)
+                at += HEAD_BYTES + len(payload)
+        if not found:
+            raise self._damaged(number, offset)
+        return found
+
+    def _end(self, number: int, offset: int) -> int:
         """Up to where a segment may be read; `offset`: up to where it has been."""
+        if number not in self._starts:
+            raise NoLongerRetained.by(f"the journal {self.directory}", self.oldest)
         if number < self.last:
-            return os.fstat(file.fileno()).st_size
+            with self._reported():
+                return self._path(number).stat().st_size
         if offset >= self._durable and not self.torn:
             self.sync()
         return self._durable

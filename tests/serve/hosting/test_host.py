@@ -6,7 +6,7 @@ from itertools import count
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.bundles import Item
 from driftline.serve.errors import NoLongerRetained
-from driftline.serve.hosting.feeds import Feeds, Following
+from driftline.serve.hosting.feeds import ROOM_BYTES, Feeds, Following
 from driftline.serve.hosting.host import Pace, ViewHost
 from driftline.serve.journal import Span
 from tests.serve.hosting.world import Recording
@@ -20,7 +20,7 @@ class Follower:
     def __init__(self, error: Exception) -> None:
         self.error: Exception | None = error
         clock = count()
-        following = Following("v-0", "session", 0)
+        following = Following("v-0", "session", 0, ROOM_BYTES)
         parts = Recording(), following, 0, Pace(1.0, 5, 10), lambda: None
         self.host = ViewHost("v-0", *parts, lambda: next(clock) / 1e4)
 

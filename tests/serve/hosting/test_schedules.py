@@ -24,7 +24,8 @@ SILENT_S = 2 * feeds.GONE_AFTER_S
 def test_each_follower_has_what_the_journal_has(chance: Random) -> None:
     with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         patch.setattr(feeds, "ROOM_BYTES", chance.choice((1, 200, 1 << 24)))
-        patch.setattr(feeds, "AT_ONCE", chance.choice((1, 3, 64)))
+        patch.setattr(feeds, "TURN_BYTES", chance.choice((2000, 9000, 1 << 17)))
+        patch.setattr(feeds, "TURN_STREAM_BYTES", chance.choice((2000, 9000, 1 << 16)))
         world = World(run_of(chance, times=20), chance, Path(directory))
         hosts = [Hosted(world, "a-0"), Hosted(world, "a-1")]
         plain = [Plain(world), Plain(world)]
@@ -50,7 +51,8 @@ def _hears(world: World, follower: Plain) -> None:
     follower.step(0)
     while world.channels[follower.route].up:
         world.deliver_up()
-    world.turn()
+    while world.turn():
+        pass
     follower.step(1)
     assert follower.heard == 1
 

@@ -115,7 +115,7 @@ class World:
     def _open(self) -> None:
         self.server = JournalServer(opened(self._path, 400))
         journal = self.server.journal
-        self.feeds = Feeds(journal.read)
+        self.feeds = Feeds(journal.steps)
         journal.followers.append(self.feeds.forward)
         self._told = -1
         groups = {bundle.barrier: bundle.groups for bundle in self.run.bundles}
@@ -142,8 +142,9 @@ class World:
             self.server.handle(bundle.barrier, bundle)
             self.deliver_down()
 
-    def turn(self) -> None:
-        """What the process of the journal does in a turn: it stores, tells and reads on."""
+    def turn(self) -> bool:
+        """What the process of the journal does in a turn: it stores, tells and reads on. Returns
+        whether there is more to read."""
         self.server.tick(self.now)
         self.server.now = self.now
         self.server.turn()
@@ -156,8 +157,9 @@ class World:
             self._told = self.server.stored
             self.durable = max(self.durable, self._told)
             self.feeds.stored(self._told)
-        self.feeds.turn(self.now)
+        more = self.feeds.turn(self.now)
         self.deliver_down()
+        return more
 
     def deliver_down(self) -> None:
         """What the feeds give is under way; to one who is gone it is lost."""
@@ -206,12 +208,13 @@ class Plain:
         self.time = since
         self.heard = 0
         """Messages of the journal."""
-        self._following = Following("plain", "session", since)
+        room = max(1, feeds.ROOM_BYTES // 2)  # it is a stream
+        self._following = Following("plain", "session", since, room)
         self.route, self._channel = world.connected()
 
     def step(self, most: int) -> None:
         """Say that it is there, and take some messages."""
-        self._channel.up.append(self._following.follow(0))
+        self._channel.up.append(self._following.follow(feeds.NOBODY))
         for _ in range(most):
             if not self._channel.down:
                 return
@@ -249,7 +252,8 @@ class Hosted:
         if self._checkpoint is not None:
             self.view.load([self._checkpoint])
         self._kept = self.view.time
-        following = Following(self.name, f"{self.name}/{next(self._sessions)}", self._kept)
+        session = f"{self.name}/{next(self._sessions)}"
+        following = Following(self.name, session, self._kept, feeds.ROOM_BYTES)
         pace, clock = Pace(1.0, 5, 10), count()
         publish = self._publish
         self.host = ViewHost(

@@ -28,6 +28,7 @@ class FlowBackend:
     def __init__(self, flow: Flow, views: Mapping[str, Sequence[HostedView]]) -> None:
         self.views = views
         self.oldest = 0
+        self.waits_s = 0.0
         self.time = 1
         self.started = True
         self.holds = False

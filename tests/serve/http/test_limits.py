@@ -132,6 +132,18 @@ def test_requests_are_counted_and_figures_shown(tmp_path: Path) -> None:
     asyncio.run(drive())
 
 
+def test_a_service_that_works_no_write_off_is_not_ready(tmp_path: Path) -> None:
+    async def drive() -> list[int]:
+        service = Service(tmp_path)
+        async with client_of(service) as client:
+            found = []
+            for service.waits_s in (1.0, 30.0, 0.0):
+                found.append((await client.get("/readyz")).status_code)
+            return found
+
+    assert asyncio.run(drive()) == [200, 503, 200]
+
+
 def test_who_is_not_answered_before_the_service_ends_is_told_to_ask_again(tmp_path: Path) -> None:
     sent: list[Message] = []
 

@@ -206,6 +206,14 @@ def test_a_reader_whose_segment_is_removed_is_told(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_no_file_is_open_for_those_who_read_while_others_have_their_turn(tmp_path: Path) -> None:
+    with closing(filled(tmp_path, LONG.bundles)) as journal:
+        before = set(os.listdir("/proc/self/fd"))
+        readers = [journal.read(0) for _ in range(50)]
+        assert [next(reader) for reader in readers] == [next(journal.read(0))] * 50
+        assert set(os.listdir("/proc/self/fd")) == before
+
+
 def test_damage_is_found_wherever_it_is(tmp_path: Path) -> None:
     """Nothing that was read is wrong, and nothing is skipped."""
     filled(tmp_path, LONG.bundles, 3000).close()

@@ -1,0 +1,34 @@
+"""Turns of those who have much to do in one loop."""
+
+import asyncio
+
+from driftline.serve.gateway.turns import Turns
+
+PASSES = 20
+
+
+def test_others_in_the_loop_wait_for_one_piece_at_a_time() -> None:
+    async def drive() -> tuple[int, set[int]]:
+        turns = Turns()
+        done = [0] * 100
+
+        async def stream(number: int) -> None:
+            while True:
+                await turns.take()
+                done[number] += 1
+
+        streams = [asyncio.create_task(stream(number)) for number in range(len(done))]
+        await asyncio.sleep(0)
+        for _ in range(PASSES):
+            await asyncio.sleep(0)
+        meanwhile = sum(done)
+        streams.pop().cancel()  # one that waits for its turn leaves
+        while min(done[:-1]) < 2:
+            await asyncio.sleep(0)
+        for each in streams:
+            each.cancel()
+        return meanwhile, set(done[:-1])
+
+    meanwhile, done = asyncio.run(drive())
+    assert 0 < meanwhile <= PASSES
+    assert done <= {2, 3}, "they have their turns one after the other"

@@ -1,0 +1,134 @@
+"""The feeds of a journal that many follow: what a turn does for them, and that they end."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+
+import zmq
+
+from driftline.deploy.host.config import ProcessConfig
+from driftline.engine.wire.bundles import Item
+from driftline.serve.hosting import feeds
+from driftline.serve.hosting.config import ServiceConfig
+from driftline.serve.hosting.feeds import NOBODY, ROOM_BYTES, STREAM_BYTES, Feeds, Following
+from driftline.serve.hosting.journal_process import FeedSocket
+from driftline.serve.hosting.journal_server import JournalServer
+from driftline.serve.journal import Span
+from tests.serve.journal.runs import opened
+
+SPANS = 1_000
+SPAN_BYTES = 1 << 10
+"""Of a span as a message, no more."""
+
+
+def spans(since: int) -> Iterator[Span]:
+    for time in range(since, SPANS):
+        yield Span(time, time + 1, [Item((time, 0), 0, "x" * 1_000)])
+
+
+class Crowd:
+    """The feeds, with followers that take nothing; they say that they are there in every turn."""
+
+    def __init__(self, read: Callable[[int], Iterator[Span | None]] = spans) -> None:
+        self.feeds = Feeds(read)
+        self.now = 0.0
+        self.given = Counter[bytes]()
+        """Route -> bytes."""
+        self.following: dict[bytes, Following] = {}
+
+    def comes(self, route: bytes, room: int, since: int = 0) -> None:
+        self.following[route] = Following(route.decode(), "session", since, room)
+
+    def turn(self, within_s: float = 0.1) -> Counter[bytes]:
+        """What it has given."""
+        self.now += within_s
+        for route, following in self.following.items():
+            self.feeds.take(route, following.follow(NOBODY), self.now)
+        self.feeds.turn(self.now)
+        given = Counter[bytes]()
+        for route, data in self.feeds.outbox:
+            given[route] += len(data)
+        self.feeds.outbox.clear()
+        self.given += given
+        return given
+
+
+def test_a_turn_does_little_for_any_number_of_streams_and_a_view_has_its_own_part() -> None:
+    crowd = Crowd()
+    crowd.comes(b"view", ROOM_BYTES)
+    streams = [b"stream-%d" % n for n in range(100)]
+    for route in streams:
+        crowd.comes(route, STREAM_BYTES)
+    for turn in range(102):
+        given = crowd.turn()
+        of_view = given.pop(b"view", 0)
+        assert given.total() <= feeds.TURN_STREAM_BYTES + SPAN_BYTES
+        if turn < SPANS * 1_000 // feeds.TURN_BYTES:
+            assert of_view > 0.9 * feeds.TURN_BYTES
+    assert min(crowd.given[route] for route in streams) > 0, "one never had its turn"
+    for _ in range(150):
+        crowd.turn()
+    assert {crowd.given[route] for route in streams} <= set(
+        range(STREAM_BYTES, STREAM_BYTES + SPAN_BYTES)
+    )
+
+
+def test_one_that_has_all_is_given_a_span_at_once_though_many_read_the_past() -> None:
+    crowd = Crowd()
+    crowd.comes(b"view", ROOM_BYTES, since=SPANS)
+    for n in range(300):
+        crowd.comes(b"stream-%d" % n, STREAM_BYTES)
+    crowd.turn()
+    crowd.feeds.forward(Span(SPANS, SPANS + 1, []))
+    assert [route for route, _ in crowd.feeds.outbox] == [b"view"]
+
+
+def test_a_turn_ends_on_the_long_way_to_where_a_stream_begins() -> None:
+    steps = 0
+
+    def far(since: int) -> Iterator[Span | None]:
+        nonlocal steps
+        for steps in range(1, 1_000_000):  # noqa: B007
+            yield None
+
+    crowd = Crowd(far)
+    crowd.comes(b"stream", STREAM_BYTES)
+    crowd.turn()
+    assert steps == feeds.TURN_STREAM_BYTES // feeds.STEP_BYTES
+
+
+def test_a_silent_follower_is_forgotten_and_nothing_is_kept_of_streams() -> None:
+    crowd = Crowd()
+    for n in range(10):
+        crowd.comes(b"stream-%d" % n, STREAM_BYTES)
+    crowd.turn()
+    crowd.following.clear()
+    assert crowd.turn(feeds.GONE_AFTER_S).total() > 0
+    assert crowd.turn().total() == 0
+    assert (crowd.feeds.followers, crowd.feeds.kept) == (0, {})
+
+
+def test_a_stream_ends_in_the_journal_when_its_client_closes(tmp_path: Path) -> None:
+    with TemporaryDirectory() as sockets, closing(opened(tmp_path)) as journal:
+        process = ProcessConfig(*("", 1, "", "", 1.0, ""), sockets, *("", "", False))
+        config = ServiceConfig(process, str(tmp_path), ())
+        with (
+            closing(FeedSocket(JournalServer(journal), config)) as socket,
+            zmq.Context() as context,
+            context.socket(zmq.DEALER) as stream,
+        ):
+            stream.connect(config.feeds)
+            stream.send(Following("stream", "session", 0, STREAM_BYTES).follow(NOBODY))
+            assert socket.socket.poll(5_000)
+            socket.drain()
+            socket.turn()
+            stream.recv()
+            assert socket.followers == 1
+            stream.close(linger=0)
+            until = monotonic() + 5.0
+            while socket.followers and monotonic() < until:  # its clock stands still
+                socket.forward(Span(0, 1, []))
+            assert socket.followers == 0
