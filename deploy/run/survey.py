@@ -24,9 +24,10 @@ from driftline.engine.moments import time_in_words
 from driftline.engine.policy import Output, Policy, SnapshotCut
 from driftline.engine.wire.marks import Mark
 
-STORE, LOG, OUTPUT, USED = "node", "input", "output", "used"
+STORE, LOG, OUTPUT, USED, JOURNAL = "node", "input", "output", "used", "journal"
 """The kinds of directories. A role is a kind, a dash and an index: `node-0`. What was used of an
-input is a file, which may be missing or old."""
+input is a file, which may be missing or old. Of a service the journal has all outputs: it has no
+index."""
 
 OTHER_DIRECTORY = "give the --state of these outputs, or another --output"
 """What to do about outputs whose state is not known."""
@@ -36,6 +37,7 @@ _NAMES = {
     LOG: "the log of input",
     OUTPUT: "the outputs of node",
     USED: "what was used of input",
+    JOURNAL: "the journal",
 }
 
 
@@ -75,10 +77,11 @@ class DirectoryReport:
 
     @property
     def index(self) -> int:
-        return int(self.role.partition("-")[2])
+        return int(self.role.partition("-")[2] or 0)
 
     def __str__(self) -> str:
-        return f"{self.path} ({_NAMES[self.kind]} {self.index})"
+        number = "" if self.kind == JOURNAL else f" {self.index}"
+        return f"{self.path} ({_NAMES[self.kind]}{number})"
 
 
 @dataclass(frozen=True, slots=True)

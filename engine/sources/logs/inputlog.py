@@ -28,7 +28,12 @@ from zlib import crc32
 import lmdb
 
 from driftline.engine.durable import make_directory
-from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
+from driftline.engine.errors import (
+    DriftlineError,
+    MalformedMessage,
+    StateMismatch,
+    Unavailable,
+)
 from driftline.engine.lmdbs import DAMAGE, every_row, open_environment, reason, reported, seal
 from driftline.engine.locks import Lock
 from driftline.engine.mending import ONCE_MENDED
@@ -87,8 +92,9 @@ class WriteGroup(Job):
 class InputLog:
     """The log of one front.
 
-    Opening raises StateMismatch if the directory is not a log of this identity and mark, and
-    Unavailable. All methods raise Unavailable, and StateMismatch if the log is damaged.
+    Opening raises StateMismatch if the directory is not a log of this mark, or, without marks, of
+    this identity; and Unavailable. All methods raise Unavailable, and StateMismatch if the log is
+    damaged.
     """
 
     def __init__(
@@ -204,13 +210,15 @@ class InputLog:
             self._producers = self._env.open_db(b"producers", txn=txn)
             if new:
                 txn.put(b"identity", mine, db=self._about)
-            if txn.get(b"identity", db=self._about) != mine:
+            identity, marked = (txn.get(key, db=self._about) for key in (b"identity", MARK))
+            before = None if marked is None else Mark.decode(bytes(marked), self.name)
+            # A mark says more than an identity, which may have the path of a flow.
+            by_mark = bool(mark.lineage and before is not None and before.lineage)
+            if identity != mine and not (by_mark and _is_log(identity)):
                 raise StateMismatch(
                     f"{self.name} is not an input log, or belongs to another flow, front or "
                     "version of Driftline: give another directory, or remove this one"
                 )
-            marked = txn.get(MARK, db=self._about)
-            before = None if marked is None else Mark.decode(bytes(marked), self.name)
             txn.put(MARK, mark.over(before, self.name).encode(), db=self._about)
             seal(txn, self._about)
 
@@ -339,6 +347,17 @@ def encode_entry(entry: Entry) -> bytes:
     taken = (entry.taken_us,) if entry.taken_us else ()
     body = pack((entry.producer, entry.sequence, entry.data, *taken))
     return crc32(body, crc32(_NUMBER.pack(entry.time))).to_bytes(4, "big") + body
+
+
+def _is_log(identity: bytes | None) -> bool:
+    """Whether this is the identity of a log in the format of now."""
+    try:
+        match unpack(bytes(identity or b"")):
+            case (str(form), str()):
+                return form == _FORMAT
+    except MalformedMessage:
+        pass
+    return False
 
 
 def _claim(path: Path) -> Lock:

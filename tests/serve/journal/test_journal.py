@@ -219,7 +219,7 @@ def test_damage_is_found_wherever_it_is(tmp_path: Path) -> None:
             if path == files[-1] and offset >= entries[-1]:
                 continue  # what no later entry calls durable is taken for a torn end
             frame = max(end for end in (0, *entries) if end <= offset)
-            told = f"{path.name} is damaged at byte {frame}. Restore it from a copy"
+            told = f"{path.name} is damaged at byte {frame}. Restore it together"
             with pytest.raises(StateMismatch, match=told):
                 read_all(tmp_path, 3000)
         path.write_bytes(whole)
