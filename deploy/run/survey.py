@@ -58,6 +58,8 @@ class DirectoryReport:
     """Of a store: the number of its newest part."""
     reserved: int = 0
     """Of a log: all times that it has given to records are smaller."""
+    noted: int = 0
+    """Of a log: the same, as it is noted beside the log; 0: it is not known."""
     entries: int = 0
     """Of a log: how many records it holds."""
     trimmed: int = 0
@@ -227,6 +229,11 @@ class _Rules:
         """A copy from within a session, recognised by numbers that are too small or too large."""
         if report.mark is None:
             return None
+        if report.kind == LOG and report.reserved < report.noted:
+            old = f"is an old copy: it ends before {time_in_words(report.reserved)}, but beside it "
+            return self._lost(
+                report, f"{old}is noted that it went on to {time_in_words(report.noted)}"
+            )
         if report.kind == LOG and report.reserved <= self.t_last:
             old = f"is an old copy: it ends before {time_in_words(report.reserved)}, but there are"
             return self._lost(report, f"{old} outputs up to {time_in_words(self.t_last)}")

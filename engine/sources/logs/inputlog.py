@@ -37,6 +37,7 @@ from driftline.engine.errors import (
 from driftline.engine.lmdbs import DAMAGE, every_row, open_environment, reason, reported, seal
 from driftline.engine.locks import Lock
 from driftline.engine.mending import ONCE_MENDED
+from driftline.engine.sources.logs.reserved import ReservedNote, noted
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.marks import MARK, NOBODY, Mark
 from driftline.engine.wire.party import Job
@@ -106,6 +107,7 @@ class InputLog:
             try:
                 self._env = open_environment(path, map_size, max_dbs=3)
                 self._open(pack((_FORMAT, identity)), mark)
+                self._note = ReservedNote(path, mark.lineage)
             except BaseException:
                 self._lock.release()
                 raise
@@ -174,7 +176,9 @@ class InputLog:
             for key, time in ((_RESERVED, group.reserved), (_TRIMMED, group.trim)):
                 txn.put(key, encode_beside(key, time), db=self._about)
             seal(txn, self._about)
-            return self._trim(txn, group.trim)
+            left = self._trim(txn, group.trim)
+        self._note.write(group.reserved)
+        return left
 
     def trim(self, below: int) -> None:
         """Remove all entries below a time."""
@@ -189,6 +193,7 @@ class InputLog:
 
     def close(self) -> None:
         """Release the directory."""
+        self._note.close()
         self._env.close()
         self._lock.release()
 
@@ -266,7 +271,8 @@ class InputLog:
 
 @dataclass(frozen=True, slots=True)
 class LogContents:
-    """The mark of a log (None: it has none), its two times, and its number of entries."""
+    """The mark of a log (None: it has none), its two times, and its number of entries; `noted`: the
+    reserved time that is noted beside it."""
 
     mark: Mark | None
     reserved: int
@@ -274,6 +280,7 @@ class LogContents:
     entries: int
     later: int
     """Entries from a given time on."""
+    noted: int = 0
 
 
 def check_log(path: Path, start: int = 0) -> LogContents:
@@ -293,11 +300,12 @@ def check_log(path: Path, start: int = 0) -> LogContents:
                 decode_beside(key, value, name)
             else:
                 about[key] = value
-    mark = Mark.decode(about[MARK], name) if MARK in about else None
+        mark = Mark.decode(about[MARK], name) if MARK in about else None
+        beside = noted(path, mark.lineage) if mark is not None else 0
     reserved, trimmed = (
         decode_beside(key, about[key], name) if key in about else 0 for key in (_RESERVED, _TRIMMED)
     )
-    return LogContents(mark, reserved, trimmed, entries, later)
+    return LogContents(mark, reserved, trimmed, entries, later, beside)
 
 
 def encode_number(number: int) -> bytes:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -40,11 +41,12 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
     try:
         service.start()
         with IndexClient(service.url) as index:
-            index.put("1", {"title": "kept"})
+            index.put("1", {"title": "kept"}, wait="visible")
             node = service.parts()["node-0"]
             node.suspend()
             shutil.copytree(base / "state" / "input-0", base / "old")
-            index.put("2", {"title": "acknowledged"}, wait="durable")
+            put = httpx.put(f"{service.url}/documents/2", json={"title": "acknowledged"})
+            assert put.status_code == 200
         service.kill()
         with suppress(psutil.NoSuchProcess):  # it is killed with its parent, though it is stopped
             node.kill()
