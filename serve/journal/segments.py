@@ -15,10 +15,11 @@ import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
+from driftline.engine.counted import counted
 from driftline.engine.durable import replace_file, sync_directory, write_at
 from driftline.engine.errors import StateMismatch
 from driftline.engine.labels import INFINITY
@@ -259,20 +260,27 @@ class Segments:
         return reported(self.directory)
 
 
-def look_at(directory: Path) -> int:
+def look_at(directory: Path) -> tuple[int, str]:
     """Up to when there are outputs in a journal, -1 without any; changes nothing.
 
-    Reads the last segment, as who opens the journal does. Raises StateMismatch for damage, OSError.
+    Reads the last segment, as who opens the journal does. Also gives a sentence on a torn end,
+    which is cut off then; "" without one. Raises StateMismatch for damage, OSError.
     """
     numbers = _numbers_in(directory)
     if not numbers:
-        return -1
+        return -1, ""
     path = _path(directory, numbers[-1])
-    payloads = _frames(path, numbers[-1])
-    if (first := next(payloads, None)) is None:
+    offset, t_last = 0, -1
+    for payload in _frames(path, numbers[-1]):
+        entries = (Entry.decode(payload),) if offset else _decoded(payload, path).last
+        t_last = max(t_last, *(entry.t_last for entry in entries), -1)
+        offset += HEAD_BYTES + len(payload)
+    if not offset:
         raise _damaged(path, 0)
-    entries = chain(_decoded(first, path).last, map(Entry.decode, payloads))
-    return max((entry.t_last for entry in entries), default=-1)
+    if not (torn := path.stat().st_size - offset):
+        return t_last, ""
+    size = counted(torn, "byte")
+    return t_last, f"{path} ends with {size} that are no whole record; they are cut off"
 
 
 def _path(directory: Path, number: int) -> Path:

@@ -25,6 +25,9 @@ from driftline.serve.journal.segments import look_at
 FRONT, LOGS = "input-0", (0,)
 """The only input log of a service, and its number."""
 
+WHOLE_COPY = "restore the whole state directory of the service from one copy"
+"""What to do where a part of the directory does not fit the others."""
+
 
 def check_directories(
     state: Path, registry: str, run: ClusterState | None, policy: str, layout: Layout, anew: str
@@ -60,9 +63,17 @@ def _journal(path: Path, run: ClusterState | None) -> DirectoryReport:
         try:
             report = replace(report, mark=read_mark(path, 0))
             _check_identity(path, run, begun=report.mark is not None)
-            return replace(report, t_last=look_at(path))
+            t_last, torn = look_at(path)
         except StateMismatch as error:
             return replace(report, damage=str(error))
+    if torn:
+        log.warning(
+            "%s. If that is damage, and not of a crash, the service ends when a node notices that "
+            "outputs are missing: then %s",
+            torn,
+            WHOLE_COPY,
+        )
+    return replace(report, t_last=t_last)
 
 
 def _check_identity(path: Path, run: ClusterState | None, *, begun: bool) -> None:

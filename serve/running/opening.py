@@ -15,14 +15,14 @@ from driftline.engine.flow.code import Code, code_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
 from driftline.engine.flow.plan import Plan
-from driftline.serve.running.directories import check_directories
+from driftline.serve.running.directories import WHOLE_COPY, check_directories
 
 POLICY = "exactly-once"
 """The only policy whose outputs are in one order."""
 
 ANEW = "remove the directory, with all that the service holds"
 
-WHOLE = f"restore the whole state directory of the service from one copy, or {ANEW}"
+WHOLE = f"{WHOLE_COPY}, or {ANEW}"
 """The ways out, where a part of the directory does not fit the others."""
 
 

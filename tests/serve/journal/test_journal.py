@@ -301,3 +301,13 @@ def test_an_end_of_zeros_is_torn_too(tmp_path: Path) -> None:
     assert items_in(list(journal.read(0))) == LONG.items
     assert last.read_bytes() == whole
     journal.close()
+
+
+def test_who_only_looks_sees_how_far_it_is_and_a_torn_end(tmp_path: Path) -> None:
+    filled(tmp_path, LONG.bundles, 3000).close()
+    last = segments(tmp_path)[-1]
+    whole = last.read_bytes()
+    assert module.look_at(tmp_path) == (max(bundle.t_last for bundle in LONG.bundles), "")
+    last.write_bytes(whole[:-1])
+    assert "no whole record; they are cut off" in module.look_at(tmp_path)[1]
+    assert last.read_bytes() == whole[:-1], "nothing is changed"
