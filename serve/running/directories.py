@@ -30,21 +30,29 @@ WHOLE_COPY = "restore the whole state directory of the service from one copy"
 
 
 def check_directories(
-    state: Path, registry: str, run: ClusterState | None, policy: str, layout: Layout, anew: str
+    state: Path,
+    registry: str,
+    run: ClusterState | None,
+    policy: str,
+    layout: Layout,
+    anew: str,
+    of_flow: Path | None = None,
 ) -> None:
     """Compare what is in a state directory with the registry.
 
     `registry`: where it is; `run`: its contents, None without one; `layout`: the nodes whose stores
-    are here; `anew`: how to go on otherwise than by a copy of one directory. Raises StateMismatch
+    are here; `anew`: how to go on otherwise than by a copy of one directory; `of_flow`: where
+    the input log is, if elsewhere than in `state`. Raises StateMismatch
     for what does not fit, and logs what is gone on with; Unavailable.
     """
-    if run is None and not any((state / name).exists() for name in (FRONT, FOLDER)):
+    of_flow = of_flow or state
+    if run is None and not ((of_flow / FRONT).exists() or (state / FOLDER).exists()):
         return
     offsets = run.snapshots[0].offsets if run is not None and run.snapshots else ()
-    found = look(state, None, offsets)
+    found = look(of_flow, None, offsets)
     if not layout:  # the stores of nodes are on their hosts
         found = [report for report in found if report.kind != STORE]
-    reports = with_missing(found, state, None, layout, LOGS)
+    reports = with_missing(found, of_flow, None, layout, LOGS)
     reports.append(_journal(state / FOLDER, run))
     wrong = problems(POLICIES[policy], registry, run, reports, anew)
     for problem in wrong:

@@ -145,7 +145,8 @@ class Beginning:
         if registered is not None:
             anew = f"begin anew: `driftline remove {name}` says what to remove; then {ANEW}"
             where = f"{tree.where}, {FLOWS}/{name}"
-            check_directories(state, where, registered, POLICY, (), anew)
+            of_flow = state / FLOWS / name
+            check_directories(state, where, registered, POLICY, (), anew, of_flow)
         if before is not None and runs:
             if _goes_on(before, flow, service):
                 nodes = len(before.layout_in(registered))

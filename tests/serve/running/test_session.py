@@ -74,7 +74,7 @@ def begun(
 
 def end(tree: Folder, submission: Submission, directory: Path) -> None:
     """The run ends in good order, with three nodes; `directory`: of its front."""
-    place = directory / "input-0", directory / "journal"
+    place = directory / "flows" / submission.name / "input-0", directory / "journal"
     InputLog(place[0], "words 0", Mark(submission.lineage, "input-0", 1)).close()
     mark = Mark(submission.lineage, "journal", 1)
     Journal(place[1], flow(), submission.identity, mark).close()
@@ -152,7 +152,7 @@ def test_what_was_removed_here_is_missed_before_anything_is_submitted(
 ) -> None:
     first = begun(tree, tmp_path / "s")
     end(tree, first, tmp_path / "s")
-    shutil.rmtree(tmp_path / "s" / "input-0")
+    shutil.rmtree(tmp_path / "s" / "flows" / "web" / "input-0")
     with pytest.raises(StateMismatch, match=r"input-0 .* is gone.* `driftline remove web`"):
         begun(tree, tmp_path / "s")
     (found, _) = find(tree, "web") or (None, 0)
