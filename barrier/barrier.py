@@ -33,8 +33,8 @@ BUNDLE_BYTES = 1 << 22
 """The default of `Barrier.bundle_bytes`."""
 
 ADVICE = (
-    "Restore outputs and state from copies of the same moment, or begin anew: without the outputs, "
-    "and without the state directory"
+    "Restore outputs and state from copies of the same moment (a service: its whole state "
+    "directory, which has both), or begin anew without both"
 )
 
 

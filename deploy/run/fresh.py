@@ -36,7 +36,7 @@ from driftline.engine.sinks.lines import DEAD_LETTERS
 
 _LOCK = r".+\.lock|sockets|\..+\.[0-9]+"
 """Files that stay: locks, the note on sockets (see `leftovers`), drafts of living processes."""
-_OF_STATE = r"registry|at-node-[0-9]+|input-[0-9]+\.used"
+_OF_STATE = r"registry|at-node-[0-9]+|input-[0-9]+\.(used|reserved)"
 _FOLDER = r"(node|input)-[0-9]+"
 _IN_FOLDER = r"data\.mdb|lock\.mdb|claim"
 _HIDDEN = r"identity|barrier-[0-9]+\.(mark|progress)"

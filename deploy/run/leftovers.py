@@ -38,7 +38,7 @@ _DRAFT = re.compile(r"\..+\.(\d+)")
 def socket_folder(state: Path) -> Iterator[Path]:
     """Make a folder with a short path for the sockets of a run; remove that of the run before."""
     note = state / "sockets"
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # such as bytes that are no text
         before = Path(note.read_text())
         if before.name.startswith(_PREFIX):
             shutil.rmtree(before, ignore_errors=True)

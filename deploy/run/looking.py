@@ -130,6 +130,7 @@ def _log(report: DirectoryReport, offsets: Sequence[int]) -> DirectoryReport:
         report,
         mark=log.mark,
         reserved=log.reserved,
+        noted=log.noted,
         entries=log.entries,
         trimmed=log.trimmed,
         waiting=log.later,

@@ -24,9 +24,10 @@ from driftline.engine.moments import time_in_words
 from driftline.engine.policy import Output, Policy, SnapshotCut
 from driftline.engine.wire.marks import Mark
 
-STORE, LOG, OUTPUT, USED = "node", "input", "output", "used"
+STORE, LOG, OUTPUT, USED, JOURNAL = "node", "input", "output", "used", "journal"
 """The kinds of directories. A role is a kind, a dash and an index: `node-0`. What was used of an
-input is a file, which may be missing or old."""
+input is a file, which may be missing or old. Of a service the journal has all outputs: it has no
+index."""
 
 OTHER_DIRECTORY = "give the --state of these outputs, or another --output"
 """What to do about outputs whose state is not known."""
@@ -36,6 +37,7 @@ _NAMES = {
     LOG: "the log of input",
     OUTPUT: "the outputs of node",
     USED: "what was used of input",
+    JOURNAL: "the journal",
 }
 
 
@@ -56,6 +58,8 @@ class DirectoryReport:
     """Of a store: the number of its newest part."""
     reserved: int = 0
     """Of a log: all times that it has given to records are smaller."""
+    noted: int = 0
+    """Of a log: the same, as it is noted beside the log; 0: it is not known."""
     entries: int = 0
     """Of a log: how many records it holds."""
     trimmed: int = 0
@@ -75,10 +79,11 @@ class DirectoryReport:
 
     @property
     def index(self) -> int:
-        return int(self.role.partition("-")[2])
+        return int(self.role.partition("-")[2] or 0)
 
     def __str__(self) -> str:
-        return f"{self.path} ({_NAMES[self.kind]} {self.index})"
+        number = "" if self.kind == JOURNAL else f" {self.index}"
+        return f"{self.path} ({_NAMES[self.kind]}{number})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +229,11 @@ class _Rules:
         """A copy from within a session, recognised by numbers that are too small or too large."""
         if report.mark is None:
             return None
+        if report.kind == LOG and report.reserved < report.noted:
+            old = f"is an old copy: it ends before {time_in_words(report.reserved)}, but beside it "
+            return self._lost(
+                report, f"{old}is noted that it went on to {time_in_words(report.noted)}"
+            )
         if report.kind == LOG and report.reserved <= self.t_last:
             old = f"is an old copy: it ends before {time_in_words(report.reserved)}, but there are"
             return self._lost(report, f"{old} outputs up to {time_in_words(self.t_last)}")

@@ -52,7 +52,7 @@ class OutputDirectory:
             if lack := what_lacks(path, foreign):
                 raise StateMismatch(lack)
             make_directory(self.hidden)
-            self._check_identity(f"{_FORMAT}\n{identity}\n".encode())
+            self._check_identity(identity_lines(identity))
             self._lock = self._locked(f"barrier-{self.number}")
             try:
                 self._check_mark(mark)
@@ -92,6 +92,11 @@ class OutputDirectory:
                 )
         finally:
             lock.release()
+
+
+def identity_lines(identity: str) -> bytes:
+    """What the file IDENTITY holds, in a directory of this identity."""
+    return f"{_FORMAT}\n{identity}\n".encode()
 
 
 def what_lacks(path: Path, foreign: str) -> str:

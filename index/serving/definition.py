@@ -50,9 +50,10 @@ def define(state: Path, given: Path | None) -> str:
     with reported(state):
         if given is not None:
             _use_schema(given, state)
-        if not (state / _FLOW).exists() or (state / _FLOW).read_text() != _MODULE:
+        module = _MODULE.encode()
+        if not (state / _FLOW).exists() or (state / _FLOW).read_bytes() != module:
             make_directory(state)
-            replace_file(state / _FLOW, _MODULE.encode())
+            replace_file(state / _FLOW, module)
     return f"{state / _FLOW}:flow"
 
 

@@ -32,6 +32,11 @@ _CLAIM = "journal-0"
 """One process writes all of it."""
 
 
+def identity_of(identity: str) -> str:
+    """What the directory of a journal says of whose it is; `identity`: of flow and input."""
+    return f"journal\n{identity}"
+
+
 class Journal:
     """The journal in a directory. Not for several threads.
 
@@ -61,7 +66,7 @@ class Journal:
         self.path = path
         self._groups = flow.groups
         self._sinks = len(flow.sinks)
-        self._claim = OutputDirectory(path, _CLAIM, f"journal\n{identity}", "*", mark)
+        self._claim = OutputDirectory(path, _CLAIM, identity_of(identity), "*", mark)
         try:
             self._segments = Segments(path, segment_bytes)
         except BaseException:

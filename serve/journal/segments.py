@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from driftline.engine.counted import counted
 from driftline.engine.durable import replace_file, sync_directory, write_at
 from driftline.engine.errors import StateMismatch
 from driftline.engine.labels import INFINITY
@@ -32,10 +33,7 @@ SEGMENT_BYTES = 1 << 26
 SEGMENT_ENTRIES = 1 << 16
 """With so many entries, too: who opens the journal reads its last segment, some 10 us an entry."""
 
-ADVICE = (
-    "Restore it from a copy, or remove the directory together with the state directory and run "
-    "again from the beginning"
-)
+ADVICE = "Restore it together with the rest of the state directory of its service, from one copy"
 
 _NAME = re.compile(r"segment-[0-9]{8}")
 _BUFFER = 1 << 20
@@ -173,18 +171,13 @@ class Segments:
             self._file = -1
 
     def _path(self, number: int) -> Path:
-        return self.directory / f"segment-{number:08}"
+        return _path(self.directory, number)
 
     def _numbers(self) -> list[int]:
         for draft in self.directory.glob(".segment-*"):
             draft.unlink()
         sync_directory(self.directory)  # a name that is read must survive a power cut
-        names = [path.name for path in self.directory.iterdir()]
-        numbers = sorted(int(name[8:]) for name in names if _NAME.fullmatch(name))
-        for number, after in pairwise(numbers):
-            if after != number + 1:
-                raise StateMismatch(f"{self._path(number + 1)} is missing. {ADVICE}")
-        return numbers
+        return _numbers_in(self.directory)
 
     @contextmanager
     def _opening(self) -> Iterator[None]:
@@ -213,15 +206,10 @@ class Segments:
 
         Raises StateMismatch for damage.
         """
-        path = self._path(number)
-        end, offset, frames = path.stat().st_size, 0, 0
-        with path.open("rb", buffering=_BUFFER) as file:
-            while (payload := payload_at(file, number, offset, end)) is not None:
-                offset += HEAD_BYTES + len(payload)
-                frames += 1
-            file.seek(offset)
-            if was_durable(file.read(), number, offset):
-                raise self._damaged(number, offset)
+        offset = frames = 0
+        for payload in _frames(self._path(number), number):
+            offset += HEAD_BYTES + len(payload)
+            frames += 1
         return offset, frames - 1
 
     def _header(self, number: int) -> Header:
@@ -230,24 +218,14 @@ class Segments:
             payload = payload_at(file, number, 0, path.stat().st_size)
         if payload is None:
             raise self._damaged(number, 0)
-        return self._decoded(payload, path)
-
-    @staticmethod
-    def _decoded(payload: bytes, path: Path) -> Header:
-        header = Header.decode(payload)
-        if header is None:
-            raise StateMismatch(
-                f"{path} was written by another version of Driftline: go on with that one, or give "
-                "another directory"
-            )
-        return header
+        return _decoded(payload, path)
 
     def _read(self, number: int) -> Iterator[Header | Entry]:
         path, offset = self._path(number), 0
         while offset < (end := self._end(number, offset)):
             # No file is open while somebody else has his turn: there may be many who read.
             for payload in self._some(path, number, offset, end):
-                yield Entry.decode(payload) if offset else self._decoded(payload, path)
+                yield Entry.decode(payload) if offset else _decoded(payload, path)
                 offset += HEAD_BYTES + len(payload)
 
     def _some(self, path: Path, number: int, offset: int, end: int) -> list[bytes]:
@@ -278,7 +256,7 @@ class Segments:
         return self._durable
 
     def _damaged(self, number: int, offset: int) -> StateMismatch:
-        return StateMismatch(f"{self._path(number)} is damaged at byte {offset}. {ADVICE}")
+        return _damaged(self._path(number), offset)
 
     @contextmanager
     def _written(self) -> Iterator[None]:
@@ -292,3 +270,65 @@ class Segments:
 
     def _reported(self) -> AbstractContextManager[None]:
         return reported(self.directory)
+
+
+def look_at(directory: Path) -> tuple[int, str]:
+    """Up to when there are outputs in a journal, -1 without any; changes nothing.
+
+    Reads the last segment, as who opens the journal does. Also gives a sentence on a torn end,
+    which is cut off then; "" without one. Raises StateMismatch for damage, OSError.
+    """
+    numbers = _numbers_in(directory)
+    if not numbers:
+        return -1, ""
+    path = _path(directory, numbers[-1])
+    offset, t_last = 0, -1
+    for payload in _frames(path, numbers[-1]):
+        entries = (Entry.decode(payload),) if offset else _decoded(payload, path).last
+        t_last = max(t_last, *(entry.t_last for entry in entries), -1)
+        offset += HEAD_BYTES + len(payload)
+    if not offset:
+        raise _damaged(path, 0)
+    if not (torn := path.stat().st_size - offset):
+        return t_last, ""
+    size = counted(torn, "byte")
+    return t_last, f"{path} ends with {size} that are no whole record; they are cut off"
+
+
+def _path(directory: Path, number: int) -> Path:
+    return directory / f"segment-{number:08}"
+
+
+def _numbers_in(directory: Path) -> list[int]:
+    names = [path.name for path in directory.iterdir()]
+    numbers = sorted(int(name[8:]) for name in names if _NAME.fullmatch(name))
+    for number, after in pairwise(numbers):
+        if after != number + 1:
+            raise StateMismatch(f"{_path(directory, number + 1)} is missing. {ADVICE}")
+    return numbers
+
+
+def _frames(path: Path, number: int) -> Iterator[bytes]:
+    """The payloads of all whole frames of a segment. Raises StateMismatch for damage."""
+    end, offset = path.stat().st_size, 0
+    with path.open("rb", buffering=_BUFFER) as file:
+        while (payload := payload_at(file, number, offset, end)) is not None:
+            yield payload
+            offset += HEAD_BYTES + len(payload)
+        file.seek(offset)
+        if was_durable(file.read(), number, offset):
+            raise _damaged(path, offset)
+
+
+def _decoded(payload: bytes, path: Path) -> Header:
+    header = Header.decode(payload)
+    if header is None:
+        raise StateMismatch(
+            f"{path} was written by another version of Driftline: go on with that one, or give "
+            "another directory"
+        )
+    return header
+
+
+def _damaged(path: Path, offset: int) -> StateMismatch:
+    return StateMismatch(f"{path} is damaged at byte {offset}. {ADVICE}")

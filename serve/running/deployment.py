@@ -106,6 +106,12 @@ def on_this_machine(
 ) -> Deployment:
     """Master and nodes are children of this process. Raises StateMismatch, Unavailable."""
     if (serving.state / NOTE).exists():
+        if (serving.state / "registry").exists():
+            raise StateMismatch(
+                f"{serving.state} has a registry, so it is of a service on this machine, but it "
+                f"has {NOTE}, too, which only a service on a cluster has: somebody has put it "
+                "there. Remove it, unless it is the registry that does not belong there"
+            )
         raise StateMismatch(
             f"{serving.state} is of a service on a cluster: say on which, with --zookeeper or "
             "--registry, or give another --state"

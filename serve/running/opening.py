@@ -15,11 +15,15 @@ from driftline.engine.flow.code import Code, code_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
 from driftline.engine.flow.plan import Plan
+from driftline.serve.running.directories import WHOLE_COPY, check_directories
 
 POLICY = "exactly-once"
 """The only policy whose outputs are in one order."""
 
 ANEW = "remove the directory, with all that the service holds"
+
+WHOLE = f"{WHOLE_COPY}, or {ANEW}"
+"""The ways out, where a part of the directory does not fit the others."""
 
 
 def open_service(
@@ -28,7 +32,8 @@ def open_service(
     """Open the state of a service. Precondition: the caller has locked the directory.
 
     Returns the contents of the registry. Raises StateMismatch if the directory is of another flow,
-    or the code of the flow has changed and that is not accepted; Unavailable.
+    what is in it does not belong together, or the code of the flow has changed and that is not
+    accepted; Unavailable.
     """
     wait_for_others(state)
     registry = FileRegistry(state / "registry")
@@ -38,6 +43,9 @@ def open_service(
     if before is not None:
         identity = identity.beginning_as(before.about)
     run = check_identity(before, identity.text, str(state), identity, ANEW, "give another --state")
+    layout = run.layout or tuple(range(identity.nodes))
+    known = run if run.version else None
+    check_directories(state, str(state / "registry"), known, POLICY, layout, WHOLE)
     code = code_of(flow)
     if not run.version:
         run = run.next(lineage=secrets.token_hex(8), code=code, output=str(state))

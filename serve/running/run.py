@@ -102,7 +102,7 @@ class _Run:
             self._deployment.journal,
             retained_bytes=serving.retained_bytes,
         )
-        self._intake = self._open_intake(serving)
+        self._intake = self._open_intake(serving, flow.name)
         self._front = self._open_front()
 
     def service(self) -> Service:
@@ -165,9 +165,9 @@ class _Run:
                     deployment.supervise()
         return outcome
 
-    def _open_intake(self, serving: Serving) -> ServiceIntake[Waiting]:
+    def _open_intake(self, serving: Serving, name: str) -> ServiceIntake[Waiting]:
         mark = Mark(self._process.lineage, "input-0", self._process.session)
-        input_log = InputLog(Path(self._process.state) / mark.role, f"{serving.flow} 0", mark)
+        input_log = InputLog(Path(self._process.state) / mark.role, f"{name} 0", mark)
         self._stack.callback(input_log.close)
         self._taken = input_log.last_time and input_log.last_time + 1
         address = serving.producers or f"ipc://{self._process.sockets}/producers"

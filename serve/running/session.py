@@ -25,7 +25,7 @@ from driftline.deploy.cluster.flows.outcomes import (
 from driftline.deploy.cluster.flows.records import Submission
 from driftline.deploy.cluster.flows.submissions import find
 from driftline.deploy.cluster.flows.submitting import Order, Service, submit
-from driftline.deploy.cluster.tree.tree import Tree
+from driftline.deploy.cluster.tree.tree import FLOWS, Tree
 from driftline.deploy.host.config import Reading
 from driftline.deploy.host.transport import Network
 from driftline.deploy.keys.key import own_key
@@ -40,6 +40,7 @@ from driftline.engine.policy import policy
 from driftline.engine.sinks.directory import reported
 from driftline.engine.wire.senders import CONSUMER
 from driftline.serve.running.deployment import NOTE, Serving
+from driftline.serve.running.directories import check_directories
 from driftline.serve.running.opening import ANEW, POLICY
 
 PATH_BYTES_MAX = 100
@@ -125,7 +126,8 @@ class Beginning:
     def begin(self, serving: Serving, flow: Flow, sockets: Path) -> Submission:
         """The running flow of a service. Precondition: nobody else has the name, or the directory.
 
-        Raises StateMismatch if the flow of this name is another service's, Unavailable.
+        Raises StateMismatch if the flow of this name is another service's, or if what is in the
+        state directory does not fit it; Unavailable.
         """
         tree, name, state = self.tree, self.name, serving.state
         note = Note.read(state, name)
@@ -138,8 +140,14 @@ class Beginning:
             note = replace(note, port=_free_port(self.journal, note.port))
         note.write(state)
         service = Service(name, self._consumer(note.port, state, sockets), note.lineage)
-        if before is not None and runs:
+        if before is not None:
             service.check_same(tree, name, before.lineage, before.fronts)
+        if registered is not None:
+            anew = f"begin anew: `driftline remove {name}` says what to remove; then {ANEW}"
+            where = f"{tree.where}, {FLOWS}/{name}"
+            of_flow = state / FLOWS / name
+            check_directories(state, where, registered, POLICY, (), anew, of_flow)
+        if before is not None and runs:
             if _goes_on(before, flow, service):
                 nodes = len(before.layout_in(registered))
                 text, told = "", about("service-resumed", flow=name, run=before.run, nodes=nodes)

@@ -28,10 +28,16 @@ from zlib import crc32
 import lmdb
 
 from driftline.engine.durable import make_directory
-from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
+from driftline.engine.errors import (
+    DriftlineError,
+    MalformedMessage,
+    StateMismatch,
+    Unavailable,
+)
 from driftline.engine.lmdbs import DAMAGE, every_row, open_environment, reason, reported, seal
 from driftline.engine.locks import Lock
 from driftline.engine.mending import ONCE_MENDED
+from driftline.engine.sources.logs.reserved import ReservedNote, noted
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.marks import MARK, NOBODY, Mark
 from driftline.engine.wire.party import Job
@@ -87,8 +93,9 @@ class WriteGroup(Job):
 class InputLog:
     """The log of one front.
 
-    Opening raises StateMismatch if the directory is not a log of this identity and mark, and
-    Unavailable. All methods raise Unavailable, and StateMismatch if the log is damaged.
+    Opening raises StateMismatch if the directory is not a log of this mark, or, without marks, of
+    this identity; and Unavailable. All methods raise Unavailable, and StateMismatch if the log is
+    damaged.
     """
 
     def __init__(
@@ -100,6 +107,7 @@ class InputLog:
             try:
                 self._env = open_environment(path, map_size, max_dbs=3)
                 self._open(pack((_FORMAT, identity)), mark)
+                self._note = ReservedNote(path, mark.lineage)
             except BaseException:
                 self._lock.release()
                 raise
@@ -168,7 +176,9 @@ class InputLog:
             for key, time in ((_RESERVED, group.reserved), (_TRIMMED, group.trim)):
                 txn.put(key, encode_beside(key, time), db=self._about)
             seal(txn, self._about)
-            return self._trim(txn, group.trim)
+            left = self._trim(txn, group.trim)
+        self._note.write(group.reserved)
+        return left
 
     def trim(self, below: int) -> None:
         """Remove all entries below a time."""
@@ -183,6 +193,7 @@ class InputLog:
 
     def close(self) -> None:
         """Release the directory."""
+        self._note.close()
         self._env.close()
         self._lock.release()
 
@@ -204,13 +215,15 @@ class InputLog:
             self._producers = self._env.open_db(b"producers", txn=txn)
             if new:
                 txn.put(b"identity", mine, db=self._about)
-            if txn.get(b"identity", db=self._about) != mine:
+            identity, marked = (txn.get(key, db=self._about) for key in (b"identity", MARK))
+            before = None if marked is None else Mark.decode(bytes(marked), self.name)
+            # A mark says more than an identity, which may have the path of a flow.
+            by_mark = bool(mark.lineage and before is not None and before.lineage)
+            if identity != mine and not (by_mark and _is_log(identity)):
                 raise StateMismatch(
                     f"{self.name} is not an input log, or belongs to another flow, front or "
                     "version of Driftline: give another directory, or remove this one"
                 )
-            marked = txn.get(MARK, db=self._about)
-            before = None if marked is None else Mark.decode(bytes(marked), self.name)
             txn.put(MARK, mark.over(before, self.name).encode(), db=self._about)
             seal(txn, self._about)
 
@@ -258,7 +271,8 @@ class InputLog:
 
 @dataclass(frozen=True, slots=True)
 class LogContents:
-    """The mark of a log (None: it has none), its two times, and its number of entries."""
+    """The mark of a log (None: it has none), its two times, and its number of entries; `noted`: the
+    reserved time that is noted beside it."""
 
     mark: Mark | None
     reserved: int
@@ -266,6 +280,7 @@ class LogContents:
     entries: int
     later: int
     """Entries from a given time on."""
+    noted: int = 0
 
 
 def check_log(path: Path, start: int = 0) -> LogContents:
@@ -285,11 +300,12 @@ def check_log(path: Path, start: int = 0) -> LogContents:
                 decode_beside(key, value, name)
             else:
                 about[key] = value
-    mark = Mark.decode(about[MARK], name) if MARK in about else None
+        mark = Mark.decode(about[MARK], name) if MARK in about else None
+        beside = noted(path, mark.lineage) if mark is not None else 0
     reserved, trimmed = (
         decode_beside(key, about[key], name) if key in about else 0 for key in (_RESERVED, _TRIMMED)
     )
-    return LogContents(mark, reserved, trimmed, entries, later)
+    return LogContents(mark, reserved, trimmed, entries, later, beside)
 
 
 def encode_number(number: int) -> bytes:
@@ -339,6 +355,17 @@ def encode_entry(entry: Entry) -> bytes:
     taken = (entry.taken_us,) if entry.taken_us else ()
     body = pack((entry.producer, entry.sequence, entry.data, *taken))
     return crc32(body, crc32(_NUMBER.pack(entry.time))).to_bytes(4, "big") + body
+
+
+def _is_log(identity: bytes | None) -> bool:
+    """Whether this is the identity of a log in the format of now."""
+    try:
+        match unpack(bytes(identity or b"")):
+            case (str(form), str()):
+                return form == _FORMAT
+    except MalformedMessage:
+        pass
+    return False
 
 
 def _claim(path: Path) -> Lock:

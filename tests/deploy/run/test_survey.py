@@ -107,6 +107,7 @@ def test_without_the_registry_whatever_is_a_runs_is_refused(policy: str) -> None
         ("two-phase", {"role": "output-1", "t_last": 8}, "has the outputs of epoch 8"),
         ("two-phase", {"role": "input-0", "reserved": 39}, "it ends before record 39"),
         ("exactly-once", {"role": "input-0", "reserved": 7}, "it ends before record 7"),
+        ("none", {"role": "input-0", "noted": 100}, "it ends before record 99, but beside it"),
     ],
 )
 def test_copies_from_within_a_session_are_told_by_their_numbers(

@@ -15,9 +15,12 @@ from driftline.engine.sources.logs.inputlog import (
     Entry,
     InputLog,
     WriteGroup,
+    check_log,
 )
 from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.sources.logs.reserved import note_of, noted
 from driftline.engine.wire.codec import pack
+from driftline.engine.wire.marks import Mark
 from tests.engine.sources.memory_disk import memory_disk
 
 
@@ -170,3 +173,27 @@ def test_large_entries_are_read_a_few_at_a_time(path: Path) -> None:
     replayed = source.entries(1)
     times = [r[0] for r, _ in zip(replayed, large, strict=False) if isinstance(r, tuple)]
     assert times == list(range(1, 13))
+
+
+MINE = Mark("mine", "input-0", 1)
+
+
+def test_with_a_mark_another_name_of_the_flow_does_not_matter(path: Path) -> None:
+    """A name may be a path, and whoever moves the file of the flow changes it."""
+    InputLog(path, "here/flow.py:flow 0", MINE).close()
+    InputLog(path, "there/flow.py:flow 0", MINE).close()
+    with pytest.raises(StateMismatch, match="belongs to another flow"):
+        InputLog(path, "there/flow.py:flow 0")
+    with pytest.raises(StateMismatch, match="it was moved or copied here"):
+        InputLog(path, "here/flow.py:flow 0", Mark("other", "input-0", 1))
+
+
+def test_an_old_copy_ends_before_what_is_noted_beside_it(path: Path) -> None:
+    log = InputLog(path, "flow", MINE)
+    log.write(WriteGroup((), 7, 0))
+    log.write(WriteGroup((), 9, 0))
+    log.close()
+    assert (check_log(path).reserved, check_log(path).noted) == (9, 9)
+    note_of(path).write_bytes(note_of(path).read_bytes()[:-1] + b"\xff")
+    assert check_log(path).noted == 0, "what is torn says nothing"
+    assert noted(path, "other") == 0

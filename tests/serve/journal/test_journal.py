@@ -227,7 +227,7 @@ def test_damage_is_found_wherever_it_is(tmp_path: Path) -> None:
             if path == files[-1] and offset >= entries[-1]:
                 continue  # what no later entry calls durable is taken for a torn end
             frame = max(end for end in (0, *entries) if end <= offset)
-            told = f"{path.name} is damaged at byte {frame}. Restore it from a copy"
+            told = f"{path.name} is damaged at byte {frame}. Restore it together"
             with pytest.raises(StateMismatch, match=told):
                 read_all(tmp_path, 3000)
         path.write_bytes(whole)
@@ -309,3 +309,13 @@ def test_an_end_of_zeros_is_torn_too(tmp_path: Path) -> None:
     assert items_in(list(journal.read(0))) == LONG.items
     assert last.read_bytes() == whole
     journal.close()
+
+
+def test_who_only_looks_sees_how_far_it_is_and_a_torn_end(tmp_path: Path) -> None:
+    filled(tmp_path, LONG.bundles, 3000).close()
+    last = segments(tmp_path)[-1]
+    whole = last.read_bytes()
+    assert module.look_at(tmp_path) == (max(bundle.t_last for bundle in LONG.bundles), "")
+    last.write_bytes(whole[:-1])
+    assert "no whole record; they are cut off" in module.look_at(tmp_path)[1]
+    assert last.read_bytes() == whole[:-1], "nothing is changed"

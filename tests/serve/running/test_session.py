@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,6 +15,7 @@ from driftline import Flow, ValueState
 from driftline.coordinator.registry import RunOutcome
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission
 from driftline.deploy.cluster.flows.removing import remove
+from driftline.deploy.cluster.flows.submissions import find
 from driftline.deploy.cluster.flows.submitting import Order, submit
 from driftline.deploy.cluster.tree.folder import Folder
 from driftline.deploy.host.config import Reading
@@ -22,7 +24,10 @@ from driftline.deploy.keys.keyset import add_keys
 from driftline.engine.errors import DriftlineError, StateMismatch
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
+from driftline.engine.sources.logs.inputlog import InputLog
+from driftline.engine.wire.marks import Mark
 from driftline.serve.gateway.server import Listening
+from driftline.serve.journal import Journal
 from driftline.serve.running.deployment import Serving, on_this_machine
 from driftline.serve.running.session import Beginning, journal_network
 
@@ -67,8 +72,12 @@ def begun(
     return beginning.begin(serving(state, **changes), made or flow(), state)
 
 
-def end(tree: Folder, submission: Submission) -> None:
-    """The run ends in good order, with three nodes."""
+def end(tree: Folder, submission: Submission, directory: Path) -> None:
+    """The run ends in good order, with three nodes; `directory`: of its front."""
+    place = directory / "flows" / submission.name / "input-0", directory / "journal"
+    InputLog(place[0], "words 0", Mark(submission.lineage, "input-0", 1)).close()
+    mark = Mark(submission.lineage, "journal", 1)
+    Journal(place[1], flow(), submission.identity, mark).close()
     registry = tree.registry(submission.name)
     state = registry.read()
     assert state is not None
@@ -84,7 +93,7 @@ def test_a_run_is_gone_on_with_until_it_is_over_and_then_another_one(
     assert first.consumer == f"ipc://{tmp_path}/s/journal.socket"
     assert first.reading.inputs == ("words=serve://web",)
     assert begun(tree, tmp_path / "s", nodes=2) == first
-    end(tree, replace(first, nodes=("n",) * 4))
+    end(tree, replace(first, nodes=("n",) * 4), tmp_path / "s")
     second = begun(tree, tmp_path / "s")
     assert (second.lineage, second.session) == (first.lineage, 2)
     assert second.run != first.run
@@ -107,7 +116,7 @@ def test_what_is_of_another_service_is_refused(tree: Folder, tmp_path: Path) -> 
         begun(tree, tmp_path / "other")
     with pytest.raises(StateMismatch, match="is of the service 'web': give --name web"):
         begun(tree, tmp_path / "s", "shop")
-    end(tree, first)
+    end(tree, first, tmp_path / "s")
     with pytest.raises(StateMismatch, match="not that of this state directory"):
         begun(tree, tmp_path / "another")
     remove(tree, "web")
@@ -138,10 +147,22 @@ def test_the_name_of_another_flow_is_refused(tree: Folder, tmp_path: Path) -> No
         begun(tree, tmp_path / "s")
 
 
+def test_what_was_removed_here_is_missed_before_anything_is_submitted(
+    tree: Folder, tmp_path: Path
+) -> None:
+    first = begun(tree, tmp_path / "s")
+    end(tree, first, tmp_path / "s")
+    shutil.rmtree(tmp_path / "s" / "flows" / "web" / "input-0")
+    with pytest.raises(StateMismatch, match=r"input-0 .* is gone.* `driftline remove web`"):
+        begun(tree, tmp_path / "s")
+    (found, _) = find(tree, "web") or (None, 0)
+    assert found == first
+
+
 def test_nodes_find_the_journal_at_the_same_port(tree: Folder, tmp_path: Path) -> None:
     beginning = Beginning(tree, "web", Network("tcp", "127.0.0.1"), None)
     first = beginning.begin(serving(tmp_path / "s"), flow(), tmp_path)
-    end(tree, first)
+    end(tree, first, tmp_path / "s")
     second = beginning.begin(serving(tmp_path / "s"), flow(), tmp_path)
     assert first.consumer.startswith("tcp://127.0.0.1:")
     assert (second.consumer, second.run != first.run) == (first.consumer, True)

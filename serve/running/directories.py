@@ -1,0 +1,95 @@
+"""Whether what is in the state directory of a service belongs together, before anything is started.
+
+The rules are those of a run (`deploy.run.survey`). The journal is here in the place of outputs. It
+is read by this process: its records have checksums of our own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from driftline.coordinator.registry import ClusterState
+from driftline.deploy.run.looking import look
+from driftline.deploy.run.opening import with_missing
+from driftline.deploy.run.survey import JOURNAL, STORE, DirectoryReport, problems
+from driftline.engine.errors import StateMismatch
+from driftline.engine.events import log
+from driftline.engine.keygroups import Layout
+from driftline.engine.policy import POLICIES
+from driftline.engine.sinks.directory import IDENTITY, identity_lines, read_mark, reported
+from driftline.serve.hosting.config import JOURNAL as FOLDER
+from driftline.serve.journal.consumer import identity_of
+from driftline.serve.journal.segments import look_at
+
+FRONT, LOGS = "input-0", (0,)
+"""The only input log of a service, and its number."""
+
+WHOLE_COPY = "restore the whole state directory of the service from one copy"
+"""What to do where a part of the directory does not fit the others."""
+
+
+def check_directories(
+    state: Path,
+    registry: str,
+    run: ClusterState | None,
+    policy: str,
+    layout: Layout,
+    anew: str,
+    of_flow: Path | None = None,
+) -> None:
+    """Compare what is in a state directory with the registry.
+
+    `registry`: where it is; `run`: its contents, None without one; `layout`: the nodes whose stores
+    are here; `anew`: how to go on otherwise than by a copy of one directory; `of_flow`: where
+    the input log is, if elsewhere than in `state`. Raises StateMismatch
+    for what does not fit, and logs what is gone on with; Unavailable.
+    """
+    of_flow = of_flow or state
+    if run is None and not ((of_flow / FRONT).exists() or (state / FOLDER).exists()):
+        return
+    offsets = run.snapshots[0].offsets if run is not None and run.snapshots else ()
+    found = look(of_flow, None, offsets)
+    if not layout:  # the stores of nodes are on their hosts
+        found = [report for report in found if report.kind != STORE]
+    reports = with_missing(found, of_flow, None, layout, LOGS)
+    reports.append(_journal(state / FOLDER, run))
+    wrong = problems(POLICIES[policy], registry, run, reports, anew)
+    for problem in wrong:
+        if not problem.fatal:
+            log.warning("%s", problem.text)
+    if fatal := [problem.text for problem in wrong if problem.fatal]:
+        raise StateMismatch("\n".join(fatal))
+
+
+def _journal(path: Path, run: ClusterState | None) -> DirectoryReport:
+    """A report on the journal: its mark, and up to when it has outputs."""
+    report = DirectoryReport(JOURNAL, str(path))
+    with reported(path):
+        if not path.is_dir():
+            return report
+        try:
+            report = replace(report, mark=read_mark(path, 0))
+            _check_identity(path, run, begun=report.mark is not None)
+            t_last, torn = look_at(path)
+        except StateMismatch as error:
+            return replace(report, damage=str(error))
+    if torn:
+        log.warning(
+            "%s. If that is damage, and not of a crash, the service ends when a node notices that "
+            "outputs are missing: then %s",
+            torn,
+            WHOLE_COPY,
+        )
+    return replace(report, t_last=t_last)
+
+
+def _check_identity(path: Path, run: ClusterState | None, *, begun: bool) -> None:
+    file = path / ".driftline" / IDENTITY
+    if not file.exists():
+        if begun:
+            raise StateMismatch(f"{file} is gone, which says whose journal this is")
+    elif run is not None and file.read_bytes() != identity_lines(identity_of(run.identity)):
+        raise StateMismatch(
+            f"{file}, which says whose journal this is, is damaged or another one's"
+        )

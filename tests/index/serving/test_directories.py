@@ -1,0 +1,133 @@
+"""The state directory of a service: moved, or with a part that does not belong to the others."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from driftline.deploy.run.leftovers import socket_folder
+from driftline.engine.errors import StateMismatch
+from driftline.engine.flow.loading import load_flow
+from driftline.engine.flow.plan import plan
+from driftline.index.client import IndexClient
+from driftline.index.serving.definition import define
+from driftline.serve.running.deployment import NOTE
+from driftline.serve.running.opening import open_service
+from tests.index.truth.service import Service
+
+Change = Callable[[Path], object]
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a service has left that was killed while its node stood still."""
+
+    state: Path
+    old: Path
+    """Its input log, copied before the last document."""
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
+    base = tmp_path_factory.mktemp("left")
+    service = Service(base / "state")
+    try:
+        service.start()
+        with IndexClient(service.url) as index:
+            index.put("1", {"title": "kept"}, wait="visible")
+            node = service.parts()["node-0"]
+            node.suspend()
+            shutil.copytree(base / "state" / "input-0", base / "old")
+            put = httpx.put(f"{service.url}/documents/2", json={"title": "acknowledged"})
+            assert put.status_code == 200
+        service.kill()
+        with suppress(psutil.NoSuchProcess):  # it is killed with its parent, though it is stopped
+            node.kill()
+        node.wait()
+        yield Left(base / "state", base / "old")
+    finally:
+        service.close()
+
+
+@pytest.fixture
+def copy(left: Left, tmp_path: Path) -> Path:
+    shutil.copytree(left.state, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def opened(state: Path) -> None:
+    """What a start does before any process is started."""
+    flow = load_flow(define(state, None))
+    open_service(state, flow, plan(flow), 1, accept_changed_code=True)
+
+
+def test_a_state_directory_may_be_moved_and_nothing_acknowledged_is_lost(copy: Path) -> None:
+    service = Service(copy.rename(copy.with_name("moved")))
+    try:
+        service.start()
+        with IndexClient(service.url) as index:
+            label = index.put("3", {"title": "new"}, wait="durable")
+            assert label
+            assert index.count("acknowledged").total == 1
+        assert service.end() == 0
+    finally:
+        service.close()
+
+
+def removed(name: str) -> Change:
+    return lambda state: shutil.rmtree(state / name)
+
+
+def garbage(name: str) -> Change:
+    return lambda state: (state / name).write_bytes(b"\xff\x00")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (removed("input-0"), r"input-0 \(the log of input 0\) is gone"),
+        (removed("journal"), r"journal \(the journal\) is gone"),
+        (lambda state: (state / "registry").unlink(), "registry is not there: it was removed"),
+        (lambda state: (state / "journal/.driftline/identity").unlink(), "identity is gone"),
+        (garbage("journal/.driftline/identity"), "identity, which says whose .* is damaged"),
+        (garbage("journal/segment-00000000"), "segment-00000000 is damaged at byte 0"),
+    ],
+)
+def test_what_does_not_belong_together_is_refused_with_the_ways_out(
+    copy: Path, change: Change, said: str
+) -> None:
+    change(copy)
+    with pytest.raises(StateMismatch, match=said) as refused:
+        opened(copy)
+    text = str(refused.value)
+    assert "restore the whole state directory of the service from one copy, or remove" in text
+    assert "--output" not in text
+    assert "--fresh" not in text
+
+
+def test_an_older_copy_of_the_log_from_the_same_session_is_refused(left: Left, copy: Path) -> None:
+    shutil.rmtree(copy / "input-0")
+    shutil.copytree(left.old, copy / "input-0")
+    with pytest.raises(StateMismatch, match=r"input-0 \(the log of input 0\) is an old copy"):
+        opened(copy)
+
+
+def test_files_that_are_made_again_may_hold_anything(copy: Path) -> None:
+    for name in ("index_flow.py", "sockets"):
+        garbage(name)(copy)
+    with socket_folder(copy):
+        opened(copy)
+
+
+def test_a_note_of_a_cluster_in_a_local_state_is_named(copy: Path) -> None:
+    garbage(NOTE)(copy)
+    said = Service(copy)
+    with pytest.raises(AssertionError, match="which only a service on a cluster has"):
+        said.start()
