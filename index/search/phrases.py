@@ -43,8 +43,8 @@ _SHIFT = 1 << 16
 """Above the number of words of every phrase and every slop."""
 
 DENSE = 8
-"""If a text has more than one place of words in so many, all places are looked at: counting them up
-takes less than searching."""
+"""If a match can begin at more than one place in so many of a text, all are looked at: counting
+words takes less than searching for them."""
 
 
 class Group(NamedTuple):
@@ -59,10 +59,7 @@ def steps(places: Sequence[int], different: int, slop: int) -> int:
 
     `places`: how many there are of each word of the phrase; `different`: of the different words.
     """
-    least = min(places)
-    if not slop:
-        return different + len(places) * least
-    return sum(places) + len(places) * min(sum(places), (slop + 1) * least)
+    return different + len(places) * min(sum(places), (slop + 1) * min(places))
 
 
 def find_phrase(words: Sequence[Postings], slop: int, count: int) -> tuple[Numbers, Numbers]:
@@ -112,26 +109,27 @@ def _grouped(words: Sequence[Hashable]) -> list[list[int]]:
 
 def _begins(groups: Sequence[Group], slop: int) -> tuple[Places, Places]:
     """The starts of all matches, and which number of the phrase can be at each of them."""
-    rarest, *others = sorted(groups, key=lambda group: len(group.places))
+    rarest = min(groups, key=lambda group: len(group.places))
     first = rarest.numbers[0]
-    if not slop:
-        starts = rarest.places - first
+    if (slop + 1) * len(rarest.places) <= _looked_at(groups):
+        back = np.arange(first + slop, first - 1, -1)
+        starts = _together([(rarest.places[:, None] - back).ravel()])
     else:
-        near = [
-            _near(rarest.places - first, group.places - number, slop)
-            for group in groups
-            for number in group.numbers
-        ]
-        starts = _together(near)
-    for group in (rarest, *others):
+        starts = _together([each.places - number for each in groups for number in each.numbers])
+    for group in groups:
         for number in group.numbers:
-            starts = _near(group.places - number, starts, slop)
+            starts = _near(group.places, starts, number, slop)
     if not slop or not len(starts):
         return starts, np.full(len(starts), first)
     fits, fixed = _fitting(
         [(group.numbers, partial(_below, group.places, starts)) for group in groups], slop
     )
     return starts[fits], fixed[fits]
+
+
+def _looked_at(groups: Sequence[Group]) -> int:
+    """The places of all words of a phrase."""
+    return sum(len(group.numbers) * len(group.places) for group in groups)
 
 
 def _together(places: Sequence[Places]) -> Places:
@@ -141,14 +139,15 @@ def _together(places: Sequence[Places]) -> Places:
     return found[np.diff(found, prepend=-VERSION) > 0]
 
 
-def _near(places: Places, starts: Places, slop: int) -> Places:
-    """The starts from which on there is a place within the slop."""
+def _near(places: Places, starts: Places, number: int, slop: int) -> Places:
+    """The starts from which on there is a place for a number, within the slop."""
     if not len(places):
         return places
-    at = np.searchsorted(places, starts)
+    wanted = starts + number
+    at = np.searchsorted(places, wanted)
     beyond = at == len(places)
     at[beyond] = 0
-    near: Places = starts[~beyond & (places[at] <= starts + slop)]
+    near: Places = starts[~beyond & (places[at] <= wanted + slop)]
     return near
 
 
@@ -220,8 +219,8 @@ def _begins_in(groups: Sequence[Group], slop: int) -> tuple[Places, Places]:
     """`_begins`, in one text."""
     count = sum(len(group.numbers) for group in groups)
     length = 1 + max(int(group.places[-1]) for group in groups)
-    looked_at = [len(group.places) * (len(group.numbers) if slop else 1) for group in groups]
-    if (sum(looked_at) if slop else min(looked_at)) * DENSE < length:
+    least = min(len(group.places) for group in groups)
+    if min(_looked_at(groups), (slop + 1) * least) * DENSE < length:
         return _begins(groups, slop)
     size = length + 2 * count + slop + 1
     if not slop:
