@@ -23,6 +23,7 @@ from driftline.index.query.binding import bind
 from driftline.index.query.errors import QueryError
 from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
 from driftline.index.query.parsing import parse
+from driftline.index.watches.costs import WatchTooCostly, check
 from driftline.serve.errors import Refused
 from driftline.serve.http.changes import moment, since_of, streamed, with_pauses
 from driftline.serve.http.jsons import Json, dumps, loads
@@ -74,7 +75,8 @@ def watch_operations(index: Index) -> list[Operation]:
         ),
         Operation(
             "PUT", path, watching.put, "put_watch", "Store a query, in place of what is there.",
-            (ID, WAIT), "write", _BODY, shapes.WATCHED, (404, 408, 413, 503, 507), tag="watches",
+            (ID, WAIT), "write", _BODY, shapes.WATCHED, (404, 408, 413, 422, 503, 507),
+            tag="watches",
         ),
         Operation(
             "DELETE", path, watching.delete, "delete_watch", "Remove a stored query.",
@@ -195,9 +197,11 @@ class _Watching:
 
 
 def _check_query(query: str, collection: Collection) -> None:
-    """Raises Refused for a query that cannot be read."""
+    """Raises Refused for a query that cannot be read, or that costs too much for a watch."""
     try:
-        bind(parse(query), collection)
+        check(bind(parse(query), collection).root)
+    except WatchTooCostly as error:
+        raise Refused("costly", str(error), {"leaf": error.leaf}) from None
     except QueryError as error:
         text = str(error).partition("\n")[0]
         details = {"position": error.position, "picture": error.picture}

@@ -1,14 +1,15 @@
 """What a query may cost. One that would cost more is refused before it is evaluated.
 
 The cost is the number of postings that have to be read, which is known without reading them: that
-is nearly all that evaluating takes. Counted are all versions of the shard, also those that are not
-alive as of T, because they are read, too. So a refusal is about the shard as it is now: of answers
-that are given, nothing depends on the budget.
+is nearly all that evaluating takes. Only phrases look at positions, too, of which a text may have
+any number: the most steps that takes follow from how often each word is there. Counted are all
+versions of the shard, also those that are not alive as of T, because they are read, too. So a
+refusal is about the shard as it is now: of answers that are given, nothing depends on the budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from driftline.engine.errors import DriftlineError
@@ -24,6 +25,10 @@ from driftline.index.query.bound import (
     WordsFrom,
 )
 from driftline.index.search.matching import Matching
+from driftline.index.search.phrases import steps
+
+STEPS = 4
+"""Of a phrase: so many cost as much as one posting."""
 
 
 class TooCostly(DriftlineError):
@@ -49,12 +54,20 @@ BUDGET = Budget()
 def check(query: Part, matchings: Sequence[Matching], budget: Budget) -> None:
     """Refuse a query that would cost too much in the parts of a shard. Raises TooCostly."""
     costs = {leaf: _cost(leaf, matchings, budget.words) for leaf in dict.fromkeys(_leaves(query))}
+    _check(costs, budget)
+    # How often words are there is in the postings: read once it is known that they are not many.
+    _check({leaf: cost + _steps(leaf, matchings) for leaf, cost in costs.items()}, budget)
+
+
+def _check(costs: Mapping[Scoring, int], budget: Budget) -> None:
     total = sum(costs.values())
     if total > budget.postings:
         leaf = max(costs, key=costs.__getitem__)
+        sloppy = isinstance(leaf, BoundPhrase) and leaf.slop
+        do = "write it without ~" if sloppy else "look for something rarer"
         raise TooCostly(
             f"the query would read {total:,} postings, {costs[leaf]:,} of them for {leaf}, and the "
-            f"most is {budget.postings:,}: leave {leaf} out, or look for something rarer",
+            f"most is {budget.postings:,}: leave {leaf} out, or {do}",
             str(leaf),
         )
 
@@ -79,10 +92,21 @@ def _cost(leaf: Scoring, matchings: Sequence[Matching], words_max: int) -> int:
             if len(words) > words_max:
                 do = "write more of it" if isinstance(leaf, WordsFrom) else "write it without ~"
                 raise TooCostly(f"{leaf} stands for more than {words_max:,} words: {do}", str(leaf))
+    return sum(
+        sum(postings.count for postings in matching.postings(leaf).values())
+        for matching in matchings
+    )
+
+
+def _steps(leaf: Scoring, matchings: Sequence[Matching]) -> int:
+    """What looking at positions costs, of a phrase."""
+    if not isinstance(leaf, BoundPhrase):
+        return 0
     cost = 0
     for matching in matchings:
         found = matching.postings(leaf)
-        # The positions of a word are read for each place that it has in a phrase.
-        words_read = leaf.words if isinstance(leaf, BoundPhrase) else found
-        cost += sum(found[word].count for word in words_read if word in found)
+        if len(found) == len(set(leaf.words)):
+            often = {word: int(found[word].frequencies.sum(dtype="i8")) for word in found}
+            places = [often[word] for word in leaf.words]
+            cost += steps(places, sum(often.values()), leaf.slop) // STEPS
     return cost

@@ -5,14 +5,20 @@ same, so that the numbers p0 - 0, p1 - 1, ... lie within s of each other. With s
 side by side; with slop 1 one word may be between two of them; with slop 2 two neighbours may be
 exchanged. The frequency is in how many places such a match begins: the values of the smallest one
 of these numbers.
+
+All places are looked at together, in a few calls of numpy for each word of the phrase. If no word
+stands twice, no two can have the same position, and it is enough that each has one near enough.
+Else positions have to be chosen. All numbers of a word in the phrase may be equally far out of
+place, so they have positions of their own if and only if from the place of any of them to the reach
+of any later one there are as many positions as numbers (Hall's theorem, on intervals). And one of
+them can be at the start itself if no earlier ones need all that is in their reach, the start with
+it.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Hashable, Mapping, Sequence
-from functools import reduce
-from itertools import chain
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +30,11 @@ from driftline.index.postings.parts import Postings
 Places = NDArray[np.int64]
 """(version, position) in one number each, ascending: the position is in the low bits."""
 
+Positions = Mapping[str, Sequence[int]] | Mapping[str, Places]
+"""Of each word of a text."""
+
+Mask = NDArray[np.bool_]
+
 VERSION = 1 << 32
 """One version further, in places. A position may be smaller than its word's number in the phrase,
 so a place may seem to lie in the version before: `_SHIFT` keeps that apart."""
@@ -31,20 +42,37 @@ so a place may seem to lie in the version before: `_SHIFT` keeps that apart."""
 _SHIFT = 1 << 16
 """Above the number of words of every phrase and every slop."""
 
+DENSE = 8
+"""If a match can begin at more than one place in so many of a text, all are looked at: counting
+words takes less than searching for them."""
+
+
+class Group(NamedTuple):
+    """One of the different words of a phrase: its numbers there, and its places."""
+
+    numbers: list[int]
+    places: Places
+
+
+def steps(places: Sequence[int], different: int, slop: int) -> int:
+    """The most that finding a phrase takes: places that are read or looked at, each time.
+
+    `places`: how many there are of each word of the phrase; `different`: of the different words.
+    """
+    return different + len(places) * min(sum(places), (slop + 1) * min(places))
+
 
 def find_phrase(words: Sequence[Postings], slop: int, count: int) -> tuple[Numbers, Numbers]:
     """(ordinals, frequencies) of a phrase among the first `count` versions of a part.
 
     `words`: the postings of each word of the phrase, in order; the same word is the same object.
     """
-    ordinals = [word.ordinals for word in words]
+    numbers = _grouped(list(map(id, words)))
+    ordinals = [words[each[0]].ordinals for each in numbers]
     common: Numbers = reduce(_intersect, ordinals)
     common = common[: np.searchsorted(common, count)]
-    places = [_places(word, common, number) for number, word in enumerate(words)]
-    if slop and len(set(map(id, words))) < len(words):
-        begins = _begins_apart(words, places, slop)
-    else:
-        begins = _begins(places, slop)
+    groups = [Group(each, _places(words[each[0]], common)) for each in numbers]
+    begins, _ = _begins(groups, slop)
     rows, frequencies = np.unique(begins // VERSION, return_counts=True)
     return common[rows], frequencies.astype(np.uint32)
 
@@ -60,64 +88,12 @@ def _intersect(ours: Numbers, theirs: Numbers) -> Numbers:
     return common
 
 
-def _places(word: Postings, common: Numbers, number: int) -> Places:
-    """The places of a word less its number in the phrase, in versions that have all words."""
+def _places(word: Postings, common: Numbers) -> Places:
+    """The places of a word in versions that have all words."""
     rows = np.searchsorted(word.ordinals, common)
     positions, offsets = word.positions(rows)
     versions = np.repeat(np.arange(len(rows), dtype=np.int64), np.diff(offsets))
-    return versions * VERSION + positions + (_SHIFT - number)
-
-
-def _begins(places: Sequence[Places], slop: int) -> Places:
-    """The places from which on each word has one within the slop. No word stands twice, or the
-    slop is 0: so no two words can be at the same position."""
-    starts = places[0] if not slop else np.unique(np.concatenate(places))
-    for each in places if slop else places[1:]:
-        if not len(each):
-            return each
-        at = np.searchsorted(each, starts)
-        beyond = at == len(each)
-        at[beyond] = 0
-        starts = starts[~beyond & (each[at] <= starts + slop)]
-    return starts
-
-
-def _begins_apart(words: Sequence[Postings], places: Sequence[Places], slop: int) -> Places:
-    """As `_begins`, for a phrase in which a word stands twice: positions have to be told apart."""
-    starts = _begins(places, slop)
-    groups = [
-        Group(numbers, (places[numbers[0]] + numbers[0]).tolist())
-        for numbers in _grouped(list(map(id, words)))
-    ]
-    found = [start for start in starts.tolist() if _choice(groups, start, slop) is not None]
-    return np.array(found, dtype=np.int64)
-
-
-class Group(NamedTuple):
-    """One of the different words of a phrase: its numbers there, and its positions in a text."""
-
-    numbers: list[int]
-    positions: Sequence[int]
-
-
-def in_text(
-    words: Sequence[str], slop: int, positions: Mapping[str, Sequence[int]]
-) -> frozenset[int]:
-    """The positions in a text at which a word of a phrase is part of a match.
-
-    Of the matches that begin in one place it is one. `positions`: of each word of the text.
-    """
-    if any(word not in positions for word in words):
-        return frozenset()
-    groups = [Group(numbers, positions[words[numbers[0]]]) for numbers in _grouped(words)]
-    starts = {
-        position - number
-        for group in groups[: 1 if not slop else None]
-        for number in group.numbers
-        for position in group.positions
-    }
-    choices = (_choice(groups, start, slop) for start in sorted(starts))
-    return frozenset(chain.from_iterable(filter(None, choices)))
+    return versions * VERSION + positions + _SHIFT
 
 
 def _grouped(words: Sequence[Hashable]) -> list[list[int]]:
@@ -128,48 +104,156 @@ def _grouped(words: Sequence[Hashable]) -> list[list[int]]:
     return list(numbers.values())
 
 
-def _choice(groups: Sequence[Group], start: int, slop: int) -> list[int] | None:
-    """Positions, no two the same, from a start on, one of them there; None: there are none."""
-    chosen = [_fitted(group, start, slop, None) for group in groups]
-    found = [positions for positions in chosen if positions is not None]
-    if len(found) < len(groups):
-        return None
-    begins = any(
-        position == start + number
-        for group, positions in zip(groups, found, strict=True)
-        for number, position in zip(group.numbers, positions, strict=True)
-    )
-    for which, group in enumerate(groups if not begins else ()):
+# Where matches begin.
+
+
+def _begins(groups: Sequence[Group], slop: int) -> tuple[Places, Places]:
+    """The starts of all matches, and which number of the phrase can be at each of them."""
+    rarest = min(groups, key=lambda group: len(group.places))
+    first = rarest.numbers[0]
+    if (slop + 1) * len(rarest.places) <= _looked_at(groups):
+        back = np.arange(first + slop, first - 1, -1)
+        starts = _together([(rarest.places[:, None] - back).ravel()])
+    else:
+        starts = _together([each.places - number for each in groups for number in each.numbers])
+    for group in groups:
         for number in group.numbers:
-            fixed = _fitted(group, start, slop, number)
-            if fixed is not None:
-                found[which], begins = fixed, True
-                break
-        if begins:
-            break
-    return list(chain.from_iterable(found)) if begins else None
+            starts = _near(group.places, starts, number, slop)
+    if not slop or not len(starts):
+        return starts, np.full(len(starts), first)
+    fits, fixed = _fitting(
+        [(group.numbers, partial(_below, group.places, starts)) for group in groups], slop
+    )
+    return starts[fits], fixed[fits]
 
 
-def _fitted(group: Group, start: int, slop: int, fixed: int | None) -> list[int] | None:
-    """A position for each number of a word; `fixed`: the number that has to be at the start.
+def _looked_at(groups: Sequence[Group]) -> int:
+    """The places of all words of a phrase."""
+    return sum(len(group.numbers) * len(group.places) for group in groups)
 
-    Each takes the first one that is left: as all may be equally far out of place, if there is a
-    choice, this is one.
+
+def _together(places: Sequence[Places]) -> Places:
+    """All places, ascending, each once. `np.unique` hashes them, which takes 50 times as long."""
+    found = np.concatenate(places)
+    found.sort(kind="stable")
+    return found[np.diff(found, prepend=-VERSION) > 0]
+
+
+def _near(places: Places, starts: Places, number: int, slop: int) -> Places:
+    """The starts from which on there is a place for a number, within the slop."""
+    if not len(places):
+        return places
+    wanted = starts + number
+    at = np.searchsorted(places, wanted)
+    beyond = at == len(places)
+    at[beyond] = 0
+    near: Places = starts[~beyond & (places[at] <= wanted + slop)]
+    return near
+
+
+def _below(places: Places, starts: Places, number: int) -> Places:
+    """For each start, how many places of a word there are before that of a number."""
+    return np.searchsorted(places, starts + number)
+
+
+def _fitting(
+    groups: Sequence[tuple[list[int], Callable[[int], Places]]], slop: int
+) -> tuple[Mask, Places]:
+    """At which starts a match begins, and a number of the phrase that can be there.
+
+    `groups`: the numbers of each word, and what gives the places `_below` of them.
     """
-    positions = group.positions
-    taken = None if fixed is None else start + fixed
-    found: list[int] = []
-    free = start
+    fits: Mask = np.ones(len(groups[0][1](0)), np.bool_)
+    fixed = np.full(len(fits), -1, np.int32)
+    for numbers, below in groups:
+        tight = np.full(len(fits), -slop - 1, np.int32)
+        """The last number up to which all that is in reach is needed."""
+        before: Places | None = None
+        for which, number in enumerate(numbers):
+            low = below(number) - which
+            can = (below(number + 1) - which > low) & (tight < number - slop)
+            np.copyto(fixed, number, where=can & (fixed < 0))
+            before = low if before is None else np.maximum(before, low)
+            spare = below(number + slop + 1) - (which + 1) - before
+            fits &= spare >= 0
+            np.copyto(tight, number, where=spare == 0)
+    return fits & (fixed >= 0), fixed.astype(np.int64)
+
+
+# In one text.
+
+
+def is_in_text(words: Sequence[str], slop: int, positions: Positions) -> bool:
+    """Whether a text has a phrase. `positions`: of each word of the text."""
+    groups = _groups_in(words, positions)
+    return bool(groups) and len(_begins_in(groups, slop)[0]) > 0
+
+
+def in_text(words: Sequence[str], slop: int, positions: Positions) -> frozenset[int]:
+    """The positions in a text at which a word of a phrase is part of a match.
+
+    Of the matches that begin in one place it is one. `positions`: of each word of the text.
+    """
+    groups = _groups_in(words, positions)
+    if not groups:
+        return frozenset()
+    starts, fixed = _begins_in(groups, slop)
+    found: set[int] = set()
+    for group in groups:
+        for chosen in _chosen(group, starts, fixed):
+            found.update(chosen.tolist())
+    return frozenset(found)
+
+
+def _groups_in(words: Sequence[str], positions: Positions) -> list[Group]:
+    """The words of a phrase in a text; none, if it has not all of them."""
+    if any(word not in positions for word in words):
+        return []
+    return [
+        Group(numbers, np.asarray(positions[words[numbers[0]]], np.int64))
+        for numbers in _grouped(words)
+    ]
+
+
+def _begins_in(groups: Sequence[Group], slop: int) -> tuple[Places, Places]:
+    """`_begins`, in one text."""
+    count = sum(len(group.numbers) for group in groups)
+    length = 1 + max(int(group.places[-1]) for group in groups)
+    least = min(len(group.places) for group in groups)
+    if min(_looked_at(groups), (slop + 1) * least) * DENSE < length:
+        return _begins(groups, slop)
+    size = length + 2 * count + slop + 1
+    if not slop:
+        found = np.ones(length, np.bool_)
+        for group in groups:
+            there = np.zeros(size, np.bool_)
+            there[group.places] = True
+            for number in group.numbers:
+                found &= there[number : number + length]
+        starts = np.flatnonzero(found)
+        return starts, np.zeros(len(starts), np.int64)
+
+    def counted(places: Places) -> Callable[[int], Places]:
+        there = np.zeros(size, np.int32)
+        there[places + count] = 1
+        below = there.cumsum(dtype=np.int32)
+        return lambda number: below[number : number + length + count - 1]
+
+    fits, fixed = _fitting([(group.numbers, counted(group.places)) for group in groups], slop)
+    return np.flatnonzero(fits) - (count - 1), fixed[fits]
+
+
+def _chosen(group: Group, starts: Places, fixed: Places) -> Iterator[Places]:
+    """The positions of each number of a word in a match from each start on.
+
+    Each takes the first one that is left, but for the number that is at the start.
+    """
+    places = group.places
+    taken = np.where(np.isin(fixed, group.numbers), starts + fixed, -1)
+    free = starts - starts
     for number in group.numbers:
-        if number == fixed and taken is not None:
-            at = bisect_left(positions, taken)
-        else:
-            at = bisect_left(positions, max(start + number, free))
-            at += at < len(positions) and positions[at] == taken
-            free = positions[at] + 1 if at < len(positions) else free
-        if at == len(positions) or positions[at] > start + number + slop:
-            return None
-        if number == fixed and positions[at] != taken:
-            return None
-        found.append(positions[at])
-    return found
+        at = np.maximum(_below(places, starts, number), free)
+        at += (fixed != number) & (places[np.minimum(at, len(places) - 1)] == taken)
+        at = np.where(fixed == number, _below(places, starts, number), at)
+        free = np.where(fixed == number, free, at + 1)
+        yield places[at]

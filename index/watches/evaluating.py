@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import assert_never
 
+import numpy as np
+
 from driftline.index.documents.versions import Version
 from driftline.index.query.bound import (
     AllOf,
@@ -24,19 +26,20 @@ from driftline.index.query.bound import (
     WordsFrom,
 )
 from driftline.index.search.edits import is_near
-from driftline.index.search.phrases import in_text
+from driftline.index.search.phrases import Places, is_in_text
 
 
 class Contents:
     """What queries look at of a version that is no deletion."""
 
-    __slots__ = ("_at", "values", "words")
+    __slots__ = ("_at", "_places", "values", "words")
 
     def __init__(self, version: Version) -> None:
         self.words = tuple({} if field is None else dict(field.words) for field in version.fields)
         """Per text field: each word with its positions."""
         self.values = version.values
         self._at: dict[int, dict[int, str]] = {}
+        self._places: dict[tuple[int, str], Places] = {}
 
     def keywords(self, field: int) -> tuple[str, ...]:
         """The keywords that a field has."""
@@ -50,6 +53,18 @@ class Contents:
             words = {at: word for word, found in self.words[field].items() for at in found}
             self._at[field] = words
         return words
+
+    def places(self, field: int, words: Iterable[str]) -> Mapping[str, Places]:
+        """The positions of some words in a text, of those that it has, as arrays."""
+        there, known = self.words[field], self._places
+        found = {}
+        for word in words:
+            if word in there:
+                places = known.get((field, word))
+                if places is None:
+                    places = known[field, word] = np.array(there[word], np.int64)
+                found[word] = places
+        return found
 
     def pairs(self, field: int) -> Iterable[str]:
         """Each word of a text with the next one, each pair once."""
@@ -73,7 +88,7 @@ def matches(part: Part, contents: Contents) -> bool:
         case AnyOf():
             return any(matches(each, contents) for each in part.parts)
         case BoundPhrase():
-            return _has_phrase(part, contents)
+            return is_in_text(part.words, part.slop, contents.places(part.field, part.words))
         case Without():
             return not matches(part.part, contents)
         case WordsFrom():
@@ -90,17 +105,6 @@ def matches(part: Part, contents: Contents) -> bool:
         case Every():
             return True
     assert_never(part)
-
-
-def _has_phrase(phrase: BoundPhrase, contents: Contents) -> bool:
-    words, positions = phrase.words, contents.words[phrase.field]
-    if phrase.slop:
-        return bool(in_text(words, phrase.slop, positions))
-    at = contents.at(phrase.field).get
-    for start in positions.get(words[0], ()):
-        if all(at(number) == word for number, word in enumerate(words, start)):
-            return True
-    return False
 
 
 def _begins(texts: Iterable[str], prefix: str) -> bool:

@@ -30,12 +30,13 @@ from driftline.index.query.errors import QueryError
 from driftline.index.query.parsing import parse
 from driftline.index.search.saving import Saved, of_numbers, of_texts
 from driftline.index.watches.anchors import Anchors, Cover, Found, Frequency, cover
+from driftline.index.watches.costs import WatchTooCostly, check
 from driftline.index.watches.evaluating import Contents, matches
 from driftline.index.watches.events import Changes, Event
 from driftline.index.watches.packing import cover_in, packed, tree_in
 
 NOTHING = AnyOf(())
-"""What a query that cannot be read finds."""
+"""What a query that cannot be read, or costs too much, finds."""
 
 ROWS = 4096
 """Watches in a part that is saved."""
@@ -257,9 +258,11 @@ class Watches:
 
     def _read(self, query: str) -> Part:
         try:
-            return bind(parse(query), self._collection).root
-        except QueryError:
+            root = bind(parse(query), self._collection).root
+            check(root)
+        except (QueryError, WatchTooCostly):
             return NOTHING
+        return root
 
     def _forget(self, watch: Watch) -> None:
         """A watch has no query any more, if it has had one."""

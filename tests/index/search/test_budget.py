@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from driftline.index.query.bound import (
     Word,
     WordsFrom,
 )
-from driftline.index.search.budget import Budget, TooCostly, check
+from driftline.index.search.budget import STEPS, Budget, TooCostly, check
 from driftline.index.search.matching import Matching
 from driftline.index.search.shard import Shard
 from tests.index.search.indexes import QUERY, histories, indexes
@@ -42,15 +43,25 @@ def leaves(part: bound.Part) -> Iterator[Scoring]:
             yield part
 
 
-def words_read(leaf: Scoring, text: tuple[str, ...]) -> list[str]:
-    """The words of a text whose postings a leaf needs, each as often as it needs them."""
+def words_read(leaf: Scoring, text: tuple[str, ...]) -> set[str]:
+    """The words of a text whose postings a leaf needs."""
     if isinstance(leaf, BoundPhrase):
-        return [word for word in leaf.words if word in text]
-    return [word for word in set(text) if frequency(leaf, (word,))]
+        return set(leaf.words) & set(text)
+    return {word for word in set(text) if frequency(leaf, (word,))}
+
+
+def steps_of(leaf: Scoring, texts: list[tuple[str, ...]]) -> int:
+    """The most that looking for a phrase in the texts of a part takes."""
+    if not isinstance(leaf, BoundPhrase):
+        return 0
+    together = list(chain.from_iterable(texts))
+    places = [together.count(word) for word in leaf.words]
+    different = sum(map(together.count, set(leaf.words)))
+    return different + len(places) * min(sum(places), (leaf.slop + 1) * min(places))
 
 
 @given(histories(), QUERY, st.lists(st.integers(1, 25), max_size=4))
-def test_the_cost_is_that_of_all_postings(
+def test_the_cost_is_that_of_all_postings_and_steps(
     tmp_path: Path, history: tuple[Model, int], query: Bound, sealed_at: list[int]
 ) -> None:
     model, _ = history
@@ -63,6 +74,12 @@ def test_the_cost_is_that_of_all_postings(
         if isinstance(leaf, WordsFrom | Near)
     )
     parts = indexes(tmp_path, model, sealed_at)[0].shards[0].parts
+    for part in parts:
+        its = texts[part.first : part.first + part.count]
+        for leaf in asked:
+            there = [text[leaf.field] for text in its]
+            if not isinstance(leaf, BoundPhrase) or set(leaf.words) <= set(chain(*there)):
+                cost += steps_of(leaf, there) // STEPS
     matchings = [Matching(part, part.count) for part in parts]
     check(query.root, matchings, Budget(cost, words))
     if cost:
@@ -86,8 +103,11 @@ for _time, _text in enumerate(("cat cats car dog", "cat caps cut", "cat dog")):
         (Near(0, "text", "cap"), None),
         (Near(0, "text", "cat"), r"text:cat~ stands for more than 3 words: write it without ~"),
         (WordsFrom(0, "text", "cat"), None),
-        (BoundPhrase(0, "text", ("cat", "dog"), 0), None),
-        (BoundPhrase(0, "text", ("cat", "cat", "cat"), 0), "would read 9 postings"),
+        (BoundPhrase(0, "text", ("cats", "dog"), 0), None),
+        (BoundPhrase(0, "text", ("cats", "dog"), 9), None),
+        (BoundPhrase(0, "text", ("cat", "cat"), 0), None),
+        (BoundPhrase(0, "text", ("cat",) * 5, 0), "would read 7 postings.* or look for"),
+        (BoundPhrase(0, "text", ("cat",) * 3, 2), "would read 10 postings.* or write it without"),
         (
             BoundPhrase(0, "text", ("cat", "cats", "dog", "car"), 0),
             'read 7 postings, 7 of them for text:"cat cats dog car", and the most is 6: leave',
@@ -111,6 +131,17 @@ def test_what_is_too_costly_is_named_before_anything_is_read(
             with pytest.raises(TooCostly, match=problem) as refused:
                 ask()
             assert refused.value.leaf == str(leaf)
+
+
+def test_a_long_text_is_counted_with_all_its_positions() -> None:
+    shard = Shard(Tail(0, 1, ()), [1.0])
+    shard.apply(0, Version("c", "0", (words_of(["tea"] * 20_000),), (), b""))
+    for slop in (0, 100):
+        within = BoundPhrase(0, "text", ("tea",) * 20, slop)
+        assert shard.count(Bound(within, (within,)), 1) == 1
+        beyond = BoundPhrase(0, "text", ("tea",) * 1_000, slop)
+        with pytest.raises(TooCostly):
+            shard.count(Bound(beyond, (beyond,)), 1)
 
 
 def test_the_leaf_that_costs_most_is_named() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
+from sys import setprofile
+from types import FrameType
 
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from driftline.index.search.phrases import find_phrase, in_text
+from driftline.index.search.phrases import Places, find_phrase, in_text, is_in_text, steps
 from tests.index.search.model import phrase_frequency
 
 TEXTS = st.lists(st.text("abc", max_size=7), max_size=5)
@@ -66,6 +69,69 @@ def test_of_each_match_in_a_text_all_words_are_found(text: str, phrase: str, slo
             begins.add(min(moved))
     assert len(begins) == phrase_frequency(tuple(text), tuple(phrase), slop)
     assert bool(found) == bool(begins)
+
+
+@given(st.text("ab", max_size=9), st.text("ab", min_size=2, max_size=4), st.integers(0, 4))
+def test_words_that_are_rare_in_a_text_are_found_as_well(text: str, phrase: str, slop: int) -> None:
+    positions = {word: [i for i, each in enumerate(text) if each == word] for word in text}
+    afar = {word: [place + 5_000 for place in places] for word, places in positions.items()}
+    found = in_text(phrase, slop, afar)
+    assert found == {place + 5_000 for place in in_text(phrase, slop, positions)}
+    assert bool(found) == is_in_text(phrase, slop, afar) == is_in_text(phrase, slop, positions)
+
+
+def calls(work: Callable[[], object]) -> int:
+    """How many functions are called meanwhile."""
+    count = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    setprofile(note)
+    try:
+        work()
+    finally:
+        setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("slop", [0, 3, 100])
+def test_a_text_of_any_length_takes_about_as_many_calls(slop: int) -> None:
+    phrase = "aab" * 4
+
+    def calls_for(text: str) -> tuple[int, int]:
+        words = {word: Word([text], word) for word in phrase}
+        positions = {word: words[word].positions(np.array([0]))[0].tolist() for word in phrase}
+        return (
+            calls(lambda: find_phrase([words[word] for word in phrase], slop, 1)),
+            calls(lambda: is_in_text(phrase, slop, positions)),
+        )
+
+    short, long = calls_for("aabcaab" * 100), calls_for("aabcaab" * 10_000)
+    assert max(long) < 2 * min(short) + max(short)  # some are of the collector of garbage
+
+
+@given(TEXTS, st.text("abc", min_size=2, max_size=6), st.integers(0, 4))
+def test_a_phrase_takes_no_more_steps_than_are_counted(
+    texts: list[str], phrase: str, slop: int
+) -> None:
+    words = {word: Word(texts, word) for word in phrase}
+    often = {word: int(found.frequencies.sum()) for word, found in words.items()}
+    most = steps([often[word] for word in phrase], sum(often.values()), slop)
+    looked_at = 0
+
+    def searched(places: Places, starts: Places) -> NDArray[np.intp]:
+        nonlocal looked_at
+        looked_at += np.size(starts)
+        return searchsorted(places, starts)
+
+    searchsorted = np.searchsorted
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(np, "searchsorted", searched)
+        find_phrase([words[word] for word in phrase], slop, len(texts))
+    postings = sum(word.count for word in words.values())
+    assert looked_at <= 4 * most + 2 * postings + 1  # each number is looked up thrice, if they fit
 
 
 def test_a_phrase_of_one_word_many_times_takes_no_time() -> None:

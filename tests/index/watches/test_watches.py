@@ -219,6 +219,16 @@ def test_the_version_before_is_asked_for_only_if_it_matters() -> None:
     assert watching.events("w", 0, 9) == [Event(3, "p", "begins"), Event(5, "p", "ceases")]
 
 
+def test_a_watch_that_costs_too_much_matches_nothing_however_it_came() -> None:
+    watching = Watches(COLLECTION)
+    watching.put(1, "w", f'title:"{"a " * 17}"~9')
+    watching.put(2, "v", f'title:"{"a " * 16}"~9')
+    [(time, version)] = versions([Write(3, "p", Document((("a",) * 40, ())))])
+    watching.apply(time, version, before_of(None))
+    assert watching.events("v", 0, 9) == [Event(3, "p", "begins")]
+    assert watching.events("w", 0, 9) == []
+
+
 def test_what_was_forgotten_and_removed_takes_no_memory() -> None:
     watching = Watches(COLLECTION)
     nothing = list(watching.save())
