@@ -175,7 +175,7 @@ def test_what_is_refused_has_a_class_and_says_what_a_program_needs(
     with pytest.raises(Conflict) as conflict:
         client.delete(word(), if_label=done.label)
     assert conflict.value.label is None
-    with pytest.raises(Invalid, match="token"):
+    with pytest.raises(Invalid, match="label"):
         client.get(id, at="yesterday")
     with pytest.raises(TooLarge):
         client.put(id, {"title": "x" * (9 << 20)})
