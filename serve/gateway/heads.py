@@ -32,7 +32,6 @@ class BoundedHttp(HttpToolsProtocol):
     _head = 0
     """Bytes of the head that has begun."""
     _is_in_head = True
-
     _is_refused = False
 
     def data_received(self, data: bytes) -> None:

@@ -1,8 +1,8 @@
 """Sockets of ZeroMQ in an asyncio loop: a function takes each message as soon as it is there.
 
 The loop watches the descriptor of a socket, which tells of changes only: so messages are taken
-until there are none, also after each sending. No future and no task stand between a message and who
-takes it: with those of `zmq.asyncio` a question to a view took the gateway a third more.
+until there are none, also after each sending. Unlike with `zmq.asyncio`, no future and no task
+stand between a message and who takes it.
 
 Takes: bytes to send. Gives: the parts of each message, in their order.
 """
