@@ -1,8 +1,9 @@
 """Freed memory goes back to the system once a process is no longer busy.
 
 The C library keeps the space of large objects that were freed, for the next ones: 80 to 260 MB
-after records of 1 to 10 MB. (To have it map each large object by itself would give all back at
-once, and costs three times the CPU time of the kernel, measured.)
+after records of 1 to 10 MB. (To have it map each of them by itself would give all back at once, and
+costs three times the CPU time of the kernel, measured.) Each thread may have a heap of its own, and
+each heap keeps such space: where strangers can send large objects there is one heap for all.
 """
 
 from __future__ import annotations
@@ -26,11 +27,23 @@ GIVE_BACK_TIMES = 2
 The second time there is what was kept for a replay until the next snapshot."""
 
 
+_M_ARENA_MAX = -8
+"""Of glibc's `mallopt`."""
+
+
 def _trim() -> None:
     """Give back all pages that hold freed memory only. Only glibc has a call for it."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def share_one_heap() -> None:
+    """Let threads that begin from now on have no heaps of their own, each of which keeps the space
+    of large objects. Only glibc has this setting."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None and hasattr(ctypes.CDLL(None), "gnu_get_libc_version"):
+        mallopt(_M_ARENA_MAX, 1)
 
 
 class Freed:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import zmq
 
+from driftline.deploy.host.freed import share_one_heap
 from driftline.deploy.host.guarding.guard import CONNECTIONS_MAX, Guard
 from driftline.deploy.host.transport import CURVE_BYTES, become_server
 from driftline.deploy.host.zap import SOURCE, USER_ID, Zap
@@ -60,6 +61,7 @@ class IntakeSocket(Intake):
         """`folder`: where only this user makes files; the ROUTER's own address is there; `keys`:
         None lets in whoever reaches the address."""
         super().__init__(source, name=name, window=window, window_bytes=window_bytes)
+        share_one_heap()
         inside = str(folder / f"{name}.router")
         self._context = zmq.Context()
         self.socket = self._context.socket(zmq.ROUTER)

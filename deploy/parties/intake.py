@@ -178,15 +178,16 @@ class Intake(Receiver):
 
     # The protocol.
 
-    def take(self, parts: Sequence[bytes], voice: Voice | None = None) -> None:
+    def take(self, parts: list[bytes], voice: Voice | None = None) -> None:
         """Take one message of any sender: (route, data). A malformed one is counted and dropped.
 
+        `parts` loses the data, which may have 16 MiB: they are not held beside the record in them.
         `voice`: the key by which it has come; None: there are no keys.
         """
         try:
             if len(parts) != 2:
                 raise MalformedMessage(f"{len(parts)} parts instead of 2")
-            self._handle(parts[0], decode_request(parts[1]), voice)
+            self._handle(parts[0], decode_request(parts.pop()), voice)
         except MalformedMessage as error:
             self.drop(error)
 

@@ -36,6 +36,9 @@ PLAIN = -1
 MAX_ROWS = 2**24
 """Rows in one batch at most: a foreign message must not cause an allocation without bound."""
 
+LARGE = 1 << 20
+"""Bytes of a value whose packer is not kept, as it would keep the space for another such value."""
+
 _packer = msgpack.Packer(autoreset=True, use_bin_type=True)
 _inner_packer = msgpack.Packer(autoreset=True, use_bin_type=True)
 
@@ -46,6 +49,7 @@ def _refuse_extension(code: int, data: bytes) -> object:
 
 def pack(value: object) -> bytes:
     """Encode a value. Raises PayloadError for a value that cannot travel."""
+    global _packer
     try:
         data: bytes = _packer.pack(value)
     except BaseException as error:  # methods of a user's class may raise anything
@@ -53,6 +57,8 @@ def pack(value: object) -> bytes:
         let_through(error)
         problem = why_not(value) or f"cannot travel or be stored: {text_of(error)}"
         raise PayloadError(problem) from None
+    if len(data) > LARGE:
+        _packer = msgpack.Packer(autoreset=True, use_bin_type=True)
     return data
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -38,6 +38,11 @@ import os, time
 """
 
 Start = Callable[..., Served]
+
+
+def total(samples: Mapping[tuple[str, ...], float], name: str) -> float:
+    """The sum of the samples of one name."""
+    return sum(value for key, value in samples.items() if key[0] == name)
 
 
 @pytest.fixture
@@ -85,6 +90,8 @@ def test_at_the_end_the_figures_are_those_of_the_report(start: Start, tmp_path: 
         run.send()
         assert all(scrape(at) for at in urls.values()), "while they are busy"
     run.wait(lambda: len(run.values()) == run.sent - 1, "all outputs but one")
+    undelivered = "driftline_undelivered_records"
+    run.wait(lambda: total(scrape(urls["run"]), undelivered) == 0, "the front to know of them")
     found = {name: scrape(at) for name, at in urls.items()}
     given = {name for each in found.values() for name, *_ in each}
     for family in (each for each in CATALOGUE.values() if "_agent_" not in each.name):
@@ -94,21 +101,19 @@ def test_at_the_end_the_figures_are_those_of_the_report(start: Start, tmp_path: 
     run.wait(lambda: run.process.poll() is not None, "the end")
     over = json.loads(report.read_text())
 
-    def total(name: str) -> float:
-        return sum(
-            value for each in found.values() for key, value in each.items() if key[0] == name
-        )
+    def of_all(name: str) -> float:
+        return sum(total(each, name) for each in found.values())
 
-    assert total("driftline_records_total") == over["records"] == run.sent
-    assert total("driftline_outputs_total") == over["outputs"] == run.sent - 1
-    assert total("driftline_dead_letters_total") == over["dead_letters"] == 1
-    assert total("driftline_bad_records_total") == over["bad_records"] == 0
-    assert total("driftline_process_restarts_total") == over["restarts"] == 0
-    assert total("driftline_delivery_latency_seconds_count") == over["records"]
-    assert total("driftline_elements_total") == over["records"]
-    assert total("driftline_undelivered_records") == total("driftline_in_flight_bytes") == 0
-    assert total("driftline_recoveries_total") == 0
-    assert total("driftline_snapshot_duration_seconds_count") == snapshots
+    assert of_all("driftline_records_total") == over["records"] == run.sent
+    assert of_all("driftline_outputs_total") == over["outputs"] == run.sent - 1
+    assert of_all("driftline_dead_letters_total") == over["dead_letters"] == 1
+    assert of_all("driftline_bad_records_total") == over["bad_records"] == 0
+    assert of_all("driftline_process_restarts_total") == over["restarts"] == 0
+    assert of_all("driftline_delivery_latency_seconds_count") == over["records"]
+    assert of_all("driftline_elements_total") == over["records"]
+    assert of_all("driftline_undelivered_records") == of_all("driftline_in_flight_bytes") == 0
+    assert of_all("driftline_recoveries_total") == 0
+    assert of_all("driftline_snapshot_duration_seconds_count") == snapshots
 
 
 def test_a_run_is_not_ready_while_it_recovers_and_then_again(start: Start) -> None:
