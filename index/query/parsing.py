@@ -45,8 +45,13 @@ SLOP_MAX = 100
 """Other words within a phrase."""
 
 
+_WORD = re.compile(r"(?!(?:AND|OR|NOT)\Z)\w+")
+
+
 def parse(text: str) -> Query:
     """The tree of a query; an empty one is for all documents. Raises QueryError."""
+    if len(text) <= LENGTH_MAX and _WORD.fullmatch(text):  # most are one word: a third of the time
+        return Query(Words(text, place=Place(0, len(text))), text)
     if len(text) > LENGTH_MAX:
         problem = f"the query has {len(text)} characters; the most is {LENGTH_MAX}"
         raise QueryError(problem, text, Place(LENGTH_MAX, LENGTH_MAX))

@@ -5,6 +5,7 @@ CONFIG is the JSON form of `ServiceConfig`. The process runs until its parent en
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from time import monotonic, time
@@ -60,6 +61,7 @@ class FeedSocket(Party):
         """Send a span before it is stored."""
         self._feeds.forward(span)
         self._send()
+        os.sched_yield()  # let ZeroMQ's thread send it, if it waits for this core
 
     def drain(self) -> None:
         """Take the messages that have come."""

@@ -49,7 +49,7 @@ def build(
     """The application. `pages`: routes that are no operations, as of a page for people."""
     registry = CollectorRegistry()
     registry.register(_Figures(backend))
-    all_of_it = [*_common(backend, ready, registry), *operations]
+    all_of_it = [*operations, *_common(backend, ready, registry)]  # asked for most often first
     described = dumps(description(title, text, VERSION, all_of_it))
 
     async def openapi(call: Call) -> Response:

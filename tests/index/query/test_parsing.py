@@ -84,6 +84,21 @@ def test_what_a_text_means(text: str, tree: Node) -> None:
 
 
 @settings(max_examples=500)
+@given(st.text("ab_3é", max_size=4) | st.sampled_from(["AND", "OR", "NOT", "ANDY", "TO"]))
+def test_a_word_alone_is_understood_as_it_is_among_others(word: str) -> None:
+    try:
+        found = parse(word).root
+    except QueryError:
+        found = None
+    try:
+        spaced = parse(f" {word}").root  # which goes through the grammar
+    except QueryError:
+        spaced = None
+    assert found == spaced
+    if found is not None and word:
+        assert found.place == Place(0, len(word))
+
+
 @given(any_trees)
 def test_every_tree_can_be_written_and_read_again(tree: Node) -> None:
     text = str(Query(tree))
