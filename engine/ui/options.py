@@ -41,6 +41,8 @@ Command = TypeVar("Command", bound=Callable[..., object])
 def writable(ctx: click.Context, param: click.Parameter, file: Path | None) -> Path | None:
     """Check, before a long run, that its results can be written. Raises BadParameter."""
     if file is not None:
+        if str(file) == "-":
+            raise click.BadParameter("- is no file; standard output is /dev/stdout")
         try:
             make_writable(file)
         except Unavailable as error:

@@ -7,6 +7,7 @@ import json
 from starlette.responses import Response
 
 from driftline.engine.errors import MalformedMessage
+from driftline.engine.ui.near import did_you_mean
 from driftline.engine.wire.codec import pack
 from driftline.index.documents.schema import Collection
 from driftline.index.http import shapes
@@ -111,6 +112,7 @@ class _Reads:
 
     async def search(self, call: Call) -> Response:
         collection = self._index.collection(call)
+        _check_fields(call, collection)
         sort, field = _sort(call[SORT])
         query = pack((collection.name, collection.fingerprint(), call[Q], call[SORT]))
         cursor = decode(call[CURSOR], query) if call[CURSOR] else None
@@ -169,6 +171,7 @@ class _Reads:
 
     async def like(self, call: Call) -> Response:
         collection, time = self._index.collection(call), as_of(self._index.backend, call)
+        _check_fields(call, collection)
         _, stored = await self._document(call, collection, time)
         question = {
             **_page(call),
@@ -213,6 +216,19 @@ def _page(call: Call) -> dict[str, object]:
         )
     bare = not (call[SNIPPETS] or call[FIELD])
     return {"limit": call[LIMIT], "snippets": call[SNIPPETS], "bare": bare}
+
+
+def _check_fields(call: Call, collection: Collection) -> None:
+    """Raises Refused for a field that no document of the collection can have."""
+    for name in call[FIELD]:
+        if name not in collection.by_name and collection.others == "refused":
+            there = ", ".join(collection.by_name)
+            raise Refused(
+                "invalid",
+                f"the collection {collection.name!r} has no field {name[:64]!r}"
+                f"{did_you_mean(name[:64], collection.by_name)}; it has {there}",
+                {"parameter": "field"},
+            )
 
 
 def _found(found: Found, call: Call, time: int) -> dict[str, Json]:

@@ -119,12 +119,20 @@ class Ground:
     settings: Settings
     requests: Places = field(init=False)
     streams: Places = field(init=False)
+    bulks: Places = field(init=False)
     rates: Rates = field(init=False)
 
     def __post_init__(self) -> None:
         self.requests = Places(self.settings.requests_max, "requests at work")
         self.streams = Places(self.settings.streams_max, "streams")
+        self.bulks = Places(self.settings.bulks_max, "bulks")
         self.rates = Rates(self.settings.requests_per_s)
+
+    def places(self, operation: Operation) -> Places:
+        """Where a request for an operation has its place."""
+        if not operation.streams:
+            return self.requests
+        return self.streams if operation.method == "GET" else self.bulks
 
 
 def routes(operations: Sequence[Operation], ground: Ground) -> list[Route]:
@@ -187,7 +195,7 @@ class _Methods:
         told.client = _client(request, operation, self._ground.settings)
         self._ground.rates.ask(told.client, monotonic())
         ground = self._ground
-        places.enter_context((ground.streams if operation.streams else ground.requests).one())
+        places.enter_context(ground.places(operation).one())
         in_path = [(name, unquote(text)) for name, text in request.path_params.items()]
         given = path_of(in_path, operation.parameters) | query_of(
             scope["query_string"], operation.parameters

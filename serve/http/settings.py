@@ -24,7 +24,9 @@ class Settings:
     requests_max: int = 256
     """At work at one time, without streams."""
     streams_max: int = 128
-    """Streams of events, and bulks, at one time."""
+    """Streams of events at one time."""
+    bulks_max: int = 64
+    """Bodies at one time that are taken while they come."""
     requests_per_s: float = 0.0
     """Of one client; 0: any number. It may save up those of a second."""
     window: int = 256

@@ -156,3 +156,9 @@ def test_what_is_no_file_is_not_removed(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     CliRunner().invoke(job, [f"--json={pipe}", "--how=usage"])
     assert pipe.is_fifo()
+
+
+def test_a_dash_is_no_file_of_results() -> None:
+    refused = CliRunner().invoke(whole, ["--json", "-"])
+    assert refused.exit_code == 2
+    assert "- is no file; standard output is /dev/stdout" in refused.output

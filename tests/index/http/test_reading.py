@@ -111,6 +111,11 @@ def test_counts_facets_fields_and_snippets(tmp_path: Path) -> None:
                 {"value": "green", "count": 8},
                 {"value": "black", "count": 4},
             ]
+            unknown = {"q": "*", "field": "titel"}
+            assert (await client.get("/collections/teas/search", params=unknown)).json()["total"]
+            refused = await client.get("/collections/empty/search", params=unknown)
+            assert refused.status_code == 400
+            assert "has no field 'titel' (did you mean 'title'?)" in refused.text
             count = await client.get("/collections/teas/count", params={"q": "tags:black"})
             assert count.json()["total"] == 4
 

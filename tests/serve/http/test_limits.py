@@ -8,12 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from starlette.responses import Response
 from starlette.types import Message
 
 from driftline.index.documents.writes import Write
 from driftline.index.http.application import application
 from driftline.serve.errors import Refused
 from driftline.serve.http.limits import Rates
+from driftline.serve.http.operations import Call, Ground, Operation
 from driftline.serve.http.settings import Settings
 from driftline.serve.views.tokens import token_of
 from tests.index.http.service import Service, client_of
@@ -174,3 +176,15 @@ def test_who_is_not_answered_before_the_service_ends_is_told_to_ask_again(tmp_pa
         assert b"ask again" in sent[1]["body"]
 
     asyncio.run(drive())
+
+
+def test_bulks_and_streams_do_not_take_each_others_places() -> None:
+    async def does(call: Call) -> Response:
+        raise AssertionError
+
+    ground = Ground(Settings(requests_max=1, streams_max=2, bulks_max=3))
+    places = [
+        ground.places(Operation(method, "/x", does, "x", "", streams=streams))
+        for method, streams in (("GET", False), ("PUT", False), ("GET", True), ("POST", True))
+    ]
+    assert places == [ground.requests, ground.requests, ground.streams, ground.bulks]
