@@ -41,6 +41,9 @@ RATE = 50.0
 PORTS = {"one": 7001, "two": 7002}
 FLOW = "chained"
 
+COUNT = 3
+"""Nodes, but where faults change that."""
+
 LONG_S = 24 * 3600.0
 """Producers are ended by a signal."""
 
@@ -79,7 +82,7 @@ class Soak:
                 lab.hosts[name].start(kind)
         lab.until(lambda: len(lab.status()["agents"]) == 7, "all agents")
         inputs = [w for name, port in PORTS.items() for w in ("--input", f"{name}=tcp://*:{port}")]
-        lab.command("submit", "tests.soak.cluster.flow", "--path", ROOT, *inputs, "--nodes", 3,
+        lab.command("submit", "tests.soak.cluster.flow", "--path", ROOT, *inputs, "--nodes", COUNT,
                     "--output", self.output, "--checkpoint-ms", 500)  # fmt: skip
         self.until_running()
         fronts = lab.status()["flows"][0]["fronts"]
@@ -102,7 +105,10 @@ class Soak:
         lab.until(lambda: bool(lab.status()["flows"][0]["state"] == "running"), "it runs")
 
     def rest(self) -> None:
-        """Let sockets to nodes of earlier layouts be closed, which nobody uses; then count."""
+        """Come to as many nodes as in the beginning, on which it depends how many sockets there
+        are; let those to nodes of earlier layouts be closed, which nobody uses; then count."""
+        self.until_running()
+        self.lab.command("rescale", FLOW, COUNT)
         self.tell(f"no faults for {2 * UNUSED_S} s")
         Event().wait(2 * UNUSED_S)
         self.until_quiet()
