@@ -1,97 +1,70 @@
 """A client of HTTP/1.1 for load generators, as small as it can be: what it costs is measured, too.
 
-Connections are kept and used again. A request never waits for one: if all are in use there is one
-more, as an open loop demands. Answers have a length; streams are not for this client.
+It is one connection, for one thread, which is made again after the server has closed it. Answers
+have a length; streams are not for this client.
 """
 
 from __future__ import annotations
 
-import asyncio
+import select
+import socket
 from urllib.parse import urlsplit
+
+_READ = 1 << 16
 
 
 class Client:
-    """Asks one server. For one asyncio loop."""
+    """Asks one server, one request after the other."""
 
     def __init__(self, url: str) -> None:
         found = urlsplit(url)
-        self._host, self._port = found.hostname or "127.0.0.1", found.port or 80
+        self._to = found.hostname or "127.0.0.1", found.port or 80
         self._head = f"Host: {found.netloc}\r\n"
-        self._idle: list[_Connection] = []
-        self.connections = 0
-        """How many there are."""
+        self._socket: socket.socket | None = None
 
-    async def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+    def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
         """Status and body of the answer. Raises OSError."""
-        connection = await self._connection()
         length = f"Content-Length: {len(body)}\r\n" if body else ""
         head = f"{method} {path} HTTP/1.1\r\n{self._head}{length}\r\n"
-        answer = await connection.ask(head.encode() + body)
-        self._idle.append(connection)
-        return answer
-
-    async def _connection(self) -> _Connection:
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.open:
-                return connection
-        loop = asyncio.get_running_loop()
-        self.connections += 1
-        _, made = await loop.create_connection(_Connection, self._host, self._port)
-        return made
+        connection = self._connection()
+        try:
+            connection.sendall(head.encode() + body)
+            return _answer(connection)
+        except OSError:
+            self.close()
+            raise
 
     def close(self) -> None:
-        """Close the connections that are not in use."""
-        for connection in self._idle:
-            connection.close()
-        self._idle.clear()
+        """Close the connection."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _connection(self) -> socket.socket:
+        if self._socket is not None and select.select([self._socket], [], [], 0)[0]:
+            self.close()  # nothing was asked: the server has closed it
+        if self._socket is None:
+            self._socket = socket.create_connection(self._to)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return self._socket
 
 
-class _Connection(asyncio.Protocol):
-    def __init__(self) -> None:
-        self.open = False
-        self._transport: asyncio.Transport | None = None
-        self._data = bytearray()
-        self._answer: asyncio.Future[tuple[int, bytes]] | None = None
+def _answer(connection: socket.socket) -> tuple[int, bytes]:
+    data = connection.recv(_READ)
+    while (end := data.find(b"\r\n\r\n")) < 0:
+        data += _more(connection, data)
+    head = data[:end].lower()
+    at = head.find(b"\r\ncontent-length:")
+    if at < 0:
+        raise ConnectionError("an answer has no length")
+    size = end + 4 + int(head[at + 17 :].split(b"\r\n", 1)[0])
+    while len(data) < size:
+        data += _more(connection, data)
+    return int(head.split(b" ", 2)[1]), data[end + 4 : size]
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self.open = True
 
-    async def ask(self, request: bytes) -> tuple[int, bytes]:
-        assert self._transport is not None
-        self._answer = asyncio.get_running_loop().create_future()
-        self._transport.write(request)
-        return await self._answer
-
-    def data_received(self, data: bytes) -> None:
-        self._data += data
-        end = self._data.find(b"\r\n\r\n")
-        if end < 0:
-            return
-        head = self._data[:end].lower()
-        at = head.find(b"\r\ncontent-length:")
-        if at < 0:
-            self._fail(ConnectionError("an answer has no length"))
-            return
-        length = int(head[at + 17 :].split(b"\r\n", 1)[0])
-        if len(self._data) < end + 4 + length:
-            return
-        status, body = int(head.split(b" ", 2)[1]), bytes(self._data[end + 4 : end + 4 + length])
-        self._data.clear()
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result((status, body))
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.open = False
-        self._fail(error or ConnectionError("the server has closed the connection"))
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
-
-    def _fail(self, error: Exception) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error)
-        self.close()
+def _more(connection: socket.socket, before: bytes) -> bytes:
+    data = connection.recv(_READ) if before else b""
+    if not data:
+        raise ConnectionError("the server has closed the connection")
+    return data

@@ -1,18 +1,20 @@
 """Fills a served index, and puts a load on it, over HTTP.
 
 The load is an open loop: each request is begun when it is due, on a connection of its own if others
-are still busy, whatever became of those before. Its timers are exact: those of `epoll`, which
-asyncio takes by default, have whole milliseconds, and would count as latency of the service.
+are still busy, whatever became of those before. It is made by threads that wait in the kernel: an
+asyncio client would take longer than the service for many an answer, and its timers have whole
+milliseconds.
 """
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
-import selectors
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from time import perf_counter
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from http import HTTPStatus
+from time import perf_counter, sleep
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 from urllib.request import urlopen
@@ -86,83 +88,136 @@ def _blocks(lines: Sequence[Mapping[str, object]]) -> Iterator[bytes]:
 
 def drive(url: str, load: Load, observed: Observed, sample: Callable[[], None]) -> None:
     """Put the load on the service. `sample`: is called when what counts begins, and at the end."""
-    selector = selectors.SelectSelector()
-    with (
-        undisturbed(),
-        asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner,
-    ):
-        runner.run(_Drive(url, load, observed).all(sample))
+    with undisturbed():
+        _Drive(url, load, observed).all(sample)
+
+
+Request = Callable[[Client], None]
 
 
 class _Drive:
+    """Threads that take turns: one waits until the next request is due. Then another one, which has
+    nothing to do or is new, waits for the next but one: so no request waits for one before it."""
+
     def __init__(self, url: str, load: Load, observed: Observed) -> None:
-        self._client = Client(url)
+        self._url = url
         self._load = load
         self._observed = observed
         self._began = 0.0
+        self._due: Iterator[tuple[float, Request]] = iter(())
+        self._threads: list[threading.Thread] = []
+        self._idle: list[threading.Lock] = []
+        """What each thread with nothing to do waits for; the one that was last is the first to go
+        on, as a cache has most of what it needs."""
+        self._over = False
+        self._counting = threading.Lock()
+        self._failed: list[BaseException] = []
 
-    async def all(self, sample: Callable[[], None]) -> None:
+    def all(self, sample: Callable[[], None]) -> None:
         load = self._load
-        self._began = perf_counter() + 0.1
         bodies = [json.dumps({"text": each.text}).encode() for each in load.arriving]
         paths = [
             f"/search?q={quote(written(each.query))}&limit={LIMIT}&snippets=0"
             for each in load.asked
         ]
-        due: list[tuple[float, Callable[[], Coroutine[None, None, None]]]] = [
-            *((each.due_s, _bound(self._put, each, body))
+        due: list[tuple[float, Request]] = [
+            *((each.due_s, partial(self._put, each, body))
               for each, body in zip(load.arriving, bodies, strict=True)),
-            *((each.due_s, _bound(self._ask, each, path))
+            *((each.due_s, partial(self._ask, each, path))
               for each, path in zip(load.asked, paths, strict=True)),
-            (load.warmup_s, _sampling(sample)),
+            (load.warmup_s, lambda client: sample()),
         ]  # fmt: skip
-        due.sort(key=lambda each: each[0])
-        async with asyncio.TaskGroup() as tasks:
-            for due_s, begin in due:
-                while (pause := self._began + due_s - perf_counter()) > 0:
-                    await asyncio.sleep(pause)
-                tasks.create_task(begin())
+        self._due = iter(sorted(due, key=lambda each: each[0]))
+        self._began = perf_counter() + 0.1
+        self._let_another_wait()
+        for thread in self._threads:  # it grows meanwhile
+            thread.join()
+        if self._failed:
+            raise self._failed[0]
         sample()
-        self._client.close()
 
-    async def _put(self, each: Arriving, body: bytes) -> None:
+    def _let_another_wait(self) -> None:
+        if self._idle:
+            self._idle.pop().release()
+        else:
+            self._threads.append(threading.Thread(target=self._take_turns, daemon=True))
+            self._threads[-1].start()
+
+    def _take_turns(self) -> None:
+        client, turn = Client(self._url), threading.Lock()
+        turn.acquire()
+        try:
+            while not self._over:
+                self._take_turn(client)
+                self._idle.append(turn)
+                if not self._over:
+                    turn.acquire()
+        except BaseException as error:
+            self._failed.append(error)
+            self._end()
+        client.close()
+
+    def _take_turn(self, client: Client) -> None:
+        """Wait for the next request, and make it."""
+        due = next(self._due, None)
+        if due is None:
+            self._end()
+            return
+        due_s, request = due
+        while (pause := self._began + due_s - perf_counter()) > 0:
+            sleep(pause)
+        self._let_another_wait()
+        request(client)
+
+    def _end(self) -> None:
+        """No request is left: let those end who have nothing to do."""
+        self._over = True
+        while self._idle:
+            self._idle.pop().release()
+
+    def _put(self, each: Arriving, body: bytes, client: Client) -> None:
         self._late(each.due_s)
-        answer = await self._answer("put", "PUT", f"/documents/{quote(each.id, safe='')}", body)
+        path = f"/documents/{quote(each.id, safe='')}"
+        answer = self._answer("put", client, "PUT", path, body)
         if answer is None:
             return
         acknowledged = self._since(each.due_s)
         path = f"/search?q={each.word}&limit=1&snippets=0&after={answer['label']}"
-        found = await self._answer("fresh query", "GET", path)
+        found = self._answer("fresh query", client, "GET", path)
         fresh = self._since(each.due_s)
         if found is None:
             return
         if [hit["id"] for hit in found["hits"]] != [each.id]:  # type: ignore[attr-defined]
-            self._observed.errors["not found"] += 1
+            self._count("not found")
         elif each.due_s >= self._load.warmup_s:
             self._observed.acknowledged.append(acknowledged)
             self._observed.freshness.append(fresh)
 
-    async def _ask(self, each: Asked, path: str) -> None:
+    def _ask(self, each: Asked, path: str, client: Client) -> None:
         self._late(each.due_s)
-        answer = await self._answer(each.query.kind, "GET", path)
+        answer = self._answer(each.query.kind, client, "GET", path)
         if answer is not None and each.due_s >= self._load.warmup_s:
             self._observed.queries.setdefault(each.query.kind, []).append(self._since(each.due_s))
 
-    async def _answer(
-        self, what: str, method: str, path: str, body: bytes = b""
+    def _answer(
+        self, what: str, client: Client, method: str, path: str, body: bytes = b""
     ) -> dict[str, object] | None:
         """The answer; None if there is none, or an error, which is counted."""
         try:
-            status, data = await self._client.ask(method, path, body)
+            status, data = client.ask(method, path, body)
         except OSError as error:
-            self._observed.errors[f"{what}: {type(error).__name__}"] += 1
+            self._count(f"{what}: {type(error).__name__}")
             return None
-        if status == 200:
+        if status == HTTPStatus.OK:
             answer = json.loads(data)
             assert isinstance(answer, dict)
             return answer
-        self._observed.errors[f"{what}: status {status}"] += 1
+        self._count(f"{what}: status {status}")
         return None
+
+    def _count(self, error: str) -> None:
+        with self._counting:
+            self._observed.errors[error] += 1
 
     def _since(self, due_s: float) -> float:
         return 1000 * (perf_counter() - self._began - due_s)
@@ -170,19 +225,6 @@ class _Drive:
     def _late(self, due_s: float) -> None:
         if due_s >= self._load.warmup_s:
             self._observed.late.append(self._since(due_s))
-
-
-def _bound(
-    does: Callable[..., Coroutine[None, None, None]], *arguments: object
-) -> Callable[[], Coroutine[None, None, None]]:
-    return lambda: does(*arguments)
-
-
-def _sampling(sample: Callable[[], None]) -> Callable[[], Coroutine[None, None, None]]:
-    async def does() -> None:
-        sample()
-
-    return does
 
 
 def written(query: Query) -> str:
