@@ -209,11 +209,13 @@ class Resizing:
         if name in self.names:
             self.heard.alive(name, process, now)
 
-    def joined(self, name: str, message: Joined) -> None:
+    def joined(self, name: str, message: Joined, state: ClusterState) -> None:
         """A node of the next layout has the state as of a snapshot."""
         joiner = self._joiners.get(name)
         if joiner is None or (message.layout, message.process) != (self.layout, joiner.process):
             return
+        if message.epoch != state.epoch:
+            return  # what it had for the master before goes away once this one asks for it
         has = message.number, message.taken
         if joiner.has != has:
             joiner.has, joiner.bytes = has, message.bytes

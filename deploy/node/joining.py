@@ -133,7 +133,7 @@ class Joining:
             self._tell(send)
 
     def _tell(self, send: Send) -> None:
-        send("master", Joined(self.layout, self._process, *self._has, self._bytes))
+        send("master", Joined(self.layout, self._process, self.epoch, *self._has, self._bytes))
 
     def _pull(self, send: Send, now: float) -> None:
         """Begin to read what the snapshot has that is asked for."""

@@ -233,7 +233,7 @@ class Master(Party):
         elif isinstance(message, Unloadable):
             coordinator.unloadable(sender, message)
         elif isinstance(message, Joined):
-            coordinator.resizing.joined(sender, message)
+            coordinator.resizing.joined(sender, message, coordinator.state)
         elif isinstance(message, Held):
             coordinator.resizing.held(sender, message)
         elif isinstance(message, Lost):

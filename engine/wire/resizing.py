@@ -38,11 +38,14 @@ class Join(Message):
 class Joined(Message):
     """Node of the next layout to coordinator: I have that state in memory, and on my disk.
 
-    `process`: the process that has it. `bytes`: what it took to get there from the snapshot before.
+    `process`: the process that has it. `epoch`: of the master that has asked for it: when a later
+    one asks, the node begins anew, with an empty disk. `bytes`: what it took to get there from the
+    snapshot before.
     """
 
     layout: tuple[int, ...]
     process: str
+    epoch: int
     number: int
     taken: int
     bytes: int

@@ -45,10 +45,15 @@ class Resized(Cluster):
         for name in NEXT:
             self.coordinator.hello(name, Hello(f"at {name}", f"{name}#1", 0, 0))
 
-    def joined(self, number: int, *names: str, process: int = 1, taken: int = 4) -> None:
+    def joined(
+        self, number: int, *names: str, process: int = 1, taken: int = 4, earlier: int = 0
+    ) -> None:
+        """They have said so to this master, or to an earlier one."""
+        state = self.coordinator.state
         for name in names or NEXT:
-            message = Joined((2, 3, 4), f"{name}#{process}", number, taken, 100)
-            self.coordinator.resizing.joined(name, message)
+            whose = f"{name}#{process}", state.epoch - earlier
+            message = Joined((2, 3, 4), *whose, number, taken, 100)
+            self.coordinator.resizing.joined(name, message, state)
 
     def look(self, delivered: int = 40, left: int = 39) -> list[tuple[str, Message]]:
         self.coordinator.consider_resizing(delivered, left)
@@ -159,6 +164,7 @@ def test_a_new_process_of_a_node_has_nothing() -> None:
     cluster.cut()
     cluster.joined(8, "node-3", "node-4")
     cluster.coordinator.hello("node-2", Hello("at node-2", "node-2#2", 0, 0))
+    cluster.joined(8, "node-2", process=2, earlier=1)
     cluster.joined(8, "node-2", process=1)  # the word of the process before comes late
     cluster.look(90, 89)
     assert cluster.coordinator.jobs == []
