@@ -73,25 +73,51 @@ class Dictionary:
     def __init__(self, data: memoryview, groups: NDArray[np.int64]) -> None:
         self._data = data
         self._groups = groups
+        self._firsts: dict[int, bytes] = {}
+        """Group -> its first word, where that was needed: each search begins with the same ones."""
 
     def find(self, word: str) -> Entry | None:
         """Where the postings of a word are."""
-        found = next(self.entries(word), None)
-        return found if found is not None and found.word == word else None
+        text = word.encode()
+        group = self._group_of(text)
+        if group < 0 or not self._has(group, text):
+            return None  # mostly so: a word is in few segments
+        return next(entry for entry in self._group(group) if entry.word == word)
 
     def entries(self, start: str) -> Iterator[Entry]:
         """All words from the first one on that is not before `start`."""
-        text = start.encode()
-        number = len(self._groups) - 1
-        group = bisect_right(range(number), text, key=self._first_word) - 1
-        for some in range(max(group, 0), number):
+        for some in range(max(self._group_of(start.encode()), 0), len(self._groups) - 1):
             for entry in self._group(some):
                 if entry.word >= start:
                     yield entry
 
+    def _group_of(self, text: bytes) -> int:
+        """The group in which a word is, if it is anywhere; -1: it is before all."""
+        return bisect_right(range(len(self._groups) - 1), text, key=self._first_word) - 1
+
     def _first_word(self, group: int) -> bytes:
-        size, at = _number(self._data, int(self._groups[group, 0]) + 1)
-        return bytes(self._data[at : at + size])
+        word = self._firsts.get(group)
+        if word is None:
+            size, at = _number(self._data, int(self._groups[group, 0]) + 1)
+            word = self._firsts[group] = bytes(self._data[at : at + size])
+        return word
+
+    def _has(self, group: int, text: bytes) -> bool:
+        """Whether a word is in a group; nothing else is decoded."""
+        data = bytes(self._data[self._groups[group, 0] : self._groups[group + 1, 0]])
+        at, end, word = 0, len(data), b""
+        while at < end:
+            common, at = _number(data, at)
+            size, at = _number(data, at)
+            word = word[:common] + data[at : at + size]
+            if word >= text:
+                return word == text
+            count, at = _number(data, at + size)
+            for _ in range(3 if count > BLOCK else 2):
+                while data[at] > 0x7F:
+                    at += 1
+                at += 1
+        return False
 
     def _group(self, group: int) -> Iterator[Entry]:
         at, postings, positions, skips = self._groups[group].tolist()

@@ -82,6 +82,20 @@ class Matching:
                 return self._having_words(query)
         assert_never(query)
 
+    def finds_nothing(self, query: bound.Part) -> bool:
+        """Whether it is plain that a query finds nothing here, as words of it are missing."""
+        match query:
+            case AllOf():
+                return any(map(self.finds_nothing, query.parts))
+            case AnyOf():
+                return all(map(self.finds_nothing, query.parts))
+            case BoundPhrase():
+                return len(self.postings(query)) < len(set(query.words))
+            case Word() | WordsFrom() | Near():
+                return not self.postings(query)
+            case _:
+                return False
+
     def postings(self, leaf: Scoring, words_max: int = maxsize) -> Mapping[str, Postings]:
         """The postings of the words that a leaf stands for, by word.
 

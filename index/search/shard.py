@@ -168,6 +168,8 @@ class Shard:
         matchings = [Matching(part, count, scoring) for part, count in self._parts_at(time)]
         check(query.root, matchings, self._budget)
         for matching in matchings:
+            if matching.finds_nothing(query.root):
+                continue  # most words are in few parts
             part, count = matching.part, matching.count
             mask = matching.mask(query.root) & self._alive(part, count, time)
             if left_out is not None and 0 <= left_out - part.first < count:
