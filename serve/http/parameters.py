@@ -16,8 +16,9 @@ driftline.serve.errors.Refused: there is no parameter 'limt' (did you mean 'limi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Generic, Literal, TypeVar, cast
 from urllib.parse import parse_qsl
 
@@ -74,16 +75,23 @@ class Given:
 
 def query_of(query: bytes, parameters: Sequence[Parameter[object]]) -> Given:
     """The values in the query of an URL. Raises Refused."""
-    return _read(_pairs(query), [each for each in parameters if each.place == "query"])
+    return _read(_pairs(query), _of_place("query", tuple(parameters)))
 
 
 def path_of(values: Iterable[tuple[str, str]], parameters: Sequence[Parameter[object]]) -> Given:
     """The values in a path. Raises Refused."""
-    return _read(values, [each for each in parameters if each.place == "path"])
+    return _read(values, _of_place("path", tuple(parameters)))
 
 
-def _read(pairs: Iterable[tuple[str, str]], parameters: Sequence[Parameter[object]]) -> Given:
-    known = {parameter.name: parameter for parameter in parameters}
+@cache
+def _of_place(
+    place: str, parameters: tuple[Parameter[object], ...]
+) -> Mapping[str, Parameter[object]]:
+    """Those of the parameters of an operation that have this place, by name."""
+    return {each.name: each for each in parameters if each.place == place}
+
+
+def _read(pairs: Iterable[tuple[str, str]], known: Mapping[str, Parameter[object]]) -> Given:
     values: dict[str, object] = {}
     for name, text in pairs:
         parameter = known.get(name)
@@ -103,7 +111,7 @@ def _read(pairs: Iterable[tuple[str, str]], parameters: Sequence[Parameter[objec
             raise Refused("invalid", f"{name} is there twice", {"parameter": name})
         else:
             values[name] = value
-    for parameter in parameters:
+    for parameter in known.values():
         if parameter.required and parameter.name not in values:
             text = f"{parameter.name} is missing: {parameter.description}"
             raise Refused("invalid", text, {"parameter": parameter.name})
