@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,6 +34,13 @@ NOBODY = "02:00:00:00:00:99"
 
 def ip(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(["ip", *arguments], check=check, capture_output=True)
+
+
+def free_net(first: int) -> int:
+    """The second number of addresses that nobody has here: a lab that was killed leaves its own."""
+    there = ip("-br", "address").stdout.decode() if shutil.which("ip") else ""
+    numbers = (64 + (first + more) % 128 for more in range(128))
+    return next(number for number in numbers if f" 10.{number}.0." not in there)
 
 
 class Host:
@@ -141,7 +149,7 @@ class Lab:
     def __init__(self, folder: Path, names: Sequence[str], producers: Iterable[str] = ()) -> None:
         """`producers`: each has a key of its name, for the source of its name."""
         self.folder = folder
-        self.net = 64 + os.getpid() % 128
+        self.net = free_net(os.getpid())
         self.prefix = f"d{os.getpid() % 100_000}"
         self.bridge = f"{self.prefix}b"
         self.keys = folder / "keys"
