@@ -104,8 +104,8 @@ def _steps(leaf: Scoring, matchings: Sequence[Matching]) -> int:
         return 0
     cost = 0
     for matching in matchings:
-        found = matching.postings(leaf)
-        if len(found) == len(set(leaf.words)):
+        if not matching.finds_nothing(leaf):
+            found = matching.postings(leaf)
             often = {word: int(found[word].frequencies.sum(dtype="i8")) for word in found}
             places = [often[word] for word in leaf.words]
             cost += steps(places, sum(often.values()), leaf.slop) // STEPS

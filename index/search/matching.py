@@ -121,13 +121,13 @@ class Matching:
         return found
 
     def _look_up(self, leaf: Scoring) -> Hits:
+        if self.finds_nothing(leaf):
+            return NO_HITS
         postings = self.postings(leaf)
         match leaf:
             case Word():
-                return self._hits(postings[leaf.word]) if postings else NO_HITS
+                return self._hits(postings[leaf.word])
             case BoundPhrase():
-                if len(postings) < len(set(leaf.words)):
-                    return NO_HITS
                 words = [postings[word] for word in leaf.words]
                 return Hits(*find_phrase(words, leaf.slop, self.count))
             case WordsFrom() | Near():
