@@ -1,9 +1,9 @@
 """Writing segments: a tail is sealed, or neighbouring parts become one.
 
 Both are the same: the words of all parts come in order, some at a time, each with its postings of
-one part after the other. So there is in memory a run of words of each part, the new dictionary, and
-one column at a time. All versions of the parts are kept: what nobody can ask for any more would be
-left out where `_runs` joins the runs of the parts.
+one part after the other. So there is in memory a run of words of each part, the new dictionary, one
+column at a time, and the postings of common words. All versions of the parts are kept: what nobody
+can ask for any more would be left out where `_runs` joins the runs of the parts.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from driftline.index.postings.packing import (
     pack_lists,
     ranges,
 )
+from driftline.index.postings.pairs import CommonWords
 from driftline.index.postings.parts import Keywords, Part, Run
 from driftline.index.postings.sections import SectionWriter
 from driftline.index.postings.segment import Segment
@@ -67,7 +68,7 @@ def merge(parts: Sequence[Part], path: Path) -> Generator[None, None, Segment]:
         yield from _write_versions(writer, parts)
         for field in range(one.text_fields):
             writer.add(f"lengths {field}", np.concatenate([part.lengths(field) for part in parts]))
-            yield from _write_words(writer, parts, field, path.parent)
+            yield from _write_text(writer, parts, field, path.parent)
         for number in range(len(one.value_fields)):
             yield from _write_values(writer, parts, number)
         count, size = sum(part.count for part in parts), sum(part.size for part in parts)
@@ -128,15 +129,36 @@ def _write_values(writer: SectionWriter, parts: Sequence[Part], number: int) -> 
     yield from _write_texts(writer, f"keywords {number}", words)
 
 
-def _write_words(
+def _write_text(
     writer: SectionWriter, parts: Sequence[Part], field: int, folder: Path
 ) -> Iterator[None]:
-    """Write the dictionary of a text field, and the postings of all words."""
+    """Write the words of a text field, and the pairs of its common ones."""
+    common = CommonWords()
+
+    def runs() -> Iterator[Run]:
+        for run in _runs(parts, field):
+            common.add(run)
+            yield run
+
+    yield from _write_words(writer, f"{field}", runs(), folder)
+    if words := common.words():
+        yield from _write_texts(writer, f"common {field}", words)
+        pairs = common.runs(sum(part.count for part in parts))
+        yield from _write_words(writer, f"{field} pairs", pairs, folder)
+
+
+def _write_words(
+    writer: SectionWriter, which: str, runs: Iterable[Run | None], folder: Path
+) -> Iterator[None]:
+    """Write a dictionary of words or pairs, and the postings of all."""
     dictionary = DictionaryWriter()
     skips = bytearray()
-    writer.begin(f"postings {field}")
+    writer.begin(f"postings {which}")
     with TemporaryFile(dir=folder) as aside:
-        for run in _runs(parts, field):
+        for run in runs:
+            if run is None:
+                yield
+                continue
             postings, sizes = _pack_pairs(
                 gaps(run.ordinals, run.counts), run.frequencies - np.uint32(1), run.counts
             )
@@ -155,15 +177,15 @@ def _write_words(
             ):
                 dictionary.add(*row)
             yield
-        writer.begin(f"positions {field}")
+        writer.begin(f"positions {which}")
         aside.seek(0)
         while data := aside.read(_COPIED):
             writer.append(data)
             yield
     for name, content in (("skips", skips), ("words", dictionary.data)):
-        writer.begin(f"{name} {field}")
+        writer.begin(f"{name} {which}")
         writer.append(content)
-    writer.add(f"groups {field}", dictionary.groups())
+    writer.add(f"groups {which}", dictionary.groups())
     yield
 
 

@@ -111,6 +111,13 @@ class Part(Protocol):
     def postings(self, field: int, word: str) -> Postings | None:
         """The postings of a word; None if no version has it."""
 
+    def has_pair(self, field: int, first: str, second: str) -> bool:
+        """Whether `pair` can say where these two words follow each other."""
+
+    def pair(self, field: int, first: str, second: str) -> Postings | None:
+        """The postings of two words that follow each other, with the positions of the first one;
+        None if they do nowhere. Precondition: `has_pair`."""
+
     def words(self, field: int, start: str) -> Iterator[str]:
         """The words of a text field in order, from the first one on that is not before `start`."""
 

@@ -123,6 +123,9 @@ class Sections:
     def __getitem__(self, name: str) -> Section:
         return self._sections[name]
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._sections
+
 
 def _read_table(path: Path, data: memoryview, at: int) -> tuple[object, dict[str, Section]]:
     match unpack(bytes(data[at:])):

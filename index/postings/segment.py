@@ -13,6 +13,8 @@ Its sections, for text field F and value field V (`index.postings.merging` write
     positions F           of each word one packed list: the positions (as gaps) of each posting
     skips F               of each word with several blocks two packed lists: their last ordinals
                           (as gaps), and their largest frequencies
+    common F, common F at the common words of the field (`index.postings.pairs`), if it has any:
+                          then there is "words F pairs", and so on, for their pairs, as for words
     values V              of each version the number or date; or the numbers of all keywords
     offsets V, keywords V, keywords V at
                           for keywords only: where each version begins in `values`; their texts
@@ -45,6 +47,7 @@ from driftline.index.postings.packing import (
     unpack_list,
     unpack_lists,
 )
+from driftline.index.postings.pairs import pair_of
 from driftline.index.postings.parts import RUN, WORD, Column, Keywords, Run
 from driftline.index.postings.sections import Section, Sections
 from driftline.index.postings.stored import Block, document
@@ -73,23 +76,30 @@ class Segment:
     @property
     def postings_bytes(self) -> int:
         """How much the postings take, with their words, and without positions."""
-        return sum(text.postings.size + text.words_bytes for text in self._texts)
+        return sum(kept.postings_bytes for text in self._texts for kept in text.kept)
 
     @property
     def positions_bytes(self) -> int:
         """How much the positions of all postings take."""
-        return sum(text.positions.size for text in self._texts)
+        return sum(kept.positions.size for text in self._texts for kept in text.kept)
 
     def lengths(self, field: int) -> Numbers:
         return self._texts[field].lengths
 
     def postings(self, field: int, word: str) -> SegmentPostings | None:
-        text = self._texts[field]
-        entry = text.dictionary.find(word)
-        return None if entry is None else SegmentPostings(text, entry)
+        return self._texts[field].words.find(word)
+
+    def has_pair(self, field: int, first: str, second: str) -> bool:
+        common = self._texts[field].common
+        return first in common and second in common
+
+    def pair(self, field: int, first: str, second: str) -> SegmentPostings | None:
+        pairs = self._texts[field].pairs
+        assert pairs is not None
+        return pairs.find(pair_of(first, second))
 
     def words(self, field: int, start: str) -> Iterator[str]:
-        return (entry.word for entry in self._texts[field].dictionary.entries(start))
+        return (entry.word for entry in self._texts[field].words.dictionary.entries(start))
 
     def values(self, number: int) -> Column:
         return self._columns[number]
@@ -108,7 +118,7 @@ class Segment:
         )
 
     def runs(self, field: int) -> Iterator[Run]:
-        return self._texts[field].runs()
+        return self._texts[field].words.runs()
 
     def documents(self) -> Iterator[Block]:
         sizes = np.diff(self._stored_at)
@@ -119,9 +129,9 @@ class Segment:
 class SegmentPostings:
     """The postings of a word, which are unpacked when they are asked for."""
 
-    def __init__(self, text: _TextField, entry: Entry) -> None:
+    def __init__(self, kept: _Words, entry: Entry) -> None:
         self.count = entry.number
-        self._text = text
+        self._kept = kept
         self._entry = entry
 
     @property
@@ -130,7 +140,7 @@ class SegmentPostings:
 
     @cached_property
     def frequencies(self) -> Numbers:
-        section, (_, middle) = self._text.postings, self._ordinals
+        section, (_, middle) = self._kept.postings, self._ordinals
         found, _ = unpack_list(section.words, middle, self.count)
         found += np.uint32(1)
         return found
@@ -139,7 +149,7 @@ class SegmentPostings:
         begins = self._begins
         counts = begins[rows + 1] - begins[rows]
         places = ranges(begins[rows], counts)
-        section, (begin, end) = self._text.positions, self._entry.positions
+        section, (begin, end) = self._kept.positions, self._entry.positions
         section.check(begin, end)
         left_out = unpack_at(section.words, begin, int(begins[-1]), places)
         return sums(left_out, counts), edges(counts)
@@ -148,7 +158,7 @@ class SegmentPostings:
         """Of each block of 128 postings the last ordinal, and the largest frequency."""
         if self.count <= BLOCK:
             return self.ordinals[-1:], self.frequencies.max(keepdims=True)
-        section, (begin, end) = self._text.skips, self._entry.skips
+        section, (begin, end) = self._kept.skips, self._entry.skips
         section.check(begin, end)
         number = -(-self.count // BLOCK)
         lasts, middle = unpack_list(section.words, begin, number)
@@ -158,7 +168,7 @@ class SegmentPostings:
     @cached_property
     def _ordinals(self) -> tuple[Numbers, int]:
         """And where the frequencies begin."""
-        section, (begin, end) = self._text.postings, self._entry.postings
+        section, (begin, end) = self._kept.postings, self._entry.postings
         section.check(begin, end)
         left_out, middle = unpack_list(section.words, begin, self.count)
         return sums(left_out, np.array([self.count])), middle
@@ -173,14 +183,35 @@ class _TextField:
     """The sections of a text field."""
 
     def __init__(self, file: Sections, number: int) -> None:
-        groups = _array(file[f"groups {number}"], np.int64).reshape(-1, 4)
-        words = file[f"words {number}"].whole()
-        self.dictionary = Dictionary(words, groups)
         self.lengths: Numbers = _array(file[f"lengths {number}"], np.uint32)
-        self.postings = file[f"postings {number}"]
-        self.positions = file[f"positions {number}"]
-        self.skips = file[f"skips {number}"]
-        self.words_bytes = len(words) + groups.nbytes + self.skips.size
+        self.words = _Words(file, f"{number}")
+        self.common: frozenset[str] = frozenset()
+        self.pairs: _Words | None = None
+        if (name := f"common {number}") in file:
+            self.common = frozenset(_Texts(file, name))
+            self.pairs = _Words(file, f"{number} pairs")
+
+    @property
+    def kept(self) -> list[_Words]:
+        """All that there are postings of."""
+        return [self.words] if self.pairs is None else [self.words, self.pairs]
+
+
+class _Words:
+    """The sections of words, or pairs, that have postings."""
+
+    def __init__(self, file: Sections, which: str) -> None:
+        groups = _array(file[f"groups {which}"], np.int64).reshape(-1, 4)
+        words = file[f"words {which}"].whole()
+        self.dictionary = Dictionary(words, groups)
+        self.postings = file[f"postings {which}"]
+        self.positions = file[f"positions {which}"]
+        self.skips = file[f"skips {which}"]
+        self.postings_bytes = len(words) + groups.nbytes + self.skips.size + self.postings.size
+
+    def find(self, word: str) -> SegmentPostings | None:
+        entry = self.dictionary.find(word)
+        return None if entry is None else SegmentPostings(self, entry)
 
     def runs(self) -> Iterator[Run]:
         entries: list[Entry] = []

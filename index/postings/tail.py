@@ -81,6 +81,12 @@ class Tail:
         rows = text.rows.get(word)
         return None if rows is None else TailPostings(text, np.array(rows))
 
+    def has_pair(self, field: int, first: str, second: str) -> bool:
+        return False
+
+    def pair(self, field: int, first: str, second: str) -> None:
+        raise NotImplementedError("a tail keeps no pairs")
+
     def words(self, field: int, start: str) -> Iterator[str]:
         return self._texts[field].words(start)
 

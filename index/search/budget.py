@@ -25,7 +25,7 @@ from driftline.index.query.bound import (
     WordsFrom,
 )
 from driftline.index.search.matching import Matching
-from driftline.index.search.phrases import steps
+from driftline.index.search.phrases import different, steps
 
 STEPS = 4
 """Of a phrase: so many cost as much as one posting."""
@@ -85,16 +85,20 @@ def _leaves(part: Part) -> Iterator[Scoring]:
 
 def _cost(leaf: Scoring, matchings: Sequence[Matching], words_max: int) -> int:
     """The postings of a leaf. Raises TooCostly if it stands for too many words."""
-    if isinstance(leaf, WordsFrom | Near):
-        words: set[str] = set()
-        for matching in matchings:
-            words |= matching.postings(leaf, words_max).keys()
-            if len(words) > words_max:
-                do = "write more of it" if isinstance(leaf, WordsFrom) else "write it without ~"
-                raise TooCostly(f"{leaf} stands for more than {words_max:,} words: {do}", str(leaf))
+    if isinstance(leaf, BoundPhrase):
+        return sum(
+            postings.count
+            for matching in matchings
+            for postings in different(matching.phrase(leaf) or ())
+        )
+    words: set[str] = set()
+    for matching in matchings:
+        words |= matching.postings(leaf, words_max).keys()
+        if len(words) > words_max:
+            do = "write more of it" if isinstance(leaf, WordsFrom) else "write it without ~"
+            raise TooCostly(f"{leaf} stands for more than {words_max:,} words: {do}", str(leaf))
     return sum(
-        sum(postings.count for postings in matching.postings(leaf).values())
-        for matching in matchings
+        postings.count for matching in matchings for postings in matching.postings(leaf).values()
     )
 
 
@@ -102,11 +106,5 @@ def _steps(leaf: Scoring, matchings: Sequence[Matching]) -> int:
     """What looking at positions costs, of a phrase."""
     if not isinstance(leaf, BoundPhrase):
         return 0
-    cost = 0
-    for matching in matchings:
-        if not matching.finds_nothing(leaf):
-            found = matching.postings(leaf)
-            often = {word: int(found[word].frequencies.sum(dtype="i8")) for word in found}
-            places = [often[word] for word in leaf.words]
-            cost += steps(places, sum(often.values()), leaf.slop) // STEPS
-    return cost
+    phrases = [matching.phrase(leaf) for matching in matchings]
+    return sum(steps(phrase, leaf.slop) // STEPS for phrase in phrases if phrase)

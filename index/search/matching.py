@@ -34,7 +34,7 @@ from driftline.index.query.bound import (
     WordsFrom,
 )
 from driftline.index.search.edits import near_words, words_from
-from driftline.index.search.phrases import find_phrase
+from driftline.index.search.phrases import Numbered, find_phrase, phrase_in
 
 Mask = NDArray[np.bool_]
 
@@ -60,6 +60,7 @@ class Matching:
         self._scoring = scoring
         self._found: dict[Scoring, Hits] = {}
         self._postings: dict[Scoring, dict[str, Postings]] = {}
+        self._phrases: dict[BoundPhrase, list[Numbered] | None] = {}
 
     def mask(self, query: bound.Part) -> Mask:
         """Which versions a query, or a part of one, finds."""
@@ -90,13 +91,22 @@ class Matching:
             case AnyOf():
                 return all(map(self.finds_nothing, query.parts))
             case BoundPhrase():
-                return len(self.postings(query)) < len(set(query.words))
+                return self.phrase(query) is None
             case Word() | WordsFrom() | Near():
                 return not self.postings(query)
             case _:
                 return False
 
-    def postings(self, leaf: Scoring, words_max: int = maxsize) -> Mapping[str, Postings]:
+    def phrase(self, leaf: BoundPhrase) -> list[Numbered] | None:
+        """What makes up a phrase here; None if something of it is missing."""
+        if leaf not in self._phrases:
+            found = phrase_in(self.part, leaf.field, leaf.words, leaf.slop)
+            self._phrases[leaf] = found
+        return self._phrases[leaf]
+
+    def postings(
+        self, leaf: Word | WordsFrom | Near, words_max: int = maxsize
+    ) -> Mapping[str, Postings]:
         """The postings of the words that a leaf stands for, by word.
 
         If there are more words than `words_max`, those of one word more than that.
@@ -121,17 +131,15 @@ class Matching:
         return found
 
     def _look_up(self, leaf: Scoring) -> Hits:
-        if self.finds_nothing(leaf):
-            return NO_HITS
-        postings = self.postings(leaf)
         match leaf:
             case Word():
-                return self._hits(postings[leaf.word])
+                postings = self.postings(leaf).get(leaf.word)
+                return self._hits(postings) if postings else NO_HITS
             case BoundPhrase():
-                words = [postings[word] for word in leaf.words]
-                return Hits(*find_phrase(words, leaf.slop, self.count))
+                phrase = self.phrase(leaf)
+                return Hits(*find_phrase(phrase, leaf.slop, self.count)) if phrase else NO_HITS
             case WordsFrom() | Near():
-                return self._any_of(postings.values())
+                return self._any_of(self.postings(leaf).values())
         assert_never(leaf)
 
     def _hits(self, postings: Postings) -> Hits:
@@ -151,13 +159,11 @@ class Matching:
         ordinals = np.flatnonzero(often).astype(np.uint32)
         return Hits(ordinals, often[ordinals])
 
-    def _words(self, leaf: Scoring) -> Iterable[str]:
+    def _words(self, leaf: Word | WordsFrom | Near) -> Iterable[str]:
         """The words of the part that a leaf stands for, and perhaps some that it has not."""
         match leaf:
             case Word():
                 return (leaf.word,)
-            case BoundPhrase():
-                return dict.fromkeys(leaf.words)
             case WordsFrom():
                 return words_from(self.part, leaf.field, leaf.prefix)
             case Near():

@@ -17,15 +17,16 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, reduce
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from driftline.index.postings.packing import Numbers
-from driftline.index.postings.parts import Postings
+from driftline.index.postings.parts import Part, Postings
 
 Places = NDArray[np.int64]
 """(version, position) in one number each, ascending: the position is in the low bits."""
@@ -54,24 +55,65 @@ class Group(NamedTuple):
     places: Places
 
 
-def steps(places: Sequence[int], different: int, slop: int) -> int:
-    """The most that finding a phrase takes: places that are read or looked at, each time.
+class Numbered(NamedTuple):
+    """A word of a phrase, or a pair of words, and the number of its place there."""
 
-    `places`: how many there are of each word of the phrase; `different`: of the different words.
+    number: int
+    postings: Postings
+
+
+def phrase_in(part: Part, field: int, words: Sequence[str], slop: int) -> list[Numbered] | None:
+    """What a part has to have at which places for a phrase; None: it has not all of it.
+
+    Pairs take the place of their words, where the part keeps them: they are rarer. The same word is
+    the same object.
     """
-    return different + len(places) * min(sum(places), (slop + 1) * min(places))
+    found: dict[tuple[str, ...], Postings | None] = {}
+    names: list[tuple[int, tuple[str, ...]]] = []
+    in_pairs: set[int] = set()
+    if not slop:
+        for number, (first, second) in enumerate(pairwise(words)):
+            if part.has_pair(field, first, second):
+                found[first, second] = part.pair(field, first, second)
+                names.append((number, (first, second)))
+                in_pairs.update((number, number + 1))
+    for number, word in enumerate(words):
+        if number not in in_pairs:
+            if (word,) not in found:
+                found[word,] = part.postings(field, word)
+            names.append((number, (word,)))
+    phrase: list[Numbered] = []
+    for number, name in names:
+        if (postings := found[name]) is None:
+            return None
+        phrase.append(Numbered(number, postings))
+    return phrase
 
 
-def find_phrase(words: Sequence[Postings], slop: int, count: int) -> tuple[Numbers, Numbers]:
-    """(ordinals, frequencies) of a phrase among the first `count` versions of a part.
+def different(phrase: Sequence[Numbered]) -> list[Postings]:
+    """What makes up a phrase, each once."""
+    return list({id(postings): postings for _, postings in phrase}.values())
 
-    `words`: the postings of each word of the phrase, in order; the same word is the same object.
-    """
-    numbers = _grouped(list(map(id, words)))
-    ordinals = [words[each[0]].ordinals for each in numbers]
-    common: Numbers = reduce(_intersect, ordinals)
+
+def steps(phrase: Sequence[Numbered], slop: int) -> int:
+    """The most that finding a phrase takes: places that are read or looked at, each time."""
+    if len(phrase) == 1:
+        return 0
+    often = {id(each): int(each.frequencies.sum(dtype="i8")) for each in different(phrase)}
+    places = [often[id(postings)] for _, postings in phrase]
+    return sum(often.values()) + len(places) * min(sum(places), (slop + 1) * min(places))
+
+
+def find_phrase(phrase: Sequence[Numbered], slop: int, count: int) -> tuple[Numbers, Numbers]:
+    """(ordinals, frequencies) of a phrase among the first `count` versions of a part."""
+    common: Numbers = reduce(_intersect, (each.ordinals for each in different(phrase)))
     common = common[: np.searchsorted(common, count)]
-    groups = [Group(each, _places(words[each[0]], common)) for each in numbers]
+    if len(phrase) == 1:
+        return common, phrase[0].postings.frequencies[: len(common)]
+    groups = [
+        Group([number for number, other in phrase if other is each], _places(each, common))
+        for each in different(phrase)
+    ]
     begins, _ = _begins(groups, slop)
     rows, frequencies = np.unique(begins // VERSION, return_counts=True)
     return common[rows], frequencies.astype(np.uint32)
@@ -96,9 +138,9 @@ def _places(word: Postings, common: Numbers) -> Places:
     return versions * VERSION + positions + _SHIFT
 
 
-def _grouped(words: Sequence[Hashable]) -> list[list[int]]:
+def _grouped(words: Sequence[str]) -> list[list[int]]:
     """The numbers of each different word, in order."""
-    numbers: dict[Hashable, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     for number, word in enumerate(words):
         numbers.setdefault(word, []).append(number)
     return list(numbers.values())

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import count, takewhile
-from time import time_ns
+from time import monotonic, time_ns
 
 import zmq
 
@@ -107,7 +107,7 @@ class Service:
         self._over = asyncio.Event()
         self._turns = Turns()
         self._standing = Standing()
-        self._standing.taken(taken - 1, self._loop.time())
+        self._standing.taken(taken - 1, monotonic())
 
     async def start(self) -> None:
         """Wait until all views have what there was when the session before ended."""
@@ -154,7 +154,7 @@ class Service:
         except TimeoutError:
             text = "it is not stored yet, and may be later: send it again with the same key"
             raise Refused("unavailable", text) from None
-        self._standing.taken(time, self._loop.time())
+        self._standing.taken(time, monotonic())
         return time
 
     def told(self, outcomes: Sequence[tuple[Waiting, Outcome]]) -> None:
@@ -174,7 +174,7 @@ class Service:
 
     @property
     def waits_s(self) -> float:
-        return self._standing.seconds(self._loop.time())
+        return self._standing.seconds(monotonic())
 
     @property
     def oldest(self) -> int:
@@ -211,7 +211,7 @@ class Service:
                 async for span in follow(self._context, self._config.feeds, self._time):
                     self._take(span)
             except DriftlineError as error:
-                now = self._loop.time()
+                now = monotonic()
                 self._trouble.failed(now, f"the gateway cannot follow the journal: {error}")
                 await asyncio.sleep(1.0)
 
@@ -219,7 +219,7 @@ class Service:
         self._recent.extend(span.items)
         self._outputs += len(span.items)
         if span.items:
-            now, here = time_ns() // 1000, self._loop.time()
+            now, here = time_ns() // 1000, monotonic()
             for item in span.items[-MEASURED:]:
                 if item.label[0] >= self._began_us:  # others were given while nobody was here
                     self._delays.add(here, max(0, now - item.label[0]) / 1e6)
@@ -227,9 +227,9 @@ class Service:
             self._recent_from = self._recent.popleft().label[0] + 1
         failures = [item for item in span.items if item.sink < 0]
         self._failed += len(failures)
-        self._letters.failed(self._loop.time(), failures)
+        self._letters.failed(monotonic(), failures)
         self._time = span.time
-        self._standing.passed(span.time, self._loop.time())
+        self._standing.passed(span.time, monotonic())
         self._following.set()
         while self._passing and self._passing[0][0] <= span.time:
             _, _, waiting = heappop(self._passing)
@@ -241,13 +241,13 @@ class Service:
     async def ask(
         self, view: str, question: Question, *, after: int = 0, within_s: float = WITHIN_S
     ) -> Sequence[Answer]:
-        began, waits = self._loop.time(), after > self.time
+        began, waits = monotonic(), after > self.time
         asking = [
             _unless_absent(each.ask(question, after, within_s)) for each in self._askers[view]
         ]
         found = [await asking[0]] if len(asking) == 1 else await _all(asking)
         if not waits:
-            ended = self._loop.time()
+            ended = monotonic()
             self._answers.add(ended, ended - began)
         answers = [each for each in found if not isinstance(each, Refused)]
         if not answers and isinstance(found[0], Refused):
@@ -255,7 +255,7 @@ class Service:
         return answers
 
     def figures(self) -> Mapping[str, Mapping[str, float]]:
-        now = self._loop.time()
+        now = monotonic()
         gateway = {
             "outputs": self._outputs,
             **self._delays.figures(now),
@@ -286,7 +286,7 @@ class Service:
             for askers in self._askers.values():
                 for asker in askers:
                     self._seen[asker.name] = await self._status(asker)
-            self._letters.tell(self._loop.time())
+            self._letters.tell(monotonic())
             await asyncio.sleep(LOOK_EVERY_S)
 
 

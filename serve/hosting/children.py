@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
+from signal import SIGTERM
 from time import monotonic
 from types import TracebackType
 from typing import Self
@@ -28,6 +30,9 @@ PAUSE_S, PAUSE_S_MAX = 0.05, 5.0
 
 WELL_S = 10.0
 """A child that has lived for so long had started well."""
+
+FINISH_S = 10.0
+"""So long the last checkpoints of views may take; without them the next start takes longer."""
 
 _MODULES = "driftline.serve.hosting.journal_process", "driftline.serve.hosting.view_process"
 
@@ -97,6 +102,16 @@ class Children:
                 pid = self.pids[name]
                 told = about("process-started", name=name, pid=pid)
                 log.info("%s is started again (pid %d)", name, pid, extra=told)
+
+    def finish(self) -> None:
+        """Let views have their last checkpoints written, so that the next start is quick."""
+        views = [each.process for name, each in self._running.items() if name != JOURNAL]
+        for each in views:
+            each.send_signal(SIGTERM)
+        until = monotonic() + FINISH_S
+        with suppress(subprocess.TimeoutExpired):
+            for each in views:
+                each.wait(max(0.0, until - monotonic()))
 
     def _died(self, name: str, dead: Launched, status: int, now: float) -> None:
         dead.hear_out()

@@ -7,9 +7,9 @@ Invariants: the spans of a feed follow each other without a gap, from the time o
 for. No more bytes are under way to a follower than it has room for: one that is slow holds nobody
 up, and the journal keeps nothing for it but a place to read on from.
 
-A feed is *live* while it has had every span: it is given each new one before that is stored. One
-that is behind is given what is stored, until there is no more of it; then it is told what is
-durable, as all that are live are. Messages may be lost with either process: a follower says
+A feed is *live* while it has had every span: it is given each new one before that is stored, and
+told when it is. One that is behind is given what is stored, until there is no more of it. Each span
+says how far the journal is durable. Messages may be lost with either process: a follower says
 `follow` again and again, and begins anew if that is news.
 
 What is read in a turn is bounded, however many are behind: they have their turns one after the
@@ -121,7 +121,7 @@ class Feeds:
             if feed.reading is not None:
                 continue  # it will be read
             if feed.room > 0 and feed.time >= span.since:
-                data = data or _span(span)
+                data = data or _span(span, self._stored)
                 self._give(route, feed, span, data)
             else:
                 feed.reading = self._from(feed)
@@ -163,7 +163,9 @@ class Feeds:
         assert feed.reading is not None
         try:
             span = next(feed.reading)
-            return 0 if span is None else self._give(route, feed, span, _span(span))
+            if span is None:
+                return 0
+            return self._give(route, feed, span, _span(span, max(span.time, self._stored)))
         except StopIteration:
             feed.reading = None
             # So one that lacks nothing hears from us, too.
@@ -226,9 +228,9 @@ class Following:
     def hear(self, data: bytes) -> Span | Stored | Lost:
         """A message of the journal."""
         match unpack(data):
-            case (code, int(since), int(time), items) if code == _SPAN:
+            case (code, int(since), int(time), items, int(stored)) if code == _SPAN:
                 self._taken += len(data)
-                self.time = max(self.time, time)
+                self.time, self.stored = max(self.time, time), max(self.stored, stored)
                 return Span(since, time, [Item(*item) for item in items])  # type: ignore[attr-defined]
             case (code, int(time)) if code == _STORED:
                 self.stored = max(self.stored, time)
@@ -245,6 +247,6 @@ class Following:
         return pack((_CREDIT, self._session, taken))
 
 
-def _span(span: Span) -> bytes:
+def _span(span: Span, stored: int) -> bytes:
     items = [(item.label, item.sink, item.value) for item in span.items]
-    return pack((_SPAN, span.since, span.time, items))
+    return pack((_SPAN, span.since, span.time, items, stored))

@@ -4,13 +4,15 @@ Takes: spans and what is durable (journal), questions (askers), and the ends of 
 process. Gives: answers, credit for spans, and work for copies.
 Invariants: a question is answered once, as of its `at` or now, and not before the view is as of
 `at` and `after`. A checkpoint is never ahead of what is durable in the journal: it is begun at a
-moment at which the view is not. One copy works at a time.
+moment at which the view is not. One copy works at a time. Spans and questions have their turns, so
+none of them waits for more than some milliseconds of the other.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
@@ -18,15 +20,23 @@ from heapq import heappop, heappush
 from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
 from driftline.engine.events import Trouble, about, log
 from driftline.engine.moments import time_in_words
+from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.party import Party
 from driftline.serve.errors import Refused
 from driftline.serve.hosting.asking import Asked, TakenBack, decode_asked, encode_answer
 from driftline.serve.hosting.feeds import FOLLOW_EVERY_S, Following, Lost, Stored
+from driftline.serve.journal import Span
 from driftline.serve.views.hosted import HostedView, Question, Work
 from driftline.serve.views.view import Follower
 
 SLICE_S = 0.005
 """For so long questions are answered before the next span has its turn."""
+
+APPLY_S = 0.01
+"""For so long spans are applied before the next question has its turn."""
+
+PIECE = 16
+"""Outputs that are applied at once, and those with the same time as the last of them."""
 
 ASKED_MAX = 10_000
 """Questions that wait at most; more are refused."""
@@ -36,6 +46,12 @@ STATUS = "status"
 
 AGAIN_S = 10.0
 """The pause after a checkpoint that could not be written."""
+
+CALM_S = 1.0
+"""If no outputs come for so long, it is a good time for a checkpoint."""
+
+FEW = 500
+"""Of fewer outputs there is no hurry to have a checkpoint: applied again, they take no time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +94,8 @@ class ViewHost(Party):
         """The journal has no longer what the view needs."""
         self.answered = 0
         self.applied = 0
+        self.ending = False
+        """Whether the process is going to end: then `rests` says when."""
         self.apply_s = self.ask_s = 0.0
         """Seconds spent with spans, and with questions."""
         self._follower = Follower(view)
@@ -88,8 +106,11 @@ class ViewHost(Party):
         self._asked: dict[tuple[bytes, int], Asked] = {}
         self._waits: dict[tuple[bytes, int], int] = {}
         self._deadlines: list[tuple[float, bytes, int]] = []
+        self._pieces: deque[Span] = deque()
+        """What has come, and is not applied yet."""
         self._items = 0
-        """Outputs since the last checkpoint."""
+        """Outputs since the last checkpoint; `_items_at`: when the last ones came."""
+        self._items_at = 0.0
         self._saved_at = 0.0
         self._saving = False
         self._past: deque[tuple[float, int]] = deque()
@@ -109,14 +130,26 @@ class ViewHost(Party):
         elif isinstance(heard, Lost):
             self.lost = heard
         elif not isinstance(heard, Stored):
-            began = self._clock()
             self._unread.over(self.now, f"{self.name} can follow the journal again")
-            if self._follower.take(heard):
-                self._items += len(heard.items)
-                self.applied += len(heard.items)
-            self.apply_s += self._clock() - began
+            self._pieces.extend(_pieces(heard))
+            if not self.due:
+                self._apply_next()
         if credit := self.following.credit():
             self.to_journal.append(credit)
+
+    @property
+    def busy(self) -> bool:
+        """Whether messages of the journal have to wait for a turn."""
+        return bool(self._pieces) or self.due
+
+    def _apply_next(self) -> None:
+        began = self._clock()
+        span = self._pieces.popleft()
+        if self._follower.take(span) and span.items:
+            self._items += len(span.items)
+            self._items_at = self.now
+            self.applied += len(span.items)
+        self.apply_s += self._clock() - began
 
     def tick(self, now: float) -> float:
         self.to_journal.append(self.following.follow(self.kept))
@@ -153,13 +186,18 @@ class ViewHost(Party):
 
     def turn(self) -> bool:
         more = super().turn()
+        until = self._clock() + APPLY_S
+        while self._pieces and not self.due:
+            self._apply_next()
+            if self._clock() >= until:
+                break
         until = self._clock() + SLICE_S
         while self._ready:
             self._answer_next()
             if self._clock() >= until:
                 break
         self._look_for_work()
-        return more or bool(self._ready)
+        return more or bool(self._ready or self._pieces)
 
     def _answer_next(self) -> None:
         route, number = key = self._ready.popleft()
@@ -210,14 +248,34 @@ class ViewHost(Party):
 
     # Checkpoints, and work beside.
 
+    @property
+    def due(self) -> bool:
+        """Whether a checkpoint has to be begun before anything more is applied."""
+        return (
+            self._items > 0
+            and self.work is None
+            and self.following.stored >= self.view.time
+            and self._wants_checkpoint()
+        )
+
+    def _wants_checkpoint(self) -> bool:
+        if self.now < self._saved_at + self._pace.seconds:
+            # In a bulk load a checkpoint grows with each: the more there is, the rarer they are.
+            most = max(self._pace.items, min(4 * self._pace.items, self.applied // 10))
+            is_calm = self.ending or self.now >= self._items_at + CALM_S
+            return self._items >= (min(FEW, most) if is_calm else most)
+        return True
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing of the view would be lost, but what is applied again in no time."""
+        return self.work is None and self._items < FEW
+
     def _look_for_work(self) -> None:
         if self.work is not None:
             return
         view = self.view
-        # In a bulk load a checkpoint grows with each: the more there is, the rarer they are.
-        most = max(self._pace.items, min(4 * self._pace.items, self.applied // 10))
-        due = self.now >= self._saved_at + self._pace.seconds or self._items >= most
-        if due and self._items and self.following.stored >= view.time:
+        if self.due:
             view.retain(self._retained_from())
             view.freeze()
             self._items, self._saving = 0, True
@@ -263,6 +321,21 @@ class ViewHost(Party):
             "waiting": len(self._asked),
             **self.view.figures(),
         }
+
+
+def _pieces(span: Span) -> Iterator[Span]:
+    """A span as some that follow each other, with few outputs each."""
+    since, items, at = span.since, span.items, 0
+    while len(items) - at > PIECE:
+        time = items[at + PIECE - 1].label[0] + 1
+        end = bisect_left(items, time, at, key=_time_of)
+        yield Span(since, time, items[at:end])
+        since, at = time, end
+    yield Span(since, span.time, items[at:])
+
+
+def _time_of(item: Item) -> int:
+    return item.label[0]
 
 
 def _kind(question: Question) -> str:

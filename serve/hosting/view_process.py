@@ -1,15 +1,18 @@
 """The process of a view's shard: ``python -m driftline.serve.hosting.view_process CONFIG``.
 
-CONFIG is the JSON form of `ServiceConfig`. The process runs until its parent ends, or kills it.
+CONFIG is the JSON form of `ServiceConfig`. The process runs until its parent ends, or kills it. At
+SIGTERM it has a last checkpoint written, if that saves much, and ends.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+import signal
 import sys
 from collections.abc import Callable
 from time import perf_counter
+from types import FrameType
 
 import zmq
 
@@ -23,7 +26,7 @@ from driftline.engine.sinks.directory import reported
 from driftline.engine.wire.party import Party
 from driftline.serve.hosting.config import JOURNAL, Place, ServiceConfig
 from driftline.serve.hosting.feeds import ROOM_BYTES, Following
-from driftline.serve.hosting.host import Pace, ViewHost
+from driftline.serve.hosting.host import APPLY_S, Pace, ViewHost
 from driftline.serve.hosting.processes import run_process
 from driftline.serve.views.checkpoint import restored, writing
 from driftline.serve.views.hosted import HostedView
@@ -32,7 +35,7 @@ CHECKPOINT = "checkpoint"
 """The file of the checkpoint in the directory of a view."""
 
 DRAIN = 32
-"""Messages that a turn takes at most, of each kind."""
+"""Questions that a turn takes at most."""
 
 _COPY_FAILED = 1
 
@@ -50,8 +53,9 @@ class JournalSocket(Party):
 
     def drain(self) -> None:
         """Take the messages that have come."""
+        until = perf_counter() + APPLY_S
         try:
-            for _ in range(DRAIN):
+            while not self._host.busy and perf_counter() < until:
                 self._host.hear(self.socket.recv(zmq.NOBLOCK))
         except zmq.Again:
             pass
@@ -165,7 +169,14 @@ def run_view(config: ServiceConfig) -> None:
     runtime.add(Copies(host, exits), "inproc://copies")
     if (file := exits.fileno()) is not None:
         runtime.listen(file, exits.take)
-    runtime.run(lambda: host.lost is not None or bool(view.damaged))
+
+    def end(number: int, frame: FrameType | None) -> None:
+        host.ending = True
+
+    signal.signal(signal.SIGTERM, end)
+    runtime.run(lambda: host.lost is not None or bool(view.damaged) or (host.ending and host.rests))
+    if host.ending:
+        return
     if host.lost is None:
         told = about("view-damaged", view=config.name, reason=view.damaged)
         log.error("%s begins anew from the journal: %s", config.name, view.damaged, extra=told)

@@ -128,6 +128,7 @@ class _Run:
             if outcome.error:
                 raise error_of(outcome.error, outcome.text)
             assert outcome.text == IN_GOOD_ORDER
+            children.finish()
             self._deployment.finish()
         return True
 

@@ -85,6 +85,15 @@ def test_lmdb_holds_the_items(tmp_path: Path) -> None:
     assert summary == RunSummary(40, 40, 0, 0, summary.seconds, processes=False)
 
 
+@pytest.fixture
+def _interruptible() -> Iterator[None]:
+    """A shell has what it runs in the background ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_interruptible")
 @pytest.mark.parametrize("lmdb", [False, True])
 def test_the_same_call_goes_on_after_an_interruption(lmdb: bool, tmp_path: Path) -> None:
     calls = 0

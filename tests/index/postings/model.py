@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from itertools import pairwise
+from itertools import pairwise, product
 from random import Random
 from typing import NamedTuple
 
@@ -80,6 +80,11 @@ def many_rows(number: int, seed: int) -> list[Row]:
     return found
 
 
+def version_of(texts: list[list[str]]) -> Version:
+    """A document with these texts, and nothing else."""
+    return Version("documents", "id", tuple(map(words_of, texts)), NOTHING, b"")
+
+
 def tail_of(first: int, some: list[Row]) -> Tail:
     """A tail with these versions."""
     tail = Tail(first, TEXT_FIELDS, VALUE_FIELDS)
@@ -141,6 +146,29 @@ def check_field(part: Part, field: int, some: list[Row]) -> None:
             assert found == [expected[row][1] for row in chosen]
         if isinstance(postings, SegmentPostings):
             check_blocks(postings)
+    check_pairs(part, field, some)
+
+
+def check_pairs(part: Part, field: int, some: list[Row]) -> None:
+    """The pairs that a part keeps are where two words follow each other."""
+    expected: dict[tuple[str, str], dict[int, list[int]]] = {}
+    for ordinal, (_, version) in enumerate(some):
+        words = version.fields[field]
+        at = {i: word for word, positions in words.words for i in positions} if words else {}
+        for i, first in at.items():
+            if (second := at.get(i + 1)) is not None:
+                expected.setdefault((first, second), {}).setdefault(ordinal, []).append(i)
+    common = [word for word in part.words(field, "") if part.has_pair(field, word, word)]
+    for first, second in product(common, common):
+        found: dict[int, list[int]] = {}
+        if (postings := part.pair(field, first, second)) is not None:
+            positions, begins = postings.positions(np.arange(postings.count))
+            assert postings.frequencies.tolist() == np.diff(begins).tolist()
+            for ordinal, (begin, end) in zip(postings.ordinals, pairwise(begins), strict=True):
+                found[int(ordinal)] = positions[begin:end].tolist()
+        assert found == {o: sorted(at) for o, at in expected.get((first, second), {}).items()}
+    for first, second in expected:
+        assert part.has_pair(field, first, second) == (first in common and second in common)
 
 
 def check_blocks(postings: SegmentPostings) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from driftline.engine.errors import StateMismatch
-from driftline.index.postings import sections
+from driftline.index.postings import pairs, sections
 from driftline.index.postings.merging import write
 from driftline.index.postings.sections import DamagedSegment
 from driftline.index.postings.segment import Segment
@@ -27,6 +27,7 @@ def test_a_flipped_bit_is_found_or_changes_nothing(
     page: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sections, "PAGE", page)
+    monkeypatch.setattr(pairs, "COMMON", 20)
     write([tail_of(5, ROWS)], tmp_path / "good")
     data = (tmp_path / "good").read_bytes()
     errors: list[str] = []
@@ -58,7 +59,7 @@ def test_a_damaged_part_is_not_merged(tmp_path: Path, data: bytes) -> None:
     good = Segment(tmp_path / "good")
     postings = good.postings(0, next(good.words(0, "")))
     assert postings is not None
-    at = data.index(postings._text.postings.read(0, 64))
+    at = data.index(postings._kept.postings.read(0, 64))
     path = tmp_path / "bad"
     path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
     bad = Segment(path)

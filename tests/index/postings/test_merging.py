@@ -12,20 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.index.documents.values import Kind
+from driftline.index.postings import pairs
 from driftline.index.postings import segment as segments
 from driftline.index.postings import tail as tails
 from driftline.index.postings.merging import merge, write
 from driftline.index.postings.parts import Part
 from driftline.index.postings.segment import Segment
 from driftline.index.postings.tail import Tail
-from tests.index.postings.model import Row, check, many_rows, rows, tail_of
+from tests.index.postings.model import Row, check, many_rows, rows, tail_of, version_of
 
 
 @pytest.fixture(params=[1, 40, 1 << 14], autouse=True)
-def _size_of_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same however many words are worked off at once."""
-    for module in (tails, segments):
+def _sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same however many words, or versions, are worked off at once."""
+    for module in (tails, segments, pairs):
         monkeypatch.setattr(module, "RUN", request.param)
+    monkeypatch.setattr(pairs, "_VERSIONS", request.param)
+    monkeypatch.setattr(pairs, "COMMON", 3)
 
 
 @given(rows, st.data())
@@ -58,6 +61,28 @@ def test_segments_with_many_versions(tmp_path: Path) -> None:
     sealed.append(tail_of(690, some[690:]))
     check(write(sealed, tmp_path / "all"), 0, some)
     check(Segment(tmp_path / "all"), 0, some)
+
+
+def test_only_the_commonest_words_are_paired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = ["the", "end", "of", "the", "end", "of", "the", "ox", "end"]  # 3, 3, 2, 1
+    some = [Row(0, version_of([text, []]))]
+
+    def paired(**limits: int) -> list[str]:
+        with monkeypatch.context() as patch:
+            for name, limit in limits.items():
+                patch.setattr(pairs, name, limit)
+            segment = write([tail_of(0, some)], tmp_path / "one")
+        check(segment, 0, some)
+        return [word for word in segment.words(0, "") if segment.has_pair(0, word, word)]
+
+    assert paired(COMMON=1) == ["end", "of", "ox", "the"]
+    assert paired(COMMON=2) == ["end", "of", "the"]
+    assert paired(COMMON=4) == []
+    assert paired(COMMON=1, COMMON_MAX=2) == ["end", "the"]
+    assert paired(COMMON=1, POSITIONS_MAX=7) == ["end", "the"]
+    assert paired(COMMON=1, POSITIONS_MAX=5) == ["the"]
 
 
 def test_a_merged_segment_is_the_same_file_as_a_sealed_one(tmp_path: Path) -> None:

@@ -1,13 +1,18 @@
 """A view's host, where the schedules of `test_schedules` do not come."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 from itertools import count
+
+import pytest
 
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.bundles import Item
-from driftline.serve.errors import NoLongerRetained
+from driftline.serve.errors import NoLongerRetained, Refused
+from driftline.serve.hosting.asking import Asked, decode_answer, encode_asked
 from driftline.serve.hosting.feeds import ROOM_BYTES, Feeds, Following
-from driftline.serve.hosting.host import Pace, ViewHost
+from driftline.serve.hosting.host import APPLY_S, CALM_S, FEW, PIECE, Pace, ViewHost
 from driftline.serve.journal import Span
 from tests.serve.hosting.world import Recording
 
@@ -62,3 +67,126 @@ def test_a_journal_that_does_not_go_back_so_far_ends_the_process() -> None:
     follower.exchange(0.0)
     assert follower.host.lost is not None
     assert follower.host.lost.oldest == 7
+
+
+class Live:
+    """A host that a journal's feed leads to; its clock goes on by a millisecond for each output.
+
+    Checkpoints are due after 1,000 outputs.
+    """
+
+    def __init__(self, since: int = 0, stored: tuple[Span, ...] = ()) -> None:
+        self.feeds = Feeds(lambda since: iter(stored))
+        self.view = Slow()
+        following = Following("v-0", "session", since, ROOM_BYTES)
+        pace = Pace(100.0, 1_000, 10)
+        self.host = ViewHost(
+            *("v-0", self.view, following, 0, pace, lambda: None), lambda: self.view.clock_s
+        )
+        self.feeds.take(b"route", following.follow(0), 0.0)
+        self.feeds.turn(0.0)
+
+    def deliver(self) -> None:
+        """What the feed has given comes, as far as the host takes it."""
+        while self.feeds.outbox and not self.host.busy:
+            self.host.hear(self.feeds.outbox.pop(0)[1])
+
+    def saves(self) -> bool:
+        """Whether a checkpoint is being written."""
+        return self.host.work is not None
+
+    def turn(self, now: float = 0.0) -> bool:
+        self.host.now = now
+        self.deliver()
+        return self.host.turn()
+
+
+class Slow(Recording):
+    """A view that takes a millisecond for an output."""
+
+    clock_s = 0.0
+
+    def apply(self, time: int, items: Sequence[Item]) -> None:
+        super().apply(time, items)
+        self.clock_s += len(items) / 1000
+
+
+def span(since: int, time: int) -> Span:
+    """A span with an output of each time."""
+    return Span(since, time, [Item((each, 0), 0, "a") for each in range(since, time)])
+
+
+def test_a_question_waits_for_milliseconds_while_a_large_span_is_applied() -> None:
+    live = Live()
+    live.feeds.forward(span(0, 600))
+    live.deliver()
+    answered_at = []
+    for number in range(1, 20):
+        live.host.take(b"asker", encode_asked(Asked(number, {"what": "count"}, 0, 1.0)))
+        before = live.view.clock_s
+        assert live.turn() == (live.view.time < 600)
+        assert live.view.clock_s - before <= 2 * APPLY_S + PIECE / 1000
+        ((_, data),) = live.host.answers
+        live.host.answers.clear()
+        _, answer = decode_answer(data)
+        assert not isinstance(answer, Refused)
+        answered_at.append(answer["at"])
+    assert len(set(answered_at)) == len(answered_at)
+    while live.turn():
+        pass
+    assert [item.label[0] for item in live.view.items] == list(range(600))
+
+
+def test_outputs_with_the_same_time_are_applied_together() -> None:
+    live = Live()
+    items = [Item((time, n), 0, "a") for time in (3, 5) for n in range(2 * PIECE)]
+    live.feeds.forward(Span(0, 9, items))
+    live.deliver()
+    assert (live.view.time, len(live.view.items)) == (4, 2 * PIECE)
+    while live.turn():
+        pass
+    assert (live.view.time, live.view.items) == (9, items)
+
+
+def test_a_checkpoint_is_begun_in_a_stream_of_spans_that_never_rests() -> None:
+    """What comes next is not applied before, so the view is not ahead of what is durable."""
+    live = Live()
+    time = 0
+    while not live.saves():
+        for _ in range(3):
+            live.feeds.forward(span(time, time + 50))
+            time += 50
+        live.feeds.stored(time)
+        live.feeds.forward(span(time, time + 50))  # it is under way with what was said before
+        time += 50
+        live.turn()
+    assert live.view.time == live.host.following.stored
+    assert 1_000 <= live.view.time < 1_200
+
+
+def test_a_view_that_is_behind_has_checkpoints() -> None:
+    """It is not told what is durable; but it is given nothing else."""
+    live = Live(stored=tuple(span(time, time + 50) for time in range(0, 5_000, 50)))
+    while not live.saves():
+        live.turn()
+    assert 1_000 <= live.view.time < 1_000 + PIECE + 50
+
+
+@pytest.mark.parametrize("ending", [False, True])
+@pytest.mark.parametrize("outputs", [FEW - 1, FEW])
+def test_a_calm_moment_or_the_end_is_a_good_time_for_a_checkpoint(
+    outputs: int, ending: bool
+) -> None:
+    live = Live()
+    live.feeds.forward(span(0, outputs))
+    live.feeds.stored(outputs)
+    while live.turn():
+        pass
+    assert not live.saves()
+    live.host.ending = ending
+    live.turn(0.0 if ending else CALM_S)
+    assert live.saves() == (outputs == FEW)
+    assert live.host.rests == (outputs < FEW)
+    if live.saves():
+        live.host.worked(True)
+        assert live.host.rests

@@ -21,6 +21,7 @@ from driftline.serve.hosting.asking import Asked, TakenBack, decode_answer, enco
 from driftline.serve.hosting.feeds import Feeds, Following, Lost, Stored
 from driftline.serve.hosting.host import Pace, ViewHost
 from driftline.serve.hosting.journal_server import JournalServer
+from driftline.serve.journal import Span
 from driftline.serve.views.hosted import Question, Work
 from tests.serve.journal.runs import Run, after_crash, opened
 
@@ -98,7 +99,7 @@ class World:
         self.chance = chance
         self.now = 0.0
         self.durable = 0
-        """The journal has said that all below this time is durable."""
+        """The journal has said that all below this time is durable, or has given it to be read."""
         self.end = 1 + max((bundle.t_last for bundle in run.bundles), default=-1)
         self.channels: dict[bytes, Channel] = {}
         self.routes = count(1)
@@ -115,7 +116,7 @@ class World:
     def _open(self) -> None:
         self.server = JournalServer(opened(self._path, 400))
         journal = self.server.journal
-        self.feeds = Feeds(journal.steps)
+        self.feeds = Feeds(self._read)
         journal.followers.append(self.feeds.forward)
         self._told = -1
         groups = {bundle.barrier: bundle.groups for bundle in self.run.bundles}
@@ -127,6 +128,13 @@ class World:
         for bundle in self.run.bundles:
             if bundle.t_last > journal.last(bundle.barrier, bundle.groups).t_last:
                 self.bundles.append(bundle)
+
+    def _read(self, since: int) -> Iterator[Span | None]:
+        """What the journal gives to be read is durable."""
+        for span in self.server.journal.steps(since):
+            if span is not None:
+                self.durable = max(self.durable, span.time)
+            yield span
 
     def crash(self) -> None:
         """The machine of the journal is cut off; what is not durable may be gone, or torn."""
@@ -275,7 +283,7 @@ class Hosted:
         host.tick(self._world.now)
         host.now = self._world.now
         for _ in range(most):
-            if channel.down:
+            if channel.down and not host.busy:
                 host.hear(channel.down.popleft())
         assert host.lost is None, host.lost
         worked = host.work is not None

@@ -1,0 +1,140 @@
+"""Pairs: where the common words of a text field follow each other.
+
+To find "of the" by the positions of its words takes long: both are in nearly every text, and often
+in each. So a segment also keeps the postings of each two common words that follow each other, as if
+they were one word, at the position of the first. A phrase is then found by pairs instead of words.
+(As Williams, Zobel and Bahle, Fast phrase querying with combined indexes, 2004, section 4.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from driftline.index.postings.packing import Numbers, edges
+from driftline.index.postings.parts import RUN, Run
+
+COMMON = 1 << 12
+"""How many positions a common word has at least: below that, looking at all takes little."""
+
+COMMON_MAX = 64
+"""How many common words a field has at most: their pairs take a sixth of its size."""
+
+POSITIONS_MAX = 1 << 26
+"""How many positions all common words have together at most: a merge has them in memory."""
+
+_VERSIONS = 1 << 14
+"""Versions that are looked at together."""
+
+_WORD_BITS = 6
+_POSITION_BITS = 32
+
+
+def pair_of(first: str, second: str) -> str:
+    """The name of a pair. Names have the order of pairs: no common word has this character."""
+    return f"{first}\0{second}"
+
+
+class _Word(NamedTuple):
+    """A common word, and its postings."""
+
+    positions: int
+    """How many it has: the commonest word is the largest."""
+    word: str
+    ordinals: Numbers
+    begins: NDArray[np.intp]
+    """Where the positions of each posting begin in `at`, and the last ones end."""
+    at: Numbers
+
+    def keys(self, first: int, number: int) -> NDArray[np.int64]:
+        """Version, position and the word's number in one, for `_VERSIONS` versions."""
+        low, high = np.searchsorted(self.ordinals, (first, first + _VERSIONS))
+        begins = self.begins[low : high + 1]
+        keys = np.repeat(self.ordinals[low:high].astype(np.int64), np.diff(begins))
+        keys <<= _POSITION_BITS
+        keys += self.at[begins[0] : begins[-1]]
+        keys <<= _WORD_BITS
+        keys += number
+        return keys
+
+
+class CommonWords:
+    """Finds the common words of a text field among all, and then their pairs."""
+
+    def __init__(self) -> None:
+        self._found: list[_Word] = []
+        """A heap: the least common one is first."""
+        self._positions = 0
+
+    def add(self, run: Run) -> None:
+        """Look at some words, with all their postings. Each word comes once."""
+        ends, begins = edges(run.counts), edges(run.frequencies)
+        for number in np.flatnonzero(np.diff(begins[ends]) >= COMMON).tolist():
+            if "\0" in (word := run.words[number]):
+                continue  # no analyser gives one, and `pair_of` has to tell pairs apart
+            low, high = ends[number : number + 2]
+            at = begins[low : high + 1]
+            positions = run.positions[at[0] : at[-1]].copy()
+            ordinals = run.ordinals[low:high].copy()
+            size = len(positions)
+            heappush(self._found, _Word(size, word, ordinals, at - at[0], positions))
+            self._positions += size
+            while len(self._found) > COMMON_MAX or self._positions > POSITIONS_MAX:
+                self._positions -= heappop(self._found).positions
+
+    def words(self) -> list[str]:
+        """The common words, in order."""
+        return sorted(found.word for found in self._found)
+
+    def runs(self, versions: int) -> Iterator[Run | None]:
+        """All pairs of common words that follow each other in so many versions, in order.
+
+        None: a step of some milliseconds that gives none.
+        """
+        words = sorted(self._found, key=lambda found: found.word)
+        pairs = [np.zeros(0, np.int16)]
+        places = [np.zeros(0, np.int64)]
+        for first in range(0, versions if words else 0, _VERSIONS):
+            keys = np.concatenate([word.keys(first, i) for i, word in enumerate(words)])
+            keys.sort()
+            numbers = (keys & (1 << _WORD_BITS) - 1).astype(np.int16)
+            keys >>= _WORD_BITS
+            follow = np.flatnonzero(np.diff(keys) == 1)
+            pairs.append(numbers[follow] * COMMON_MAX + numbers[follow + 1])
+            places.append(keys[follow])
+            yield None
+        found = np.concatenate(pairs)
+        order = found.argsort(kind="stable")
+        counts = np.bincount(found, minlength=COMMON_MAX * COMMON_MAX)
+        all_places = np.concatenate(places)[order]
+        begins = edges(counts).tolist()
+        some: list[int] = []
+        for pair in np.flatnonzero(counts).tolist():
+            some.append(pair)
+            if begins[pair + 1] - begins[some[0]] >= RUN:
+                yield _run(words, some, counts, all_places[begins[some[0]] : begins[pair + 1]])
+                some = []
+        if some:
+            yield _run(words, some, counts, all_places[begins[some[0]] :])
+
+
+def _run(
+    words: list[_Word], pairs: list[int], counts: NDArray[np.intp], places: NDArray[np.int64]
+) -> Run:
+    """The postings of pairs: `counts`: how many places each pair has, one pair after the other."""
+    ordinals = places >> _POSITION_BITS
+    per_pair = counts[pairs]
+    is_first = np.diff(ordinals, prepend=-1) != 0
+    is_first[edges(per_pair)[:-1]] = True
+    firsts = np.flatnonzero(is_first)
+    return Run(
+        [pair_of(*(words[i].word for i in divmod(pair, COMMON_MAX))) for pair in pairs],
+        np.diff(edges(is_first.view(np.uint8))[edges(per_pair)]),
+        ordinals[firsts].astype(np.uint32),
+        np.diff(firsts, append=len(places)).astype(np.uint32),
+        (places & (1 << _POSITION_BITS) - 1).astype(np.uint32),
+    )
