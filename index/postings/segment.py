@@ -87,7 +87,7 @@ class Segment:
         return self._texts[field].lengths
 
     def postings(self, field: int, word: str) -> SegmentPostings | None:
-        return self._texts[field].words.find(word)
+        return self._texts[field].find(word)
 
     def has_pair(self, field: int, first: str, second: str) -> bool:
         common = self._texts[field].common
@@ -190,6 +190,17 @@ class _TextField:
         if (name := f"common {number}") in file:
             self.common = frozenset(_Texts(file, name))
             self.pairs = _Words(file, f"{number} pairs")
+        self._unpacked: dict[str, SegmentPostings] = {}
+        """Of common words, once they were asked for: they are asked for again and again."""
+
+    def find(self, word: str) -> SegmentPostings | None:
+        """The postings of a word."""
+        found = self._unpacked.get(word)
+        if found is None:
+            found = self.words.find(word)
+            if found is not None and word in self.common:
+                self._unpacked[word] = found
+        return found
 
     @property
     def kept(self) -> list[_Words]:
@@ -210,6 +221,7 @@ class _Words:
         self.postings_bytes = len(words) + groups.nbytes + self.skips.size + self.postings.size
 
     def find(self, word: str) -> SegmentPostings | None:
+        """The postings of a word, or pair."""
         entry = self.dictionary.find(word)
         return None if entry is None else SegmentPostings(self, entry)
 
