@@ -22,7 +22,7 @@ COMMON = 1 << 12
 """How many positions a common word has at least: below that, looking at all takes little."""
 
 COMMON_MAX = 64
-"""How many common words a field has at most: their pairs take a sixth of its size."""
+"""How many common words a field has at most: their pairs take a ninth of its size beside it."""
 
 POSITIONS_MAX = 1 << 26
 """How many positions all common words have together at most: a merge has them in memory."""
