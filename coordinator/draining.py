@@ -66,7 +66,9 @@ class Draining:
         """Why the run is about to end, in words to follow others; empty if it is not."""
         if self.has_ended:
             return ", at the end of its input"
-        return ", and asked to end" if len(self._waiting) < self._fronts else ""
+        if len(self._waiting) == self._fronts:
+            return ""
+        return ", and asked to end (a second signal, or a `cancel`, ends it at once)"
 
     @property
     def until(self) -> int | None:

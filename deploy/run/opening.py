@@ -127,8 +127,9 @@ def _from_where(run: ClusterState, policy: Policy, outputs_to: int) -> str:
     if outputs_to < first:
         return text
     return (
-        f"{text}. The state has all from {time_in_words(first)} to {time_in_words(outputs_to)} by "
-        "the new code, but its outputs are by the old code, and stay"
+        f"{text}. What comes from {time_in_words(first)} to {time_in_words(outputs_to)} is worked "
+        "off again, into the state, by the new code. Its outputs were delivered by the old code, "
+        "and stay as they are"
     )
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import click
-from rich.console import Console
 from rich.live import Live
 
 from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by, fail, without_registry
@@ -31,6 +30,7 @@ from driftline.deploy.host.transport import Network
 from driftline.deploy.run.leftovers import short_folder
 from driftline.engine.counted import counted
 from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.ui.consoles import wide_console
 from driftline.engine.ui.options import (
     FiniteRange,
     json_option,
@@ -179,7 +179,7 @@ def status(
     json_file: Path | None,
 ) -> None:
     """Show the agents and the flows of a cluster, or the flow NAME alone."""
-    console = Console()
+    console = wide_console()
     with place.opened() as tree, short_folder() as sockets:
 
         def look() -> ClusterStatus:
