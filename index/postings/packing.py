@@ -39,6 +39,7 @@ _MASKS = np.array([(1 << width) - 1 for width in range(33)], np.uint64)
 
 Numbers = NDArray[np.uint32]
 Places = NDArray[np.intp]
+Ascending = Numbers | Places
 Packed = NDArray[np.uint64]
 
 
@@ -61,6 +62,21 @@ def ranges(begins: Places, counts: Places) -> Places:
     """
     before = edges(counts)
     return np.repeat(begins - before[:-1], counts) + np.arange(before[-1])
+
+
+def in_both(ours: Ascending, theirs: Ascending) -> tuple[Places, Places]:
+    """Where the numbers that two ascending lists have in common are in each of them.
+
+    >>> in_both(np.array([2, 3, 7]), np.array([1, 3, 4, 7, 9]))
+    (array([1, 2]), array([1, 3]))
+    """
+    if len(ours) > len(theirs):
+        there, here = in_both(theirs, ours)
+        return here, there
+    at = np.searchsorted(theirs, ours)
+    at[at == len(theirs)] = 0
+    rows = np.flatnonzero(theirs[at] == ours) if len(theirs) else at
+    return rows, at[rows]
 
 
 def gaps(values: Numbers, counts: Places) -> Numbers:

@@ -39,6 +39,7 @@ from driftline.index.postings.dictionary import Dictionary, Entry
 from driftline.index.postings.packing import (
     BLOCK,
     Numbers,
+    Packed,
     Places,
     edges,
     ranges,
@@ -53,6 +54,14 @@ from driftline.index.postings.sections import Section, Sections
 from driftline.index.postings.stored import Block, document
 
 Scalar = TypeVar("Scalar", bound=np.generic)
+
+UNPACKED = 2
+"""Of this share of the packed bytes of a field, postings stay unpacked: they take four times as
+much then."""
+
+MANY = 8
+"""If the positions of one in so many versions are wanted, those of all are unpacked, and stay so.
+"""
 
 
 class Segment:
@@ -87,7 +96,7 @@ class Segment:
         return self._texts[field].lengths
 
     def postings(self, field: int, word: str) -> SegmentPostings | None:
-        return self._texts[field].find(word)
+        return self._texts[field].words.find(word)
 
     def has_pair(self, field: int, first: str, second: str) -> bool:
         common = self._texts[field].common
@@ -135,6 +144,12 @@ class SegmentPostings:
         self._entry = entry
 
     @property
+    def size(self) -> int:
+        """How many bytes they are in the file."""
+        (begin, end), (first, last) = self._entry.postings, self._entry.positions
+        return end - begin + last - first
+
+    @property
     def ordinals(self) -> Numbers:
         return self._ordinals[0]
 
@@ -149,9 +164,10 @@ class SegmentPostings:
         begins = self._begins
         counts = begins[rows + 1] - begins[rows]
         places = ranges(begins[rows], counts)
-        section, (begin, end) = self._kept.positions, self._entry.positions
-        section.check(begin, end)
-        left_out = unpack_at(section.words, begin, int(begins[-1]), places)
+        if len(rows) * MANY > self.count > BLOCK:
+            left_out = self._left_out.take(places)
+        else:
+            left_out = unpack_at(*self._packed_positions(), places)
         return sums(left_out, counts), edges(counts)
 
     def blocks(self) -> tuple[Numbers, Numbers]:
@@ -174,6 +190,18 @@ class SegmentPostings:
         return sums(left_out, np.array([self.count])), middle
 
     @cached_property
+    def _left_out(self) -> Numbers:
+        """The gaps between all positions."""
+        found, _ = unpack_list(*self._packed_positions())
+        return found
+
+    def _packed_positions(self) -> tuple[Packed, int, int]:
+        """Where they are, from which byte on, and how many."""
+        section, (begin, end) = self._kept.positions, self._entry.positions
+        section.check(begin, end)
+        return section.words, begin, int(self._begins[-1])
+
+    @cached_property
     def _begins(self) -> Places:
         """Where the positions of each posting begin, and the last ones end."""
         return edges(self.frequencies)
@@ -190,17 +218,6 @@ class _TextField:
         if (name := f"common {number}") in file:
             self.common = frozenset(_Texts(file, name))
             self.pairs = _Words(file, f"{number} pairs")
-        self._unpacked: dict[str, SegmentPostings] = {}
-        """Of common words, once they were asked for: they are asked for again and again."""
-
-    def find(self, word: str) -> SegmentPostings | None:
-        """The postings of a word."""
-        found = self._unpacked.get(word)
-        if found is None:
-            found = self.words.find(word)
-            if found is not None and word in self.common:
-                self._unpacked[word] = found
-        return found
 
     @property
     def kept(self) -> list[_Words]:
@@ -219,11 +236,26 @@ class _Words:
         self.positions = file[f"positions {which}"]
         self.skips = file[f"skips {which}"]
         self.postings_bytes = len(words) + groups.nbytes + self.skips.size + self.postings.size
+        self._asked: dict[str, SegmentPostings] = {}
+        """The frequent words that were asked for last, the last one at the end: words that are
+        asked for are asked for again, and then they are unpacked."""
+        self._room = (self.postings.size + self.positions.size) // UNPACKED
 
     def find(self, word: str) -> SegmentPostings | None:
         """The postings of a word, or pair."""
-        entry = self.dictionary.find(word)
-        return None if entry is None else SegmentPostings(self, entry)
+        found = self._asked.pop(word, None)
+        if found is None:
+            entry = self.dictionary.find(word)
+            if entry is None:
+                return None
+            found = SegmentPostings(self, entry)
+            if entry.number <= BLOCK:
+                return found
+            self._room -= found.size
+        self._asked[word] = found
+        while self._room < 0:
+            self._room += self._asked.pop(next(iter(self._asked))).size
+        return found
 
     def runs(self) -> Iterator[Run]:
         entries: list[Entry] = []

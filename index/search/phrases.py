@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from driftline.index.postings.packing import Numbers
+from driftline.index.postings.packing import Numbers, in_both
 from driftline.index.postings.parts import Part, Postings
 
 Places = NDArray[np.int64]
@@ -120,14 +120,8 @@ def find_phrase(phrase: Sequence[Numbered], slop: int, count: int) -> tuple[Numb
 
 
 def _intersect(ours: Numbers, theirs: Numbers) -> Numbers:
-    if len(ours) > len(theirs):
-        ours, theirs = theirs, ours
-    if not len(ours):
-        return ours
-    at = np.searchsorted(theirs, ours)
-    at[at == len(theirs)] = 0
-    common: Numbers = ours[theirs[at] == ours]
-    return common
+    rows, _ = in_both(ours, theirs)
+    return ours[rows]
 
 
 def _places(word: Postings, common: Numbers) -> Places:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from driftline.index.postings.packing import Numbers
+from driftline.index.postings.packing import Numbers, in_both
 from driftline.index.query.bound import BoundPhrase, Scoring, Word
 from driftline.index.search.matching import Matching
 from driftline.index.search.statistics import Statistics
@@ -36,6 +36,9 @@ K1 = 1.2
 
 B = 0.75
 """How much the length of a field counts."""
+
+FEW = 16
+"""Of less than one in so many versions, looking for each takes less than scoring all."""
 
 
 class Factor(NamedTuple):
@@ -64,14 +67,29 @@ class Scorer:
     ) -> None:
         self.factors = [(leaf, _factor(leaf, weights, statistics, time)) for leaf in leaves]
 
-    def scores(self, matching: Matching) -> NDArray[np.float64]:
-        """The scores of the versions of a part."""
-        scores = np.zeros(matching.count, np.float64)
+    def scores(self, matching: Matching, found: NDArray[np.intp]) -> NDArray[np.float64]:
+        """The scores of some versions of a part; `found`: their ordinals, ascending."""
+        if len(found) * FEW > matching.count:
+            all_scores = np.zeros(matching.count, np.float64)
+            for leaf, factor in self.factors:
+                self.add(leaf, factor, matching, all_scores)
+            return all_scores[found]
+        scores = np.zeros(len(found), np.float64)
         for leaf, factor in self.factors:
             ordinals, frequencies = matching.hits(leaf)
-            lengths = matching.part.lengths(leaf.field)[ordinals]
-            scores[ordinals] += bm25(frequencies, lengths, factor)
+            if len(ordinals):
+                rows, of = in_both(found, ordinals)
+                lengths = matching.part.lengths(leaf.field)[found[rows]]
+                scores[rows] += bm25(frequencies[of], lengths, factor)
         return scores
+
+    def add(
+        self, leaf: Scoring, factor: Factor, matching: Matching, scores: NDArray[np.float64]
+    ) -> None:
+        """Add what a leaf adds to the scores of all versions of a part."""
+        ordinals, frequencies = matching.hits(leaf)
+        lengths = matching.part.lengths(leaf.field)[ordinals]
+        scores[ordinals] += bm25(frequencies, lengths, factor)
 
 
 def bm25(frequencies: Numbers, lengths: Numbers, factor: Factor) -> NDArray[np.float64]:
@@ -80,6 +98,11 @@ def bm25(frequencies: Numbers, lengths: Numbers, factor: Factor) -> NDArray[np.f
     relative = lengths.astype(np.float64) * factor.documents / factor.length
     weight = factor.weight * factor.rarity
     return weight * (often * (K1 + 1)) / (often + K1 * (1 - B + B * relative))
+
+
+def most(factor: Factor) -> float:
+    """What a leaf can add at most: as often as can be, in a text that is nothing else."""
+    return factor.weight * factor.rarity * (K1 + 1)
 
 
 def rarity(documents: int, having: int) -> float:

@@ -26,6 +26,7 @@ from driftline.index.postings.parts import Part
 from driftline.index.postings.tail import Tail
 from driftline.index.query.bound import Bound, Scoring
 from driftline.index.search.budget import BUDGET, Budget, check
+from driftline.index.search.candidates import Floor, candidates
 from driftline.index.search.matching import Mask, Matching
 from driftline.index.search.places import Place, Sort
 from driftline.index.search.ranking import Ranked, best, best_by, together
@@ -121,24 +122,18 @@ class Shard:
         """
         scoring = query.scoring if sort is None else ()
         scorer = Scorer(scoring, self._weights, self.statistics, time)
-        total, results = 0, []
+        floor = Floor(limit)
+        total = 0
+        ranked: list[Ranked] = []
         counts: tuple[Counter[str], ...] = tuple(Counter() for _ in facets)
         for matching, mask in self._found(query, time, scoring, without):
-            part, found = matching.part, np.flatnonzero(mask)
-            if not len(found):
-                continue
-            total += len(found)
-            times = part.times[found]
-            if sort is None:
-                scores = scorer.scores(matching)[found]
-                ranked = best(found + part.first, scores, times, limit, after)
-            else:
-                column = part.values(sort.field)
-                ranked = best_by(sort, column, found, part.first, times, limit, after)
-            results.append(ranked)
+            total += int(np.count_nonzero(mask))
+            if limit:
+                here = _best(scorer, matching, mask, floor, after, sort)
+                ranked = together([ranked, here], limit, sort)
             for facet, counted in zip(facets, counts, strict=True):
                 counted.update(count_by(facet, matching, mask))
-        return Answer(total, together(results, limit, sort), counts)
+        return Answer(total, ranked, counts)
 
     def count(self, query: Bound, time: int, without: str | None = None) -> int:
         """How many versions a query finds as of a time. Raises TooCostly."""
@@ -207,8 +202,8 @@ class Shard:
                 yield part, min(part.count, end - part.first)
 
     def _alive(self, part: Part, count: int, time: int) -> NDArray[np.bool_]:
-        deaths = np.array(self._deaths[part.first : part.first + count], np.int64)
-        return deaths >= time
+        deaths = np.frombuffer(self._deaths, np.int64, count, part.first * self._deaths.itemsize)
+        return deaths >= time  # `deaths` must not outlive this: it keeps the array from growing
 
     def _part_of(self, ordinal: int) -> Part:
         return self.parts[bisect_right(self.parts, ordinal, key=lambda part: part.first) - 1]
@@ -253,3 +248,25 @@ class Shard:
             raise Saved.damaged()
         self.alive = self._deaths.count(INFINITY)
         self.replace(parts, Tail(end, self.tail.text_fields, self.tail.value_fields))
+
+
+def _best(
+    scorer: Scorer,
+    matching: Matching,
+    mask: Mask,
+    floor: Floor,
+    after: Place | None,
+    sort: Sort | None,
+) -> list[Ranked]:
+    """The first ones behind a place, of those that a query finds in a part."""
+    part, limit = matching.part, floor.limit
+    if sort is not None:
+        found = np.flatnonzero(mask)
+        column = part.values(sort.field)
+        return best_by(sort, column, found, part.first, part.times[found], limit, after)
+    behind = after is not None  # then it is not the best ones that are wanted
+    found = np.flatnonzero(mask) if behind else candidates(scorer, matching, mask, floor)
+    scores = scorer.scores(matching, found)
+    if not behind:
+        floor.rise(scores)
+    return best(found + part.first, scores, part.times[found], limit, after)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.index.documents.values import Kind
+from driftline.index.documents.versions import Version, words_of
 from driftline.index.postings import pairs
 from driftline.index.postings import segment as segments
 from driftline.index.postings import tail as tails
@@ -29,6 +30,9 @@ def _sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(module, "RUN", request.param)
     monkeypatch.setattr(pairs, "_VERSIONS", request.param)
     monkeypatch.setattr(pairs, "COMMON", 3)
+    unpacked, many = {1: (1, 1000), 40: (1 << 30, 8), 1 << 14: (2, 0)}[request.param]
+    monkeypatch.setattr(segments, "UNPACKED", unpacked)
+    monkeypatch.setattr(segments, "MANY", many)
 
 
 @given(rows, st.data())
@@ -121,3 +125,18 @@ def test_only_parts_that_follow_each_other_are_merged(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="differ in their fields"):
         write([Tail(0, 1, ()), Tail(0, 1, (Kind.DATE,))], tmp_path / "none")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_frequent_words_that_were_asked_for_last_stay_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "UNPACKED", 3)
+    words = [str(number) for number in range(10)]
+    version = Version("c", "id", (words_of(words),), (), b"")
+    tail = Tail(0, 1, ())
+    for time in range(200):
+        tail.add(time, version)
+    segment = write([tail], tmp_path / "some")
+    asked = {word: segment.postings(0, word) for word in words}
+    kept = [word for word in reversed(words) if segment.postings(0, word) is asked[word]]
+    assert kept == ["9", "8"], "they take a third of the bytes; those of the later words are more"

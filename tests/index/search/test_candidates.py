@@ -1,0 +1,103 @@
+"""The best versions are the same as if all were scored, whatever is left out."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from driftline.index.documents.versions import Version, words_of
+from driftline.index.postings.tail import Tail
+from driftline.index.query.bound import AnyOf, Bound, BoundPhrase, Every, Scoring, Without, Word
+from driftline.index.search.candidates import Floor, candidates
+from driftline.index.search.matching import Matching
+from driftline.index.search.places import Place
+from driftline.index.search.scoring import Scorer
+from driftline.index.search.shard import Shard
+
+VERSIONS = 3000
+WORDS = [f"w{rank}" for rank in range(400)]
+AT = VERSIONS + 1
+
+
+@pytest.fixture(scope="module")
+def shard() -> Shard:
+    """Two parts; words by Zipf, so some are in nearly all versions, in texts of many lengths."""
+    chance = Random(5)
+    shard = Shard(Tail(0, 1, ()), [1.5])
+    weights = [1 / rank for rank in range(1, len(WORDS) + 1)]
+    for time in range(VERSIONS):
+        if time == VERSIONS * 3 // 4:
+            shard.seal()
+        text = words_of(chance.choices(WORDS, weights, k=chance.choice((3, 30, 90))))
+        shard.apply(time, Version("c", f"d{chance.randrange(2500)}", (text,), (), b""))
+    return shard
+
+
+def drawn(chance: Random) -> Bound:
+    """A union of words, perhaps without another, or with a phrase."""
+    leaves: list[Scoring] = [_word(chance) for _ in range(chance.randint(1, 6))]
+    if chance.random() < 0.2:
+        leaves.append(BoundPhrase(0, "text", (_word(chance).word, "w0"), 0))
+    leaves = list(dict.fromkeys(leaves))
+    parts = [*leaves, Without(_word(chance))] if chance.random() < 0.2 else leaves
+    root = AnyOf(tuple(parts)) if len(parts) > 1 else parts[0]
+    return Bound(root, tuple(leaves))
+
+
+def _word(chance: Random) -> Word:
+    return Word(0, "text", WORDS[int(len(WORDS) ** chance.random()) - 1])
+
+
+@pytest.mark.parametrize("limit", [1, 3, 10, 25])
+def test_the_best_are_those_of_all(shard: Shard, limit: int) -> None:
+    chance = Random(limit)
+    for _ in range(150):
+        query = drawn(chance)
+        every = shard.search(query, AT, VERSIONS)
+        best = shard.search(query, AT, limit)
+        assert (best.total, best.ranked) == (every.total, every.ranked[:limit]), query
+        if len(best.ranked) == limit:
+            behind = shard.search(query, AT, limit, after=best.ranked[-1].place)
+            assert behind.ranked == every.ranked[limit : 2 * limit], query
+
+
+def test_versions_with_equal_scores_are_not_left_out(shard: Shard) -> None:
+    query = Bound(Every(), ())
+    every = shard.search(query, AT, VERSIONS).ranked
+    assert shard.search(query, AT, 10).ranked == every[:10]
+
+
+def test_most_versions_are_left_out(shard: Shard) -> None:
+    """Of a union of the commonest word and rarer ones few have to be scored."""
+    chance = Random(1)
+    scored = found = 0
+    for _ in range(50):
+        leaves = tuple(dict.fromkeys((Word(0, "text", "w0"), _word(chance), _word(chance))))
+        root = AnyOf(leaves) if len(leaves) > 1 else leaves[0]
+        scorer, floor = Scorer(leaves, [1.5], shard.statistics, AT), Floor(10)
+        for part in shard.parts:
+            matching = Matching(part, part.count, leaves)
+            mask = matching.mask(root)
+            scored += len(candidates(scorer, matching, mask, floor))
+            found += int(mask.sum())
+    assert scored * 5 < found
+
+
+def test_a_floor_is_what_enough_versions_reach() -> None:
+    floor = Floor(2)
+    floor.rise(np.array([3.0]))
+    assert floor.score == 0
+    floor.rise(np.array([3.0, 1.0, 2.0]))
+    assert floor.score == 2.0
+    floor.rise(np.array([1.0, 1.0, 1.0]))
+    assert floor.score == 2.0
+
+
+def test_what_is_behind_a_place_is_not_among_the_best(shard: Shard) -> None:
+    query = Bound(Word(0, "text", "w7"), (Word(0, "text", "w7"),))
+    every = shard.search(query, AT, VERSIONS).ranked
+    last = every[len(every) // 2].place
+    found = shard.search(query, AT, 5, after=Place(last.score, last.time))
+    assert found.ranked == every[len(every) // 2 + 1 :][:5]
